@@ -1,0 +1,7 @@
+"""The sample set that the project draws itself: pictures with sentences about them."""
+
+from __future__ import annotations
+
+from app.sample.samples import KINDS, Sample, draw_sample, draw_samples
+
+__all__ = ["KINDS", "Sample", "draw_sample", "draw_samples"]

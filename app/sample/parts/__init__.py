@@ -1,0 +1,1 @@
+"""Things that the scenes are made of."""

@@ -1,0 +1,1 @@
+"""How the pictures of each kind are chosen and drawn."""

@@ -1,0 +1,1 @@
+"""What is said about the pictures of each kind."""

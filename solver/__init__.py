@@ -1,0 +1,22 @@
+"""Low-rank bilinear cross-modal similarity learning."""
+
+from solver.bilinear import LowRankBilinear
+from solver.convergence import Progress
+from solver.datasets import make_low_rank_pairs
+from solver.metrics import average_precision, mean_average_precision
+from solver.pipeline import Projector
+from solver.preprocessing import FeatureScaler
+from solver.problem import alpha_max
+from solver.supervision import Labels
+
+__all__ = [
+    "FeatureScaler",
+    "Labels",
+    "LowRankBilinear",
+    "Progress",
+    "Projector",
+    "alpha_max",
+    "average_precision",
+    "make_low_rank_pairs",
+    "mean_average_precision",
+]

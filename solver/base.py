@@ -1,0 +1,136 @@
+"""The contract every estimator keeps: two encoders and an inner product."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+
+from solver.errors import InvalidInputError, InvalidParameterError, NotFittedError
+from solver.linalg import FloatArray
+from solver.supervision import Supervision
+
+Constraint = tuple[Callable[[Any], bool], str]
+"""A predicate on a parameter's value and the words that say what it asks for."""
+
+
+class CrossModalEstimator(BaseEstimator, ABC):
+    """Base of all methods: `fit`, then project both modalities into one space.
+
+    The similarity of two samples is the inner product of their projections, so that
+    maximum-inner-product search over a projected gallery is the ranking. Parameters are plain
+    attributes (`get_params`, `set_params` and `clone` of scikit-learn work) and are validated in `fit`.
+
+    Attributes
+    ----------
+    x_factors_ : ndarray of shape (n_features_x, rank)
+        Linear projection of the first modality.
+    z_factors_ : ndarray of shape (n_features_z, rank)
+        Linear projection of the second modality.
+    x_intercept_ : ndarray of shape (rank,)
+        Added to every projection of the first modality.
+    z_intercept_ : ndarray of shape (rank,)
+        Added to every projection of the second modality.
+    """
+
+    _parameter_constraints: ClassVar[Mapping[str, Constraint]] = {}
+
+    x_factors_: FloatArray
+    z_factors_: FloatArray
+    x_intercept_: FloatArray
+    z_intercept_: FloatArray
+
+    @abstractmethod
+    def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: Supervision) -> Self:
+        """Learn the two projections from samples and the pairs that are similar."""
+
+    def project_x(self, X: npt.ArrayLike) -> FloatArray:
+        """Project samples of the first modality.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples_x, n_features_x)
+            Not modified.
+
+        Returns
+        -------
+        ndarray of shape (n_samples_x, rank)
+            ``X @ x_factors_ + x_intercept_``.
+        """
+        self._check_fitted()
+        return _project(X, self.x_factors_, self.x_intercept_, "X")
+
+    def project_z(self, Z: npt.ArrayLike) -> FloatArray:
+        """Project samples of the second modality.
+
+        Parameters
+        ----------
+        Z : array-like of shape (n_samples_z, n_features_z)
+            Not modified.
+
+        Returns
+        -------
+        ndarray of shape (n_samples_z, rank)
+            ``Z @ z_factors_ + z_intercept_``.
+        """
+        self._check_fitted()
+        return _project(Z, self.z_factors_, self.z_intercept_, "Z")
+
+    def similarity(self, X: npt.ArrayLike, Z: npt.ArrayLike) -> FloatArray:
+        """Return the (n_samples_x, n_samples_z) array of similarities, x^T M z for a bilinear method."""
+        similarity: FloatArray = self.project_x(X) @ self.project_z(Z).T
+        return similarity
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "x_factors_"):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
+
+    def _check_parameters(self) -> None:
+        for name, (is_valid, expected) in self._parameter_constraints.items():
+            value = getattr(self, name)
+            if not is_valid(value):
+                raise InvalidParameterError(name, value, expected)
+
+
+def check_samples(samples: npt.ArrayLike, name: str, dtype: npt.DTypeLike | None = None) -> FloatArray:
+    """Return `samples` as a finite, non-empty, two-dimensional float array.
+
+    Parameters
+    ----------
+    samples : array-like of shape (n_samples, n_features)
+        Not modified; not copied when it already is such an array.
+    name : str
+        How the caller names it; appears in the error.
+    dtype : dtype, optional
+        Precision to convert to; float32 and float64 are kept as they are when left out.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is not numeric, not two-dimensional, empty, or holds NaN or infinity.
+    """
+    array: FloatArray = np.asarray(samples)
+    if array.dtype.kind not in "fiub":
+        raise InvalidInputError(f"{name} must be numeric, got dtype {array.dtype}")
+    if array.ndim != 2 or 0 in array.shape:
+        raise InvalidInputError(
+            f"{name} must be a non-empty (n_samples, n_features) array, got {array.shape}"
+        )
+    if dtype is None and array.dtype not in (np.float32, np.float64):
+        dtype = np.float64
+    array = array.astype(dtype or array.dtype, copy=False)
+    if not np.isfinite(array).all():
+        raise InvalidInputError(f"{name} contains NaN or infinity")
+    return array
+
+
+def _project(samples: npt.ArrayLike, factors: FloatArray, intercept: FloatArray, name: str) -> FloatArray:
+    array = check_samples(samples, name)
+    if array.shape[1] != factors.shape[0]:
+        raise InvalidInputError(f"{name} has {array.shape[1]} features, the model expects {factors.shape[0]}")
+    projected: FloatArray = array.astype(factors.dtype, copy=False) @ factors + intercept
+    return projected

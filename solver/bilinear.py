@@ -1,0 +1,237 @@
+"""The low-rank bilinear similarity: one loss, one penalty, one algorithm, one certificate."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from solver.apg import ApgState, iterate
+from solver.base import Constraint, CrossModalEstimator, check_samples
+from solver.convergence import ConvergenceMonitor, Progress
+from solver.errors import ConvergenceWarning
+from solver.linalg import FloatArray, LowRankMatrix
+from solver.penalties import NuclearNorm
+from solver.problem import BilinearProblem
+from solver.reference import DensePairs, iterate_paper
+from solver.refinement import refine_factors
+from solver.supervision import Supervision
+
+_REFINEMENT_EVALUATIONS = 150
+_REFINEMENT_TOL = 1e-4
+_PAPER_CHECK_EVERY = 10
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and math.isfinite(value)
+
+
+class LowRankBilinear(CrossModalEstimator):
+    """Bilinear similarity ``x^T M z`` with a nuclear-norm penalty.
+
+    Solves problem (4) of [1]_,
+
+        min_M  sum_ij w_ij log(1 + exp(-y_ij x_i^T M z_j)) + alpha ||M||_*
+
+    with y = +1, w = 1/|S| on similar pairs and y = -1, w = 1/|D| on dissimilar ones.
+
+    Parameters
+    ----------
+    alpha : float, > 0
+        Penalty weight; lambda in the paper. At or above `alpha_max` the solution is zero.
+    solver : {"apg", "paper"}
+        "apg": float32 blocks of pairs, factored iterates, growing steps, adaptive restart, and
+        quasi-Newton descent on the factors between steps.
+        "paper": Algorithm 1 to the letter in float64 with a full SVD each step; the reference.
+    tol : float, > 0
+        Stop when the duality gap relative to the objective is at most this.
+    max_iter : int, >= 1
+        Iteration limit; reaching it gives a `ConvergenceWarning`.
+    fit_intercept : bool
+        Append a constant feature 1 to both modalities, penalised like the others.
+    dtype : {numpy.float32, numpy.float64}
+        Precision of the pair computations under "apg".
+    n_threads : int or None
+        Threads over blocks of pairs; all cores when None. The result does not depend on it.
+    warm_start : bool
+        Begin at the previous solution when `fit` is called again on as many features.
+
+    Attributes
+    ----------
+    x_factors_, z_factors_ : ndarray of shape (n_features, rank)
+        ``U sqrt(S)`` and ``V sqrt(S)`` of M, without the constant features' rows.
+    x_intercept_, z_intercept_ : ndarray of shape (rank,)
+        The constant features' rows; zero without `fit_intercept`.
+    singular_values_ : ndarray of shape (rank,)
+        Of M, in descending order.
+    rank_ : int
+        Rank of M.
+    objective_ : float
+        Loss plus penalty at M, computed in float64.
+    duality_gap_ : float
+        (objective - dual value) / objective, computed in float64: an upper bound on how far the
+        objective is from the optimum.
+    n_iter_ : int
+        Steps taken.
+    converged_ : bool
+        Whether ``duality_gap_ <= tol``.
+    history_ : list of Progress
+        One entry per iteration.
+
+    References
+    ----------
+    .. [1] C. Kang, S. Liao, Y. He, J. Wang, W. Niu, S. Xiang, C. Pan, "Cross-Modal Similarity
+       Learning: A Low Rank Bilinear Formulation", CIKM 2015, problem (4) and Algorithm 1.
+
+    Examples
+    --------
+    >>> from solver import LowRankBilinear, Labels, alpha_max, make_low_rank_pairs
+    >>> data = make_low_rank_pairs(n_samples_x=60, n_samples_z=50, random_state=0)
+    >>> supervision = Labels(data.x_labels, data.z_labels)
+    >>> alpha = alpha_max(data.X, data.Z, supervision) / 10
+    >>> model = LowRankBilinear(alpha=alpha).fit(data.X, data.Z, supervision)
+    >>> model.converged_, model.similarity(data.X, data.Z).shape
+    (True, (60, 50))
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "alpha": (lambda v: _is_real(v) and v > 0, "a finite number > 0"),
+        "solver": (lambda v: v in ("apg", "paper"), '"apg" or "paper"'),
+        "tol": (lambda v: _is_real(v) and v > 0, "a finite number > 0"),
+        "max_iter": (lambda v: isinstance(v, int | np.integer) and v >= 1, "an integer >= 1"),
+        "fit_intercept": (lambda v: isinstance(v, bool), "a bool"),
+        "dtype": (lambda v: v in (np.float32, np.float64), "numpy.float32 or numpy.float64"),
+        "n_threads": (lambda v: v is None or (isinstance(v, int) and v >= 1), "None or an integer >= 1"),
+        "warm_start": (lambda v: isinstance(v, bool), "a bool"),
+    }
+
+    def __init__(
+        self,
+        alpha: float = 1e-3,
+        *,
+        solver: str = "apg",
+        tol: float = 1e-3,
+        max_iter: int = 2000,
+        fit_intercept: bool = True,
+        dtype: type = np.float32,
+        n_threads: int | None = None,
+        warm_start: bool = False,
+    ) -> None:
+        self.alpha = alpha
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.fit_intercept = fit_intercept
+        self.dtype = dtype
+        self.n_threads = n_threads
+        self.warm_start = warm_start
+
+    def fit(
+        self,
+        X: npt.ArrayLike,
+        Z: npt.ArrayLike,
+        supervision: Supervision,
+        *,
+        callback: Callable[[Progress], None] | None = None,
+    ) -> Self:
+        """Learn M.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples_x, n_features_x)
+            First modality. Not modified.
+        Z : array-like of shape (n_samples_z, n_features_z)
+            Second modality. Not modified.
+        supervision : Supervision
+            Which pairs are similar, such as `Labels`.
+        callback : callable, optional
+            Called after each iteration; what it raises ends the fit and reaches the caller.
+
+        Returns
+        -------
+        LowRankBilinear
+            Itself, fitted.
+
+        Raises
+        ------
+        InvalidParameterError, InvalidInputError, SupervisionError
+            If parameters, arrays or labels are not as described.
+        NumericalError
+            If the objective stops being finite.
+        """
+        self._check_parameters()
+        problem = BilinearProblem(
+            check_samples(X, "X"), check_samples(Z, "Z"), supervision, self.fit_intercept, self.n_threads
+        )
+        is_paper = self.solver == "paper"
+        monitor = ConvergenceMonitor(
+            problem, self.alpha, self.tol, self.max_iter, callback, _PAPER_CHECK_EVERY if is_paper else 1
+        )
+        run = self._run_paper if is_paper else self._run_apg
+        self._keep(problem, run(problem, monitor), monitor)
+        return self
+
+    def _run_paper(self, problem: BilinearProblem, monitor: ConvergenceMonitor) -> LowRankMatrix:
+        pairs = DensePairs(problem.X, problem.Z, problem.supervision)
+        states = iterate_paper(pairs, self.alpha, problem.first_step())
+        return monitor.follow(states, patience=math.inf).M
+
+    def _run_apg(self, problem: BilinearProblem, monitor: ConvergenceMonitor) -> LowRankMatrix:
+        dtype = np.dtype(self.dtype).type
+        state = monitor.follow(self._apg_states(problem, dtype, self._start(problem), problem.first_step()))
+        if not monitor.finished and dtype != np.float64:
+            state = monitor.follow(self._apg_states(problem, np.float64, state.M, state.step_size))
+        return state.M
+
+    def _apg_states(
+        self, problem: BilinearProblem, dtype: type, start: LowRankMatrix, step_size: float
+    ) -> Iterator[ApgState]:
+        loss = problem.loss(dtype)
+
+        def refine(M: LowRankMatrix) -> LowRankMatrix:
+            return refine_factors(loss, self.alpha, M, _REFINEMENT_EVALUATIONS, _REFINEMENT_TOL * self.tol)
+
+        return iterate(loss, NuclearNorm(self.alpha), start.astype(dtype), step_size, refine)
+
+    def _start(self, problem: BilinearProblem) -> LowRankMatrix:
+        zero = LowRankMatrix.zeros(*problem.shape, dtype=np.float64)
+        if not (self.warm_start and hasattr(self, "x_factors_")):
+            return zero
+        left, right = self._factors_with_intercept()
+        if problem.n_features != (len(left), len(right)) or left.shape[1] == 0:
+            return zero
+        return problem.lower(left, right)
+
+    def _factors_with_intercept(self) -> tuple[FloatArray, FloatArray]:
+        if not self.fit_intercept:
+            return self.x_factors_, self.z_factors_
+        left = np.vstack([self.x_factors_, self.x_intercept_])
+        return left, np.vstack([self.z_factors_, self.z_intercept_])
+
+    def _keep(self, problem: BilinearProblem, M: LowRankMatrix, monitor: ConvergenceMonitor) -> None:
+        dtype = np.float64 if self.solver == "paper" else self.dtype
+        left, right = problem.lift(M).astype(dtype).balanced_factors()
+        if self.fit_intercept:
+            self.x_factors_, self.x_intercept_ = left[:-1], left[-1]
+            self.z_factors_, self.z_intercept_ = right[:-1], right[-1]
+        else:
+            self.x_factors_, self.x_intercept_ = left, np.zeros(M.rank, dtype)
+            self.z_factors_, self.z_intercept_ = right, np.zeros(M.rank, dtype)
+        self.singular_values_ = M.s.astype(np.float64)
+        self.rank_ = M.rank
+        self.objective_ = monitor.certificate.objective
+        self.duality_gap_ = monitor.certificate.relative_gap
+        self.converged_ = monitor.converged
+        self.n_iter_ = len(monitor.history)
+        self.history_ = monitor.history
+        if not self.converged_:
+            warnings.warn(
+                f"stopped after {self.n_iter_} iterations with a relative duality gap of "
+                f"{self.duality_gap_:.2e} > tol={self.tol:g}: raise max_iter, tol or alpha",
+                ConvergenceWarning,
+                stacklevel=3,
+            )

@@ -1,0 +1,52 @@
+"""Errors of the learning library; each class says what kind of mistake was met."""
+
+from __future__ import annotations
+
+
+class SolverError(Exception):
+    """Base class of everything this package raises on purpose."""
+
+
+class InvalidParameterError(SolverError, ValueError):
+    """A parameter of an estimator or a function lies outside its allowed range.
+
+    Attributes
+    ----------
+    name : str
+        The parameter's name.
+    value : object
+        What was given.
+    """
+
+    def __init__(self, name: str, value: object, expected: str) -> None:
+        super().__init__(f"{name} must be {expected}, got {value!r}")
+        self.name = name
+        self.value = value
+
+
+class InvalidInputError(SolverError, ValueError):
+    """An array handed to the library has a wrong shape, type or value."""
+
+
+class SupervisionError(SolverError, ValueError):
+    """Labels or pairs do not fit the samples, or leave nothing to learn from."""
+
+
+class NotFittedError(SolverError, AttributeError):
+    """An estimator was asked to project before it was fitted."""
+
+
+class NumericalError(SolverError, ArithmeticError):
+    """An iterate or an objective became infinite or not a number."""
+
+
+class DatasetError(SolverError, ValueError):
+    """A data file is missing, damaged or not in the expected form."""
+
+
+class ArtifactError(SolverError, ValueError):
+    """A stored model is missing, damaged or of an unknown kind."""
+
+
+class ConvergenceWarning(UserWarning):
+    """The iteration limit was reached before the requested tolerance."""

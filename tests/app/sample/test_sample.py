@@ -1,0 +1,163 @@
+"""The sample set that the project draws itself."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.sample import KINDS, Sample, draw_sample, draw_samples
+from app.sample.kinds import SCENES, Scene
+from app.sample.samples import draw_parameters, draw_sentences
+from app.sample.wording import fill
+
+PICTURES = 50
+
+
+@lru_cache(maxsize=32)
+def sentences_of(kind: str) -> tuple[tuple[str, ...], ...]:
+    """Return the sentences of the first pictures of a kind, without drawing the pictures."""
+    return tuple(draw_sentences(kind, index) for index in range(PICTURES))
+
+
+def names_of(kind: str) -> re.Pattern[str]:
+    """Return a pattern that finds the kind's noun, singular or plural."""
+    noun = kind.split()[-1]
+    stem = noun if noun == "fish" else noun.removesuffix("s")
+    return re.compile(rf"\b{stem}(s|es)?\b", re.IGNORECASE)
+
+
+def test_there_are_at_least_fourteen_kinds_with_lowercase_labels() -> None:
+    assert len(KINDS) >= 14
+    assert len(set(KINDS)) == len(KINDS)
+    assert all(kind == kind.lower() for kind in KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_picture_is_rgb_of_256_by_256_with_two_or_three_sentences(kind: str) -> None:
+    sample = draw_sample(kind, 7)
+    assert sample.image.mode == "RGB"
+    assert sample.image.size == (256, 256)
+    assert 2 <= len(sample.sentences) <= 3
+    assert sample.id == f"{kind.replace(' ', '-')}-007"
+    assert sample.kind == kind
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_picture_uses_many_colours(kind: str) -> None:
+    colours = draw_sample(kind, 1).image.getcolors(maxcolors=256 * 256)
+    assert colours is not None
+    assert len(colours) > 1000
+
+
+def test_the_same_seed_gives_the_same_bytes_and_sentences() -> None:
+    first, second = draw_sample("trains", 3, seed=5), draw_sample("trains", 3, seed=5)
+    assert first.image.tobytes() == second.image.tobytes()
+    assert first.sentences == second.sentences
+
+
+def test_another_seed_gives_another_picture() -> None:
+    first, second = draw_sample("trains", 3, seed=5), draw_sample("trains", 3, seed=6)
+    assert first.image.tobytes() != second.image.tobytes()
+
+
+def test_a_picture_does_not_depend_on_how_many_are_drawn() -> None:
+    few = {sample.id: sample for sample in draw_samples(per_kind=1, seed=2)}
+    many = {sample.id: sample for sample in draw_samples(per_kind=2, seed=2)}
+    assert len(few) == len(KINDS)
+    assert len(many) == 2 * len(KINDS)
+    for name, sample in few.items():
+        assert sample.image.tobytes() == many[name].image.tobytes()
+        assert sample.sentences == many[name].sentences
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sentences_alone_are_those_of_the_picture(kind: str) -> None:
+    assert draw_sentences(kind, 4, seed=1) == draw_sample(kind, 4, seed=1).sentences
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parameters_of_fifty_pictures_are_mostly_distinct(kind: str) -> None:
+    parameters = {draw_parameters(kind, index) for index in range(PICTURES)}
+    assert len(parameters) >= 0.9 * PICTURES
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_most_sentences_do_not_name_the_kind(kind: str) -> None:
+    sentences = [sentence for texts in sentences_of(kind) for sentence in texts]
+    naming = [sentence for sentence in sentences if names_of(kind).search(sentence)]
+    assert len(naming) <= 0.4 * len(sentences)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sentences_are_varied(kind: str) -> None:
+    sentences = [sentence for texts in sentences_of(kind) for sentence in texts]
+    assert len(set(sentences)) >= 0.8 * len(sentences)
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.kind)
+def test_a_kind_has_at_least_six_distinct_sentence_templates(scene: Scene[Any]) -> None:
+    described = scene.describe(draw_parameters(scene.kind, 0))
+    assert len(set(described.subject)) >= 6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sentences_are_clean_english(kind: str) -> None:
+    for texts in sentences_of(kind):
+        assert len(set(texts)) == len(texts)
+        for sentence in texts:
+            assert not re.search(r"[{}<>|\[\]/]", sentence), sentence
+            assert "  " not in sentence, sentence
+            assert not re.search(r"\s[,.;:]|[,.;:]{2}", sentence), sentence
+            assert re.fullmatch(r"[A-Z].*[^.]\.", sentence), sentence
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_articles_suit_the_word_that_follows(kind: str) -> None:
+    for texts in sentences_of(kind):
+        for sentence in texts:
+            assert not re.search(r"\b[Aa] (?!one|uni|use|eu)[aeiou]", sentence), sentence
+            assert not re.search(r"\b[Aa]n (?!hour|honest)[^aeiou]", sentence), sentence
+            assert not re.search(r"\b(a|an|the) (a|an|the)\b", sentence, re.IGNORECASE), sentence
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_thing_has_a_singular_and_several_have_a_plural(kind: str) -> None:
+    number = r"\b(two|three|four|five|six|seven|eight|nine) "
+    several = re.compile(number + r"([a-z-]+ )*?([a-z-]+s|people|craft|passers-by)\b")
+    for texts in sentences_of(kind):
+        for sentence in texts:
+            if re.search(number, sentence):
+                assert several.search(sentence), sentence
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_template_can_be_filled_for_every_picture(kind: str) -> None:
+    rng = np.random.default_rng(3)
+    scene = next(scene for scene in SCENES if scene.kind == kind)
+    for index in range(12):
+        said = scene.describe(draw_parameters(kind, index))
+        for template in said.subject + said.setting:
+            assert fill(template, said.slots, said.plural, rng).endswith(".")
+
+
+def test_templates_take_slots_alternatives_numbers_and_articles() -> None:
+    rng = np.random.default_rng(0)
+    assert fill("a {colour} boat[/s] sail[s/]", {"colour": "orange"}, False, rng) == "An orange boat sails."
+    assert fill("two boat[/s] <sail[s/]>", {}, True, rng) == "Two boats sail."
+
+
+def test_an_unknown_kind_is_refused_with_the_list_of_kinds() -> None:
+    with pytest.raises(ValueError, match=r"unknown kind 'dragons'.*sailing boats.*cats"):
+        draw_sample("dragons", 0)
+
+
+def test_samples_and_the_drawing_function_can_be_sent_to_other_processes() -> None:
+    draw = pickle.loads(pickle.dumps(draw_sample))
+    sample = pickle.loads(pickle.dumps(draw("cats", 0)))
+    assert isinstance(sample, Sample)
+    assert sample.image.tobytes() == draw_sample("cats", 0).image.tobytes()
