@@ -27,7 +27,7 @@ _PAPER_CHECK_EVERY = 10
 
 
 def _is_real(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and math.isfinite(value)
+    return isinstance(value, int | float | np.integer | np.floating) and math.isfinite(value)
 
 
 class LowRankBilinear(CrossModalEstimator):
@@ -99,12 +99,12 @@ class LowRankBilinear(CrossModalEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "alpha": (lambda v: _is_real(v) and v > 0, "a finite number > 0"),
+        "alpha": (lambda v: _is_real(v) and bool(v > 0), "a finite number > 0"),
         "solver": (lambda v: v in ("apg", "paper"), '"apg" or "paper"'),
-        "tol": (lambda v: _is_real(v) and v > 0, "a finite number > 0"),
-        "max_iter": (lambda v: isinstance(v, int | np.integer) and v >= 1, "an integer >= 1"),
+        "tol": (lambda v: _is_real(v) and bool(v > 0), "a finite number > 0"),
+        "max_iter": (lambda v: isinstance(v, int) and v >= 1, "an integer >= 1"),
         "fit_intercept": (lambda v: isinstance(v, bool), "a bool"),
-        "dtype": (lambda v: v in (np.float32, np.float64), "numpy.float32 or numpy.float64"),
+        "dtype": (lambda v: bool(v in (np.float32, np.float64)), "numpy.float32 or numpy.float64"),
         "n_threads": (lambda v: v is None or (isinstance(v, int) and v >= 1), "None or an integer >= 1"),
         "warm_start": (lambda v: isinstance(v, bool), "a bool"),
     }

@@ -106,9 +106,10 @@ class FeatureScaler(BaseEstimator):
         exact = array.astype(np.float64)
         if self.kind == "l2":
             norms = np.linalg.norm(exact, axis=1, keepdims=True)
-            return np.divide(exact, norms, out=np.zeros_like(exact), where=norms > 0)
+            unit: FloatArray = np.divide(exact, norms, out=np.zeros_like(exact), where=norms > 0)
+            return unit
         if self.kind == "sqrt":
             if exact.min() < 0 and not hasattr(self, "scale_"):
                 raise InvalidInputError("scaling 'sqrt' needs features >= 0")
-            return np.sqrt(np.maximum(exact, 0.0))
+            return np.asarray(np.sqrt(np.maximum(exact, 0.0)))
         return exact

@@ -90,10 +90,10 @@ def fit_projector(
     data: LabelledPair,
     scaling: str,
     estimator: LowRankBilinear,
-    alpha_fraction: float,
+    alpha_fraction: float | None,
     callback: Callable[[Progress], None] | None = None,
 ) -> Projector:
-    """Scale both modalities and fit the estimator at a share of `alpha_max`.
+    """Scale both modalities and fit the estimator.
 
     Parameters
     ----------
@@ -102,17 +102,18 @@ def fit_projector(
     scaling : str
         Kind of `FeatureScaler`.
     estimator : LowRankBilinear
-        Its `alpha` is set here; fitted in place.
-    alpha_fraction : float, > 0
-        Penalty weight as a share of `alpha_max`.
+        Fitted in place.
+    alpha_fraction : float, > 0, or None
+        Set the estimator's `alpha` to this share of `alpha_max`; keep it as it is when None.
     callback : callable, optional
         Follows the fit.
     """
     x_scaler, z_scaler = FeatureScaler(scaling).fit(data.X), FeatureScaler(scaling).fit(data.Z)
     X, Z = x_scaler.transform(data.X), z_scaler.transform(data.Z)
     supervision = Labels(data.x_labels, data.z_labels)
-    largest = alpha_max(X, Z, supervision, fit_intercept=estimator.fit_intercept)
-    estimator.set_params(alpha=alpha_fraction * largest)
+    if alpha_fraction is not None:
+        largest = alpha_max(X, Z, supervision, fit_intercept=estimator.fit_intercept)
+        estimator.set_params(alpha=alpha_fraction * largest)
     estimator.fit(X, Z, supervision, callback=callback)
     return Projector.of(x_scaler, z_scaler, estimator)
 

@@ -1,0 +1,1 @@
+"""SQLAlchemy behind the domain's ports: rows never leave this package."""

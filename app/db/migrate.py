@@ -1,0 +1,40 @@
+"""Bringing a database to the current schema, and asking whether it is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine
+
+_MIGRATIONS = Path(__file__).parents[2] / "migrations"
+
+
+def upgrade(engine: Engine) -> None:
+    """Apply every missing migration in one transaction; a second caller at the same time waits.
+
+    Parameters
+    ----------
+    engine : Engine
+        As made by `app.db.session.make_engine`.
+    """
+    config = _config()
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def is_current(engine: Engine) -> bool:
+    """Return whether the database's schema is the one this code expects."""
+    with engine.connect() as connection:
+        found = MigrationContext.configure(connection).get_current_revision()
+    return found == ScriptDirectory.from_config(_config()).get_current_head()
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    return config

@@ -1,0 +1,153 @@
+"""Tables."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    Boolean,
+    DateTime,
+    Dialect,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import TypeDecorator
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """Aware timestamps in UTC, also on SQLite, which forgets the zone."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Store UTC."""
+        return None if value is None else value.astimezone(UTC)
+
+    def process_result_value(self, value: Any | None, dialect: Dialect) -> datetime | None:
+        """Return UTC."""
+        if value is None:
+            return None
+        aware: datetime = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        return aware
+
+
+class Base(DeclarativeBase):
+    """Declarative base with named constraints, so that migrations can speak of them."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(column_0_label)s",
+            "uq": "uq_%(table_name)s_%(column_0_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+
+
+class CollectionRow(Base):
+    """A collection; `active_version` is the one place that says which model serves."""
+
+    __tablename__ = "collections"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(64), unique=True)
+    modalities: Mapped[list[dict[str, Any]]] = mapped_column(JSON)
+    revision: Mapped[int] = mapped_column(Integer, default=0)
+    active_version: Mapped[int | None] = mapped_column(Integer)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class ItemRow(Base):
+    """An item, or the tombstone of one: other processes learn of a deletion from its revision."""
+
+    __tablename__ = "items"
+    __table_args__ = (
+        UniqueConstraint("collection_id", "item_id"),
+        Index("ix_items_collection_id_revision", "collection_id", "revision"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    collection_id: Mapped[int] = mapped_column(ForeignKey("collections.id", ondelete="CASCADE"))
+    item_id: Mapped[str] = mapped_column(String(128))
+    modality: Mapped[str] = mapped_column(String(64))
+    text: Mapped[str | None] = mapped_column(Text)
+    content_hash: Mapped[str | None] = mapped_column(String(64))
+    content_type: Mapped[str | None] = mapped_column(String(64))
+    features: Mapped[bytes | None] = mapped_column(LargeBinary)
+    labels: Mapped[list[str]] = mapped_column(JSON)
+    pair_id: Mapped[str | None] = mapped_column(String(128))
+    attributes: Mapped[dict[str, Any]] = mapped_column("metadata", JSON)
+    train: Mapped[bool] = mapped_column(Boolean)
+    revision: Mapped[int] = mapped_column(Integer)
+    is_deleted: Mapped[bool] = mapped_column(Boolean)
+
+
+class ModelRow(Base):
+    """A model version."""
+
+    __tablename__ = "model_versions"
+    __table_args__ = (UniqueConstraint("collection_id", "version"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    collection_id: Mapped[int] = mapped_column(ForeignKey("collections.id", ondelete="CASCADE"))
+    version: Mapped[int] = mapped_column(Integer)
+    bundle: Mapped[str] = mapped_column(String(128))
+    manifest_hash: Mapped[str] = mapped_column(String(64))
+    index_revision: Mapped[int] = mapped_column(Integer)
+    facts: Mapped[dict[str, Any]] = mapped_column(JSON)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+_IS_OPEN = text("state IN ('queued', 'running')")
+
+
+class JobRow(Base):
+    """A retrain job; the partial unique index allows one open job per collection."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (
+        Index(
+            "uq_jobs_open_per_collection",
+            "collection_id",
+            unique=True,
+            sqlite_where=_IS_OPEN,
+            postgresql_where=_IS_OPEN,
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    collection_id: Mapped[int] = mapped_column(ForeignKey("collections.id", ondelete="CASCADE"))
+    state: Mapped[str] = mapped_column(String(16))
+    parameters: Mapped[dict[str, Any]] = mapped_column(JSON)
+    progress: Mapped[dict[str, Any]] = mapped_column(JSON)
+    error: Mapped[str | None] = mapped_column(Text)
+    model_version: Mapped[int | None] = mapped_column(Integer)
+    cancel_requested: Mapped[bool] = mapped_column(Boolean)
+    fencing_token: Mapped[int] = mapped_column(Integer)
+    worker: Mapped[str | None] = mapped_column(String(128))
+    lease_expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class KeyRow(Base):
+    """An API key: only the hash of its secret."""
+
+    __tablename__ = "api_keys"
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    secret_hash: Mapped[str] = mapped_column(String(64), unique=True)
+    scope: Mapped[str] = mapped_column(String(16))
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -1,0 +1,101 @@
+"""Engine and unit of work: the one place that commits."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.orm import Session, sessionmaker
+
+from app.db.jobs import SqlJobQueue
+from app.db.repositories import (
+    SqlCollectionRepository,
+    SqlItemRepository,
+    SqlKeyRepository,
+    SqlModelRepository,
+)
+
+_BUSY_TIMEOUT_SECONDS = 30.0
+_READ_ONLY = "lrbs_read_only"
+
+
+@dataclass(frozen=True, slots=True)
+class SqlUnitOfWork:
+    """Repositories over one session."""
+
+    collections: SqlCollectionRepository
+    items: SqlItemRepository
+    models: SqlModelRepository
+    jobs: SqlJobQueue
+    keys: SqlKeyRepository
+
+    @classmethod
+    def over(cls, session: Session) -> SqlUnitOfWork:
+        """Return the repositories that work in `session`."""
+        return cls(
+            SqlCollectionRepository(session),
+            SqlItemRepository(session),
+            SqlModelRepository(session),
+            SqlJobQueue(session),
+            SqlKeyRepository(session),
+        )
+
+
+class SqlDatabase:
+    """Transactions over an engine.
+
+    Parameters
+    ----------
+    engine : Engine
+        As made by `make_engine`.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._write = sessionmaker(engine, expire_on_commit=False)
+        self._read = sessionmaker(engine.execution_options(**{_READ_ONLY: True}), expire_on_commit=False)
+
+    @contextmanager
+    def write(self) -> Iterator[SqlUnitOfWork]:
+        """Commit at the end of the block, roll back on an exception."""
+        with self._write.begin() as session:
+            yield SqlUnitOfWork.over(session)
+
+    @contextmanager
+    def read(self) -> Iterator[SqlUnitOfWork]:
+        """Read from one consistent state."""
+        with self._read() as session:
+            yield SqlUnitOfWork.over(session)
+
+
+def make_engine(url: str) -> Engine:
+    """Return an engine for SQLite or PostgreSQL with the settings this service relies on.
+
+    Parameters
+    ----------
+    url : str
+        SQLAlchemy URL.
+    """
+    if not url.startswith("sqlite"):
+        return create_engine(url, pool_pre_ping=True)
+    engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_SECONDS, "check_same_thread": False})
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _: Any) -> None:
+    # Python's driver would begin transactions by itself, and too late for consistent reads.
+    connection.isolation_level = None
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A writer takes its lock at once: upgrading a read lock later fails instead of waiting.
+    read_only = connection.get_execution_options().get(_READ_ONLY, False)
+    connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")

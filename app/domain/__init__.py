@@ -1,0 +1,1 @@
+"""Entities, errors and ports: what the service is about, free of any library that carries it."""

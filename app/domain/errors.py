@@ -1,0 +1,137 @@
+"""What can go wrong, in the service's own words; `app.api.problems` says what each is on the wire."""
+
+from __future__ import annotations
+
+
+class ServiceError(Exception):
+    """Base class of every refusal the service makes on purpose."""
+
+
+class CollectionNotFoundError(ServiceError):
+    """No collection of that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no collection {name!r}")
+        self.name = name
+
+
+class CollectionExistsError(ServiceError):
+    """A collection of that name exists already."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"a collection {name!r} exists already: delete it first or choose another name")
+        self.name = name
+
+
+class ItemNotFoundError(ServiceError):
+    """No item of that id in the collection."""
+
+    def __init__(self, collection: str, item_id: str) -> None:
+        super().__init__(f"collection {collection!r} has no item {item_id!r}")
+        self.item_id = item_id
+
+
+class ItemExistsError(ServiceError):
+    """An item of that id exists already, or the id stands twice in one request."""
+
+    def __init__(self, field: str, item_id: str) -> None:
+        super().__init__(f"{field}: an item {item_id!r} exists already; PUT replaces one")
+        self.field = field
+        self.item_id = item_id
+
+
+class InvalidFieldError(ServiceError):
+    """A field's value is not what the collection or the encoder expects."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+        self.message = message
+
+
+class UnknownModalityError(ServiceError):
+    """A modality that the collection does not have."""
+
+    def __init__(self, field: str, modality: str, known: tuple[str, ...]) -> None:
+        super().__init__(f"{field}: unknown modality {modality!r}, the collection has {list(known)}")
+        self.field = field
+        self.modality = modality
+
+
+class ContentTooLargeError(ServiceError):
+    """A picture, a text or a batch over its limit."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+
+
+class ModelNotTrainedError(ServiceError):
+    """The collection has no active model yet."""
+
+    def __init__(self, collection: str) -> None:
+        super().__init__(
+            f"collection {collection!r} has no trained model: add labelled items of both modalities, "
+            f"then POST /v1/admin/collections/{collection}/retrain"
+        )
+        self.collection = collection
+
+
+class ModelNotFoundError(ServiceError):
+    """No model version of that number."""
+
+    def __init__(self, collection: str, version: int) -> None:
+        super().__init__(f"collection {collection!r} has no model version {version}")
+        self.version = version
+
+
+class TrainingAlreadyRunningError(ServiceError):
+    """A retrain of the collection is queued or running."""
+
+    def __init__(self, collection: str) -> None:
+        super().__init__(f"a retrain of {collection!r} is already queued or running")
+        self.collection = collection
+
+
+class TrainingDataError(ServiceError):
+    """The items at hand cannot be trained on."""
+
+
+class JobNotFoundError(ServiceError):
+    """No job of that id."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"there is no job {job_id!r}")
+        self.job_id = job_id
+
+
+class JobCancelledError(ServiceError):
+    """The job was asked to stop, or belongs to another worker by now."""
+
+
+class DamagedBundleError(ServiceError):
+    """A model bundle on disk is incomplete or does not match its sums."""
+
+
+class EncoderUnavailableError(ServiceError):
+    """An encoder needs a library or a file that is not there."""
+
+
+class UnauthenticatedError(ServiceError):
+    """The call needs a key."""
+
+
+class ForbiddenError(ServiceError):
+    """The key is valid but lacks the scope."""
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(f"the key lacks the scope {scope!r}")
+        self.scope = scope
+
+
+class KeyNotFoundError(ServiceError):
+    """No key of that id."""
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(f"there is no key {key_id!r}")
+        self.key_id = key_id

@@ -1,0 +1,270 @@
+"""What the services need from the outside world, as Protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from app.domain.entities import (
+    ApiKey,
+    Change,
+    Collection,
+    Item,
+    Job,
+    JobState,
+    Matrix,
+    Modality,
+    ModelVersion,
+    Scope,
+    Vector,
+)
+
+
+class CollectionRepository(Protocol):
+    """Collections by name."""
+
+    def add(self, name: str, modalities: tuple[Modality, Modality]) -> Collection:
+        """Create one; raises CollectionExistsError."""
+        ...
+
+    def get(self, name: str) -> Collection:
+        """Return one; raises CollectionNotFoundError."""
+        ...
+
+    def list(self) -> list[Collection]:
+        """Return all, by name."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Delete one with everything in it; raises CollectionNotFoundError."""
+        ...
+
+    def next_revision(self, collection: Collection) -> int:
+        """Count one write and lock the collection until the transaction ends."""
+        ...
+
+    def set_encoder_option(self, collection: Collection, modality: str, option: str, value: Any) -> None:
+        """Record an option that became known later, such as the dimension of the first vector."""
+        ...
+
+
+class ItemRepository(Protocol):
+    """Items of a collection."""
+
+    def existing(self, collection: Collection, item_ids: Sequence[str]) -> set[str]:
+        """Return which of the ids are taken."""
+        ...
+
+    def put(self, collection: Collection, items: Sequence[Item], revision: int) -> None:
+        """Insert or replace items."""
+        ...
+
+    def get(self, collection: Collection, item_id: str) -> Item:
+        """Return one; raises ItemNotFoundError."""
+        ...
+
+    def get_many(self, collection: Collection, item_ids: Sequence[str]) -> dict[str, Item]:
+        """Return those that exist, by id, without features."""
+        ...
+
+    def delete(self, collection: Collection, item_id: str, revision: int) -> None:
+        """Leave a tombstone; raises ItemNotFoundError."""
+        ...
+
+    def page(
+        self, collection: Collection, modality: str | None, after: int, limit: int
+    ) -> list[tuple[int, Item]]:
+        """Return items with their stable position, in order of creation."""
+        ...
+
+    def changes_since(self, collection: Collection, revision: int) -> Iterator[Change]:
+        """Yield what changed after `revision`, in order of revision."""
+        ...
+
+    def counts(self, collection: Collection) -> dict[str, int]:
+        """Return the number of items of each modality."""
+        ...
+
+
+class ModelRepository(Protocol):
+    """Model versions of a collection."""
+
+    def add(self, collection: Collection, model: ModelVersion) -> None:
+        """Record a version, inactive."""
+        ...
+
+    def next_version(self, collection: Collection) -> int:
+        """Return the number a new version gets."""
+        ...
+
+    def get(self, collection: Collection, version: int) -> ModelVersion:
+        """Return one; raises ModelNotFoundError."""
+        ...
+
+    def list(self, collection: Collection) -> list[ModelVersion]:
+        """Return all, newest first."""
+        ...
+
+    def activate(self, collection: Collection, version: int) -> None:
+        """Make one version the one that serves, in a single row; raises ModelNotFoundError."""
+        ...
+
+
+class JobQueue(Protocol):
+    """Retrain jobs; the table is the queue."""
+
+    def enqueue(self, collection: Collection, parameters: Mapping[str, Any]) -> Job:
+        """Add a job; raises TrainingAlreadyRunningError while one is queued or running."""
+        ...
+
+    def get(self, job_id: str) -> Job:
+        """Return one; raises JobNotFoundError."""
+        ...
+
+    def claim(self, worker: str, lease_seconds: float, max_attempts: int) -> Job | None:
+        """Take the oldest job that is queued or whose lease ran out."""
+        ...
+
+    def heartbeat(self, job: Job, lease_seconds: float, progress: Mapping[str, Any]) -> None:
+        """Extend the lease; raises JobCancelledError when the job is no longer this claim's."""
+        ...
+
+    def finish(self, job: Job, state: JobState, error: str | None, model_version: int | None) -> None:
+        """Close the job; raises JobCancelledError when the job is no longer this claim's."""
+        ...
+
+    def request_cancel(self, job_id: str) -> Job:
+        """Ask the job to stop; a queued one is cancelled at once."""
+        ...
+
+
+class KeyRepository(Protocol):
+    """API keys by the hash of their secret."""
+
+    def add(self, secret_hash: str, scope: Scope) -> ApiKey:
+        """Store a key."""
+        ...
+
+    def find(self, secret_hash: str) -> ApiKey | None:
+        """Return the key with that hash."""
+        ...
+
+    def list(self) -> list[ApiKey]:
+        """Return all, oldest first."""
+        ...
+
+    def delete(self, key_id: str) -> None:
+        """Revoke a key; raises KeyNotFoundError."""
+        ...
+
+
+class UnitOfWork(Protocol):
+    """One transaction and the repositories that work in it."""
+
+    @property
+    def collections(self) -> CollectionRepository:
+        """Collections."""
+        ...
+
+    @property
+    def items(self) -> ItemRepository:
+        """Items."""
+        ...
+
+    @property
+    def models(self) -> ModelRepository:
+        """Model versions."""
+        ...
+
+    @property
+    def jobs(self) -> JobQueue:
+        """Jobs."""
+        ...
+
+    @property
+    def keys(self) -> KeyRepository:
+        """Keys."""
+        ...
+
+
+class Database(Protocol):
+    """Opens transactions."""
+
+    def write(self) -> AbstractContextManager[UnitOfWork]:
+        """Open a transaction that commits at the end of the block and rolls back on an exception."""
+        ...
+
+    def read(self) -> AbstractContextManager[UnitOfWork]:
+        """Open a transaction that only reads, from one consistent state."""
+        ...
+
+
+class BlobStore(Protocol):
+    """Content-addressed files."""
+
+    def put(self, content: bytes) -> str:
+        """Store content durably and return its SHA-256."""
+        ...
+
+    def get(self, content_hash: str) -> bytes:
+        """Return content; raises FileNotFoundError."""
+        ...
+
+
+class GalleryIndex(Protocol):
+    """Maximum-inner-product search over the rows of a matrix; never changed after it was built."""
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        ...
+
+    @property
+    def vectors(self) -> Matrix:
+        """The (size, rank) rows themselves."""
+        ...
+
+    def search(self, queries: Matrix, k: int, allowed: Any | None) -> list[tuple[Any, Vector]]:
+        """Return for each query row numbers and scores of the k best among `allowed` (a bool per row)."""
+        ...
+
+
+class Encoder(Protocol):
+    """Turns a raw item into features.
+
+    A fitted encoder learns from the training items and travels with the model; the others are
+    known when the collection is made, and their features are stored with the item.
+    """
+
+    @property
+    def is_fitted_with_model(self) -> bool:
+        """Whether features depend on what a retrain learned."""
+        ...
+
+    def check(self, field: str, raw: RawContent) -> None:
+        """Refuse content this encoder cannot take, naming the field."""
+        ...
+
+    def encode(self, raw: Sequence[RawContent]) -> Matrix:
+        """Return the (n, dim) float32 features."""
+        ...
+
+
+class RawContent(Protocol):
+    """The raw parts of an item or a query."""
+
+    @property
+    def text(self) -> str | None:
+        """Text, if that is what it is."""
+        ...
+
+    @property
+    def picture(self) -> bytes | None:
+        """Bytes of a picture file."""
+        ...
+
+    @property
+    def vector(self) -> Sequence[float] | None:
+        """Features that the client brought."""
+        ...

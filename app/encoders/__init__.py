@@ -1,0 +1,1 @@
+"""Encoders: raw pictures, texts and vectors to features."""

@@ -1,0 +1,105 @@
+"""Picture encoders: `hog-color`, and `onnx` for any convolutional network or CLIP image model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from app.domain.entities import Matrix, Vector
+from app.domain.errors import EncoderUnavailableError, InvalidFieldError
+from app.domain.ports import RawContent
+from app.encoders.content import open_picture
+from app.encoders.hog_color import describe
+
+try:
+    import onnxruntime
+except ImportError:  # the extra "onnx" is optional; `onnx_describer` says so when it is needed
+    onnxruntime = None
+
+_DEFAULTS = {"size": 224, "mean": 128.0, "scale": 128.0, "output": None}
+
+
+class PictureEncoder:
+    """Encodes pictures one by one with a describing function.
+
+    Parameters
+    ----------
+    describe_picture : callable
+        RGB picture to a float32 vector.
+    max_pixels : int
+        Largest picture that is decoded.
+    """
+
+    is_fitted_with_model = False
+
+    def __init__(self, describe_picture: Callable[[Image.Image], Vector], max_pixels: int) -> None:
+        self._describe = describe_picture
+        self._max_pixels = max_pixels
+
+    def check(self, field: str, raw: RawContent) -> None:
+        """Refuse anything but a readable picture."""
+        if raw.picture is None:
+            raise InvalidFieldError(field, "expected a picture (image_base64 or a multipart file)")
+        open_picture(field, raw.picture, self._max_pixels)
+
+    def encode(self, raw: Sequence[RawContent]) -> Matrix:
+        """Return the (n, dim) features."""
+        pictures = (open_picture("picture", content.picture or b"", self._max_pixels) for content in raw)
+        return np.stack([self._describe(picture) for picture in pictures])
+
+
+def hog_color_encoder(options: Mapping[str, Any], max_pixels: int) -> PictureEncoder:
+    """Return the default picture encoder; it has no options."""
+    return PictureEncoder(describe, max_pixels)
+
+
+def onnx_encoder(options: Mapping[str, Any], max_pixels: int) -> PictureEncoder:
+    """Return an encoder that runs an ONNX image model.
+
+    Parameters
+    ----------
+    options : mapping
+        ``path`` of the model file; ``size`` of its square input (224), ``mean`` (128) and ``scale`` (128)
+        for (pixel - mean) / scale, numbers or three per channel; ``output`` name (the model's first).
+        The input is (1, 3, size, size) RGB, the output flattened.
+    max_pixels : int
+        Largest picture that is decoded.
+
+    Raises
+    ------
+    EncoderUnavailableError
+        If onnxruntime is not installed or the model cannot be loaded.
+    """
+    if onnxruntime is None:
+        raise EncoderUnavailableError("the onnx encoder needs the extra: pip install 'lrbs[onnx]'")
+    merged = {**_DEFAULTS, **options}
+    path = Path(str(options.get("path", "")))
+    if not path.is_file():
+        raise EncoderUnavailableError(f"encoder.path: there is no model file {str(path)!r}")
+    session_options = onnxruntime.SessionOptions()
+    session_options.log_severity_level = 3
+    try:
+        session = onnxruntime.InferenceSession(str(path), session_options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's own errors share no public base class
+        raise EncoderUnavailableError(
+            f"encoder.path: {path.name} is not a usable ONNX model: {error}"
+        ) from error
+    input_name = session.get_inputs()[0].name
+    outputs = [output.name for output in session.get_outputs()]
+    output = merged["output"] or outputs[0]
+    if output not in outputs:
+        raise EncoderUnavailableError(f"encoder.output: the model has {outputs}, not {output!r}")
+    size = int(merged["size"])
+    mean, scale = np.float32(merged["mean"]), np.float32(merged["scale"])
+
+    def run(picture: Image.Image) -> Vector:
+        pixels = np.asarray(picture.resize((size, size), Image.Resampling.BILINEAR), dtype=np.float32)
+        batch = np.ascontiguousarray(((pixels - mean) / scale).transpose(2, 0, 1)[None])
+        features: Vector = session.run([output], {input_name: batch})[0].reshape(-1).astype(np.float32)
+        return features
+
+    return PictureEncoder(run, max_pixels)

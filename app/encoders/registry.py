@@ -1,0 +1,70 @@
+"""Which encoder types exist, and how each is made from its options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.domain.errors import InvalidFieldError
+from app.encoders.pictures import PictureEncoder, hog_color_encoder, onnx_encoder
+from app.encoders.texts import TfidfEncoder
+from app.encoders.vectors import VectorEncoder
+
+AnyEncoder = PictureEncoder | TfidfEncoder | VectorEncoder
+
+PICTURE_TYPES = ("hog-color", "onnx")
+
+
+@dataclass(frozen=True, slots=True)
+class ContentLimits:
+    """Largest content that encoders accept."""
+
+    max_picture_pixels: int
+    max_text_chars: int
+
+
+class EncoderRegistry:
+    """Makes encoders, and keeps those that are expensive to make.
+
+    Parameters
+    ----------
+    limits : ContentLimits
+        Handed to every encoder.
+    """
+
+    def __init__(self, limits: ContentLimits) -> None:
+        self._makers: dict[str, Callable[[Mapping[str, Any]], AnyEncoder]] = {
+            "hog-color": lambda options: hog_color_encoder(options, limits.max_picture_pixels),
+            "onnx": lambda options: onnx_encoder(options, limits.max_picture_pixels),
+            "tfidf": lambda options: TfidfEncoder(options, limits.max_text_chars),
+            "vector": VectorEncoder,
+        }
+        self._pictures: dict[str, AnyEncoder] = {}
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Names of all encoder types."""
+        return tuple(self._makers)
+
+    def make(self, options: Mapping[str, Any]) -> AnyEncoder:
+        """Return the encoder that ``{"type": ..., ...}`` describes; picture encoders are shared.
+
+        Raises
+        ------
+        InvalidFieldError
+            If the type is unknown.
+        EncoderUnavailableError
+            If it needs a library or a file that is not there.
+        """
+        kind = str(options.get("type"))
+        if kind not in self._makers:
+            raise InvalidFieldError(
+                "encoder.type", f"unknown type {kind!r}, expected one of {list(self.types)}"
+            )
+        if kind not in PICTURE_TYPES:
+            return self._makers[kind](options)
+        key = repr(sorted(options.items()))
+        if key not in self._pictures:
+            self._pictures[key] = self._makers[kind](options)
+        return self._pictures[key]

@@ -1,0 +1,79 @@
+"""Text encoder `tfidf`: learned with the model, stored as its vocabulary and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from app.domain.entities import Matrix
+from app.domain.errors import ContentTooLargeError, InvalidFieldError, TrainingDataError
+from app.domain.ports import RawContent
+
+_DEFAULT_FEATURES = 3000
+
+
+class TfidfEncoder:
+    """Term frequency, sublinear, times inverse document frequency, on word stems' first letters and words.
+
+    Parameters
+    ----------
+    options : mapping
+        ``max_features`` (3000) most frequent terms, ``ngrams`` (2) longest run of words.
+    max_chars : int
+        Longest text.
+    """
+
+    is_fitted_with_model = True
+
+    def __init__(self, options: Mapping[str, Any], max_chars: int) -> None:
+        self._options = options
+        self._max_chars = max_chars
+        self._vectorizer: Any = None
+
+    def check(self, field: str, raw: RawContent) -> None:
+        """Refuse anything but a text of allowed length with a word in it."""
+        if raw.text is None or not raw.text.strip():
+            raise InvalidFieldError(field, "expected a non-empty text")
+        if "\x00" in raw.text:
+            raise InvalidFieldError(field, "contains a NUL character")
+        if len(raw.text) > self._max_chars:
+            raise ContentTooLargeError(
+                field, f"{len(raw.text)} characters, at most {self._max_chars} allowed"
+            )
+
+    def fit(self, texts: Sequence[str]) -> Self:
+        """Learn vocabulary and weights; raises TrainingDataError when the texts hold no word."""
+        self._vectorizer = self._make(None)
+        try:
+            self._vectorizer.fit(texts)
+        except ValueError as error:
+            raise TrainingDataError(f"the texts cannot be encoded: {error}") from error
+        return self
+
+    def encode(self, raw: Sequence[RawContent]) -> Matrix:
+        """Return the (n, n_terms) features, rows of unit length."""
+        sparse = self._vectorizer.transform([content.text or "" for content in raw])
+        dense: Matrix = sparse.toarray().astype(np.float32)
+        return dense
+
+    def state(self) -> dict[str, Any]:
+        """Return what `restore` needs, as JSON values."""
+        terms = sorted(self._vectorizer.vocabulary_, key=self._vectorizer.vocabulary_.get)
+        return {"terms": terms, "idf": [float(weight) for weight in self._vectorizer.idf_]}
+
+    def restore(self, state: Mapping[str, Any]) -> Self:
+        """Become the encoder whose `state` this is."""
+        self._vectorizer = self._make({term: position for position, term in enumerate(state["terms"])})
+        self._vectorizer.idf_ = np.asarray(state["idf"], dtype=np.float64)
+        return self
+
+    def _make(self, vocabulary: dict[str, int] | None) -> TfidfVectorizer:
+        return TfidfVectorizer(
+            max_features=int(self._options.get("max_features", _DEFAULT_FEATURES)),
+            ngram_range=(1, int(self._options.get("ngrams", 2))),
+            sublinear_tf=True,
+            vocabulary=vocabulary,
+        )

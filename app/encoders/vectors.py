@@ -1,0 +1,43 @@
+"""Encoder `vector`: features that the client brings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from app.domain.entities import Matrix
+from app.domain.errors import InvalidFieldError
+from app.domain.ports import RawContent
+
+
+class VectorEncoder:
+    """Passes vectors through after checking them.
+
+    Parameters
+    ----------
+    options : mapping
+        ``dim``; any dimension is accepted while it is not known.
+    """
+
+    is_fitted_with_model = False
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._dim: int | None = options.get("dim")
+
+    def check(self, field: str, raw: RawContent) -> None:
+        """Refuse anything but a finite vector of the right dimension."""
+        if raw.vector is None:
+            raise InvalidFieldError(field, "expected a vector of numbers")
+        if len(raw.vector) == 0 or (self._dim is not None and len(raw.vector) != self._dim):
+            raise InvalidFieldError(
+                field, f"has {len(raw.vector)} numbers, expected {self._dim or 'at least 1'}"
+            )
+        values = np.asarray(raw.vector, dtype=np.float64)
+        if not np.isfinite(values).all() or np.abs(values).max() > np.finfo(np.float32).max:
+            raise InvalidFieldError(field, "contains NaN, infinity or a number beyond single precision")
+
+    def encode(self, raw: Sequence[RawContent]) -> Matrix:
+        """Return the (n, dim) features."""
+        return np.asarray([content.vector for content in raw], dtype=np.float32)

@@ -1,0 +1,1 @@
+"""Index backends behind the `GalleryIndex` port."""

@@ -1,0 +1,168 @@
+"""What a model bundle holds, and how it is read back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from app.domain.entities import Collection, Matrix, ModelVersion
+from app.domain.errors import DamagedBundleError
+from app.domain.ports import Encoder, GalleryIndex
+from solver.artifacts import load_projector, save_projector
+from solver.errors import ArtifactError
+from solver.pipeline import Projector
+
+_GALLERIES = "galleries.json"
+_ENCODERS = "encoders.json"
+
+
+class StatefulEncoder(Encoder, Protocol):
+    """An encoder that is learned with the model."""
+
+    def fit(self, texts: list[str]) -> Any:
+        """Learn from the training texts."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Return what `restore` needs."""
+        ...
+
+    def restore(self, state: Mapping[str, Any]) -> Any:
+        """Become the encoder of that state."""
+        ...
+
+
+class EncoderFactory(Protocol):
+    """Makes encoders from their options."""
+
+    def make(self, options: Mapping[str, Any]) -> Any:
+        """Return an encoder."""
+        ...
+
+
+class BundleFiles(Protocol):
+    """Folders that are published whole and checked when they are opened."""
+
+    def write(self, name: str, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> tuple[str, str]:
+        """Write a bundle; returns its folder name and the hash of its manifest."""
+        ...
+
+    def open(self, folder: str, manifest_hash: str) -> Path:
+        """Return the checked folder."""
+        ...
+
+
+class IndexFiles(Protocol):
+    """Reads and writes index files."""
+
+    def save(self, vectors: Matrix, path: Path) -> None:
+        """Write an index over the rows."""
+        ...
+
+    def load(self, path: Path, rank: int) -> GalleryIndex:
+        """Read an index."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedModel:
+    """A model version in memory.
+
+    Parameters
+    ----------
+    version : int
+        Its number.
+    index_revision : int
+        Collection revision its stored galleries stand at.
+    projector : Projector
+        Maps features of both modalities into one space.
+    encoders : mapping of str to Encoder
+        By modality.
+    modality_names : tuple of str
+        X first.
+    galleries : mapping
+        By modality: item ids and their projected rows.
+    """
+
+    version: int
+    index_revision: int
+    projector: Projector
+    encoders: Mapping[str, Any]
+    modality_names: tuple[str, str]
+    galleries: Mapping[str, tuple[tuple[str, ...], Matrix]]
+
+    def project(self, modality: str, features: Matrix) -> Matrix:
+        """Return the (n, rank) projections of features of one modality."""
+        is_x = modality == self.modality_names[0]
+        projected: Matrix = self.projector.project_x(features) if is_x else self.projector.project_z(features)
+        return projected
+
+
+class ModelBundles:
+    """Writes and reads model bundles.
+
+    Parameters
+    ----------
+    files : BundleFiles
+        Where they are kept.
+    index_files : IndexFiles
+        Format of the stored galleries.
+    encoders : EncoderFactory
+        Makes the encoders that a bundle's state is put into.
+    """
+
+    def __init__(self, files: BundleFiles, index_files: IndexFiles, encoders: EncoderFactory) -> None:
+        self._files = files
+        self._index_files = index_files
+        self._encoders = encoders
+
+    def publish(
+        self, collection: Collection, model: LoadedModel, facts: Mapping[str, Any]
+    ) -> tuple[str, str]:
+        """Write a bundle and return its folder name and manifest hash."""
+
+        def fill(folder: Path) -> None:
+            save_projector(model.projector, folder, dict(facts))
+            states = {
+                name: encoder.state()
+                for name, encoder in model.encoders.items()
+                if encoder.is_fitted_with_model
+            }
+            _write_json(folder / _ENCODERS, states)
+            _write_json(folder / _GALLERIES, {name: ids for name, (ids, _) in model.galleries.items()})
+            for side, name in zip("xz", model.modality_names, strict=True):
+                self._index_files.save(model.galleries[name][1], folder / f"{side}.faiss")
+
+        return self._files.write(f"{collection.id}-v{model.version}", fill, facts)
+
+    def load(self, collection: Collection, version: ModelVersion) -> LoadedModel:
+        """Read a bundle back; raises DamagedBundleError when anything in it is not as published."""
+        folder = self._files.open(version.bundle, version.manifest_hash)
+        try:
+            projector, _ = load_projector(folder)
+            states = json.loads((folder / _ENCODERS).read_text(encoding="utf-8"))
+            ids = json.loads((folder / _GALLERIES).read_text(encoding="utf-8"))
+        except (ArtifactError, OSError, ValueError) as error:
+            raise DamagedBundleError(f"bundle {version.bundle}: {error}") from error
+        encoders, galleries = {}, {}
+        for side, modality in zip("xz", collection.modalities, strict=True):
+            encoder = self._encoders.make(modality.encoder)
+            if encoder.is_fitted_with_model:
+                encoder.restore(states[modality.name])
+            encoders[modality.name] = encoder
+            index = self._index_files.load(folder / f"{side}.faiss", projector.rank)
+            names = tuple(ids[modality.name])
+            vectors = index.vectors if projector.rank else np.zeros((len(names), 0), np.float32)
+            galleries[modality.name] = (names, vectors)
+        return LoadedModel(
+            version.version, version.index_revision, projector, encoders, collection.modality_names, galleries
+        )
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")

@@ -1,0 +1,232 @@
+"""Collections and their items: what clients write and read back."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from app.domain.entities import Collection, Item, Modality
+from app.domain.errors import InvalidFieldError, ItemExistsError, ItemNotFoundError, UnknownModalityError
+from app.domain.ports import BlobStore, Database, Encoder, UnitOfWork
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,62}(-?[A-Za-z0-9_.]+)*")
+_MAX_NAME = 64
+
+
+class UploadedContent(Protocol):
+    """Raw content with the facts about its picture."""
+
+    @property
+    def text(self) -> str | None:
+        """Text."""
+        ...
+
+    @property
+    def picture(self) -> bytes | None:
+        """Picture file."""
+        ...
+
+    @property
+    def vector(self) -> Sequence[float] | None:
+        """Features."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NewItem:
+    """An item as a client sends it."""
+
+    modality: str
+    content: UploadedContent
+    id: str | None = None
+    labels: tuple[str, ...] = ()
+    pair_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    train: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a write did."""
+
+    ids: tuple[str, ...]
+    revision: int
+
+
+class EncoderSource(Protocol):
+    """Makes encoders, and tells the media type of a picture."""
+
+    def make(self, options: Mapping[str, Any]) -> Encoder:
+        """Return an encoder."""
+        ...
+
+    def picture_type(self, content: bytes) -> str:
+        """Return the media type of a picture the encoder accepted."""
+        ...
+
+
+class CatalogueService:
+    """Creates collections and writes items; each call is stored whole or not at all.
+
+    Parameters
+    ----------
+    database : Database
+        The truth.
+    blobs : BlobStore
+        Pictures.
+    encoders : EncoderSource
+        Check and encode what comes in.
+    """
+
+    def __init__(self, database: Database, blobs: BlobStore, encoders: EncoderSource) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._encoders = encoders
+
+    def create(self, name: str, modalities: Sequence[Modality]) -> Collection:
+        """Create a collection of two modalities; raises CollectionExistsError, InvalidFieldError."""
+        _check_name("name", name)
+        if len(modalities) != 2 or modalities[0].name == modalities[1].name:
+            raise InvalidFieldError("modalities", f"expected two different names, got {len(modalities)}")
+        for modality in modalities:
+            _check_name("modalities", modality.name)
+            if "-to-" in modality.name:
+                raise InvalidFieldError("modalities", "a name may not contain '-to-'")
+            self._encoders.make(modality.encoder)
+        with self._database.write() as work:
+            return work.collections.add(name, (modalities[0], modalities[1]))
+
+    def collections(self) -> list[Collection]:
+        """Return all collections."""
+        with self._database.read() as work:
+            return work.collections.list()
+
+    def collection(self, name: str) -> tuple[Collection, dict[str, int]]:
+        """Return a collection and how many items each modality has."""
+        with self._database.read() as work:
+            collection = work.collections.get(name)
+            return collection, work.items.counts(collection)
+
+    def delete_collection(self, name: str) -> None:
+        """Delete a collection with everything in it."""
+        with self._database.write() as work:
+            work.collections.delete(name)
+
+    def add_items(self, name: str, new_items: Sequence[NewItem], replace: bool = False) -> Written:
+        """Store items; raises ItemExistsError unless they may be replaced.
+
+        Parameters
+        ----------
+        name : str
+            Collection.
+        new_items : sequence of NewItem
+            All are checked and encoded before the first is stored.
+        replace : bool
+            Whether items of the same id are replaced.
+        """
+        with self._database.read() as work:
+            collection = work.collections.get(name)
+        items = [self._encode(collection, number, item) for number, item in enumerate(new_items)]
+        _check_unique(items)
+        with self._database.write() as work:
+            revision = work.collections.next_revision(collection)
+            if not replace:
+                taken = work.items.existing(collection, [item.id for item in items])
+                for number, item in enumerate(items):
+                    if item.id in taken:
+                        raise ItemExistsError(f"items.{number}.id", item.id)
+            self._settle_dimensions(work, name, items)
+            work.items.put(collection, items, revision)
+        return Written(tuple(item.id for item in items), revision)
+
+    def item(self, name: str, item_id: str) -> Item:
+        """Return one item."""
+        with self._database.read() as work:
+            return work.items.get(work.collections.get(name), item_id)
+
+    def content(self, name: str, item_id: str) -> tuple[bytes, str]:
+        """Return the picture or text of an item and its media type."""
+        item = self.item(name, item_id)
+        if item.content_hash is not None:
+            return self._blobs.get(item.content_hash), item.content_type or "application/octet-stream"
+        if item.text is not None:
+            return item.text.encode(), "text/plain; charset=utf-8"
+        raise ItemNotFoundError(name, f"{item_id}/content")
+
+    def delete_item(self, name: str, item_id: str) -> int:
+        """Delete an item and return the revision from which on it is gone."""
+        with self._database.write() as work:
+            collection = work.collections.get(name)
+            revision = work.collections.next_revision(collection)
+            work.items.delete(collection, item_id, revision)
+            return revision
+
+    def page(self, name: str, modality: str | None, after: int, limit: int) -> list[tuple[int, Item]]:
+        """Return items with their positions, in order of creation."""
+        with self._database.read() as work:
+            collection = work.collections.get(name)
+            if modality is not None and modality not in collection.modality_names:
+                raise UnknownModalityError("modality", modality, collection.modality_names)
+            return work.items.page(collection, modality, after, limit)
+
+    def _encode(self, collection: Collection, number: int, new: NewItem) -> Item:
+        place = f"items.{number}"
+        modality = next((m for m in collection.modalities if m.name == new.modality), None)
+        if modality is None:
+            raise UnknownModalityError(f"{place}.modality", new.modality, collection.modality_names)
+        encoder = self._encoders.make(modality.encoder)
+        encoder.check(place, new.content)
+        features = None if encoder.is_fitted_with_model else encoder.encode([new.content])[0]
+        picture = new.content.picture
+        return Item(
+            id=new.id or secrets.token_hex(8),
+            modality=new.modality,
+            text=new.content.text,
+            content_hash=None if picture is None else self._blobs.put(picture),
+            content_type=None if picture is None else self._encoders.picture_type(picture),
+            features=features,
+            labels=new.labels,
+            pair_id=new.pair_id,
+            metadata=new.metadata,
+            train=new.train,
+        )
+
+    def _settle_dimensions(self, work: UnitOfWork, name: str, items: Sequence[Item]) -> None:
+        """Fix the dimension of own features at the first item; refuse others under the same lock."""
+        collection = work.collections.get(name)
+        for modality in collection.modalities:
+            if modality.encoder.get("type") != "vector":
+                continue
+            dim = modality.encoder.get("dim")
+            for number, item in enumerate(items):
+                if item.modality != modality.name or item.features is None:
+                    continue
+                if dim is None:
+                    dim = len(item.features)
+                    work.collections.set_encoder_option(collection, modality.name, "dim", dim)
+                if len(item.features) != dim:
+                    raise InvalidFieldError(
+                        f"items.{number}.vector", f"has {len(item.features)} numbers, expected {dim}"
+                    )
+
+
+def _check_name(place: str, name: str) -> None:
+    if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
+        raise InvalidFieldError(
+            place, f"expected 1 to {_MAX_NAME} letters, digits, '.', '_' or '-', got {name!r}"
+        )
+
+
+def _check_unique(items: Sequence[Item]) -> None:
+    seen: set[str] = set()
+    for number, item in enumerate(items):
+        if item.id in seen:
+            raise ItemExistsError(f"items.{number}.id", item.id)
+        seen.add(item.id)
+        if item.features is not None and not np.isfinite(item.features).all():
+            raise InvalidFieldError(f"items.{number}", "its features are not finite")

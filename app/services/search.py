@@ -1,0 +1,149 @@
+"""Answering a query of one modality with ranked items of the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import scipy.special
+
+from app.domain.entities import Hit, Item, ItemFilter, Matrix, SearchResult
+from app.domain.errors import InvalidFieldError, UnknownModalityError
+from app.domain.ports import Database, RawContent
+from app.services.features import item_features
+from app.services.snapshots import Gallery, Snapshot, Snapshots
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query: raw content, or the id of an item of the source modality."""
+
+    content: RawContent | None = None
+    item_id: str | None = None
+
+
+class SearchService:
+    """Ranks one gallery for queries of the other modality.
+
+    Parameters
+    ----------
+    database : Database
+        Items to show with the hits.
+    snapshots : Snapshots
+        What is searched.
+    """
+
+    def __init__(self, database: Database, snapshots: Snapshots) -> None:
+        self._database = database
+        self._snapshots = snapshots
+
+    def search(
+        self,
+        collection: str,
+        source: str,
+        target: str,
+        queries: Sequence[Query],
+        k: int,
+        offset: int,
+        item_filter: ItemFilter,
+    ) -> list[SearchResult]:
+        """Return the ranked results of each query, all from one snapshot.
+
+        Parameters
+        ----------
+        collection : str
+            Name.
+        source, target : str
+            The two modalities.
+        queries : sequence of Query
+            Of the source modality.
+        k, offset : int
+            Results offset + 1 to offset + k of the ranking.
+        item_filter : ItemFilter
+            Only these items are ranked.
+
+        Raises
+        ------
+        UnknownModalityError
+            If the direction is not one of the collection's two.
+        ModelNotTrainedError
+            If there is no active model.
+        InvalidFieldError, ItemNotFoundError
+            If a query cannot be encoded.
+        """
+        begin = time.perf_counter()
+        snapshot = self._snapshots.current(collection)
+        _check_direction(snapshot, source, target)
+        projected = self._project(snapshot, source, queries)
+        gallery = snapshot.galleries[target]
+        rankings = gallery.index.search(projected, offset + k, gallery.allowed(item_filter))
+        pages = [_ordered(gallery, rows, scores)[offset : offset + k] for rows, scores in rankings]
+        wanted = sorted({gallery.ids[row] for page in pages for row, _ in page})
+        with self._database.read() as work:
+            items = work.items.get_many(snapshot.collection, wanted)
+        took_ms = (time.perf_counter() - begin) * 1000.0
+        return [_result(snapshot, gallery, page, offset, items, took_ms) for page in pages]
+
+    def _project(self, snapshot: Snapshot, source: str, queries: Sequence[Query]) -> Matrix:
+        encoder = snapshot.model.encoders[source]
+        features = []
+        for number, query in enumerate(queries):
+            if query.item_id is not None:
+                features.append(self._item_features(snapshot, source, query.item_id))
+            elif query.content is not None:
+                field = "query" if len(queries) == 1 else f"queries.{number}"
+                encoder.check(field, query.content)
+                features.append(encoder.encode([query.content]))
+        return snapshot.model.project(source, np.concatenate(features))
+
+    def _item_features(self, snapshot: Snapshot, source: str, item_id: str) -> Matrix:
+        with self._database.read() as work:
+            item = work.items.get(snapshot.collection, item_id)
+        if item.modality != source:
+            raise InvalidFieldError(
+                "item_id", f"item {item_id!r} is of modality {item.modality!r}, not {source!r}"
+            )
+        return item_features([item], snapshot.model.encoders[source])
+
+
+def _check_direction(snapshot: Snapshot, source: str, target: str) -> None:
+    names = snapshot.collection.modality_names
+    for field, name in (("source", source), ("target", target)):
+        if name not in names:
+            raise UnknownModalityError(field, name, names)
+    if source == target:
+        raise InvalidFieldError("target", f"must be the other modality than {source!r}")
+
+
+def _ordered(
+    gallery: Gallery, rows: npt.NDArray[np.intp], scores: npt.NDArray[np.float32]
+) -> list[tuple[int, float]]:
+    """Return (row, score) by descending score, equal scores by id."""
+    pairs = zip(rows.tolist(), scores.tolist(), strict=True)
+    return sorted(pairs, key=lambda pair: (-pair[1], gallery.ids[pair[0]]))
+
+
+def _result(
+    snapshot: Snapshot,
+    gallery: Gallery,
+    page: list[tuple[int, float]],
+    offset: int,
+    items: dict[str, Item],
+    took_ms: float,
+) -> SearchResult:
+    hits = []
+    for row, score in page:
+        item = items.get(gallery.ids[row])
+        if item is not None:
+            probability = float(scipy.special.expit(score))
+            hits.append(Hit(item.id, offset + len(hits) + 1, score, probability, item))
+    return SearchResult(
+        model_version=snapshot.model.version,
+        index_revision=snapshot.collection.revision,
+        exact=True,
+        took_ms=took_ms,
+        hits=tuple(hits),
+    )

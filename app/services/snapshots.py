@@ -1,0 +1,194 @@
+"""Immutable snapshots of what a collection serves, and their replay of later writes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from app.domain.entities import Collection, Item, ItemFilter, Matrix
+from app.domain.errors import ModelNotTrainedError
+from app.domain.ports import Database, Encoder, GalleryIndex
+from app.services.bundles import LoadedModel, ModelBundles
+from app.services.features import item_features
+
+IndexMaker = Callable[[Matrix], GalleryIndex]
+_REMEMBERED_FILTERS = 64
+_ITEMS_PER_PROJECTION = 2000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gallery:
+    """Projected items of one modality.
+
+    Parameters
+    ----------
+    ids : tuple of str
+        Item of each row.
+    labels : tuple of tuple of str
+        Labels of each row.
+    metadata : tuple of mapping
+        Metadata of each row.
+    index : GalleryIndex
+        The rows.
+    """
+
+    ids: tuple[str, ...]
+    labels: tuple[tuple[str, ...], ...]
+    metadata: tuple[Mapping[str, Any], ...]
+    index: GalleryIndex
+    _masks: dict[str, npt.NDArray[np.bool]] = field(default_factory=dict)
+
+    def allowed(self, item_filter: ItemFilter) -> npt.NDArray[np.bool] | None:
+        """Return which rows pass a filter; None when all do."""
+        if item_filter.is_empty:
+            return None
+        key = repr((sorted(item_filter.labels), sorted(item_filter.metadata.items())))
+        mask = self._masks.get(key)
+        if mask is None:
+            rows = zip(self.labels, self.metadata, strict=True)
+            mask = np.fromiter((item_filter.accepts(*row) for row in rows), dtype=bool, count=len(self.ids))
+            if len(self._masks) >= _REMEMBERED_FILTERS:
+                self._masks.clear()
+            self._masks[key] = mask
+        return mask
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """One consistent state that a query is answered from.
+
+    Parameters
+    ----------
+    collection : Collection
+        As it was when the snapshot was made.
+    model : LoadedModel
+        Projections and encoders of the active version.
+    galleries : mapping of str to Gallery
+        By modality.
+    """
+
+    collection: Collection
+    model: LoadedModel
+    galleries: Mapping[str, Gallery]
+
+
+class Snapshots:
+    """Holds the newest snapshot of each collection, and brings it up to date when it is asked for.
+
+    Parameters
+    ----------
+    database : Database
+        The truth.
+    bundles : ModelBundles
+        Model versions on disk.
+    make_index : callable
+        Builds an index over projected rows.
+    """
+
+    def __init__(self, database: Database, bundles: ModelBundles, make_index: IndexMaker) -> None:
+        self._database = database
+        self._bundles = bundles
+        self._make_index = make_index
+        self._held: dict[int, Snapshot] = {}
+        self._locks: dict[int, threading.Lock] = {}
+        self._guard = threading.Lock()
+
+    def current(self, name: str) -> Snapshot:
+        """Return a snapshot that holds every write committed before this call.
+
+        Raises
+        ------
+        CollectionNotFoundError
+            If there is no such collection.
+        ModelNotTrainedError
+            If it has no active model.
+        DamagedBundleError
+            If the active bundle cannot be trusted.
+        """
+        with self._database.read() as work:
+            collection = work.collections.get(name)
+        held = self._held.get(collection.id)
+        if held is not None and _is_fresh(held, collection):
+            return held
+        with self._guard:
+            lock = self._locks.setdefault(collection.id, threading.Lock())
+        with lock:
+            held = self._held.get(collection.id)
+            if held is None or not _is_fresh(held, collection):
+                held = self._renew(held, name)
+                self._held[collection.id] = held
+            return held
+
+    def _renew(self, held: Snapshot | None, name: str) -> Snapshot:
+        with self._database.read() as work:
+            collection = work.collections.get(name)
+            if collection.active_version is None:
+                raise ModelNotTrainedError(name)
+            if held is not None and held.collection.active_version == collection.active_version:
+                base, since = held, held.collection.revision
+            else:
+                version = work.models.get(collection, collection.active_version)
+                base, since = self._from_bundle(collection, self._bundles.load(collection, version)), 0
+            changes = work.items.changes_since(collection, since)
+            changed = {change.item_id: change.item for change in changes}
+        trusted = base.model.index_revision if since == 0 else since
+        galleries = {
+            modality.name: self._replay(base, modality.name, changed, trusted)
+            for modality in collection.modalities
+        }
+        return replace(base, collection=collection, galleries=galleries)
+
+    def _from_bundle(self, collection: Collection, model: LoadedModel) -> Snapshot:
+        """Return the bundle's galleries, whose labels and metadata the replay fills in."""
+        galleries = {
+            name: Gallery(ids, ((),) * len(ids), ({},) * len(ids), self._make_index(vectors))
+            for name, (ids, vectors) in model.galleries.items()
+        }
+        return Snapshot(collection, model, galleries)
+
+    def _replay(
+        self, base: Snapshot, modality: str, changed: Mapping[str, Item | None], trusted: int
+    ) -> Gallery:
+        """Return the gallery after `changed`; rows of items unchanged since `trusted` are kept."""
+        old = base.galleries[modality]
+        present = {item_id: item for item_id, item in changed.items() if item and item.modality == modality}
+        if not changed.keys() & set(old.ids) and not present:
+            return old
+        row_of = {item_id: row for row, item_id in enumerate(old.ids)}
+        new = [item for item in present.values() if item.revision > trusted or item.id not in row_of]
+        new_ids = {item.id for item in new}
+        kept = [
+            row
+            for row, item_id in enumerate(old.ids)
+            if item_id not in new_ids and changed.get(item_id, True)
+        ]
+        kept = [row for row in kept if old.ids[row] not in changed or old.ids[row] in present]
+        described = [present.get(old.ids[row]) for row in kept]
+        labels = [item.labels if item else old.labels[row] for row, item in zip(kept, described, strict=True)]
+        metadata = [
+            item.metadata if item else old.metadata[row] for row, item in zip(kept, described, strict=True)
+        ]
+        vectors = [old.index.vectors[kept], *self._project(base, modality, new)]
+        return Gallery(
+            tuple(old.ids[row] for row in kept) + tuple(item.id for item in new),
+            (*labels, *(item.labels for item in new)),
+            (*metadata, *(item.metadata for item in new)),
+            self._make_index(np.concatenate(vectors)),
+        )
+
+    def _project(self, base: Snapshot, modality: str, items: Sequence[Item]) -> Iterable[Matrix]:
+        encoder: Encoder = base.model.encoders[modality]
+        for start in range(0, len(items), _ITEMS_PER_PROJECTION):
+            yield base.model.project(
+                modality, item_features(items[start : start + _ITEMS_PER_PROJECTION], encoder)
+            )
+
+
+def _is_fresh(held: Snapshot, collection: Collection) -> bool:
+    same_model = held.collection.active_version == collection.active_version
+    return same_model and held.collection.revision >= collection.revision

@@ -1,0 +1,33 @@
+"""Settings from the environment; only the composition root and the entry points read them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """Every setting has a default that works; each is read from ``LRBS_<NAME>``."""
+
+    model_config = SettingsConfigDict(env_prefix="LRBS_", extra="ignore")
+
+    data_dir: Path = Field(Path("data"), description="SQLite file, pictures, bundles: everything written")
+    database_url: str = Field("", description="SQLAlchemy URL; SQLite inside the data folder when empty")
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    open_search: bool = Field(False, description="search and reading need no key")
+    max_body_bytes: int = Field(64 << 20, gt=0, description="largest request body")
+    max_picture_bytes: int = Field(10 << 20, gt=0, description="largest picture file")
+    max_picture_pixels: int = Field(40_000_000, gt=0, description="largest picture, decoded")
+    max_text_chars: int = Field(20_000, gt=0, description="longest text")
+    max_batch: int = Field(1000, gt=0, description="most items or queries in one call")
+    lease_seconds: float = Field(30.0, gt=0, description="how long a silent worker keeps its job")
+    job_attempts: int = Field(3, ge=1, description="how often a job whose worker died is tried")
+    worker_poll_seconds: float = Field(0.5, gt=0, description="how often an idle worker looks for a job")
+
+    @property
+    def resolved_database_url(self) -> str:
+        """The database URL, with the default filled in."""
+        return self.database_url or f"sqlite:///{self.data_dir.resolve() / 'lrbs.sqlite3'}"

@@ -1,0 +1,1 @@
+"""Files: pictures by content, model bundles by name."""

@@ -1,0 +1,86 @@
+"""Model bundles: folders that are written beside, checked, renamed into place, and never changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from app.domain.errors import DamagedBundleError
+from app.storage.blobs import sync_folder
+
+_MANIFEST = "manifest.json"
+
+
+class BundleStore:
+    """Bundles in one folder.
+
+    Parameters
+    ----------
+    root : Path
+        Made when missing.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def write(self, name: str, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> tuple[str, str]:
+        """Write a bundle.
+
+        Parameters
+        ----------
+        name : str
+            Beginning of the folder's name; a random part follows, so that no two writers meet.
+        fill : callable
+            Puts files into the folder it is given.
+        facts : mapping
+            Goes into the manifest beside the SHA-256 sum of every file.
+
+        Returns
+        -------
+        folder : str
+            Name of the bundle.
+        manifest_hash : str
+            SHA-256 of its manifest.
+        """
+        folder = f"{name}-{secrets.token_hex(4)}"
+        partial = self._root / f".partial-{folder}"
+        partial.mkdir(parents=True)
+        try:
+            fill(partial)
+            sums = {path.name: _sum(path) for path in sorted(partial.iterdir())}
+            manifest = json.dumps({"files": sums, "facts": facts}, indent=2, sort_keys=True, allow_nan=False)
+            (partial / _MANIFEST).write_text(manifest, encoding="utf-8")
+            for path in partial.iterdir():
+                with path.open("rb") as stream:
+                    os.fsync(stream.fileno())
+            os.replace(partial, self._root / folder)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        sync_folder(self._root)
+        return folder, hashlib.sha256(manifest.encode()).hexdigest()
+
+    def open(self, folder: str, manifest_hash: str) -> Path:
+        """Return a bundle's folder after checking every sum; raises DamagedBundleError."""
+        path = self._root / folder
+        try:
+            if _sum(path / _MANIFEST) != manifest_hash:
+                raise DamagedBundleError(f"bundle {folder}: the manifest is not the one that was published")
+            sums = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))["files"]
+            for file_name, expected in sums.items():
+                if _sum(path / file_name) != expected:
+                    raise DamagedBundleError(f"bundle {folder}: {file_name} does not match its sum")
+        except OSError as error:
+            raise DamagedBundleError(f"bundle {folder}: {error}") from error
+        return path
+
+
+def _sum(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
