@@ -11,6 +11,7 @@ stopping, history and cancellation belong to whoever iterates.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -130,7 +131,7 @@ def iterate(
 
 
 def _advance(smooth: SmoothTerm, penalty: ProximableTerm, state: ApgState) -> ApgState:
-    momentum = (1.0 + np.sqrt(1.0 + 4.0 * state.momentum**2)) / 2.0
+    momentum = (1.0 + math.sqrt(1.0 + 4.0 * state.momentum**2)) / 2.0
     Q = _extrapolate(state.M, state.previous, (state.momentum - 1.0) / momentum)
     value, gradient = smooth.value_and_gradient(Q)
     dense_Q = Q.dense()

@@ -113,7 +113,10 @@ def check_samples(samples: npt.ArrayLike, name: str, dtype: npt.DTypeLike | None
     InvalidInputError
         If it is not numeric, not two-dimensional, empty, or holds NaN or infinity.
     """
-    array: FloatArray = np.asarray(samples)
+    try:
+        array: FloatArray = np.asarray(samples)
+    except ValueError as error:
+        raise InvalidInputError(f"{name} is not an array: {error}") from error
     if array.dtype.kind not in "fiub":
         raise InvalidInputError(f"{name} must be numeric, got dtype {array.dtype}")
     if array.ndim != 2 or 0 in array.shape:

@@ -100,7 +100,7 @@ def singular_triplets_above(A: FloatArray, threshold: float, rank_guess: int = _
     a growing number of triplets, and through a full SVD when many are needed.
     """
     smaller = min(A.shape)
-    if smaller == 0:
+    if smaller == 0 or not A.any():
         return LowRankMatrix.zeros(A.shape[0], A.shape[1], A.dtype)
     if smaller <= _GRAM_LIMIT and A.dtype == np.float32:
         return _gram_triplets(A, threshold)
@@ -117,7 +117,7 @@ def singular_triplets_above(A: FloatArray, threshold: float, rank_guess: int = _
 def spectral_norm(A: FloatArray) -> float:
     """Return the largest singular value of `A`, computed in float64 unless `A` is very large."""
     smaller = min(A.shape)
-    if smaller == 0:
+    if smaller == 0 or not A.any():
         return 0.0
     if smaller <= _GRAM_LIMIT:
         exact = A.astype(np.float64)

@@ -235,10 +235,13 @@ class PairLogisticLoss:
             t[rectangle] *= self._w_similar / self._w_dissimilar
 
     def _map(self, evaluate: Callable[[list[_Block]], _Result]) -> list[_Result]:
-        if self._n_threads == 1 or len(self._lanes) == 1:
-            return [evaluate(lane) for lane in self._lanes]
-        with self._blas.limit(limits=1, user_api="blas"), ThreadPoolExecutor(self._n_threads) as pool:
-            return list(pool.map(evaluate, self._lanes))
+        if len(self._lanes) == 1:
+            return [evaluate(self._lanes[0])]
+        with self._blas.limit(limits=1, user_api="blas"):
+            if self._n_threads == 1:
+                return [evaluate(lane) for lane in self._lanes]
+            with ThreadPoolExecutor(self._n_threads) as pool:
+                return list(pool.map(evaluate, self._lanes))
 
 
 def _split_rows(n_rows: int, n_columns: int, itemsize: int, supervision: Supervision) -> Iterator[_Block]:

@@ -22,7 +22,10 @@ def rank_gallery(scores: npt.ArrayLike) -> npt.NDArray[np.intp]:
     scores : array-like of shape (..., n_gallery)
         Higher is better.
     """
-    return np.argsort(-np.asarray(scores), axis=-1, kind="stable")
+    scores = np.asarray(scores)
+    if scores.dtype.kind in "ub":
+        scores = scores.astype(np.float64)
+    return np.argsort(-scores, axis=-1, kind="stable")
 
 
 def average_precision(relevant: npt.ArrayLike, scores: npt.ArrayLike) -> float:

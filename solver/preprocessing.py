@@ -61,7 +61,7 @@ class FeatureScaler(BaseEstimator):
         """
         if self.kind not in SCALINGS:
             raise InvalidParameterError("kind", self.kind, f"one of {SCALINGS}")
-        prepared = self._transform_rows(check_samples(samples, "samples"))
+        prepared = self._transform_rows(check_samples(samples, "samples"), fitting=True)
         n_features = prepared.shape[1]
         self.mean_ = np.zeros(n_features)
         self.scale_ = np.ones(n_features)
@@ -69,6 +69,8 @@ class FeatureScaler(BaseEstimator):
             self.mean_ = prepared.mean(axis=0)
         if self.kind == "standard":
             deviation = prepared.std(axis=0)
+            noise = len(prepared) * np.finfo(np.float64).eps * np.abs(prepared).max(axis=0)
+            deviation = np.where(deviation > noise, deviation, 0.0)
             self.scale_ = np.where(deviation > 0, 1.0 / np.where(deviation > 0, deviation, 1.0), 0.0)
         if self.kind != "l2":
             centred = (prepared - self.mean_) * self.scale_
@@ -102,14 +104,14 @@ class FeatureScaler(BaseEstimator):
         result: FloatArray = scaled.astype(np.float32)
         return result
 
-    def _transform_rows(self, array: FloatArray) -> FloatArray:
+    def _transform_rows(self, array: FloatArray, fitting: bool = False) -> FloatArray:
         exact = array.astype(np.float64)
         if self.kind == "l2":
             norms = np.linalg.norm(exact, axis=1, keepdims=True)
             unit: FloatArray = np.divide(exact, norms, out=np.zeros_like(exact), where=norms > 0)
             return unit
         if self.kind == "sqrt":
-            if exact.min() < 0 and not hasattr(self, "scale_"):
+            if fitting and exact.min() < 0:
                 raise InvalidInputError("scaling 'sqrt' needs features >= 0")
             return np.asarray(np.sqrt(np.maximum(exact, 0.0)))
         return exact

@@ -139,7 +139,7 @@ class Labels:
 
 def _one_dimensional(labels: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
     array = np.asarray(labels)
-    if array.dtype.kind == "O":
+    if array.dtype.kind == "O" and array.ndim == 1:
         array = np.asarray([str(label) for label in array])
     if array.ndim != 1 or len(array) == 0:
         raise SupervisionError(f"{name} must be a non-empty list of one label per sample, got {array.shape}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.domain.errors import InvalidFieldError
+from app.encoders.content import picture_type
 from app.encoders.pictures import PictureEncoder, hog_color_encoder, onnx_encoder
 from app.encoders.texts import TfidfEncoder
 from app.encoders.vectors import VectorEncoder
@@ -68,3 +69,7 @@ class EncoderRegistry:
         if key not in self._pictures:
             self._pictures[key] = self._makers[kind](options)
         return self._pictures[key]
+
+    def picture_type(self, content: bytes) -> str:
+        """Return the media type of a picture that an encoder accepted."""
+        return picture_type(content)

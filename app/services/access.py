@@ -30,7 +30,7 @@ class AccessService:
         with self._database.write() as work:
             return work.keys.add(_hash(secret), scope), secret
 
-    def keys(self) -> list[ApiKey]:
+    def list_keys(self) -> list[ApiKey]:
         """Return all keys."""
         with self._database.read() as work:
             return work.keys.list()

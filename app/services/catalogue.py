@@ -14,7 +14,7 @@ from app.domain.entities import Collection, Item, Modality
 from app.domain.errors import InvalidFieldError, ItemExistsError, ItemNotFoundError, UnknownModalityError
 from app.domain.ports import BlobStore, Database, Encoder, UnitOfWork
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,62}(-?[A-Za-z0-9_.]+)*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _MAX_NAME = 64
 
 

@@ -134,7 +134,7 @@ def _result(
     items: dict[str, Item],
     took_ms: float,
 ) -> SearchResult:
-    hits = []
+    hits: list[Hit] = []
     for row, score in page:
         item = items.get(gallery.ids[row])
         if item is not None:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -27,15 +27,6 @@ _PROJECTION_BATCH = 2000
 
 Report = Callable[[Mapping[str, Any]], None]
 """Takes progress; raises to end the training."""
-
-
-class TrainingClaim(Protocol):
-    """A claimed job."""
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """What was asked for."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,18 +79,21 @@ def load_npz(file: str | Path, x: str | None = None, z: str | None = None) -> Pa
     """
     path = Path(file)
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             arrays: dict[str, npt.NDArray[Any]] = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DatasetError(f"{path} is not a readable .npz archive: {error}") from error
     modalities = [name[:-3] for name in arrays if name.endswith("_tr") and name != "y_tr"]
     missing = [f"y{suffix}" for _, suffix in _SPLITS if f"y{suffix}" not in arrays]
     if missing or len(modalities) < 2:
         raise DatasetError(f"{path} lacks {missing or 'two modalities <name>_tr'}, it has {sorted(arrays)}")
-    x, z = x or modalities[0], z or next(name for name in modalities if name != (x or modalities[0]))
+    x = x or next(name for name in modalities if name != z)
+    z = z or next(name for name in modalities if name != x)
     for name in (x, z):
         if f"{name}_tr" not in arrays or f"{name}_te" not in arrays:
             raise DatasetError(f"{path} has no modality {name!r}; it has {modalities}")
+        if arrays[f"{name}_tr"].shape[1:] != arrays[f"{name}_te"].shape[1:]:
+            raise DatasetError(f"{path}: {name}_tr and {name}_te have different features")
     labels = np.concatenate([arrays["y_tr"], arrays["y_te"]])
     ids = tuple(f"{split}-{i:05d}" for split, suffix in _SPLITS for i in range(len(arrays[f"y{suffix}"])))
     return PairedFeatures(

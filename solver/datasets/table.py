@@ -74,13 +74,13 @@ def read_picture_text_table(
     ]
     rows: dict[str, PictureTextRow] = {}
     try:
-        with path.open(encoding="utf-8", newline="") as stream:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.DictReader(stream)
             missing = [name for name in wanted if name not in (reader.fieldnames or [])]
             if missing:
                 raise DatasetError(f"{path} has no column {missing}; it has {reader.fieldnames}")
-            for number, cells in enumerate(reader, start=2):
-                where = f"{path}, line {number}"
+            for cells in reader:
+                where = f"{path}, line {reader.line_num}"
                 if None in cells or any(value is None for value in cells.values()):
                     raise DatasetError(f"{where}: expected {len(reader.fieldnames or [])} cells")
                 picture = path.parent / cells[picture_column]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.io
+from scipy.io.matlab import MatReadError
 
 from solver.datasets.arrays import PairedFeatures
 from solver.errors import DatasetError
@@ -39,7 +40,7 @@ def load_wikipedia(directory: str | Path) -> PairedFeatures:
     names = _read_lines(root / _CATEGORIES)
     try:
         features = scipy.io.loadmat(root / _FEATURES)
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, IndexError, MatReadError) as error:
         raise DatasetError(f"{root / _FEATURES} is not a readable MATLAB file: {error}") from error
     X: list[FloatArray] = []
     Z: list[FloatArray] = []

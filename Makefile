@@ -1,0 +1,47 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
+LOCK := pyproject.toml constraints.txt
+
+.PHONY: help demo test check venv clean
+.DELETE_ON_ERROR:
+
+help: ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' Makefile
+
+demo: $(VENV)/.runtime-stamp ## Draw the sample set, train on it, serve it and open the page
+	@$(BIN)/lrbs demo
+
+test: $(VENV)/.dev-stamp ## Run the tests
+	@$(BIN)/python -m pytest
+
+check: $(VENV)/.dev-stamp ## Run formatter, linter, import contracts and type checker
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+venv: $(VENV)/.dev-stamp ## Make .venv with everything a developer needs
+
+clean: ## Remove .venv, caches and build leftovers; data stays
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find app solver migrations tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/pyvenv.cfg:
+	@command -v $(PYTHON) >/dev/null || { echo "LRBS needs Python 3.11 or newer: $(PYTHON) is not there" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "LRBS needs Python 3.11 or newer: \
+	$(PYTHON) is %d.%d; name another one, as in: make PYTHON=python3.12" % v[:2])'
+	@echo "Making $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "Python cannot make a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }
+
+$(VENV)/.runtime-stamp: $(LOCK) | $(VENV)/pyvenv.cfg
+	@echo "Installing LRBS into $(VENV) (once; about a minute)"
+	@$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev-stamp: $(LOCK) | $(VENV)/pyvenv.cfg
+	@echo "Installing LRBS and the developers' tools into $(VENV) (once; about two minutes)"
+	@$(PIP) install -c constraints.txt -e ".[dev,onnx,postgres]"
+	@touch $@

@@ -1,0 +1,1 @@
+"""HTTP routes: wire models in, services called, wire models out."""

@@ -1,0 +1,45 @@
+"""Routes of collections."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends, status
+
+from app.api.deps import Catalogue, may_administer, may_search
+from app.api.problems import responses
+from app.api.schemas import CollectionIn, CollectionList, CollectionOut
+
+router = APIRouter(prefix="/v1/collections", tags=["collections"])
+
+
+@router.post(
+    "",
+    status_code=status.HTTP_201_CREATED,
+    dependencies=[Depends(may_administer)],
+    responses=responses(401, 403, 409, 422),
+)
+def create_collection(body: CollectionIn, catalogue: Catalogue) -> CollectionOut:
+    """Create a collection: a pair of galleries with an encoder each."""
+    return CollectionOut.of(catalogue.create(body.name, body.to_modalities()))
+
+
+@router.get("", dependencies=[Depends(may_search)], responses=responses(401, 403))
+def list_collections(catalogue: Catalogue) -> CollectionList:
+    """List all collections."""
+    return CollectionList(collections=[CollectionOut.of(found) for found in catalogue.collections()])
+
+
+@router.get("/{collection}", dependencies=[Depends(may_search)], responses=responses(401, 403, 404))
+def get_collection(collection: str, catalogue: Catalogue) -> CollectionOut:
+    """Return one collection with its item counts."""
+    return CollectionOut.of(*catalogue.collection(collection))
+
+
+@router.delete(
+    "/{collection}",
+    status_code=status.HTTP_204_NO_CONTENT,
+    dependencies=[Depends(may_administer)],
+    responses=responses(401, 403, 404),
+)
+def delete_collection(collection: str, catalogue: Catalogue) -> None:
+    """Delete a collection with all its items and models."""
+    catalogue.delete_collection(collection)

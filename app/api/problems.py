@@ -1,0 +1,103 @@
+"""Errors on the wire: one table from the service's errors to RFC 9457 problems."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.encoders import jsonable_encoder
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from app.api.schemas import Problem
+from app.domain import errors
+
+_MEDIA_TYPE = "application/problem+json"
+_logger = logging.getLogger(__name__)
+
+PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
+    errors.CollectionNotFoundError: (404, "collection-not-found", "Collection not found"),
+    errors.ItemNotFoundError: (404, "item-not-found", "Item not found"),
+    errors.ModelNotFoundError: (404, "model-not-found", "Model version not found"),
+    errors.JobNotFoundError: (404, "job-not-found", "Job not found"),
+    errors.KeyNotFoundError: (404, "key-not-found", "Key not found"),
+    errors.CollectionExistsError: (409, "collection-exists", "Collection exists"),
+    errors.ItemExistsError: (409, "item-exists", "Item exists"),
+    errors.ModelNotTrainedError: (409, "model-not-trained", "No trained model"),
+    errors.TrainingAlreadyRunningError: (409, "training-already-running", "Training already running"),
+    errors.TrainingDataError: (409, "training-data", "Nothing to train on"),
+    errors.JobCancelledError: (409, "job-cancelled", "Job cancelled"),
+    errors.UnknownModalityError: (422, "unknown-modality", "Unknown modality"),
+    errors.InvalidFieldError: (422, "invalid-field", "Invalid field"),
+    errors.EncoderUnavailableError: (422, "encoder-unavailable", "Encoder unavailable"),
+    errors.ContentTooLargeError: (413, "content-too-large", "Content too large"),
+    errors.UnauthenticatedError: (401, "unauthenticated", "Key needed"),
+    errors.ForbiddenError: (403, "forbidden", "Key lacks a scope"),
+    errors.DamagedBundleError: (503, "damaged-bundle", "Model bundle damaged"),
+}
+"""Every child of ServiceError has a row; a test walks them."""
+
+
+def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return the OpenAPI entries of the problems a route can answer with."""
+    return {
+        status: {"model": Problem, "description": HTTPStatus(status).phrase, "content": {_MEDIA_TYPE: {}}}
+        for status in statuses
+    }
+
+
+def install(application: FastAPI) -> None:
+    """Answer every error of this application with a problem."""
+
+    @application.exception_handler(errors.ServiceError)
+    def on_service_error(request: Request, error: errors.ServiceError) -> JSONResponse:
+        row = next(PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)
+        field = getattr(error, "field", None)
+        extras = {} if field is None else {"field": field}
+        return problem(request, row[0], row[1], row[2], str(error), extras)
+
+    @application.exception_handler(RequestValidationError)
+    def on_invalid_request(request: Request, error: RequestValidationError) -> JSONResponse:
+        found = [
+            {
+                "field": ".".join(str(part) for part in entry["loc"] if part != "body") or "body",
+                "message": entry["msg"],
+            }
+            for entry in error.errors()
+        ]
+        detail = "; ".join(f"{entry['field']}: {entry['message']}" for entry in found[:5])
+        return problem(request, 422, "invalid-request", "Invalid request", detail, {"errors": found})
+
+    @application.exception_handler(HTTPException)
+    def on_http_error(request: Request, error: HTTPException) -> JSONResponse:
+        title = HTTPStatus(error.status_code).phrase
+        answer = problem(request, error.status_code, "http", title, str(error.detail), {})
+        answer.headers.update(error.headers or {})
+        return answer
+
+    @application.exception_handler(Exception)
+    def on_unknown_error(request: Request, error: Exception) -> JSONResponse:
+        correlation = secrets.token_hex(8)
+        _logger.error("unexpected error %s", correlation, exc_info=error)
+        detail = f"an unexpected error, logged as {correlation}"
+        return problem(request, 500, "internal", "Internal error", detail, {"correlation_id": correlation})
+
+
+def problem(
+    request: Request, status: int, kind: str, title: str, detail: str, extras: dict[str, Any]
+) -> JSONResponse:
+    """Return one problem as a response."""
+    body = {
+        "type": f"/problems/{kind}",
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "instance": request.url.path,
+        **extras,
+    }
+    headers = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "5"}}.get(status)
+    return JSONResponse(jsonable_encoder(body), status, headers=headers, media_type=_MEDIA_TYPE)

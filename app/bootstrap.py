@@ -1,0 +1,79 @@
+"""The composition root: settings in, services out. Nothing else puts parts together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import make_url
+
+from app.db.migrate import is_current, upgrade
+from app.db.session import SqlDatabase, make_engine
+from app.encoders.registry import ContentLimits, EncoderRegistry
+from app.index.exact import ExactIndex, ExactIndexFiles
+from app.services.access import AccessService
+from app.services.bundles import ModelBundles
+from app.services.catalogue import CatalogueService
+from app.services.search import SearchService
+from app.services.snapshots import Snapshots
+from app.services.training import TrainingService
+from app.settings import Settings
+from app.storage.blobs import FileBlobStore
+from app.storage.bundles import BundleStore
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything an entry point needs.
+
+    Parameters
+    ----------
+    settings : Settings
+        What they were built from.
+    database : SqlDatabase
+        Transactions.
+    catalogue, search, training, access
+        The use cases.
+    snapshots : Snapshots
+        What is being served.
+    """
+
+    settings: Settings
+    database: SqlDatabase
+    catalogue: CatalogueService
+    search: SearchService
+    training: TrainingService
+    access: AccessService
+    snapshots: Snapshots
+
+    def upgrade_schema(self) -> None:
+        """Bring the database to the current schema."""
+        upgrade(self.database.engine)
+
+    def schema_is_current(self) -> bool:
+        """Return whether the database has the schema this code expects."""
+        return is_current(self.database.engine)
+
+
+def build(settings: Settings) -> Services:
+    """Put the service together.
+
+    Parameters
+    ----------
+    settings : Settings
+        Where data is kept and what is allowed.
+    """
+    if make_url(settings.resolved_database_url).get_backend_name() == "sqlite":
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+    database = SqlDatabase(make_engine(settings.resolved_database_url))
+    encoders = EncoderRegistry(ContentLimits(settings.max_picture_pixels, settings.max_text_chars))
+    bundles = ModelBundles(BundleStore(settings.data_dir / "models"), ExactIndexFiles(), encoders)
+    snapshots = Snapshots(database, bundles, ExactIndex)
+    return Services(
+        settings=settings,
+        database=database,
+        catalogue=CatalogueService(database, FileBlobStore(settings.data_dir / "pictures"), encoders),
+        search=SearchService(database, snapshots),
+        training=TrainingService(database, bundles, encoders),
+        access=AccessService(database),
+        snapshots=snapshots,
+    )

@@ -1,0 +1,340 @@
+"""The commands."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import signal
+import sys
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from app import demo as demonstration
+from app import ingest as ingestion
+from app.bootstrap import Services, build
+from app.domain.entities import ItemFilter, Modality, Scope
+from app.domain.errors import InvalidFieldError, ServiceError
+from app.encoders.content import Content
+from app.encoders.registry import PICTURE_TYPES
+from app.serve import serve as run_server
+from app.services.search import Query
+from app.services.training import TrainingParameters
+from app.settings import Settings
+from app.worker import run_forever
+from solver.datasets import load_npz, load_wikipedia, read_picture_text_table
+from solver.errors import SolverError
+
+cli = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Search pictures by text, and texts by picture."
+)
+keys = typer.Typer(no_args_is_help=True, help="API keys.")
+db = typer.Typer(no_args_is_help=True, help="The database schema.")
+ingest = typer.Typer(no_args_is_help=True, help="Bring data into a collection.")
+cli.add_typer(keys, name="keys")
+cli.add_typer(db, name="db")
+cli.add_typer(ingest, name="ingest")
+_out, _log = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
+
+CollectionOption = Annotated[str, typer.Option("--collection", "-c", help="collection; made when missing")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="print JSON")]
+
+
+def main() -> None:
+    """Run a command; expected refusals end with a message and status 1."""
+    try:
+        cli()
+    except (ServiceError, SolverError) as error:
+        _log.print(f"[red]error:[/red] {error}", highlight=False)
+        sys.exit(1)
+
+
+@cli.command()
+def demo(
+    check: Annotated[
+        bool, typer.Option(help="query itself over HTTP, print a JSON summary and stop")
+    ] = False,
+    open_page: Annotated[bool, typer.Option("--open/--no-open", help="open the page in a browser")] = True,
+    per_kind: Annotated[
+        int, typer.Option(min=10, max=1000, help="pictures of each kind")
+    ] = demonstration.PER_KIND,
+) -> None:
+    """Draw the sample set, train on it, serve it and open the page."""
+    settings = Settings()
+    settings.open_search = _is_loopback(settings.host)
+    services = _ready(settings)
+    with _progress() as show:
+        demonstration.prepare(services, per_kind, show)
+    if check:
+        summary = demonstration.check(services)
+        typer.echo(json.dumps(summary, indent=2))
+        raise typer.Exit(0 if summary["passed"] else 1)
+    _, secret = services.access.create(Scope.ADMIN)
+    facts = services.training.models(demonstration.COLLECTION)[0].facts
+    for direction, value in facts["held_out"].items():
+        _out.print(f"{direction}: MAP {value:.3f} on held-out items (chance {1 / len(facts['classes']):.3f})")
+    _out.print(f"admin key (shown this once): {secret}", highlight=False)
+
+    def on_listening(url: str) -> None:
+        _out.print(f"LRBS serves on {url}   API: {url}/docs   stop with Ctrl-C", highlight=False)
+        if open_page and sys.stdout.isatty():
+            webbrowser.open(url)
+
+    run_server(services, with_worker=True, on_listening=on_listening)
+
+
+@cli.command()
+def serve(
+    worker: Annotated[bool, typer.Option(help="run a worker process beside the server")] = True,
+) -> None:
+    """Serve the API and the page on LRBS_HOST:LRBS_PORT."""
+    services = build(Settings())
+    if not services.schema_is_current():
+        services.upgrade_schema()
+    run_server(services, worker, lambda url: _log.print(f"LRBS serves on {url}", highlight=False))
+
+
+@cli.command()
+def worker(
+    parent: Annotated[int | None, typer.Option(hidden=True, help="end when this process is gone")] = None,
+) -> None:
+    """Run retrain jobs until stopped."""
+    stopping = False
+
+    def stop(*_: object) -> None:
+        nonlocal stopping
+        stopping = True
+
+    signal.signal(signal.SIGTERM, stop)
+    run_forever(build(Settings()), lambda: stopping or (parent is not None and os.getppid() != parent))
+
+
+@cli.command()
+def train(
+    collection: str,
+    alpha: Annotated[
+        float | None, typer.Option(help="penalty weight; chosen on held-out items when absent")
+    ] = None,
+    scaling: Annotated[str | None, typer.Option(help="none, center, standard, l2 or sqrt")] = None,
+    seed: int = 0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Retrain a collection and let the new version serve."""
+    services = _ready(Settings())
+    parameters = TrainingParameters(alpha=alpha, scaling=scaling, seed=seed)
+    with _progress() as show:
+        version = demonstration.train(services, collection, parameters, show)
+    facts = dict(services.training.model(collection, version).facts)
+    if as_json:
+        typer.echo(json.dumps({"version": version, **facts}, indent=2))
+        return
+    _out.print(
+        f"version {version}: scaling {facts['scaling']}, alpha {facts['alpha']:.3g}, rank {facts['rank']}"
+    )
+    for direction, value in facts["held_out"].items():
+        _out.print(f"{direction}: MAP {value:.4f} on held-out items")
+
+
+@cli.command()
+def search(
+    collection: str,
+    text: Annotated[str | None, typer.Option(help="text to search pictures with")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="picture to search with")
+    ] = None,
+    item: Annotated[str | None, typer.Option(help="stored item to search with")] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="number of results")] = 10,
+    as_json: JsonFlag = False,
+) -> None:
+    """Search a collection from the command line."""
+    services = _ready(Settings())
+    found, _ = services.catalogue.collection(collection)
+    if sum(given is not None for given in (text, picture, item)) != 1:
+        raise typer.BadParameter("give exactly one of --text, --picture, --item")
+    if item is not None:
+        source, query = services.catalogue.item(collection, item).modality, Query(item_id=item)
+    elif text is not None:
+        source, query = _modality(found.modalities, ("tfidf",)), Query(Content(text=text))
+    else:
+        content = Content(picture=picture.read_bytes() if picture else b"")
+        source, query = _modality(found.modalities, PICTURE_TYPES), Query(content)
+    target = next(name for name in found.modality_names if name != source)
+    (result,) = services.search.search(collection, source, target, [query], k, 0, ItemFilter())
+    for hit in result.hits:
+        fields: dict[str, Any] = {
+            "rank": hit.rank,
+            "id": hit.id,
+            "score": hit.score,
+            "labels": list(hit.item.labels),
+        }
+        line = (
+            f"{hit.rank:3d}  {hit.score:8.4f}  {hit.id}  {', '.join(hit.item.labels)}  {hit.item.text or ''}"
+        )
+        typer.echo(json.dumps(fields | {"text": hit.item.text}) if as_json else line)
+
+
+@cli.command()
+def models(
+    collection: str,
+    activate: Annotated[int | None, typer.Option(help="let this version serve")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List model versions, or activate one."""
+    services = _ready(Settings())
+    if activate is not None:
+        services.training.activate(collection, activate)
+    for model in services.training.models(collection):
+        if as_json:
+            facts = {"version": model.version, "is_active": model.is_active, **model.facts}
+            typer.echo(json.dumps(facts))
+        else:
+            mark = "*" if model.is_active else " "
+            scores = ", ".join(f"{name} {value:.4f}" for name, value in model.facts["held_out"].items())
+            typer.echo(f"{mark} {model.version:3d}  {model.created_at:%Y-%m-%d %H:%M}  {scores}")
+
+
+@ingest.command("wikipedia")
+def ingest_wikipedia(directory: Path, collection: CollectionOption = "wikipedia") -> None:
+    """Bring in the release files of the Wikipedia image-text set."""
+    _ingest_features(load_wikipedia(directory), collection)
+
+
+@ingest.command("npz")
+def ingest_npz(
+    file: Path,
+    collection: CollectionOption,
+    x: Annotated[str | None, typer.Option(help="first modality in the archive")] = None,
+    z: Annotated[str | None, typer.Option(help="second modality in the archive")] = None,
+) -> None:
+    """Bring in arrays named <modality>_tr, <modality>_te, y_tr, y_te."""
+    _ingest_features(load_npz(file, x, z), collection)
+
+
+@ingest.command("table")
+def ingest_table(
+    file: Path,
+    collection: CollectionOption,
+    id_column: str = "id",
+    picture_column: str = "image",
+    text_column: str = "text",
+    label_column: str = "label",
+    split_column: Annotated[str | None, typer.Option(help="column with 'train' for training rows")] = None,
+    onnx: Annotated[Path | None, typer.Option(help="ONNX picture model; hog-color when absent")] = None,
+) -> None:
+    """Bring in a CSV of pictures and texts."""
+    rows = read_picture_text_table(
+        file,
+        id_column=id_column,
+        picture_column=picture_column,
+        text_column=text_column,
+        label_columns=(label_column,),
+        split_column=split_column,
+    )
+    encoder = {"type": "hog-color"} if onnx is None else {"type": "onnx", "path": str(onnx.resolve())}
+    modalities = [Modality("image", encoder), Modality("text", {"type": "tfidf"})]
+    _store(collection, modalities, lambda: ingestion.table_items(rows, ("image", "text")), 2 * len(rows))
+
+
+@keys.command("create")
+def create_key(scope: Annotated[Scope, typer.Option(help="what the key allows")] = Scope.SEARCH) -> None:
+    """Make a key and print its secret, this once."""
+    _, secret = _ready(Settings()).access.create(scope)
+    typer.echo(secret)
+
+
+@keys.command("list")
+def list_keys() -> None:
+    """List keys, without their secrets."""
+    for key in _ready(Settings()).access.list_keys():
+        typer.echo(f"{key.id}  {key.scope.value:6s}  {key.created_at:%Y-%m-%d %H:%M}")
+
+
+@keys.command("revoke")
+def revoke_key(key_id: str) -> None:
+    """Revoke a key."""
+    _ready(Settings()).access.revoke(key_id)
+
+
+@db.command("upgrade")
+def upgrade() -> None:
+    """Bring the database to the current schema."""
+    build(Settings()).upgrade_schema()
+    typer.echo("the schema is current")
+
+
+def _ready(settings: Settings) -> Services:
+    services = build(settings)
+    services.upgrade_schema()
+    return services
+
+
+def _ingest_features(data: Any, collection: str) -> None:
+    modalities = [Modality(name, {"type": "vector"}) for name in ("image", "text")]
+    _store(
+        collection, modalities, lambda: ingestion.feature_items(data, ("image", "text")), 2 * len(data.labels)
+    )
+
+
+def _store(collection: str, modalities: list[Modality], items: Callable[[], Any], total: int) -> None:
+    services = _ready(Settings())
+    ingestion.ensure_collection(services, collection, modalities)
+    done = 0
+    with _progress() as show:
+
+        def on_stored(count: int) -> None:
+            nonlocal done
+            done += count
+            show("storing", done, total)
+
+        stored = ingestion.store(services, collection, items(), on_stored)
+    _out.print(f"{stored} items stored in {collection!r}")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=_log, transient=True) as progress:
+        task = progress.add_task("starting", total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            progress.update(task, description=what, completed=done, total=total or None)
+
+        yield show
+
+
+def _modality(modalities: tuple[Modality, Modality], types: tuple[str, ...]) -> str:
+    for modality in modalities:
+        if modality.encoder["type"] in types:
+            return modality.name
+    raise InvalidFieldError("collection", f"has no modality with an encoder of {list(types)}")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+if __name__ == "__main__":
+    main()

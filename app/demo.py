@@ -1,0 +1,242 @@
+"""The demo: draw the sample set, train on it, serve it, and check itself over HTTP."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import httpx
+import uvicorn
+
+from app.bootstrap import Services
+from app.domain.entities import JobState, Modality, Scope
+from app.domain.errors import CollectionNotFoundError, TrainingDataError
+from app.encoders.content import Content
+from app.ingest import store
+from app.main import create_app
+from app.sample import KINDS, draw_sample
+from app.serve import bound_socket, url_of
+from app.services.catalogue import NewItem
+from app.services.training import TrainingParameters
+from app.worker import run_once
+from solver.metrics import average_precision, chance_average_precision
+
+COLLECTION = "sample"
+PER_KIND = 60
+_TEST_EVERY = 5
+_MIN_TIMES_CHANCE = 5.0
+_QUESTIONS = (
+    ("waves, wind and a white hull under canvas", "sailing boats"),
+    ("drops are falling and everybody hides under something colourful", "umbrellas"),
+    ("sand, thorns and a burning sun", "deserts"),
+    ("glowing windows of tall towers", "city skylines"),
+)
+
+
+def prepare(services: Services, per_kind: int, on_progress: Callable[[str, int, int], None]) -> None:
+    """Draw, store and train whatever is not there yet.
+
+    Parameters
+    ----------
+    services : Services
+        As built by `app.bootstrap.build`, schema current.
+    per_kind : int
+        Pictures of each kind.
+    on_progress : callable
+        Called with (what, done, total).
+    """
+    total = per_kind * len(KINDS)
+    if not _is_complete(services, total):
+        _make_collection(services)
+        done = 0
+
+        def on_stored(count: int) -> None:
+            nonlocal done
+            done += count
+            on_progress("drawing and storing", min(done, total * 4), total * 4)
+
+        store(services, COLLECTION, _items(per_kind), on_stored)
+    collection, _ = services.catalogue.collection(COLLECTION)
+    if collection.active_version is None:
+        train(services, COLLECTION, TrainingParameters(), on_progress)
+
+
+def train(
+    services: Services,
+    name: str,
+    parameters: TrainingParameters,
+    on_progress: Callable[[str, int, int], None],
+) -> int:
+    """Queue a retrain, work on it here unless a running worker takes it, and return the new version.
+
+    Raises
+    ------
+    TrainingDataError
+        If the job fails or is cancelled; carries its reason.
+    """
+    job = services.training.request(name, parameters)
+    worker = threading.Thread(target=run_once, args=(services,))
+    worker.start()
+    while job.state in (JobState.QUEUED, JobState.RUNNING):
+        time.sleep(0.2)
+        job = services.training.job(job.id)
+        phase = str(job.progress.get("phase", "waiting"))
+        on_progress(f"training: {phase}", int(job.progress.get("iteration", 0)), 0)
+    worker.join()
+    if job.state is not JobState.SUCCEEDED or job.model_version is None:
+        raise TrainingDataError(f"the retrain {job.state.value}: {job.error}")
+    return job.model_version
+
+
+def check(services: Services) -> dict[str, Any]:
+    """Query the demo over HTTP in both directions and say how good the answers are.
+
+    Parameters
+    ----------
+    services : Services
+        Prepared.
+
+    Returns
+    -------
+    dict
+        ``passed`` and the figures it rests on; held-out items only.
+    """
+    _, secret = services.access.create(Scope.ADMIN)
+    with _Served(services) as url, httpx.Client(base_url=url, timeout=60.0) as client:
+        headers = {"Authorization": f"Bearer {secret}"}
+        models = client.get(f"/v1/admin/collections/{COLLECTION}/models", headers=headers).json()["models"]
+        answers = {question: _first_kinds(client, question) for question, _ in _QUESTIONS}
+        summary: dict[str, Any] = {
+            "ready": client.get("/readyz").status_code == 200,
+            "admin_without_key": client.post(f"/v1/admin/collections/{COLLECTION}/retrain").status_code,
+            "held_out": {
+                "image-to-text": _held_out_map(client, "image", "text"),
+                "text-to-image": _held_out_map(client, "text", "image"),
+            },
+            "questions": answers,
+            "model_version": next(model["version"] for model in models if model["is_active"]),
+        }
+    good = [
+        figures["map"] >= _MIN_TIMES_CHANCE * figures["chance"] for figures in summary["held_out"].values()
+    ]
+    right = [kind in answers[question][:3] for question, kind in _QUESTIONS]
+    summary["questions_right"] = f"{sum(right)} of {len(right)}"
+    access_kept = summary["ready"] and summary["admin_without_key"] == 401
+    summary["passed"] = bool(access_kept and all(good) and sum(right) >= len(right) - 1)
+    return summary
+
+
+def _is_complete(services: Services, total: int) -> bool:
+    try:
+        _, counts = services.catalogue.collection(COLLECTION)
+    except CollectionNotFoundError:
+        return False
+    return counts.get("image") == total
+
+
+def _make_collection(services: Services) -> None:
+    try:
+        services.catalogue.collection(COLLECTION)
+    except CollectionNotFoundError:
+        image, text = Modality("image", {"type": "hog-color"}), Modality("text", {"type": "tfidf"})
+        services.catalogue.create(COLLECTION, [image, text])
+
+
+def _items(per_kind: int) -> Iterator[NewItem]:
+    order = list(itertools.product(range(per_kind), KINDS))
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        drawn = pool.map(_draw, [kind for _, kind in order], [index for index, _ in order], chunksize=8)
+        for (index, kind), (sample_id, picture, sentences) in zip(order, drawn, strict=True):
+            is_train = index % _TEST_EVERY != 0
+            shared: dict[str, Any] = {
+                "labels": (kind,),
+                "pair_id": sample_id,
+                "metadata": {"split": "train" if is_train else "test"},
+                "train": is_train,
+            }
+            yield NewItem("image", Content(picture=picture), f"image-{sample_id}", **shared)
+            for number, sentence in enumerate(sentences):
+                yield NewItem("text", Content(text=sentence), f"text-{sample_id}-{number}", **shared)
+
+
+def _draw(kind: str, index: int) -> tuple[str, bytes, tuple[str, ...]]:
+    sample = draw_sample(kind, index)
+    stream = io.BytesIO()
+    sample.image.save(stream, format="JPEG", quality=90)
+    return sample.id, stream.getvalue(), sample.sentences
+
+
+class _Served:
+    """The application on a free port, in a thread of this process."""
+
+    def __init__(self, services: Services) -> None:
+        settings = services.settings.model_copy(update={"port": 0})
+        self._binding = bound_socket(settings)
+        self._server = uvicorn.Server(
+            uvicorn.Config(create_app(services), log_level="warning", access_log=False)
+        )
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> str:
+        listening = self._binding.__enter__()
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]})
+        self._thread.start()
+        while not self._server.started:
+            time.sleep(0.05)
+        return url_of(listening)
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        if self._thread is not None:
+            self._thread.join()
+        self._binding.__exit__(None, None, None)
+
+
+def _first_kinds(client: httpx.Client, question: str) -> list[str]:
+    body = {"text": question, "k": 8}
+    hits = client.post(f"/v1/collections/{COLLECTION}/search/text-to-image", json=body).json()["hits"]
+    return [hit["labels"][0] for hit in hits]
+
+
+def _held_out_map(client: httpx.Client, source: str, target: str) -> dict[str, float]:
+    """Return MAP over the test items of `target`, every test item of `source` a query."""
+    queries, gallery = _test_items(client, source), _test_items(client, target)
+    body = {
+        "queries": [{"item_id": item_id} for item_id, _ in queries],
+        "k": len(gallery),
+        "filter": {"metadata": {"split": "test"}},
+        "include": ["labels"],
+    }
+    response = client.post(f"/v1/collections/{COLLECTION}/search/{source}-to-{target}/batch", json=body)
+    results = response.raise_for_status().json()["results"]
+    precisions = [
+        average_precision(
+            [hit["labels"][0] == label for hit in result["hits"]], [-hit["rank"] for hit in result["hits"]]
+        )
+        for (_, label), result in zip(queries, results, strict=True)
+    ]
+    chance = chance_average_precision([label for _, label in queries], [label for _, label in gallery])
+    return {
+        "map": round(sum(precisions) / len(precisions), 4),
+        "chance": round(chance, 4),
+        "queries": len(queries),
+    }
+
+
+def _test_items(client: httpx.Client, modality: str) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    cursor: str | None = "0"
+    while cursor is not None:
+        parameters = {"modality": modality, "cursor": cursor, "limit": "1000"}
+        page = client.get(f"/v1/collections/{COLLECTION}/items", params=parameters).raise_for_status().json()
+        found += [
+            (item["id"], item["labels"][0]) for item in page["items"] if item["metadata"]["split"] == "test"
+        ]
+        cursor = page["next_cursor"]
+    return found

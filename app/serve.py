@@ -1,0 +1,87 @@
+"""Serving: the HTTP server, and a worker process beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import uvicorn
+
+from app.bootstrap import Services
+from app.main import create_app
+from app.settings import Settings
+
+_STOP_SECONDS = 10.0
+_RESTART_SECONDS = 1.0
+
+
+def serve(services: Services, with_worker: bool, on_listening: Callable[[str], None]) -> None:
+    """Serve until interrupted.
+
+    Parameters
+    ----------
+    services : Services
+        As built by `app.bootstrap.build`.
+    with_worker : bool
+        Run a worker process beside the server, restarted when it dies.
+    on_listening : callable
+        Gets the base URL once the port is bound.
+    """
+    settings = services.settings
+    config = uvicorn.Config(create_app(services), log_level="warning", access_log=False)
+    with bound_socket(settings) as listening:
+        on_listening(url_of(listening))
+        with worker_beside(settings) if with_worker else contextlib.nullcontext():
+            uvicorn.Server(config).run(sockets=[listening])
+
+
+@contextlib.contextmanager
+def bound_socket(settings: Settings) -> Iterator[socket.socket]:
+    """Bind host and port; port 0 takes a free one."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((settings.host, settings.port))
+        yield listening
+
+
+def url_of(listening: socket.socket) -> str:
+    """Return the base URL of a bound socket."""
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+@contextlib.contextmanager
+def worker_beside(settings: Settings) -> Iterator[None]:
+    """Keep one worker process alive; it ends with this process, however that ends."""
+    command = [sys.executable, "-m", "app.cli", "worker", "--parent", str(os.getpid())]
+    environment = {
+        **os.environ,
+        "LRBS_DATA_DIR": str(settings.data_dir.resolve()),
+        "LRBS_DATABASE_URL": settings.resolved_database_url,
+    }
+    closing = threading.Event()
+    running: list[subprocess.Popen[bytes]] = []
+
+    def keep_alive() -> None:
+        while not closing.is_set():
+            running[:] = [subprocess.Popen(command, env=environment)]
+            running[0].wait()
+            closing.wait(_RESTART_SECONDS)
+
+    thread = threading.Thread(target=keep_alive, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        closing.set()
+        for process in running:
+            process.terminate()
+        thread.join(_STOP_SECONDS)
+        for process in running:
+            process.kill()

@@ -1,0 +1,44 @@
+"""Serve the search page at ``/`` and its files at ``/static``.
+
+Everything the page shows comes from the public API, so nothing here knows collections or models. The
+content security policy forbids inline scripts, inline styles and other hosts: a text or a label from a
+gallery cannot become code even if the page forgot to escape it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.responses import FileResponse
+from fastapi.staticfiles import StaticFiles
+
+__all__ = ["mount_pages"]
+
+_STATIC = Path(__file__).parent / "static"
+
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; "
+        "form-action 'self'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-cache",
+}
+
+
+def mount_pages(application: FastAPI) -> None:
+    """Add the page and its files to an application.
+
+    Parameters
+    ----------
+    application : FastAPI
+        Gains the route ``/`` and the mount ``/static``.
+    """
+
+    @application.get("/", include_in_schema=False)
+    def show_search_page() -> FileResponse:
+        return FileResponse(_STATIC / "index.html", media_type="text/html", headers=_HEADERS)
+
+    application.mount("/static", StaticFiles(directory=_STATIC), name="static")

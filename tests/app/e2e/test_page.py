@@ -1,0 +1,183 @@
+import io
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, expect, sync_playwright
+
+pytestmark = pytest.mark.browser
+
+
+class Watch:
+    """What a page said on its console and whom it asked."""
+
+    def __init__(self, page: Page) -> None:
+        self.complaints: list[str] = []
+        self.hosts: set[str] = set()
+        page.on("console", self._hear)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", self._see)
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"}:
+            self.complaints.append(message.text)
+
+    def _see(self, request: Request) -> None:
+        if request.url.startswith(("http:", "https:", "ws:", "wss:")):
+            self.hosts.add(urlsplit(request.url).netloc)
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    yield context.new_page()
+    context.close()
+
+
+@pytest.fixture
+def watch(page: Page) -> Watch:
+    return Watch(page)
+
+
+@pytest.fixture
+def opened(page: Page, watch: Watch, demo_server: str) -> Page:
+    page.goto(demo_server)
+    expect(page.locator("#panels h2").first).to_be_visible()
+    return page
+
+
+@pytest.fixture
+def picture() -> bytes:
+    stored = io.BytesIO()
+    image = Image.linear_gradient("L").convert("RGB")
+    image.save(stored, "PNG")
+    return stored.getvalue()
+
+
+@pytest.fixture
+def empty_collection(demo_server: str) -> Iterator[str]:
+    name = "untrained"
+    modalities = {"image": {"encoder": {"type": "hog-color"}}, "text": {"encoder": {"type": "tfidf"}}}
+    with httpx.Client(base_url=demo_server, trust_env=False) as client:
+        body = {"name": name, "modalities": modalities}
+        client.post("/v1/collections", json=body).raise_for_status()
+        yield name
+        client.delete(f"/v1/collections/{name}").raise_for_status()
+
+
+def text_box(page: Page) -> Locator:
+    return page.get_by_role("searchbox")
+
+
+def file_input(page: Page) -> Locator:
+    return page.locator("input[type=file]")
+
+
+def search_text(page: Page, text: str) -> None:
+    text_box(page).fill(text)
+    text_box(page).press("Enter")
+
+
+def choose_picture(page: Page, content: bytes) -> None:
+    file_input(page).set_input_files({"name": "mine.png", "mimeType": "image/png", "buffer": content})
+
+
+def scores(page: Page) -> list[float]:
+    return [float(text) for text in page.locator(".hit-score").all_inner_texts()]
+
+
+def wait_for_pictures(page: Page) -> None:
+    expect(page.locator("#hits .hit-picture img").first).to_be_visible()
+    widths = page.locator("#hits img").evaluate_all(
+        "images => Promise.all(images.map(image => image.decode().then(() => image.naturalWidth)))"
+    )
+    assert all(width > 0 for width in widths)
+
+
+def test_a_text_finds_pictures_in_descending_order(opened: Page, watch: Watch) -> None:
+    search_text(opened, "boats on the sea")
+    wait_for_pictures(opened)
+    found = scores(opened)
+    assert len(found) > 1
+    assert opened.locator("#hits .hit-picture img").count() == len(found)
+    assert found == sorted(found, reverse=True)
+    assert watch.complaints == []
+
+
+def test_an_example_is_a_query(opened: Page, watch: Watch) -> None:
+    opened.locator(".chips button").first.click()
+    wait_for_pictures(opened)
+    assert text_box(opened).input_value()
+    assert watch.complaints == []
+
+
+def test_a_chosen_picture_finds_texts_and_is_shown(opened: Page, watch: Watch, picture: bytes) -> None:
+    choose_picture(opened, picture)
+    expect(opened.locator("#hits .hit-text").first).not_to_be_empty()
+    assert opened.locator("#hits img").count() == 0
+    found = scores(opened)
+    assert found == sorted(found, reverse=True)
+    assert opened.locator(".preview").evaluate("image => image.naturalWidth") == 256
+    assert watch.complaints == []
+
+
+def test_a_result_searches_the_other_way_and_back(opened: Page, watch: Watch) -> None:
+    search_text(opened, "boats on the sea")
+    wait_for_pictures(opened)
+    opened.locator("#hits button").first.click()
+    expect(opened.locator("#hits .hit-text").first).not_to_be_empty()
+    expect(opened.locator("#results")).to_be_focused()
+    opened.locator("#hits button").first.press("Enter")
+    wait_for_pictures(opened)
+    assert watch.complaints == []
+
+
+def test_an_untrained_collection_is_explained(page: Page, demo_server: str, empty_collection: str) -> None:
+    page.goto(demo_server)
+    page.get_by_label("Collection").select_option(empty_collection)
+    search_text(page, "anything")
+    alert = page.get_by_role("alert")
+    expect(alert).to_be_visible()
+    expect(alert).to_contain_text("retrain")
+    assert page.locator("#hits li").count() == 0
+
+
+def test_a_file_that_is_no_picture_is_refused_readably(opened: Page) -> None:
+    choose_picture(opened, b"this is not a picture")
+    expect(opened.get_by_role("alert")).to_be_visible()
+    expect(opened.get_by_role("alert")).not_to_contain_text("{")
+
+
+def test_the_page_asks_no_other_host(opened: Page, watch: Watch, picture: bytes, demo_server: str) -> None:
+    search_text(opened, "a quiet forest")
+    wait_for_pictures(opened)
+    choose_picture(opened, picture)
+    expect(opened.locator("#hits .hit-text").first).to_be_visible()
+    assert watch.hosts == {urlsplit(demo_server).netloc}
+
+
+def test_markup_in_a_query_stays_text(opened: Page, watch: Watch) -> None:
+    search_text(opened, "<img src=x onerror=alert(1)> boats")
+    wait_for_pictures(opened)
+    expect(opened.locator("#results-title")).to_contain_text("<img src=x onerror=alert(1)> boats")
+    assert watch.complaints == []
+
+
+@pytest.mark.parametrize("width", [360, 1400])
+def test_nothing_is_wider_than_the_window(opened: Page, width: int) -> None:
+    opened.set_viewport_size({"width": width, "height": 800})
+    search_text(opened, "boats on the sea")
+    wait_for_pictures(opened)
+    assert opened.evaluate("document.documentElement.scrollWidth") <= width

@@ -1,0 +1,100 @@
+import os
+import shutil
+import socket
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import hypothesis
+import pytest
+import sqlalchemy
+
+ROOT = Path(__file__).parents[1]
+PARTS = frozenset({"data", "postgres", "browser"})
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+hypothesis.settings.register_profile("steady", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("steady")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    unknown = required_parts() - PARTS
+    if unknown:
+        raise pytest.UsageError(f"LRBS_REQUIRE: unknown {sorted(unknown)}, known are {sorted(PARTS)}")
+
+
+def required_parts() -> set[str]:
+    """Parts that this run promised to have: without them a test fails instead of being skipped."""
+    return {part.strip() for part in os.environ.get("LRBS_REQUIRE", "").split(",") if part.strip()}
+
+
+def miss(part: str, reason: str) -> NoReturn:
+    if part in required_parts():
+        pytest.fail(f"LRBS_REQUIRE names {part!r}, but {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+def is_local(address: Any) -> bool:
+    if not isinstance(address, tuple):
+        return True  # a Unix socket's path
+    host = str(address[0])
+    return host in {"localhost", "::1", ""} or host.startswith("127.")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_network() -> Iterator[None]:
+    """Refuse every connection that would leave this machine."""
+
+    def guarded(name: str) -> Any:
+        connect = getattr(socket.socket, name)
+
+        def connect_locally(self: socket.socket, address: Any) -> Any:
+            if not is_local(address):
+                raise RuntimeError(f"a test may not connect to {address!r}")
+            return connect(self, address)
+
+        return connect_locally
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("connect", "connect_ex"):
+            patch.setattr(socket.socket, name, guarded(name))
+        yield
+
+
+@pytest.fixture(scope="session")
+def test_data() -> Path:
+    path = ROOT / os.environ.get("LRBS_TEST_DATA", "../shared/data")
+    if not path.is_dir():
+        miss("data", f"LRBS_TEST_DATA: there is no folder {path}")
+    return path.resolve()
+
+
+@pytest.fixture
+def postgres_url() -> Iterator[str]:
+    """URL of an empty database of this test's own."""
+    server = os.environ.get("LRBS_TEST_POSTGRES_URL")
+    if not server:
+        miss("postgres", "LRBS_TEST_POSTGRES_URL is not set")
+    name = f"lrbs_test_{uuid.uuid4().hex}"
+    engine = sqlalchemy.create_engine(
+        server, isolation_level="AUTOCOMMIT", poolclass=sqlalchemy.pool.NullPool
+    )
+    try:
+        with engine.connect() as connection:
+            connection.exec_driver_sql(f'CREATE DATABASE "{name}"')
+    except sqlalchemy.exc.OperationalError as error:
+        miss("postgres", f"LRBS_TEST_POSTGRES_URL does not answer: {error.orig}")
+    try:
+        yield engine.url.set(database=name).render_as_string(hide_password=False)
+    finally:
+        with engine.connect() as connection:
+            connection.exec_driver_sql(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        miss("browser", f"none of {', '.join(BROWSERS)} is installed")
+    return found

@@ -1,0 +1,270 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import scipy.linalg
+import scipy.optimize
+
+from solver import Labels, LowRankBilinear, alpha_max, make_low_rank_pairs, mean_average_precision
+from solver.datasets import SyntheticPairs, load_wikipedia
+from solver.errors import ConvergenceWarning
+
+
+def _dense_solution(model: LowRankBilinear) -> npt.NDArray[np.float64]:
+    left = np.vstack([model.x_factors_, model.x_intercept_]).astype(np.float64)
+    right = np.vstack([model.z_factors_, model.z_intercept_]).astype(np.float64)
+    product: npt.NDArray[np.float64] = left @ right.T
+    return product
+
+
+def _fit(pairs: SyntheticPairs, share: float = 0.1, **parameters: Any) -> LowRankBilinear:
+    supervision = Labels(pairs.x_labels, pairs.z_labels)
+    fit_intercept = parameters.get("fit_intercept", True)
+    alpha = share * alpha_max(pairs.X, pairs.Z, supervision, fit_intercept=fit_intercept)
+    return LowRankBilinear(alpha, **parameters).fit(pairs.X, pairs.Z, supervision)
+
+
+def _assert_apg_agrees_with_paper(
+    X: Any, Z: Any, x_labels: Any, z_labels: Any, share: float, dense_problem: Callable[..., Any]
+) -> None:
+    supervision = Labels(x_labels, z_labels)
+    alpha = share * alpha_max(X, Z, supervision)
+    paper = LowRankBilinear(alpha, solver="paper", tol=5e-4, max_iter=20000).fit(X, Z, supervision)
+    apg = LowRankBilinear(alpha, tol=5e-4).fit(X, Z, supervision)
+    assert paper.converged_
+    assert apg.converged_
+    dense = dense_problem(X, Z, x_labels, z_labels, fit_intercept=True)
+    for model in (paper, apg):
+        M = _dense_solution(model)
+        # Factors are stored in the model's dtype: eps of float32 times scores of order ten.
+        assert dense.objective(M, alpha) == pytest.approx(model.objective_, rel=1e-5)
+        assert dense.relative_gap(M, alpha) == pytest.approx(model.duality_gap_, abs=2e-5)
+        assert dense.relative_gap(M, alpha) <= 5e-4 + 2e-5
+    # Both lie within tol of the optimum, hence of each other.
+    assert apg.objective_ == pytest.approx(paper.objective_, rel=1e-3)
+
+
+@pytest.mark.data
+def test_apg_reaches_the_paper_objective_on_wikipedia(
+    test_data: Path, dense_problem: Callable[..., Any]
+) -> None:
+    data = load_wikipedia(test_data / "wikipedia")
+    rows = np.flatnonzero(data.is_train)[::10]
+    X, Z = (features[rows] - features[rows].mean(0) for features in (data.X, data.Z))
+    X, Z = (features / np.sqrt(np.mean(np.sum(features**2, axis=1))) for features in (X, Z))
+    _assert_apg_agrees_with_paper(X, Z, data.labels[rows], data.labels[rows], 0.2, dense_problem)
+
+
+def test_apg_reaches_the_paper_objective_with_more_features_than_samples(
+    dense_problem: Callable[..., Any],
+) -> None:
+    data = make_low_rank_pairs(40, 45, n_features_x=70, n_features_z=9, noise=0.8, random_state=1)
+    _assert_apg_agrees_with_paper(data.X, data.Z, data.x_labels, data.z_labels, 0.05, dense_problem)
+
+
+def test_apg_reaches_the_paper_objective_with_unequal_numbers_of_samples(
+    dense_problem: Callable[..., Any],
+) -> None:
+    data = make_low_rank_pairs(200, 33, n_features_x=12, n_features_z=10, noise=0.8, random_state=2)
+    _assert_apg_agrees_with_paper(data.X, data.Z, data.x_labels, data.z_labels, 0.05, dense_problem)
+
+
+@pytest.mark.parametrize("solver", ["apg", "paper"])
+def test_reported_gap_and_objective_equal_the_dense_formula(
+    pairs: SyntheticPairs, solver: str, dense_problem: Callable[..., Any]
+) -> None:
+    model = _fit(pairs, solver=solver, dtype=np.float64)
+    dense = dense_problem(pairs.X, pairs.Z, pairs.x_labels, pairs.z_labels, fit_intercept=True)
+    # Float64 throughout; the gap is a difference of numbers near one.
+    assert model.objective_ == pytest.approx(dense.objective(_dense_solution(model), model.alpha), rel=1e-12)
+    assert model.duality_gap_ == pytest.approx(
+        dense.relative_gap(_dense_solution(model), model.alpha), abs=1e-11
+    )
+    assert model.converged_ == (model.duality_gap_ <= model.tol)
+
+
+@pytest.mark.parametrize("solver", ["apg", "paper"])
+@pytest.mark.parametrize("factor", [1.0 + 1e-9, 2.0])
+def test_solution_is_zero_from_alpha_max_on(pairs: SyntheticPairs, solver: str, factor: float) -> None:
+    model = _fit(pairs, factor, solver=solver, dtype=np.float64)
+    assert model.rank_ == 0
+    assert model.duality_gap_ < 1e-14  # rounding of two sums
+    assert model.objective_ == pytest.approx(2 * np.log(2.0), rel=1e-12)
+    assert model.project_x(pairs.X).shape == (60, 0)
+    np.testing.assert_array_equal(model.similarity(pairs.X, pairs.Z), np.zeros((60, 50)))
+
+
+@pytest.mark.parametrize("solver", ["apg", "paper"])
+def test_solution_is_not_zero_just_below_alpha_max(pairs: SyntheticPairs, solver: str) -> None:
+    model = _fit(pairs, 0.99, solver=solver, tol=1e-7, max_iter=20000)
+    assert model.rank_ >= 1
+    assert model.objective_ < 2 * np.log(2.0)
+
+
+def test_solution_without_noise_is_the_closed_form_multiple_of_the_planted_matrix() -> None:
+    data = make_low_rank_pairs(40, 35, n_features_x=9, n_features_z=8, noise=0.0, random_state=3)
+    model = _fit(data, 0.2, fit_intercept=False, dtype=np.float64, tol=1e-7)
+
+    def derivative(a: float) -> float:
+        # Scores are a for similar and -a/4 for dissimilar pairs, the nuclear norm is 4 a.
+        return -1 / (1 + np.exp(a)) - 0.25 / (1 + np.exp(a / 4)) + 4 * model.alpha
+
+    multiple = scipy.optimize.brentq(derivative, 0.0, 100.0)
+    assert model.rank_ == 4
+    # The objective is locally quadratic, so that M is known to the root of the gap: 3e-4.
+    np.testing.assert_allclose(model.singular_values_, multiple, rtol=1e-3)
+    np.testing.assert_allclose(model.x_factors_ @ model.z_factors_.T, multiple * data.M, atol=1e-3 * multiple)
+
+
+def test_planted_similarity_is_recovered_from_noisy_samples() -> None:
+    data = make_low_rank_pairs(900, 800, noise=0.5, random_state=4)
+    train = SyntheticPairs(data.X[:600], data.Z[:500], data.x_labels[:600], data.z_labels[:500], data.M)
+    model = _fit(train, 0.1, fit_intercept=False, dtype=np.float64)
+    assert model.rank_ == 4  # classes minus one, the rank of the planted matrix
+    planted_U, _, planted_Vt = np.linalg.svd(data.M)
+    # Noise per coordinate is 0.5 / sqrt(20) = 0.11 and averages over 100 samples a class: 0.01 rad
+    # for each of 20 coordinates, which adds up to 0.05; twice that is allowed.
+    assert scipy.linalg.subspace_angles(model.x_factors_, planted_U[:, :4]).max() < 0.1
+    assert scipy.linalg.subspace_angles(model.z_factors_, planted_Vt[:4].T).max() < 0.1
+    X, Z = model.project_x(data.X[600:]), model.project_z(data.Z[500:])
+    # Classes are 1.1 / 0.11 = ten standard deviations apart: every ranking is perfect but for outliers.
+    assert mean_average_precision(X, Z, data.x_labels[600:], data.z_labels[500:]) > 0.99
+    assert mean_average_precision(Z, X, data.z_labels[500:], data.x_labels[600:]) > 0.99
+
+
+@pytest.mark.parametrize("solver", ["apg", "paper"])
+def test_scaling_the_samples_and_alpha_alike_keeps_the_similarity(pairs: SyntheticPairs, solver: str) -> None:
+    # With X' = 10 X and alpha' = 10 alpha, M' = M / 10 has the same loss and the same penalty.
+    supervision = Labels(pairs.x_labels, pairs.z_labels)
+    alpha = alpha_max(pairs.X, pairs.Z, supervision, fit_intercept=False) / 10
+    parameters: dict[str, Any] = {
+        "fit_intercept": False,
+        "solver": solver,
+        "dtype": np.float64,
+        "tol": 1e-7,
+        "max_iter": 20000,
+    }
+    plain = LowRankBilinear(alpha, **parameters).fit(pairs.X, pairs.Z, supervision)
+    scaled = LowRankBilinear(10 * alpha, **parameters).fit(10 * pairs.X, pairs.Z, supervision)
+    assert scaled.objective_ == pytest.approx(plain.objective_, rel=2e-7)
+    expected = plain.similarity(pairs.X, pairs.Z)
+    # Scores are known to about the root of the gap, 3e-4, times a small constant.
+    np.testing.assert_allclose(scaled.similarity(10 * pairs.X, pairs.Z), expected, atol=2e-3)
+
+
+def test_alpha_max_scales_with_the_samples(pairs: SyntheticPairs) -> None:
+    supervision = Labels(pairs.x_labels, pairs.z_labels)
+    plain = alpha_max(pairs.X, pairs.Z, supervision, fit_intercept=False)
+    assert alpha_max(10 * pairs.X, pairs.Z, supervision, fit_intercept=False) == pytest.approx(10 * plain)
+
+
+def test_order_of_the_samples_does_not_matter(pairs: SyntheticPairs) -> None:
+    rng = np.random.default_rng(0)
+    rows, columns = rng.permutation(60), rng.permutation(50)
+    shuffled = SyntheticPairs(
+        pairs.X[rows], pairs.Z[columns], pairs.x_labels[rows], pairs.z_labels[columns], pairs.M
+    )
+    plain, other = (_fit(data, dtype=np.float64, tol=1e-7) for data in (pairs, shuffled))
+    assert other.objective_ == pytest.approx(plain.objective_, rel=2e-7)  # both within tol
+    # Scores are known to about the root of the gap.
+    np.testing.assert_allclose(
+        other.similarity(pairs.X, pairs.Z), plain.similarity(pairs.X, pairs.Z), atol=1e-3
+    )
+
+
+def test_swapping_the_modalities_transposes_the_similarity(pairs: SyntheticPairs) -> None:
+    swapped = SyntheticPairs(pairs.Z, pairs.X, pairs.z_labels, pairs.x_labels, pairs.M.T)
+    plain, other = (_fit(data, dtype=np.float64, tol=1e-7) for data in (pairs, swapped))
+    np.testing.assert_allclose(
+        other.similarity(pairs.Z, pairs.X).T, plain.similarity(pairs.X, pairs.Z), atol=1e-3
+    )
+
+
+def test_factors_are_balanced_and_carry_the_singular_values(pairs: SyntheticPairs) -> None:
+    model = _fit(pairs, dtype=np.float64)
+    left = np.vstack([model.x_factors_, model.x_intercept_])
+    right = np.vstack([model.z_factors_, model.z_intercept_])
+    for factors in (left, right):
+        np.testing.assert_allclose(factors.T @ factors, np.diag(model.singular_values_), atol=1e-10)
+    assert np.all(np.diff(model.singular_values_) <= 0)
+    assert model.rank_ == len(model.singular_values_)
+
+
+def test_intercept_is_the_constant_feature(pairs: SyntheticPairs) -> None:
+    with_constant = SyntheticPairs(
+        np.column_stack([pairs.X, np.ones(60)]),
+        np.column_stack([pairs.Z, np.ones(50)]),
+        pairs.x_labels,
+        pairs.z_labels,
+        pairs.M,
+    )
+    by_hand = _fit(with_constant, fit_intercept=False)
+    built_in = _fit(pairs)
+    # The same arrays reach the solver, so that nothing may differ.
+    np.testing.assert_array_equal(by_hand.x_factors_, np.vstack([built_in.x_factors_, built_in.x_intercept_]))
+    assert by_hand.objective_ == built_in.objective_
+
+
+def test_intercepts_are_zero_without_fit_intercept(pairs: SyntheticPairs) -> None:
+    model = _fit(pairs, fit_intercept=False)
+    np.testing.assert_array_equal(model.x_intercept_, np.zeros(model.rank_))
+    np.testing.assert_array_equal(model.z_intercept_, np.zeros(model.rank_))
+
+
+@pytest.mark.parametrize("solver", ["apg", "paper"])
+def test_iteration_limit_is_a_convergence_warning(pairs: SyntheticPairs, solver: str) -> None:
+    with pytest.warns(ConvergenceWarning, match="stopped after 2 iterations"):
+        model = _fit(pairs, solver=solver, max_iter=2, tol=1e-8)
+    assert not model.converged_
+    assert model.n_iter_ == 2
+    assert model.duality_gap_ > 1e-8
+
+
+def test_gap_of_an_unconverged_model_equals_the_dense_formula(
+    pairs: SyntheticPairs, dense_problem: Callable[..., Any]
+) -> None:
+    with pytest.warns(ConvergenceWarning):
+        model = _fit(pairs, solver="paper", max_iter=3, tol=1e-8)
+    dense = dense_problem(pairs.X, pairs.Z, pairs.x_labels, pairs.z_labels, fit_intercept=True)
+    expected = dense.relative_gap(_dense_solution(model), model.alpha)
+    assert model.duality_gap_ == pytest.approx(expected, rel=1e-10)
+
+
+def test_warm_start_at_the_solution_takes_no_more_iterations(pairs: SyntheticPairs) -> None:
+    supervision = Labels(pairs.x_labels, pairs.z_labels)
+    model = _fit(pairs, warm_start=True)
+    cold = model.n_iter_
+    model.fit(pairs.X, pairs.Z, supervision)
+    assert model.n_iter_ <= cold
+    assert model.history_[0].objective <= model.objective_ * (1 + 1e-3)  # already there, up to tol
+
+
+def test_warm_start_follows_a_path_to_the_same_optimum(pairs: SyntheticPairs) -> None:
+    model = _fit(pairs, 0.3, warm_start=True)
+    cold = _fit(pairs, 0.1)
+    model.set_params(alpha=cold.alpha).fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
+    assert model.n_iter_ <= cold.n_iter_
+    assert model.objective_ == pytest.approx(cold.objective_, rel=1e-3)  # both within tol
+
+
+def test_warm_start_on_other_dimensions_begins_anew(pairs: SyntheticPairs) -> None:
+    model = _fit(pairs, warm_start=True)
+    supervision = Labels(pairs.x_labels, pairs.z_labels)
+    model.fit(pairs.X[:, :5], pairs.Z, supervision)
+    cold = LowRankBilinear(model.alpha).fit(pairs.X[:, :5], pairs.Z, supervision)
+    np.testing.assert_array_equal(model.x_factors_, cold.x_factors_)
+
+
+def test_history_is_consistent_with_the_result(pairs: SyntheticPairs) -> None:
+    model = _fit(pairs)
+    assert [entry.iteration for entry in model.history_] == list(range(1, model.n_iter_ + 1))
+    assert model.history_[-1].rank == model.rank_
+    assert model.history_[-1].objective == pytest.approx(model.objective_, rel=1e-5)  # float32 sums
+    seconds = [entry.seconds for entry in model.history_]
+    assert seconds == sorted(seconds)
+    for entry in model.history_:
+        # A valid bound at every step: nothing is further from the optimum than its gap says.
+        assert entry.gap is None or entry.objective * (1 - entry.gap) <= model.objective_ * (1 + 1e-5)

@@ -1,0 +1,88 @@
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+from solver import Labels, LowRankBilinear, alpha_max, make_low_rank_pairs
+from solver.certificate import Certificate, certify
+from solver.datasets import SyntheticPairs
+from solver.linalg import LowRankMatrix, singular_triplets_above
+from solver.losses import PairLogisticLoss
+from solver.penalties import NuclearNorm
+
+
+def _planted_optimum(n_classes: int, alpha: float) -> float:
+    """Return the multiple of the planted M that is optimal for balanced classes without noise.
+
+    Such a problem is symmetric under any permutation of the classes, so its optimum is a multiple a
+    of the planted M, whose scores are a for similar and -a / (n_classes - 1) for dissimilar pairs.
+    """
+    others = n_classes - 1
+
+    def derivative(a: float) -> float:
+        similar = -1.0 / (1.0 + np.exp(a))
+        dissimilar = -1.0 / (others * (1.0 + np.exp(a / others)))
+        return float(similar + dissimilar + alpha * others)
+
+    return float(scipy.optimize.brentq(derivative, 0.0, 100.0, xtol=1e-14, rtol=1e-14))
+
+
+def test_gap_vanishes_at_the_closed_form_optimum() -> None:
+    data = make_low_rank_pairs(20, 15, n_features_x=8, n_features_z=7, noise=0.0, random_state=0)
+    supervision = Labels(data.x_labels, data.z_labels)
+    alpha = alpha_max(data.X, data.Z, supervision, fit_intercept=False) / 5
+    M = singular_triplets_above(_planted_optimum(5, alpha) * data.M, 1e-10)
+    certificate = certify(PairLogisticLoss(data.X, data.Z, supervision, np.float64), NuclearNorm(alpha), M)
+    assert M.rank == 4
+    # The gap's slope at the optimum is finite, so it is as exact as the root: 1e-14 and rounding.
+    assert certificate.relative_gap < 1e-12
+
+
+def test_gap_bounds_the_distance_to_a_long_reference_run(
+    pairs: SyntheticPairs, dense_problem: Callable[..., Any]
+) -> None:
+    supervision = Labels(pairs.x_labels, pairs.z_labels)
+    alpha = alpha_max(pairs.X, pairs.Z, supervision, fit_intercept=False) / 10
+    reference = LowRankBilinear(alpha, solver="paper", tol=1e-9, max_iter=20000, fit_intercept=False)
+    optimum = reference.fit(pairs.X, pairs.Z, supervision).objective_
+    loss, penalty = PairLogisticLoss(pairs.X, pairs.Z, supervision, np.float64), NuclearNorm(alpha)
+    rng = np.random.default_rng(0)
+    solution = reference.x_factors_ @ reference.z_factors_.T
+    for noise in (0.0, 1e-6, 1e-3, 1e-1, 1.0, 10.0):
+        M = singular_triplets_above(solution + noise * rng.standard_normal(solution.shape), 0.0)
+        certificate = certify(loss, penalty, M)
+        # The reference itself is known up to its tolerance.
+        assert certificate.objective - certificate.dual_value >= (certificate.objective - optimum) - 1e-12
+        assert certificate.dual_value <= optimum * (1 + 1e-12)
+        dense = dense_problem(pairs.X, pairs.Z, pairs.x_labels, pairs.z_labels)
+        assert certificate.objective == pytest.approx(dense.objective(M.dense(), alpha), rel=1e-12)
+        assert certificate.dual_value == pytest.approx(dense.dual_value(M.dense(), alpha), rel=1e-9)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5, 100.0])
+def test_zero_is_certified_optimal_from_alpha_max_on(pairs: SyntheticPairs, factor: float) -> None:
+    supervision = Labels(pairs.x_labels, pairs.z_labels)
+    alpha = factor * alpha_max(pairs.X, pairs.Z, supervision, fit_intercept=False)
+    zero = LowRankMatrix.zeros(8, 6, np.float64)
+    certificate = certify(
+        PairLogisticLoss(pairs.X, pairs.Z, supervision, np.float64), NuclearNorm(alpha), zero
+    )
+    assert certificate.objective == pytest.approx(2 * np.log(2.0), rel=1e-14)
+    assert certificate.relative_gap < 1e-14  # rounding of two sums
+
+
+def test_zero_is_not_certified_below_alpha_max(pairs: SyntheticPairs) -> None:
+    supervision = Labels(pairs.x_labels, pairs.z_labels)
+    alpha = 0.9 * alpha_max(pairs.X, pairs.Z, supervision, fit_intercept=False)
+    loss = PairLogisticLoss(pairs.X, pairs.Z, supervision, np.float64)
+    certificate = certify(loss, NuclearNorm(alpha), LowRankMatrix.zeros(8, 6, np.float64))
+    # Closed form: log 2 - H(0.45) relative to log 2.
+    entropy = -0.45 * np.log(0.45) - 0.55 * np.log(0.55)
+    assert certificate.relative_gap == pytest.approx(1 - entropy / np.log(2.0), rel=1e-10)
+
+
+def test_relative_gap_is_never_negative() -> None:
+    assert Certificate(1.0, 1.0 + 1e-16).relative_gap == 0.0
+    assert Certificate(2.0, 1.0).relative_gap == 0.5

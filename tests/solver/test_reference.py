@@ -1,0 +1,68 @@
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import scipy.optimize
+
+from solver import Labels
+from solver.datasets import SyntheticPairs
+from solver.reference import DensePairs, iterate_paper
+
+
+def _dense_pairs(pairs: SyntheticPairs) -> DensePairs:
+    return DensePairs(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
+
+
+def test_dense_pairs_equal_the_formula(pairs: SyntheticPairs, dense_problem: Callable[..., Any]) -> None:
+    dense = dense_problem(pairs.X, pairs.Z, pairs.x_labels, pairs.z_labels)
+    for scale in (0.0, 1.0, 50.0):
+        M = scale * np.random.default_rng(0).standard_normal((8, 6))
+        assert _dense_pairs(pairs).loss(M) == pytest.approx(dense.loss(M), rel=1e-13)
+        np.testing.assert_allclose(_dense_pairs(pairs).gradient(M), dense.gradient(M), atol=1e-13)
+
+
+def test_gradient_is_the_derivative_of_the_loss(pairs: SyntheticPairs) -> None:
+    dense = _dense_pairs(pairs)
+
+    def value(flat: npt.NDArray[np.float64]) -> float:
+        return dense.loss(flat.reshape(8, 6))
+
+    def gradient(flat: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        slope: npt.NDArray[np.float64] = dense.gradient(flat.reshape(8, 6)).ravel()
+        return slope
+
+    start = np.random.default_rng(1).standard_normal(48)
+    assert scipy.optimize.check_grad(value, gradient, start) < 1e-6  # forward differences: sqrt(eps)
+
+
+def test_step_never_grows_and_halves_exactly(pairs: SyntheticPairs) -> None:
+    states = list(itertools.islice(iterate_paper(_dense_pairs(pairs), 0.01, 1e6), 40))
+    steps = [1e6, *(state.step_size for state in states)]
+    assert steps[-1] < 1e6
+    for before, after in itertools.pairwise(steps):
+        assert after <= before
+        assert np.log2(before / after) == int(np.log2(before / after))
+
+
+def test_objective_is_within_the_rate_of_accelerated_gradient(
+    pairs: SyntheticPairs, dense_problem: Callable[..., Any]
+) -> None:
+    dense = dense_problem(pairs.X, pairs.Z, pairs.x_labels, pairs.z_labels)
+    states = list(itertools.islice(iterate_paper(_dense_pairs(pairs), 0.02, 1.0), 3000))
+    optimum, solution = states[-1].objective, states[-1].M.dense()
+    assert dense.relative_gap(solution, 0.02) < 1e-6
+    for state in states[:500]:
+        assert state.objective == pytest.approx(dense.objective(state.M.dense(), 0.02), rel=1e-12)
+        # Beck and Teboulle (2009), theorem 4.4, with 1/L replaced by the smallest step accepted.
+        bound = 2 * np.sum(solution**2) / (states[-1].step_size * (state.iteration + 1) ** 2)
+        assert state.objective - optimum <= bound
+
+
+def test_dense_pairs_leave_their_inputs_unmodified(pairs: SyntheticPairs) -> None:
+    X, Z = pairs.X.copy(), pairs.Z.copy()
+    list(itertools.islice(iterate_paper(_dense_pairs(pairs), 0.01, 1.0), 3))
+    np.testing.assert_array_equal(pairs.X, X)
+    np.testing.assert_array_equal(pairs.Z, Z)
