@@ -25,6 +25,7 @@ from solver.losses import FactoredPoint
 _GROWTH = 1.5
 _SHRINKAGE = 0.5
 _MAX_BACKTRACKS = 60
+_WORTHWHILE_GAIN = 1e-5
 
 
 class SmoothTerm(Protocol):
@@ -155,10 +156,9 @@ def _advance(smooth: SmoothTerm, penalty: ProximableTerm, state: ApgState) -> Ap
 
 
 def _refined(smooth: SmoothTerm, penalty: ProximableTerm, state: ApgState, M: LowRankMatrix) -> ApgState:
-    """Continue from `M` without momentum, if that gains more than rounding noise."""
+    """Continue from `M` without momentum, if that gains enough to be worth the momentum."""
     objective = smooth.value(M) + penalty.value(M)
-    noise = 4.0 * float(np.finfo(M.U.dtype).eps)
-    if not objective < state.objective * (1.0 - noise):
+    if not objective < state.objective * (1.0 - _WORTHWHILE_GAIN):
         return state
     return replace(state, M=M, previous=M, momentum=1.0, objective=objective)
 

@@ -132,20 +132,19 @@ def reduce_basis(X: FloatArray) -> tuple[FloatArray, FloatArray]:
 
     Parameters
     ----------
-    X : ndarray of shape (n_samples, n_features) with n_features > n_samples
+    X : ndarray of shape (n_samples, n_features) with n_features >= n_samples
         Not modified.
 
     Returns
     -------
-    reduced : ndarray of shape (n_samples, k), k <= n_samples
+    reduced : ndarray of shape (n_samples, n_samples)
         ``X @ basis``: the same inner products between samples.
-    basis : ndarray of shape (n_features, k)
-        Orthonormal columns. A bilinear matrix fitted on `reduced` maps back by ``basis @ M``
-        with the same scores, the same nuclear norm and hence the same optimum.
+    basis : ndarray of shape (n_features, n_samples)
+        Orthonormal columns whose span holds every sample. A bilinear matrix fitted on `reduced` maps
+        back by ``basis @ M`` with the same scores, the same nuclear norm and hence the same optimum.
     """
-    U, s, Vt = scipy.linalg.svd(X.astype(np.float64), full_matrices=False, check_finite=False)
-    keep = s > max(X.shape) * np.finfo(np.float64).eps * (s[0] if len(s) else 0.0)
-    return (U[:, keep] * s[keep]).astype(X.dtype), Vt[keep].T.astype(X.dtype)
+    basis, triangle = scipy.linalg.qr(X.T.astype(np.float64), mode="economic", check_finite=False)
+    return triangle.T.astype(X.dtype), basis.astype(X.dtype)
 
 
 def _gram_triplets(A: FloatArray, threshold: float) -> LowRankMatrix:

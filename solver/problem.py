@@ -118,7 +118,8 @@ def _with_constant(samples: FloatArray) -> FloatArray:
 
 
 def _smallest_basis(samples: FloatArray) -> tuple[FloatArray, FloatArray | None]:
-    return reduce_basis(samples) if samples.shape[1] > samples.shape[0] else (samples, None)
+    # A few features more than samples are not worth a decomposition.
+    return reduce_basis(samples) if samples.shape[1] > 1.1 * samples.shape[0] else (samples, None)
 
 
 def _typical_norm(samples: FloatArray) -> float:

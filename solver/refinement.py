@@ -17,7 +17,7 @@ import scipy.optimize
 
 from solver.linalg import FloatArray, LowRankMatrix
 
-_MEMORY = 20
+_MEMORY = 10
 
 
 class FactorableLoss(Protocol):

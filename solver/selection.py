@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy.typing as npt
 from solver.bilinear import LowRankBilinear
 from solver.convergence import Progress
 from solver.errors import ConvergenceWarning, InvalidInputError, SupervisionError
-from solver.linalg import FloatArray
+from solver.linalg import FloatArray, reduce_basis
 from solver.metrics import mean_average_precision
 from solver.pipeline import Projector
 from solver.preprocessing import FeatureScaler
@@ -21,9 +20,9 @@ from solver.problem import alpha_max
 from solver.supervision import Labels
 
 DEFAULT_SCALINGS = ("center", "l2")
-DEFAULT_FRACTIONS = (0.1, 0.03, 0.01, 0.003)
+DEFAULT_FRACTIONS = (0.03, 0.01, 0.003)
 _LOOSE_TOL = 1e-2
-_MAX_STEPS = 12
+_MAX_STEPS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,27 +163,53 @@ def select(
     if min(len(held_out.X), len(held_out.Z)) == 0:
         raise SupervisionError("too few samples of each class to hold a part out for choosing alpha")
     candidates: list[Candidate] = []
-    fractions = sorted(alpha_fractions, reverse=True)
-    for scaling, fraction in itertools.product(scalings, fractions):
-        if fraction == fractions[0]:
-            estimator = LowRankBilinear(tol=_LOOSE_TOL, max_iter=_MAX_STEPS, warm_start=True)
-        with warnings.catch_warnings():
-            # A candidate only has to be good enough to be compared; the final fit has to converge.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            projector = fit_projector(fitting, scaling, estimator, fraction, callback)
-        candidates.append(_score(projector, held_out, scaling, fraction))
-        if on_candidate is not None:
-            on_candidate(len(candidates), len(scalings) * len(fractions), candidates[-1])
+    for scaling in scalings:
+        for candidate in _walk_path(fitting, held_out, scaling, alpha_fractions, callback):
+            candidates.append(candidate)
+            if on_candidate is not None:
+                on_candidate(len(candidates), len(scalings) * len(alpha_fractions), candidate)
     if all(np.isnan(candidate.mean) for candidate in candidates):
         raise InvalidInputError("the held-out parts of the two modalities have no class in common")
     return sorted(candidates, key=lambda candidate: (-candidate.mean, -candidate.alpha_fraction))
 
 
-def _score(projector: Projector, held_out: LabelledPair, scaling: str, fraction: float) -> Candidate:
-    X, Z = projector.project_x(held_out.X), projector.project_z(held_out.Z)
-    x_to_z = mean_average_precision(X, Z, held_out.x_labels, held_out.z_labels)
-    z_to_x = mean_average_precision(Z, X, held_out.z_labels, held_out.x_labels)
-    return Candidate(scaling, fraction, x_to_z, z_to_x, projector.rank)
+def _walk_path(
+    fitting: LabelledPair,
+    held_out: LabelledPair,
+    scaling: str,
+    alpha_fractions: tuple[float, ...],
+    callback: Callable[[Progress], None] | None,
+) -> Iterator[Candidate]:
+    """Fit from the strongest penalty down, each from the solution before it."""
+    X, held_X = _scaled(fitting.X, held_out.X, scaling)
+    Z, held_Z = _scaled(fitting.Z, held_out.Z, scaling)
+    supervision = Labels(fitting.x_labels, fitting.z_labels)
+    largest = alpha_max(X, Z, supervision)
+    estimator = LowRankBilinear(tol=_LOOSE_TOL, max_iter=_MAX_STEPS, warm_start=True)
+    for fraction in sorted(alpha_fractions, reverse=True):
+        estimator.set_params(alpha=fraction * largest)
+        with warnings.catch_warnings():
+            # A candidate only has to be good enough to be compared; the final fit has to converge.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            estimator.fit(X, Z, supervision, callback=callback)
+        x, z = estimator.project_x(held_X), estimator.project_z(held_Z)
+        yield Candidate(
+            scaling,
+            fraction,
+            mean_average_precision(x, z, held_out.x_labels, held_out.z_labels),
+            mean_average_precision(z, x, held_out.z_labels, held_out.x_labels),
+            estimator.rank_,
+        )
+
+
+def _scaled(fitting: FloatArray, held_out: FloatArray, scaling: str) -> tuple[FloatArray, FloatArray]:
+    """Scale both parts by the fitting one; wide samples are rotated into their span once for all fits."""
+    scaler = FeatureScaler(scaling).fit(fitting)
+    samples, held = scaler.transform(fitting), scaler.transform(held_out)
+    if samples.shape[1] <= len(samples):
+        return samples, held
+    reduced, basis = reduce_basis(samples)
+    return reduced, held @ basis
 
 
 def _stratified(

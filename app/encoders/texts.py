@@ -12,7 +12,7 @@ from app.domain.entities import Matrix
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, TrainingDataError
 from app.domain.ports import RawContent
 
-_DEFAULT_FEATURES = 3000
+_DEFAULT_FEATURES = 2000
 
 
 class TfidfEncoder:
@@ -21,7 +21,7 @@ class TfidfEncoder:
     Parameters
     ----------
     options : mapping
-        ``max_features`` (3000) most frequent terms, ``ngrams`` (2) longest run of words.
+        ``max_features`` (2000) most frequent terms, ``ngrams`` (2) longest run of words.
     max_chars : int
         Longest text.
     """
