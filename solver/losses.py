@@ -105,7 +105,7 @@ class PairLogisticLoss:
         self._lanes = [
             blocks[i * len(blocks) // n_lanes : (i + 1) * len(blocks) // n_lanes] for i in range(n_lanes)
         ]
-        self._sign_gradient = self._gradient_of_signs()
+        self._sign_left, self._sign_right = self._factor_sign_gradient()
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -142,7 +142,7 @@ class PairLogisticLoss:
 
         value = sum(self._map(evaluate))
         gradient = (0.5 * self._w_dissimilar) * (self.X.T @ weighted_Z).astype(np.float64)
-        gradient += self._sign_gradient
+        gradient += self._sign_left @ self._sign_right.T
         return value, gradient.astype(self._dtype)
 
     def value_and_factor_gradients(
@@ -178,8 +178,8 @@ class PairLogisticLoss:
             value += lane_value
             along_z += lane_along_z
         scale = 0.5 * self._w_dissimilar
-        on_A = scale * (self.X.T @ along_x) + self._sign_gradient @ B
-        on_B = scale * (self.Z.T @ along_z.astype(self._dtype)) + self._sign_gradient.T @ A
+        on_A = scale * (self.X.T @ along_x) + self._sign_left @ (self._sign_right.T @ B)
+        on_B = scale * (self.Z.T @ along_z.astype(self._dtype)) + self._sign_right @ (self._sign_left.T @ A)
         return value, on_A, on_B
 
     def dual_entropy(self, point: FactoredPoint, scale: float) -> float:
@@ -217,17 +217,20 @@ class PairLogisticLoss:
             total -= self._w_dissimilar * sum_logistic_losses(*similar, -1.0)
         return total
 
-    def _gradient_of_signs(self) -> FloatArray:
-        """Return ``-1/2 sum_ij w_ij y_ij x_i z_j^T`` from sums over samples, in float64."""
-        gradient = (0.5 * self._w_dissimilar) * np.outer(
-            self.X.sum(0, dtype=np.float64), self.Z.sum(0, dtype=np.float64)
-        )
-        excess = 0.5 * (self._w_similar + self._w_dissimilar)
+    def _factor_sign_gradient(self) -> tuple[FloatArray, FloatArray]:
+        """Return factors of ``-1/2 sum_ij w_ij y_ij x_i z_j^T``: one column per class, one for all pairs."""
+        x_sums: dict[tuple[int, int], FloatArray] = {}
         for block in itertools.chain.from_iterable(self._lanes):
             for rows, columns in block.similar:
                 x_sum = self.X[block.start : block.stop][rows].sum(0, dtype=np.float64)
-                gradient -= excess * np.outer(x_sum, self.Z[columns].sum(0, dtype=np.float64))
-        return gradient
+                key = columns.start, columns.stop
+                x_sums[key] = x_sums[key] + x_sum if key in x_sums else x_sum
+        excess = -0.5 * (self._w_similar + self._w_dissimilar)
+        left = [excess * x_sum for x_sum in x_sums.values()]
+        right = [self.Z[start:stop].sum(0, dtype=np.float64) for start, stop in x_sums]
+        left.append(0.5 * self._w_dissimilar * self.X.sum(0, dtype=np.float64))
+        right.append(self.Z.sum(0, dtype=np.float64))
+        return np.stack(left, axis=1), np.stack(right, axis=1)
 
     def _weigh(self, block: _Block, t: FloatArray) -> None:
         """Multiply t by the pairs' weights relative to a dissimilar pair's, in place."""

@@ -349,7 +349,7 @@ class RetrainIn(Strict):
     )
     scaling: str | None = Field(None, pattern="^(none|center|standard|l2|sqrt)$")
     tol: float = Field(1e-3, gt=0, lt=1)
-    max_iter: int = Field(12, ge=1, le=100_000)
+    max_iter: int = Field(8, ge=1, le=100_000)
     seed: int = Field(0, ge=0, lt=2**32)
 
 

@@ -53,7 +53,7 @@ class TrainingParameters:
     alpha: float | None = None
     scaling: str | None = None
     tol: float = 1e-3
-    max_iter: int = 12
+    max_iter: int = 8
     seed: int = 0
 
 

