@@ -65,7 +65,9 @@ def build(settings: Settings) -> Services:
     if make_url(settings.resolved_database_url).get_backend_name() == "sqlite":
         settings.data_dir.mkdir(parents=True, exist_ok=True)
     database = SqlDatabase(make_engine(settings.resolved_database_url))
-    encoders = EncoderRegistry(ContentLimits(settings.max_picture_pixels, settings.max_text_chars))
+    encoders = EncoderRegistry(
+        ContentLimits(settings.max_picture_bytes, settings.max_picture_pixels, settings.max_text_chars)
+    )
     bundles = ModelBundles(BundleStore(settings.data_dir / "models"), ExactIndexFiles(), encoders)
     snapshots = Snapshots(database, bundles, ExactIndex)
     return Services(

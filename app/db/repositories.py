@@ -162,7 +162,7 @@ class SqlItemRepository:
             .where(ItemRow.collection_id == collection.id, ItemRow.is_deleted.is_(False))
             .group_by(ItemRow.modality)
         )
-        return {row[0]: row[1] for row in self._session.execute(query).tuples()}
+        return {row[0]: row[1] for row in self._session.execute(query)}
 
     def _rows(self, collection: Collection, item_ids: Sequence[str]) -> Iterator[ItemRow]:
         for start in range(0, len(item_ids), _IDS_PER_QUERY):

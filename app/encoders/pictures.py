@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from app.domain.entities import Matrix, Vector
-from app.domain.errors import EncoderUnavailableError, InvalidFieldError
+from app.domain.errors import ContentTooLargeError, EncoderUnavailableError, InvalidFieldError
 from app.domain.ports import RawContent
 from app.encoders.content import open_picture
 from app.encoders.hog_color import describe
@@ -30,20 +30,27 @@ class PictureEncoder:
     ----------
     describe_picture : callable
         RGB picture to a float32 vector.
+    max_bytes : int
+        Largest picture file.
     max_pixels : int
         Largest picture that is decoded.
     """
 
     is_fitted_with_model = False
 
-    def __init__(self, describe_picture: Callable[[Image.Image], Vector], max_pixels: int) -> None:
+    def __init__(
+        self, describe_picture: Callable[[Image.Image], Vector], max_bytes: int, max_pixels: int
+    ) -> None:
         self._describe = describe_picture
+        self._max_bytes = max_bytes
         self._max_pixels = max_pixels
 
     def check(self, field: str, raw: RawContent) -> None:
         """Refuse anything but a readable picture."""
         if raw.picture is None:
             raise InvalidFieldError(field, "expected a picture (image_base64 or a multipart file)")
+        if len(raw.picture) > self._max_bytes:
+            raise ContentTooLargeError(field, f"{len(raw.picture)} bytes, at most {self._max_bytes} allowed")
         open_picture(field, raw.picture, self._max_pixels)
 
     def encode(self, raw: Sequence[RawContent]) -> Matrix:
@@ -52,12 +59,12 @@ class PictureEncoder:
         return np.stack([self._describe(picture) for picture in pictures])
 
 
-def hog_color_encoder(options: Mapping[str, Any], max_pixels: int) -> PictureEncoder:
+def hog_color_encoder(max_bytes: int, max_pixels: int) -> PictureEncoder:
     """Return the default picture encoder; it has no options."""
-    return PictureEncoder(describe, max_pixels)
+    return PictureEncoder(describe, max_bytes, max_pixels)
 
 
-def onnx_encoder(options: Mapping[str, Any], max_pixels: int) -> PictureEncoder:
+def onnx_encoder(options: Mapping[str, Any], max_bytes: int, max_pixels: int) -> PictureEncoder:
     """Return an encoder that runs an ONNX image model.
 
     Parameters
@@ -66,6 +73,8 @@ def onnx_encoder(options: Mapping[str, Any], max_pixels: int) -> PictureEncoder:
         ``path`` of the model file; ``size`` of its square input (224), ``mean`` (128) and ``scale`` (128)
         for (pixel - mean) / scale, numbers or three per channel; ``output`` name (the model's first).
         The input is (1, 3, size, size) RGB, the output flattened.
+    max_bytes : int
+        Largest picture file.
     max_pixels : int
         Largest picture that is decoded.
 
@@ -102,4 +111,4 @@ def onnx_encoder(options: Mapping[str, Any], max_pixels: int) -> PictureEncoder:
         features: Vector = session.run([output], {input_name: batch})[0].reshape(-1).astype(np.float32)
         return features
 
-    return PictureEncoder(run, max_pixels)
+    return PictureEncoder(run, max_bytes, max_pixels)

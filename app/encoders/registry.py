@@ -21,6 +21,7 @@ PICTURE_TYPES = ("hog-color", "onnx")
 class ContentLimits:
     """Largest content that encoders accept."""
 
+    max_picture_bytes: int
     max_picture_pixels: int
     max_text_chars: int
 
@@ -36,8 +37,12 @@ class EncoderRegistry:
 
     def __init__(self, limits: ContentLimits) -> None:
         self._makers: dict[str, Callable[[Mapping[str, Any]], AnyEncoder]] = {
-            "hog-color": lambda options: hog_color_encoder(options, limits.max_picture_pixels),
-            "onnx": lambda options: onnx_encoder(options, limits.max_picture_pixels),
+            "hog-color": lambda options: hog_color_encoder(
+                limits.max_picture_bytes, limits.max_picture_pixels
+            ),
+            "onnx": lambda options: onnx_encoder(
+                options, limits.max_picture_bytes, limits.max_picture_pixels
+            ),
             "tfidf": lambda options: TfidfEncoder(options, limits.max_text_chars),
             "vector": VectorEncoder,
         }

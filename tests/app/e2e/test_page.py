@@ -67,10 +67,11 @@ def picture() -> bytes:
 
 
 @pytest.fixture
-def empty_collection(demo_server: str) -> Iterator[str]:
+def empty_collection(demo_server: str, demo_key: str) -> Iterator[str]:
     name = "untrained"
     modalities = {"image": {"encoder": {"type": "hog-color"}}, "text": {"encoder": {"type": "tfidf"}}}
-    with httpx.Client(base_url=demo_server, trust_env=False) as client:
+    headers = {"Authorization": f"Bearer {demo_key}"}
+    with httpx.Client(base_url=demo_server, headers=headers, trust_env=False) as client:
         body = {"name": name, "modalities": modalities}
         client.post("/v1/collections", json=body).raise_for_status()
         yield name

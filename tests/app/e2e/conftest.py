@@ -1,0 +1,113 @@
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).parents[3]
+START_SECONDS = 60.0
+
+
+class Server:
+    """A real process of the command line that serves on a free port."""
+
+    def __init__(self, data_dir: Path, arguments: tuple[str, ...]) -> None:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        self._log = data_dir / f"{time.monotonic_ns()}.log"
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("LRBS_")},
+            "LRBS_DATA_DIR": str(data_dir),
+            "LRBS_PORT": "0",
+            "PYTHONUNBUFFERED": "1",
+        }
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "app.cli", *arguments],
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.url = ""
+
+    def said(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def wait_until_ready(self, seconds: float = START_SECONDS) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise AssertionError(f"ended with {self.process.returncode}:\n{self.said()}")
+            found = re.search(r"LRBS serves on (http://\S+)", self.said())
+            if found and _is_ready(found[1]):
+                self.url = found[1]
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"not ready after {seconds} s:\n{self.said()}")
+
+    def kill(self) -> None:
+        """End the server alone, the way a crash does; its worker notices by itself."""
+        self.process.kill()
+        self.process.wait()
+
+    def end(self) -> None:
+        """End the server and everything it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/readyz", trust_env=False, timeout=30.0).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Return a function that starts `lrbs serve` over this test's folder."""
+    started: list[Server] = []
+
+    def start(*options: str) -> Server:
+        server = Server(tmp_path / "data", ("serve", *options))
+        started.append(server)
+        server.wait_until_ready()
+        return server
+
+    yield start
+    for server in started:
+        server.end()
+
+
+@pytest.fixture(scope="session")
+def _demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    server = Server(tmp_path_factory.mktemp("demo"), ("demo", "--no-open", "--per-kind", "10"))
+    try:
+        server.wait_until_ready(300.0)
+        key = re.search(r"admin key \(shown this once\): (\S+)", server.said())
+        assert key is not None, server.said()
+        yield server.url, key[1]
+    finally:
+        server.end()
+
+
+@pytest.fixture(scope="session")
+def demo_server(_demo: tuple[str, str]) -> str:
+    """Base URL of a demo with ten pictures of each kind."""
+    return _demo[0]
+
+
+@pytest.fixture(scope="session")
+def demo_key(_demo: tuple[str, str]) -> str:
+    """Admin key of `demo_server`."""
+    return _demo[1]

@@ -1,0 +1,364 @@
+import io
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from app.bootstrap import Services, build
+from app.domain.entities import ItemFilter, JobState, Modality, SearchResult
+from app.domain.errors import (
+    DamagedBundleError,
+    InvalidFieldError,
+    ItemNotFoundError,
+    ModelNotTrainedError,
+    UnknownModalityError,
+)
+from app.encoders.content import Content
+from app.encoders.hog_color import describe
+from app.encoders.texts import TfidfEncoder
+from app.main import what_is_missing
+from app.services.catalogue import NewItem
+from app.services.search import Query
+from app.services.training import TrainingParameters
+from app.settings import Settings
+from app.worker import run_once
+from solver.artifacts import load_projector
+from solver.datasets import SyntheticPairs, make_low_rank_pairs
+
+NAME = "pairs"
+N_X, N_Z = 60, 50
+PARAMETERS = TrainingParameters(alpha=1e-3, scaling="standard", max_iter=30)
+
+
+@pytest.fixture(scope="module")
+def data() -> SyntheticPairs:
+    return make_low_rank_pairs(N_X, N_Z, n_features_x=8, n_features_z=6, n_classes=3, random_state=3)
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Iterator[Services]:
+    built = build(Settings(data_dir=tmp_path, database_url=""))
+    built.upgrade_schema()
+    yield built
+    built.database.engine.dispose()
+
+
+def vector_item(modality: str, item_id: str, row: Any, *labels: str, **facts: Any) -> NewItem:
+    return NewItem(modality, Content(vector=np.asarray(row).tolist()), item_id, labels, **facts)
+
+
+def train(services: Services, parameters: TrainingParameters = PARAMETERS) -> int:
+    services.training.request(NAME, parameters)
+    job = run_once(services)
+    assert job is not None
+    assert job.state is JobState.SUCCEEDED, job.error
+    assert job.model_version is not None
+    return job.model_version
+
+
+@pytest.fixture
+def trained(services: Services, data: SyntheticPairs) -> Services:
+    services.catalogue.create(NAME, [Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"})])
+    for name, rows, labels in (("x", data.X, data.x_labels), ("z", data.Z, data.z_labels)):
+        items = [
+            vector_item(name, f"{name}{n:02d}", row, f"class {label}", metadata={"odd": n % 2 == 1})
+            for n, (row, label) in enumerate(zip(rows, labels, strict=True))
+        ]
+        services.catalogue.add_items(NAME, items)
+    assert train(services) == 1
+    return services
+
+
+def search(
+    services: Services, row: Any, k: int = 10, offset: int = 0, item_filter: ItemFilter | None = None
+) -> SearchResult:
+    """Search x with a vector of z."""
+    queries = [Query(Content(vector=np.asarray(row).tolist()))]
+    (result,) = services.search.search(NAME, "z", "x", queries, k, offset, item_filter or ItemFilter())
+    return result
+
+
+def ids(result: SearchResult) -> list[str]:
+    return [hit.id for hit in result.hits]
+
+
+def bundle_of(services: Services) -> Path:
+    return services.settings.data_dir / "models" / services.training.models(NAME)[0].bundle
+
+
+def similarities(services: Services, queries: Any, gallery: Any) -> Any:
+    """Return what the solver itself says, z against x."""
+    projector, _ = load_projector(bundle_of(services))
+    rows = np.asarray(projector.project_z(np.asarray(queries, np.float32)), np.float64)
+    columns = np.asarray(projector.project_x(np.asarray(gallery, np.float32)), np.float64)
+    return rows @ columns.T
+
+
+def test_the_ranking_is_that_of_the_solver(trained: Services, data: SyntheticPairs) -> None:
+    expected = similarities(trained, data.Z, data.X)
+    assert np.ptp(expected) > 0.1
+    queries = [Query(item_id=f"z{n:02d}") for n in range(N_Z)]
+    results = trained.search.search(NAME, "z", "x", queries, N_X, 0, ItemFilter())
+    for row, result in zip(expected, results, strict=True):
+        assert [hit.rank for hit in result.hits] == list(range(1, N_X + 1))
+        scores = np.array([hit.score for hit in result.hits])
+        assert (np.diff(scores) <= 0).all()
+        positions = [int(hit.id[1:]) for hit in result.hits]
+        assert sorted(positions) == list(range(N_X))
+        np.testing.assert_allclose(scores, row[positions], rtol=1e-5, atol=1e-5)
+        probabilities = [hit.probability for hit in result.hits]
+        np.testing.assert_allclose(probabilities, 1 / (1 + np.exp(-scores)), rtol=1e-9)
+
+
+def test_both_directions_agree_and_find_the_class(trained: Services, data: SyntheticPairs) -> None:
+    query = [Query(item_id="x00")]
+    (result,) = trained.search.search(NAME, "x", "z", query, N_Z, 0, ItemFilter())
+    expected = similarities(trained, data.Z, data.X[:1])[:, 0]
+    positions = [int(hit.id[1:]) for hit in result.hits]
+    np.testing.assert_allclose([hit.score for hit in result.hits], expected[positions], rtol=1e-5, atol=1e-5)
+    assert result.hits[0].item.labels == (f"class {data.x_labels[0]}",)
+
+
+def test_a_stored_query_and_the_same_vector_find_the_same(trained: Services, data: SyntheticPairs) -> None:
+    (stored,) = trained.search.search(NAME, "z", "x", [Query(item_id="z07")], 20, 0, ItemFilter())
+    assert ids(stored) == ids(search(trained, data.Z[7], 20))
+
+
+def test_equal_scores_are_ordered_by_id(trained: Services, data: SyntheticPairs) -> None:
+    best = int(ids(search(trained, data.Z[0], 1))[0][1:])
+    names = ["zz", "aa", "x99", "mm", "b"]
+    for name in names:
+        trained.catalogue.add_items(NAME, [vector_item("x", name, data.X[best])])
+    expected = sorted([*names, f"x{best:02d}"])
+    assert ids(search(trained, data.Z[0], 6)) == expected
+    # The tie stands across the end of the page.
+    assert ids(search(trained, data.Z[0], 3)) == expected[:3]
+    assert ids(search(trained, data.Z[0], 2, offset=3)) == expected[3:5]
+
+
+def test_a_filter_gives_k_results_when_k_exist(trained: Services, data: SyntheticPairs) -> None:
+    everything = search(trained, data.Z[0], N_X)
+    for wanted in (
+        ItemFilter(labels=("class 1",)),
+        ItemFilter(labels=("class 1", "class 2")),
+        ItemFilter(metadata={"odd": (True,)}),
+        ItemFilter(("class 0",), {"odd": (False,)}),
+        ItemFilter(metadata={"odd": (1,)}),
+        ItemFilter(labels=("no such class",)),
+    ):
+        expected = [hit.id for hit in everything.hits if wanted.accepts(hit.item.labels, hit.item.metadata)]
+        for k in (1, 5, len(expected), N_X):
+            assert ids(search(trained, data.Z[0], k, item_filter=wanted)) == expected[:k]
+
+
+@pytest.mark.parametrize("size", [1, 7, 60, 100])
+def test_pages_put_together_are_the_ranking(trained: Services, data: SyntheticPairs, size: int) -> None:
+    everything = ids(search(trained, data.Z[3], 1000))
+    assert len(everything) == N_X
+    pages = [search(trained, data.Z[3], size, offset) for offset in range(0, N_X, size)]
+    assert [item_id for page in pages for item_id in ids(page)] == everything
+    assert [hit.rank for page in pages for hit in page.hits] == list(range(1, N_X + 1))
+    assert ids(search(trained, data.Z[3], size, offset=N_X)) == []
+
+
+def test_writes_after_training_are_seen_by_the_next_search(trained: Services, data: SyntheticPairs) -> None:
+    query = data.Z[0]
+    best = search(trained, query, 1)
+    winner = best.hits[0]
+    strong = 3.0 * data.X[int(winner.id[1:])]
+    written = trained.catalogue.add_items(NAME, [vector_item("x", "new", strong, "brand new")])
+    added = search(trained, query, N_X + 5)
+    assert len(added.hits) == N_X + 1
+    assert added.hits[0].id == "new"
+    assert added.index_revision == written.revision
+    expected = similarities(trained, [query], [strong])[0, 0]
+    assert added.hits[0].score == pytest.approx(expected, rel=1e-5)
+    assert ids(search(trained, query, 5, item_filter=ItemFilter(("brand new",)))) == ["new"]
+
+    trained.catalogue.add_items(NAME, [vector_item("x", "new", -strong, "renamed")], replace=True)
+    changed = search(trained, query, N_X + 5)
+    assert changed.hits[-1].id == "new"
+    assert len(changed.hits) == N_X + 1
+    assert ids(search(trained, query, 5, item_filter=ItemFilter(("brand new",)))) == []
+
+    for item_id in ("new", winner.id):
+        trained.catalogue.delete_item(NAME, item_id)
+    gone = search(trained, query, N_X + 5)
+    assert set(ids(gone)) == {f"x{n:02d}" for n in range(N_X)} - {winner.id}
+    with pytest.raises(ItemNotFoundError):
+        trained.search.search(NAME, "x", "z", [Query(item_id=winner.id)], 5, 0, ItemFilter())
+
+
+def test_another_process_sees_the_same(trained: Services, data: SyntheticPairs) -> None:
+    search(trained, data.Z[0])
+    trained.catalogue.add_items(NAME, [vector_item("x", "new", data.X[0])])
+    trained.catalogue.add_items(NAME, [vector_item("x", "x01", -data.X[1], "other")], replace=True)
+    trained.catalogue.delete_item(NAME, "x02")
+    trained.catalogue.delete_item(NAME, "z02")
+    fresh = build(trained.settings)
+    there, here = (search(each, data.Z[0], 100) for each in (fresh, trained))
+    fresh.database.engine.dispose()
+    assert ids(there) == ids(here)
+    np.testing.assert_allclose(
+        [hit.score for hit in there.hits], [hit.score for hit in here.hits], rtol=1e-5, atol=1e-6
+    )
+    assert what_is_missing(trained) is None
+
+
+def test_an_item_that_changes_sides_is_found_on_one(trained: Services, data: SyntheticPairs) -> None:
+    trained.catalogue.add_items(NAME, [vector_item("z", "x05", data.Z[5])], replace=True)
+    assert "x05" not in ids(search(trained, data.Z[0], 100))
+    (result,) = trained.search.search(NAME, "x", "z", [Query(item_id="x00")], 100, 0, ItemFilter())
+    assert "x05" in ids(result)
+
+
+def test_items_not_to_learn_from_are_found(trained: Services, data: SyntheticPairs) -> None:
+    before, _ = load_projector(bundle_of(trained))
+    items = [vector_item("x", f"held{n}", 50.0 + data.X[n], "strange", train=False) for n in range(5)]
+    trained.catalogue.add_items(NAME, items)
+    assert train(trained) == 2
+    facts = trained.training.models(NAME)[0].facts
+    assert facts["train_items"] == {"x": N_X, "z": N_Z}
+    assert "strange" not in facts["classes"]
+    after, _ = load_projector(bundle_of(trained))
+    for name, values in before.arrays().items():
+        np.testing.assert_allclose(after.arrays()[name], values, rtol=1e-4, atol=1e-5)
+    result = search(trained, data.Z[0], 100)
+    assert result.model_version == 2
+    assert {f"held{n}" for n in range(5)} <= set(ids(result))
+
+
+def test_a_rollback_serves_the_older_version(trained: Services, data: SyntheticPairs) -> None:
+    first = search(trained, data.Z[0], 100)
+    train(trained, TrainingParameters(alpha=0.02, scaling="l2", max_iter=30))
+    assert search(trained, data.Z[0], 100).model_version == 2
+    trained.training.activate(NAME, 1)
+    again = search(trained, data.Z[0], 100)
+    assert again.model_version == 1
+    assert [(hit.id, hit.score) for hit in again.hits] == [(hit.id, hit.score) for hit in first.hits]
+
+
+def test_a_penalty_that_leaves_nothing_still_answers(trained: Services, data: SyntheticPairs) -> None:
+    train(trained, TrainingParameters(alpha=1e5, scaling="standard"))
+    result = search(trained, data.Z[0], 5)
+    assert [hit.score for hit in result.hits] == [0.0] * 5
+    assert ids(result) == [f"x{n:02d}" for n in range(5)]
+    trained.catalogue.add_items(NAME, [vector_item("x", "a", data.X[0])])
+    assert ids(search(trained, data.Z[0], 1)) == ["a"]
+
+
+def test_a_damaged_bundle_is_not_served(trained: Services, data: SyntheticPairs) -> None:
+    for path in sorted(bundle_of(trained).iterdir()):
+        content = path.read_bytes()
+        for damaged in (content[:-1], bytes([content[0] ^ 1]) + content[1:], None):
+            path.unlink() if damaged is None else path.write_bytes(damaged)
+            fresh = build(trained.settings)
+            with pytest.raises(DamagedBundleError):
+                search(fresh, data.Z[0])
+            with pytest.raises(DamagedBundleError):
+                fresh.training.activate(NAME, 1)
+            assert "bundle" in (what_is_missing(fresh) or "")
+            fresh.database.engine.dispose()
+        path.write_bytes(content)
+    fresh = build(trained.settings)
+    assert ids(search(fresh, data.Z[0])) == ids(search(trained, data.Z[0]))
+    fresh.database.engine.dispose()
+
+
+def test_bad_queries_are_refused(trained: Services, data: SyntheticPairs) -> None:
+    with pytest.raises(InvalidFieldError, match="expected 6"):
+        search(trained, data.Z[0][:3])
+    with pytest.raises(InvalidFieldError, match="modality"):
+        trained.search.search(NAME, "z", "x", [Query(item_id="x00")], 5, 0, ItemFilter())
+    with pytest.raises(InvalidFieldError, match="other modality"):
+        trained.search.search(NAME, "z", "z", [Query(item_id="z00")], 5, 0, ItemFilter())
+    with pytest.raises(UnknownModalityError):
+        trained.search.search(NAME, "z", "y", [Query(item_id="z00")], 5, 0, ItemFilter())
+
+
+def test_an_untrained_collection_is_refused(services: Services) -> None:
+    services.catalogue.create(NAME, [Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"})])
+    with pytest.raises(ModelNotTrainedError):
+        search(services, [1.0])
+
+
+def test_a_training_that_cannot_be_is_reported(services: Services) -> None:
+    services.catalogue.create(NAME, [Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"})])
+    services.catalogue.add_items(NAME, [vector_item("x", "a", [1.0]), vector_item("z", "b", [1.0])])
+    services.training.request(NAME, PARAMETERS)
+    job = run_once(services)
+    assert job is not None
+    assert job.state is JobState.FAILED
+    assert "label" in (job.error or "")
+    assert services.catalogue.collection(NAME)[0].active_version is None
+    assert run_once(services) is None
+
+
+WORDS = ("boat sea sail", "tree leaf forest", "tower street city")
+COLOURS = ((20, 60, 200), (20, 160, 40), (150, 150, 150))
+
+
+def picture(kind: int, seed: int) -> bytes:
+    noise = np.random.default_rng(seed).integers(0, 40, (40, 40, 3))
+    stored = io.BytesIO()
+    Image.fromarray((np.array(COLOURS[kind]) + noise).astype(np.uint8)).save(stored, "PNG")
+    return stored.getvalue()
+
+
+def test_pictures_and_texts_find_each_other(services: Services) -> None:
+    modalities = [Modality("image", {"type": "hog-color"}), Modality("text", {"type": "tfidf"})]
+    services.catalogue.create(NAME, modalities)
+    for kind, words in enumerate(WORDS):
+        chosen: Sequence[str] = words.split()
+        items = [
+            item
+            for n in range(12)
+            for item in (
+                NewItem("image", Content(picture=picture(kind, n)), f"i{kind}-{n}", (str(kind),)),
+                NewItem(
+                    "text",
+                    Content(text=f"{chosen[n % 3]} {chosen[(n + 1) % 3]}"),
+                    f"t{kind}-{n}",
+                    (str(kind),),
+                ),
+            )
+        ]
+        services.catalogue.add_items(NAME, items)
+    train(services, TrainingParameters(alpha=1e-3, scaling="none", max_iter=50))
+    for kind, words in enumerate(WORDS):
+        fresh = build(services.settings)
+        by_text = [Query(Content(text=words))]
+        (result,) = fresh.search.search(NAME, "text", "image", by_text, 3, 0, ItemFilter())
+        assert {hit.item.labels for hit in result.hits} == {(str(kind),)}
+        by_picture = [Query(Content(picture=picture(kind, 99)))]
+        (result,) = fresh.search.search(NAME, "image", "text", by_picture, 3, 0, ItemFilter())
+        assert {hit.item.labels for hit in result.hits} == {(str(kind),)}
+        fresh.database.engine.dispose()
+    assert services.catalogue.content(NAME, "i0-0") == (picture(0, 0), "image/png")
+
+
+def test_picture_features_depend_on_the_picture_alone() -> None:
+    image = Image.open(io.BytesIO(picture(1, 5)))
+    first = describe(image)
+    np.testing.assert_array_equal(first, describe(image.copy()))
+    assert first.dtype == np.float32
+    assert np.isfinite(first).all()
+    assert np.linalg.norm(first) == pytest.approx(np.sqrt(2.0), rel=1e-5)
+    assert not np.array_equal(first, describe(Image.open(io.BytesIO(picture(2, 5)))))
+    assert np.isfinite(describe(Image.new("RGB", (1, 1)))).all()
+
+
+def test_a_text_encoder_comes_back_from_its_state() -> None:
+    texts = ["a boat on the sea", "Straße, été and 東京", "the sea and a tower", ""]
+    encoder = TfidfEncoder({"max_features": 12}, 1000).fit(texts)
+    state = json.loads(json.dumps(encoder.state()))
+    restored = TfidfEncoder({"max_features": 12}, 1000).restore(state)
+    contents = [Content(text=text) for text in [*texts, "nothing known", "sea sea sea boat"]]
+    np.testing.assert_array_equal(encoder.encode(contents), restored.encode(contents))
+    assert restored.state() == encoder.state()
+    lengths = np.linalg.norm(encoder.encode(contents), axis=1)
+    assert all(length == pytest.approx(1.0, rel=1e-5) or length == 0 for length in lengths)
