@@ -11,7 +11,7 @@ from starlette.datastructures import UploadFile as StarletteUploadFile
 
 from app.api.deps import Catalogue, may_search, may_write
 from app.api.problems import responses
-from app.api.schemas import ItemIn, ItemOut, ItemPage, ItemsIn, WrittenOut
+from app.api.schemas import Identifier, ItemIn, ItemOut, ItemPage, ItemsIn, WrittenOut
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
 from app.encoders.content import Content
 from app.services.catalogue import NewItem
@@ -83,12 +83,11 @@ def list_items(
 
 
 @router.put("/{item_id}", dependencies=[Depends(may_write)], responses=responses(401, 403, 404, 413, 422))
-def put_item(collection: str, item_id: str, body: ItemIn, catalogue: Catalogue) -> WrittenOut:
+def put_item(collection: str, item_id: Identifier, body: ItemIn, catalogue: Catalogue) -> WrittenOut:
     """Store an item under this id, replacing one that is there."""
     if body.id is not None and body.id != item_id:
         raise InvalidFieldError("id", f"is {body.id!r} in the body and {item_id!r} in the path")
-    checked = ItemIn.model_validate({"id": item_id, "modality": body.modality}).id
-    written = catalogue.add_items(collection, [body.to_item(0, checked)], replace=True)
+    written = catalogue.add_items(collection, [body.to_item(0, item_id)], replace=True)
     return WrittenOut(ids=list(written.ids), revision=written.revision)
 
 

@@ -60,15 +60,15 @@ class SqlJobQueue:
             .limit(1)
             .with_for_update(skip_locked=True)
         )
-        row = self._session.scalar(query)
-        if row is None:
-            return None
-        if row.cancel_requested or row.fencing_token >= max_attempts:
+        while (row := self._session.scalar(query)) is not None:
+            if not row.cancel_requested and row.fencing_token < max_attempts:
+                break
             row.state = (JobState.CANCELLED if row.cancel_requested else JobState.FAILED).value
-            row.error = (
-                None if row.cancel_requested else f"gave up after {max_attempts} attempts: the worker died"
-            )
+            gave_up = f"gave up after {max_attempts} attempts: the worker died"
+            row.error = None if row.cancel_requested else gave_up
             row.finished_at = now
+            self._session.flush()
+        if row is None:
             return None
         row.state, row.worker, row.progress = JobState.RUNNING.value, worker, {}
         row.fencing_token += 1
@@ -118,7 +118,7 @@ class SqlJobQueue:
         return self._job(row)
 
     def _row(self, job_id: str, lock: bool = False) -> JobRow:
-        row = self._session.get(JobRow, job_id, with_for_update=lock)
+        row = None if "\x00" in job_id else self._session.get(JobRow, job_id, with_for_update=lock)
         if row is None:
             raise JobNotFoundError(job_id)
         return row

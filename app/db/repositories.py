@@ -83,6 +83,8 @@ class SqlCollectionRepository:
         self._session.flush()
 
     def _row(self, name: str) -> CollectionRow:
+        if "\x00" in name:  # PostgreSQL cannot even be asked for it
+            raise CollectionNotFoundError(name)
         row = self._session.scalar(select(CollectionRow).where(CollectionRow.name == name))
         if row is None:
             raise CollectionNotFoundError(name)
@@ -171,6 +173,8 @@ class SqlItemRepository:
             yield from self._session.scalars(query.options(defer(ItemRow.features)))
 
     def _live_row(self, collection: Collection, item_id: str) -> ItemRow:
+        if "\x00" in item_id:
+            raise ItemNotFoundError(collection.name, item_id)
         query = select(ItemRow).where(ItemRow.collection_id == collection.id, ItemRow.item_id == item_id)
         row = self._session.scalar(query)
         if row is None or row.is_deleted:
@@ -259,7 +263,7 @@ class SqlKeyRepository:
 
     def delete(self, key_id: str) -> None:
         """Revoke a key; raises KeyNotFoundError."""
-        row = self._session.get(KeyRow, key_id)
+        row = None if "\x00" in key_id else self._session.get(KeyRow, key_id)
         if row is None:
             raise KeyNotFoundError(key_id)
         self._session.delete(row)

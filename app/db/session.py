@@ -57,7 +57,10 @@ class SqlDatabase:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._write = sessionmaker(engine, expire_on_commit=False)
-        self._read = sessionmaker(engine.execution_options(**{_READ_ONLY: True}), expire_on_commit=False)
+        options: dict[str, Any] = {_READ_ONLY: True}
+        if engine.dialect.name == "postgresql":
+            options["isolation_level"] = "REPEATABLE READ"
+        self._read = sessionmaker(engine.execution_options(**options), expire_on_commit=False)
 
     @contextmanager
     def write(self) -> Iterator[SqlUnitOfWork]:

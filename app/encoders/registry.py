@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,42 @@ class ContentLimits:
     max_picture_bytes: int
     max_picture_pixels: int
     max_text_chars: int
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_COUNT
+
+
+def _is_number(value: Any) -> bool:
+    numbers = value if isinstance(value, list) and len(value) == 3 else [value]
+    return all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in numbers)
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and "\x00" not in value
+
+
+_MAX_COUNT = 1_000_000
+_COUNT = (_is_count, f"an integer from 1 to {_MAX_COUNT}")
+_NUMBERS = (_is_number, "a number or three")
+_OPTIONS: dict[str, dict[str, tuple[Callable[[Any], bool], str]]] = {
+    "hog-color": {},
+    "onnx": {
+        "path": (_is_name, "a file path"),
+        "size": _COUNT,
+        "mean": _NUMBERS,
+        "scale": (
+            lambda v: _is_number(v) and 0 not in (v if isinstance(v, list) else [v]),
+            "non-zero, or three",
+        ),
+        "output": (_is_name, "the name of an output"),
+    },
+    "tfidf": {
+        "max_features": _COUNT,
+        "ngrams": (lambda v: _is_count(v) and v <= 5, "an integer from 1 to 5"),
+    },
+    "vector": {"dim": _COUNT},
+}
 
 
 class EncoderRegistry:
@@ -68,6 +105,7 @@ class EncoderRegistry:
             raise InvalidFieldError(
                 "encoder.type", f"unknown type {kind!r}, expected one of {list(self.types)}"
             )
+        _check_options(kind, options)
         if kind not in PICTURE_TYPES:
             return self._makers[kind](options)
         key = repr(sorted(options.items()))
@@ -78,3 +116,15 @@ class EncoderRegistry:
     def picture_type(self, content: bytes) -> str:
         """Return the media type of a picture that an encoder accepted."""
         return picture_type(content)
+
+
+def _check_options(kind: str, options: Mapping[str, Any]) -> None:
+    known = _OPTIONS[kind]
+    for name, value in options.items():
+        if name == "type":
+            continue
+        if name not in known:
+            raise InvalidFieldError("encoder", f"{kind} has no option {name!r}; it has {sorted(known)}")
+        is_valid, expected = known[name]
+        if not is_valid(value):
+            raise InvalidFieldError(f"encoder.{name}", f"expected {expected}, got {value!r}")

@@ -350,7 +350,6 @@ def test_a_key_of_too_small_a_scope_is_forbidden(api: Api) -> None:
     assert api.state() == before
 
 
-@pytest.mark.xfail(reason="put_item validates the path's id outside of FastAPI: 500")
 def test_put_refuses_an_id_that_no_item_may_have(api: Api) -> None:
     before = api.state()
     item = {"modality": "image", "vector": [1.0, 2.0]}
@@ -384,7 +383,6 @@ def test_a_bad_collection_is_refused(api: Api, fields: dict[str, Any], status: i
     assert api.client.get("/v1/collections").json() == before
 
 
-@pytest.mark.xfail(reason="encoder options are taken unchecked")
 @pytest.mark.parametrize(
     "encoder",
     [

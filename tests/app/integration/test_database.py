@@ -362,10 +362,8 @@ def test_keys_are_found_by_hash_until_revoked(database: SqlDatabase) -> None:
 
 @pytest.mark.parametrize("item_id", ["a\x00b", "é", "a" * 5000])
 def test_an_id_that_cannot_be_is_not_found(
-    database: SqlDatabase, collection: Collection, item_id: str, request: pytest.FixtureRequest
+    database: SqlDatabase, collection: Collection, item_id: str
 ) -> None:
-    if "\x00" in item_id and database.engine.dialect.name == "postgresql":
-        request.applymarker(pytest.mark.xfail(reason="NUL reaches PostgreSQL: DataError, 500 over HTTP"))
     with database.read() as work, pytest.raises(ItemNotFoundError):
         work.items.get(collection, item_id)
     with database.read() as work, pytest.raises(CollectionNotFoundError):
@@ -375,10 +373,9 @@ def test_an_id_that_cannot_be_is_not_found(
 
 
 def test_a_read_sees_one_state(
-    database: SqlDatabase, collection: Collection, request: pytest.FixtureRequest
+    database: SqlDatabase,
+    collection: Collection,
 ) -> None:
-    if database.engine.dialect.name == "postgresql":
-        request.applymarker(pytest.mark.xfail(reason="reads are READ COMMITTED on PostgreSQL"))
     put(database, collection, Item("a", "x"))
     with database.read() as work:
         before = work.collections.get("pairs").revision
