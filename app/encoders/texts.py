@@ -16,7 +16,7 @@ _DEFAULT_FEATURES = 2000
 
 
 class TfidfEncoder:
-    """Term frequency, sublinear, times inverse document frequency, on word stems' first letters and words.
+    """Term frequency (sublinear) times inverse document frequency of words and runs of words.
 
     Parameters
     ----------

@@ -12,29 +12,10 @@ import numpy as np
 
 from app.domain.entities import Collection, Item, Modality
 from app.domain.errors import InvalidFieldError, ItemExistsError, ItemNotFoundError, UnknownModalityError
-from app.domain.ports import BlobStore, Database, Encoder, UnitOfWork
+from app.domain.ports import BlobStore, Database, Encoder, RawContent, UnitOfWork
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _MAX_NAME = 64
-
-
-class UploadedContent(Protocol):
-    """Raw content with the facts about its picture."""
-
-    @property
-    def text(self) -> str | None:
-        """Text."""
-        ...
-
-    @property
-    def picture(self) -> bytes | None:
-        """Picture file."""
-        ...
-
-    @property
-    def vector(self) -> Sequence[float] | None:
-        """Features."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +23,7 @@ class NewItem:
     """An item as a client sends it."""
 
     modality: str
-    content: UploadedContent
+    content: RawContent
     id: str | None = None
     labels: tuple[str, ...] = ()
     pair_id: str | None = None

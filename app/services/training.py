@@ -22,7 +22,6 @@ from solver.pipeline import Projector
 from solver.preprocessing import SCALINGS
 from solver.selection import Candidate, LabelledPair, fit_projector, select
 
-METHODS = ("lrbs",)
 _PROJECTION_BATCH = 2000
 
 Report = Callable[[Mapping[str, Any]], None]
