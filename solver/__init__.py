@@ -3,7 +3,12 @@
 from solver.bilinear import LowRankBilinear
 from solver.convergence import Progress
 from solver.datasets import make_low_rank_pairs
-from solver.metrics import average_precision, mean_average_precision
+from solver.metrics import (
+    average_precision,
+    mean_average_precision,
+    precision_at_scope,
+    precision_recall_curve,
+)
 from solver.pipeline import Projector
 from solver.preprocessing import FeatureScaler
 from solver.problem import alpha_max
@@ -19,4 +24,6 @@ __all__ = [
     "average_precision",
     "make_low_rank_pairs",
     "mean_average_precision",
+    "precision_at_scope",
+    "precision_recall_curve",
 ]
