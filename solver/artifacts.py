@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from solver.errors import ArtifactError
+from solver.errors import ArtifactError, InvalidInputError, InvalidParameterError
 from solver.linalg import FloatArray
 from solver.pipeline import Projector
 
 _ARRAYS = "model.safetensors"
 _FACTS = "model.json"
 _FORMAT = 1
+_HEADER = {"format": int, "x_scaling": str, "z_scaling": str, "facts": dict}
 
 
 def save_projector(projector: Projector, directory: Path, facts: dict[str, Any]) -> None:
@@ -31,10 +31,10 @@ def save_projector(projector: Projector, directory: Path, facts: dict[str, Any])
     facts : dict
         JSON-serialisable description of how it was learned.
     """
-    arrays = {name: np.ascontiguousarray(value) for name, value in projector.arrays().items()}
-    save_file(arrays, directory / _ARRAYS)
     header = {"format": _FORMAT, "x_scaling": projector.x_scaling, "z_scaling": projector.z_scaling}
     text = json.dumps({**header, "facts": facts}, indent=2, allow_nan=False)
+    arrays = {name: np.ascontiguousarray(value) for name, value in projector.arrays().items()}
+    save_file(arrays, directory / _ARRAYS)
     (directory / _FACTS).write_text(text + "\n", encoding="utf-8")
 
 
@@ -56,14 +56,39 @@ def load_projector(directory: Path) -> tuple[Projector, dict[str, Any]]:
     Raises
     ------
     ArtifactError
-        If a file is missing, damaged or of another format.
+        If a file is missing or damaged, or what it says is of another format or does not fit together;
+        the message names the file or the field.
     """
+    arrays, header = _read_arrays(directory / _ARRAYS), _read_header(directory / _FACTS)
     try:
-        arrays: dict[str, FloatArray] = load_file(directory / _ARRAYS)
-        header = json.loads((directory / _FACTS).read_text(encoding="utf-8"))
-        if header["format"] != _FORMAT:
-            raise ArtifactError(f"{directory / _FACTS}: format {header['format']!r}, expected {_FORMAT}")
         projector = Projector.from_arrays(arrays, header["x_scaling"], header["z_scaling"])
-        return projector, header["facts"]
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise ArtifactError(f"no readable model in {directory}: {error}") from error
+    except (InvalidInputError, InvalidParameterError) as error:
+        raise ArtifactError(f"{directory}: {error}") from error
+    return projector, header["facts"]
+
+
+def _read_arrays(path: Path) -> dict[str, FloatArray]:
+    try:
+        arrays: dict[str, FloatArray] = load_file(path)
+    except Exception as error:  # its parser raises a handful of types, dtypes unknown to NumPy another
+        raise ArtifactError(f"{path} is not a readable safetensors file: {error}") from error
+    return arrays
+
+
+def _read_header(path: Path) -> dict[str, Any]:
+    try:
+        header = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+    except (OSError, ValueError, RecursionError) as error:
+        raise ArtifactError(f"{path} is not a readable JSON file: {error}") from error
+    if not isinstance(header, dict):
+        raise ArtifactError(f"{path} must hold an object, got {type(header).__name__}")
+    for name, kind in _HEADER.items():
+        if type(header.get(name)) is not kind:
+            raise ArtifactError(f"{path}: {name} must be a {kind.__name__}, got {header.get(name)!r:.100}")
+    if header["format"] != _FORMAT:
+        raise ArtifactError(f"{path}: format {header['format']}, expected {_FORMAT}")
+    return header
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")

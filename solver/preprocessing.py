@@ -1,7 +1,8 @@
 """Bringing raw features to a common scale before a similarity is learned.
 
 Whatever the kind, the training samples leave with a root-mean-square norm of 1, so that one range of
-penalty weights serves every data set.
+penalty weights serves every data set. (Under "l2", where each sample is scaled by itself, this holds of
+the samples that are not zero; zero ones stay zero.)
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from solver.errors import InvalidInputError, InvalidParameterError, NotFittedErr
 from solver.linalg import FloatArray
 
 SCALINGS = ("none", "center", "standard", "l2", "sqrt")
+_CENTRING = ("center", "standard", "sqrt")
 
 
 class FeatureScaler(BaseEstimator):
@@ -32,12 +34,15 @@ class FeatureScaler(BaseEstimator):
 
     Attributes
     ----------
+    kind_ : str
+        The kind it was fitted with.
     mean_ : ndarray of shape (n_features,)
         Subtracted from each sample.
     scale_ : ndarray of shape (n_features,)
         Each centred feature is multiplied by it.
     """
 
+    kind_: str
     mean_: FloatArray
     scale_: FloatArray
 
@@ -57,34 +62,43 @@ class FeatureScaler(BaseEstimator):
         InvalidParameterError
             If `kind` is unknown.
         InvalidInputError
-            If "sqrt" meets a negative feature, or every sample is the same.
+            If "sqrt" meets a negative feature, or nothing is left to scale: every sample is the same
+            under a kind that subtracts the mean, or every sample is zero under "none" and "l2".
         """
-        if self.kind not in SCALINGS:
-            raise InvalidParameterError("kind", self.kind, f"one of {SCALINGS}")
-        prepared = self._transform_rows(check_samples(samples, "samples"), fitting=True)
-        n_features = prepared.shape[1]
-        self.mean_ = np.zeros(n_features)
-        self.scale_ = np.ones(n_features)
-        if self.kind in ("center", "standard", "sqrt"):
-            self.mean_ = prepared.mean(axis=0)
-        if self.kind == "standard":
-            deviation = prepared.std(axis=0)
-            noise = len(prepared) * np.finfo(np.float64).eps * np.abs(prepared).max(axis=0)
-            deviation = np.where(deviation > noise, deviation, 0.0)
-            self.scale_ = np.where(deviation > 0, 1.0 / np.where(deviation > 0, deviation, 1.0), 0.0)
-        if self.kind != "l2":
-            centred = (prepared - self.mean_) * self.scale_
-            typical = float(np.sqrt(np.mean(np.sum(centred**2, axis=1))))
-            if typical <= n_features * np.finfo(np.float64).eps * float(np.abs(prepared).max(initial=0.0)):
-                raise InvalidInputError("all samples are the same: there is nothing to learn from")
-            self.scale_ = self.scale_ / typical
+        _check_kind(self.kind)
+        array = check_samples(samples, "samples")
+        if self.kind == "sqrt" and array.min() < 0:
+            raise InvalidInputError("scaling 'sqrt' needs features >= 0")
+        mean, scale = _learn(_prepare(array, self.kind), self.kind)
+        self.kind_, self.mean_, self.scale_ = self.kind, mean, scale
         return self
 
     @classmethod
     def restore(cls, kind: str, mean: FloatArray, scale: FloatArray) -> Self:
-        """Rebuild a fitted scaler from its kind, mean and scale."""
+        """Rebuild a fitted scaler.
+
+        Parameters
+        ----------
+        kind : str
+            Its `kind_`.
+        mean, scale : ndarray of shape (n_features,)
+            Its `mean_` and `scale_`.
+
+        Raises
+        ------
+        InvalidParameterError
+            If the kind is unknown.
+        InvalidInputError
+            If mean and scale are not finite vectors of one length.
+        """
+        _check_kind(kind)
+        for name, vector in (("mean", mean), ("scale", scale)):
+            if vector.ndim != 1 or vector.dtype.kind != "f" or not np.isfinite(vector).all():
+                raise InvalidInputError(f"{name} must be a finite vector, got {vector.dtype} {vector.shape}")
+        if mean.shape != scale.shape:
+            raise InvalidInputError(f"mean {mean.shape} and scale {scale.shape} differ in length")
         scaler = cls(kind)
-        scaler.mean_, scaler.scale_ = mean, scale
+        scaler.kind_, scaler.mean_, scaler.scale_ = kind, mean, scale
         return scaler
 
     def transform(self, samples: npt.ArrayLike) -> FloatArray:
@@ -93,25 +107,70 @@ class FeatureScaler(BaseEstimator):
         Parameters
         ----------
         samples : array-like of shape (n_samples, n_features)
-            Not modified.
+            Not modified. Negative features count as 0 under "sqrt".
+
+        Raises
+        ------
+        NotFittedError
+            If it was not fitted.
+        InvalidInputError
+            If there are more or fewer features than it was fitted on, or a scaled one exceeds float32.
         """
         if not hasattr(self, "scale_"):
             raise NotFittedError("this FeatureScaler is not fitted yet: call fit first")
         array = check_samples(samples, "samples")
         if array.shape[1] != len(self.scale_):
             raise InvalidInputError(f"samples have {array.shape[1]} features, expected {len(self.scale_)}")
-        scaled = (self._transform_rows(array) - self.mean_) * self.scale_
-        result: FloatArray = scaled.astype(np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled = (_prepare(array, self.kind_) - self.mean_) * self.scale_
+            result: FloatArray = scaled.astype(np.float32)
+        if not np.isfinite(result).all():
+            raise InvalidInputError(f"samples reach {np.abs(array).max():g}: scaled they exceed float32")
         return result
 
-    def _transform_rows(self, array: FloatArray, fitting: bool = False) -> FloatArray:
-        exact = array.astype(np.float64)
-        if self.kind == "l2":
-            norms = np.linalg.norm(exact, axis=1, keepdims=True)
-            unit: FloatArray = np.divide(exact, norms, out=np.zeros_like(exact), where=norms > 0)
-            return unit
-        if self.kind == "sqrt":
-            if fitting and exact.min() < 0:
-                raise InvalidInputError("scaling 'sqrt' needs features >= 0")
-            return np.asarray(np.sqrt(np.maximum(exact, 0.0)))
-        return exact
+
+def _check_kind(kind: object) -> None:
+    if kind not in SCALINGS:
+        raise InvalidParameterError("kind", kind, f"one of {SCALINGS}")
+
+
+def _prepare(array: FloatArray, kind: str) -> FloatArray:
+    """Do what is done to each sample by itself, in float64."""
+    exact = array.astype(np.float64)
+    if kind == "l2":
+        # By the largest entry first: squares of very large or small ones leave the range of floats.
+        _divide_rows(exact, np.abs(exact).max(axis=1))
+        _divide_rows(exact, np.linalg.norm(exact, axis=1))
+    elif kind == "sqrt":
+        np.sqrt(np.maximum(exact, 0.0), out=exact)
+    return exact
+
+
+def _divide_rows(array: FloatArray, divisors: FloatArray) -> None:
+    column = divisors[:, None]
+    np.divide(array, column, out=array, where=column > 0)
+
+
+def _learn(prepared: FloatArray, kind: str) -> tuple[FloatArray, FloatArray]:
+    """Return mean and scale of prepared samples."""
+    # As shares of the largest entry: then no square leaves the range of floats.
+    peak = max(float(np.abs(prepared).max()), np.finfo(np.float64).tiny)
+    shares = prepared / peak
+    rounding = max(shares.shape) * np.finfo(np.float64).eps
+    mean, scale = np.zeros(shares.shape[1]), np.ones(shares.shape[1])
+    if kind in _CENTRING:
+        mean = shares.mean(axis=0)
+    if _root_mean_square(shares - mean) <= rounding:
+        problem = "the same" if kind in _CENTRING else "zero"
+        raise InvalidInputError(f"all samples are {problem}: there is nothing to learn from")
+    if kind == "standard":
+        deviation = shares.std(axis=0)
+        is_constant = deviation <= rounding * np.abs(shares).max(axis=0)
+        scale = np.where(is_constant, 0.0, 1.0 / np.where(is_constant, 1.0, deviation))
+    if kind == "l2":
+        return mean, scale
+    return mean * peak, scale / _root_mean_square((shares - mean) * scale) / peak
+
+
+def _root_mean_square(samples: FloatArray) -> float:
+    return float(np.sqrt(np.mean(np.sum(samples**2, axis=1))))

@@ -15,7 +15,7 @@ def _counts() -> npt.NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("kind", SCALINGS)
-@pytest.mark.parametrize("factor", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("factor", [1e-200, 1e-6, 1.0, 1e6, 1e20, 1e200])
 def test_training_samples_leave_with_a_root_mean_square_norm_of_one(kind: str, factor: float) -> None:
     samples = factor * _counts()
     scaled = FeatureScaler(kind).fit(samples).transform(samples)
@@ -110,9 +110,69 @@ def test_equal_samples_are_refused(kind: str, value: float) -> None:
         FeatureScaler(kind).fit(np.full((7, 3), value))
 
 
-def test_zero_samples_are_refused_without_centring() -> None:
+@pytest.mark.parametrize("kind", ["none", "l2"])
+def test_zero_samples_are_refused_without_centring(kind: str) -> None:
+    with pytest.raises(InvalidInputError, match="all samples are zero"):
+        FeatureScaler(kind).fit(np.zeros((7, 3)))
+
+
+@pytest.mark.parametrize("kind", ["none", "l2"])
+def test_equal_samples_that_are_not_zero_keep_their_direction_without_centring(kind: str) -> None:
+    scaled = FeatureScaler(kind).fit(np.full((7, 4), 3.0)).transform(np.full((1, 4), 3.0))
+    np.testing.assert_allclose(scaled, [[0.5] * 4], rtol=1e-6)
+
+
+def test_failed_fit_leaves_the_scaler_as_it_was() -> None:
+    scaler = FeatureScaler("center").fit(_counts())
+    before = scaler.transform(_counts())
     with pytest.raises(InvalidInputError, match="all samples are the same"):
-        FeatureScaler("none").fit(np.zeros((7, 3)))
+        scaler.fit(np.ones((7, 5)))
+    np.testing.assert_array_equal(scaler.transform(_counts()), before)
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+@pytest.mark.parametrize("other", SCALINGS)
+def test_changing_the_parameter_changes_nothing_before_the_next_fit(kind: str, other: str) -> None:
+    scaler = FeatureScaler(kind).fit(_counts())
+    before = scaler.transform(_counts())
+    scaler.set_params(kind=other)
+    np.testing.assert_array_equal(scaler.transform(_counts()), before)
+    assert scaler.kind_ == kind
+    assert scaler.fit(_counts()).kind_ == other
+
+
+@pytest.mark.parametrize("length", [1e-200, 1e200])
+def test_l2_gives_norm_one_where_squares_leave_the_range_of_floats(length: float) -> None:
+    scaled = FeatureScaler("l2").fit(_counts()).transform(np.full((1, 5), length))
+    np.testing.assert_allclose(np.linalg.norm(scaled), 1.0, rtol=1e-6)
+
+
+def test_samples_beyond_float32_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="exceed float32"):
+        FeatureScaler("none").fit(_counts()).transform(np.full((1, 5), 1e200))
+
+
+ONES = np.ones(3)
+
+
+@pytest.mark.parametrize(
+    ("mean", "scale", "problem"),
+    [
+        (np.ones(1), ONES, "differ in length"),
+        (np.ones((3, 1)), ONES, "^mean must be"),
+        (ONES, ONES * np.nan, "^scale must be"),
+        (ONES.astype(np.int8), ONES, "^mean must be"),
+    ],
+)
+def test_unusable_mean_and_scale_are_not_restored(mean: Any, scale: Any, problem: str) -> None:
+    with pytest.raises(InvalidInputError, match=problem):
+        FeatureScaler.restore("center", mean, scale)
+
+
+@pytest.mark.parametrize("kind", ["whiten", ["l2"], None])
+def test_unknown_kind_is_not_restored(kind: Any) -> None:
+    with pytest.raises(InvalidParameterError, match=r"^kind must be"):
+        FeatureScaler.restore(kind, ONES, ONES)
 
 
 @pytest.mark.parametrize("kind", ["whiten", None, 3])
