@@ -7,17 +7,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from solver.bilinear import LowRankBilinear
 from solver.convergence import Progress
-from solver.errors import ConvergenceWarning, InvalidInputError, SupervisionError
+from solver.errors import ConvergenceWarning, InvalidInputError, InvalidParameterError
+from solver.holdout import LabelledPair, is_number
 from solver.linalg import FloatArray, reduce_basis
 from solver.metrics import mean_average_precision
 from solver.pipeline import Projector
-from solver.preprocessing import FeatureScaler
+from solver.preprocessing import SCALINGS, FeatureScaler
 from solver.problem import alpha_max
 from solver.supervision import Labels
+
+__all__ = [
+    "DEFAULT_FRACTIONS",
+    "DEFAULT_SCALINGS",
+    "Candidate",
+    "LabelledPair",
+    "fit_projector",
+    "select",
+]
 
 DEFAULT_SCALINGS = ("center", "l2")
 DEFAULT_FRACTIONS = (0.03, 0.01, 0.003)
@@ -51,38 +60,6 @@ class Candidate:
     def mean(self) -> float:
         """MAP averaged over both directions."""
         return (self.map_x_to_z + self.map_z_to_x) / 2.0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LabelledPair:
-    """Samples of both modalities with their classes.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples_x, n_features_x)
-        First modality.
-    Z : ndarray of shape (n_samples_z, n_features_z)
-        Second modality.
-    x_labels : ndarray of shape (n_samples_x,)
-        Classes of the first.
-    z_labels : ndarray of shape (n_samples_z,)
-        Classes of the second.
-    """
-
-    X: FloatArray
-    Z: FloatArray
-    x_labels: npt.NDArray[np.str_]
-    z_labels: npt.NDArray[np.str_]
-
-    def split(self, holdout: float, max_samples: int, seed: int) -> tuple[LabelledPair, LabelledPair]:
-        """Return a fitting and a held-out part, each modality drawn class by class."""
-        rng = np.random.default_rng(seed)
-        x_fit, x_held = _stratified(self.x_labels, holdout, max_samples, rng)
-        z_fit, z_held = _stratified(self.z_labels, holdout, max_samples, rng)
-        return self._take(x_fit, z_fit), self._take(x_held, z_held)
-
-    def _take(self, x_rows: npt.NDArray[np.intp], z_rows: npt.NDArray[np.intp]) -> LabelledPair:
-        return LabelledPair(self.X[x_rows], self.Z[z_rows], self.x_labels[x_rows], self.z_labels[z_rows])
 
 
 def fit_projector(
@@ -134,14 +111,15 @@ def select(
     ----------
     data : LabelledPair
         The training split; nothing else is looked at.
-    scalings : tuple of str
+    scalings : tuple of str, not empty
         Kinds of `FeatureScaler` to try.
-    alpha_fractions : tuple of float
+    alpha_fractions : tuple of float, not empty, each > 0
         Shares of `alpha_max`, walked from the largest down.
     holdout : float in (0, 1)
         Share of each class that is held out.
-    max_samples : int
-        Samples of each modality used at most; a random part of each class.
+    max_samples : int, >= 4
+        Samples of each modality used at most; a random part of each class, or of the classes where
+        there are too many of them.
     random_state : int
         Seed of the split.
     on_candidate : callable, optional
@@ -156,12 +134,18 @@ def select(
 
     Raises
     ------
+    InvalidParameterError
+        If an option is not as described.
+    InvalidInputError
+        If samples cannot be scaled, or the held-out parts have no class in common.
     SupervisionError
         If the classes are too small to hold out a part of them.
     """
+    if not scalings or any(scaling not in SCALINGS for scaling in scalings):
+        raise InvalidParameterError("scalings", scalings, f"one or more of {SCALINGS}")
+    if not alpha_fractions or not all(is_number(share) and share > 0 for share in alpha_fractions):
+        raise InvalidParameterError("alpha_fractions", alpha_fractions, "one or more finite numbers > 0")
     fitting, held_out = data.split(holdout, max_samples, random_state)
-    if min(len(held_out.X), len(held_out.Z)) == 0:
-        raise SupervisionError("too few samples of each class to hold a part out for choosing alpha")
     candidates: list[Candidate] = []
     for scaling in scalings:
         for candidate in _walk_path(fitting, held_out, scaling, alpha_fractions, callback):
@@ -210,18 +194,3 @@ def _scaled(fitting: FloatArray, held_out: FloatArray, scaling: str) -> tuple[Fl
         return samples, held
     reduced, basis = reduce_basis(samples)
     return reduced, held @ basis
-
-
-def _stratified(
-    labels: npt.NDArray[np.str_], holdout: float, max_samples: int, rng: np.random.Generator
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    share = min(1.0, max_samples / len(labels))
-    fitting: list[npt.NDArray[np.intp]] = []
-    held: list[npt.NDArray[np.intp]] = []
-    for label in np.unique(labels):
-        members = rng.permutation(np.flatnonzero(labels == label))
-        members = members[: max(round(share * len(members)), min(2, len(members)))]
-        n_held = min(max(round(holdout * len(members)), 1), len(members) - 1)
-        held.append(members[:n_held])
-        fitting.append(members[n_held:])
-    return np.concatenate(fitting), np.concatenate(held)
