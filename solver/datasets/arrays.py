@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from solver.datasets.boundary import label_column, reading, stacked_features
 from solver.errors import DatasetError
 from solver.linalg import FloatArray
 
@@ -43,7 +42,7 @@ class PairedFeatures:
     z_ids: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Refuse columns of different lengths and values that are not finite."""
+        """Refuse columns of different lengths, none at all, and values that are not finite."""
         lengths = {
             len(self.X),
             len(self.Z),
@@ -54,6 +53,8 @@ class PairedFeatures:
         }
         if len(lengths) != 1:
             raise DatasetError(f"columns of different lengths: {sorted(lengths)}")
+        if lengths == {0}:
+            raise DatasetError("there are no rows")
         for name, features in (("X", self.X), ("Z", self.Z)):
             if features.ndim != 2 or features.dtype.kind not in "fiub":
                 raise DatasetError(f"{name} must be a numeric matrix, got {features.dtype} {features.shape}")
@@ -67,49 +68,76 @@ def load_npz(file: str | Path, x: str | None = None, z: str | None = None) -> Pa
     Parameters
     ----------
     file : path
-        A NumPy .npz archive without pickled objects. ``class_names`` (n_classes,), when present,
-        names the integer classes of ``y_*``.
+        A NumPy .npz archive without pickled objects. ``y_*`` hold one label per row: integers or
+        strings, shaped (n,), (n, 1) or (1, n), as floats too when they are whole. ``class_names``
+        (n_classes,), when present, names the integer ones, from 0.
     x, z : str, optional
         The two modalities; the first two in the archive when left out.
 
     Raises
     ------
     DatasetError
-        If the file or one of the arrays is missing or damaged; the message lists the modalities.
+        If the file or one of the arrays is missing, damaged or does not fit the others; the message
+        names the array or lists the modalities.
     """
     path = Path(file)
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            arrays: dict[str, npt.NDArray[Any]] = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DatasetError(f"{path} is not a readable .npz archive: {error}") from error
-    modalities = [name[:-3] for name in arrays if name.endswith("_tr") and name != "y_tr"]
-    missing = [f"y{suffix}" for _, suffix in _SPLITS if f"y{suffix}" not in arrays]
-    if missing or len(modalities) < 2:
-        raise DatasetError(f"{path} lacks {missing or 'two modalities <name>_tr'}, it has {sorted(arrays)}")
-    x = x or next(name for name in modalities if name != z)
-    z = z or next(name for name in modalities if name != x)
-    for name in (x, z):
-        if f"{name}_tr" not in arrays or f"{name}_te" not in arrays:
-            raise DatasetError(f"{path} has no modality {name!r}; it has {modalities}")
-        if arrays[f"{name}_tr"].shape[1:] != arrays[f"{name}_te"].shape[1:]:
-            raise DatasetError(f"{path}: {name}_tr and {name}_te have different features")
-    labels = np.concatenate([arrays["y_tr"], arrays["y_te"]])
-    ids = tuple(f"{split}-{i:05d}" for split, suffix in _SPLITS for i in range(len(arrays[f"y{suffix}"])))
+    with reading(path, ".npz archive"), path.open("rb") as stream:
+        archive = np.load(stream, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise DatasetError(f"{path} is not a readable .npz archive: it holds a single array")
+        x, z = _modalities(archive.files, x, z, path)
+        wanted = [f"{name}{suffix}" for name in (x, z, "y") for _, suffix in _SPLITS]
+        arrays = {name: archive[name] for name in (*wanted, "class_names") if name in archive.files}
+    y = {name: label_column(arrays[name], name, path) for name in ("y_tr", "y_te")}
+    X, Z = (
+        stacked_features({f"{name}{suffix}": arrays[f"{name}{suffix}"] for _, suffix in _SPLITS}, path)
+        for name in (x, z)
+    )
+    for name in wanted[:4]:
+        labels = y[f"y{name[-3:]}"]
+        if len(arrays[name]) != len(labels):
+            raise DatasetError(
+                f"{path}: different lengths: {name} has {len(arrays[name])} rows for {len(labels)} labels"
+            )
+    ids = tuple(f"{split}-{i:05d}" for split, suffix in _SPLITS for i in range(len(y[f"y{suffix}"])))
     return PairedFeatures(
-        X=np.concatenate([arrays[f"{x}_tr"], arrays[f"{x}_te"]]),
-        Z=np.concatenate([arrays[f"{z}_tr"], arrays[f"{z}_te"]]),
-        labels=_names(labels, arrays.get("class_names")),
-        is_train=np.arange(len(labels)) < len(arrays["y_tr"]),
+        X=X,
+        Z=Z,
+        labels=_names(y, arrays.get("class_names"), path),
+        is_train=np.arange(len(ids)) < len(y["y_tr"]),
         x_ids=ids,
         z_ids=ids,
     )
 
 
-def _names(labels: npt.NDArray[Any], class_names: npt.NDArray[Any] | None) -> npt.NDArray[np.str_]:
-    if class_names is None or labels.dtype.kind not in "iu":
+def _modalities(members: list[str], x: str | None, z: str | None, path: Path) -> tuple[str, str]:
+    """Return the two modalities to read, checked to be there."""
+    modalities = [name[:-3] for name in members if name.endswith("_tr") and name != "y_tr"]
+    missing = [f"y{suffix}" for _, suffix in _SPLITS if f"y{suffix}" not in members]
+    if missing or len(modalities) < 2:
+        raise DatasetError(f"{path} lacks {missing or 'two modalities <name>_tr'}, it has {sorted(members)}")
+    x = x or next(name for name in modalities if name != z)
+    z = z or next(name for name in modalities if name != x)
+    for name in (x, z):
+        if not {f"{name}{suffix}" for _, suffix in _SPLITS} <= set(members):
+            raise DatasetError(f"{path} has no modality {name!r}; it has {modalities}")
+    return x, z
+
+
+def _names(
+    y: dict[str, npt.NDArray[Any]], class_names: npt.NDArray[Any] | None, path: Path
+) -> npt.NDArray[np.str_]:
+    """Return the class of each row, by name where the integer labels have one."""
+    kinds = {labels.dtype.kind for labels in y.values() if len(labels)}
+    if len(kinds) > 1:
+        raise DatasetError(f"{path}: y_tr and y_te are not of one kind: one holds numbers, one strings")
+    labels = np.concatenate([part for part in y.values() if len(part)] or [np.zeros(0, np.str_)])
+    if class_names is None or labels.dtype.kind == "U":
         return labels.astype(np.str_)
-    if labels.min() < 0 or labels.max() >= len(class_names):
-        raise DatasetError(f"class_names has {len(class_names)} names, labels reach {labels.max()}")
-    names: npt.NDArray[np.str_] = class_names.astype(np.str_)[labels]
-    return names
+    names = label_column(class_names, "class_names", path).astype(np.str_)
+    if labels.min() < 0 or labels.max() >= len(names):
+        raise DatasetError(
+            f"{path}: class_names has {len(names)} names, labels lie in {labels.min()}..{labels.max()}"
+        )
+    named: npt.NDArray[np.str_] = names[labels]
+    return named

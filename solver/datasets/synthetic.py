@@ -62,13 +62,16 @@ def make_low_rank_pairs(
     Raises
     ------
     InvalidParameterError
-        If there are fewer features or samples than classes, or fewer than two classes.
+        If there are fewer features or samples than classes, fewer than two classes, or `noise` is
+        negative or not finite.
     """
     for name, value in (("n_features_x", n_features_x), ("n_features_z", n_features_z)):
         if value < n_classes:
             raise InvalidParameterError(name, value, f"at least n_classes={n_classes}")
     if n_classes < 2 or min(n_samples_x, n_samples_z) < n_classes:
         raise InvalidParameterError("n_classes", n_classes, "at least 2 and at most the number of samples")
+    if not 0.0 <= noise < np.inf:
+        raise InvalidParameterError("noise", noise, "a finite number >= 0")
     rng = np.random.default_rng(random_state)
     codes = np.eye(n_classes) - 1.0 / n_classes
     codes /= np.linalg.norm(codes, axis=1, keepdims=True)

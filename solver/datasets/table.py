@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from solver.datasets.boundary import reading
 from solver.errors import DatasetError
 
 
@@ -62,42 +64,70 @@ def read_picture_text_table(
     Raises
     ------
     DatasetError
-        If a column or a picture is missing, an id repeats or a text is empty; names the line.
+        If the file cannot be read, a column is missing or there twice, a picture is missing, an id
+        repeats or a text is empty; names the line.
     """
     path = Path(file)
-    wanted = [
-        id_column,
-        picture_column,
-        text_column,
-        *label_columns,
-        *([split_column] if split_column else []),
-    ]
+    columns = _Columns(id_column, picture_column, text_column, label_columns, split_column)
     rows: dict[str, PictureTextRow] = {}
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream)
-            missing = [name for name in wanted if name not in (reader.fieldnames or [])]
-            if missing:
-                raise DatasetError(f"{path} has no column {missing}; it has {reader.fieldnames}")
-            for cells in reader:
-                where = f"{path}, line {reader.line_num}"
-                if None in cells or any(value is None for value in cells.values()):
-                    raise DatasetError(f"{where}: expected {len(reader.fieldnames or [])} cells")
-                picture = path.parent / cells[picture_column]
-                if not picture.is_file():
-                    raise DatasetError(f"{where}: picture {picture} does not exist")
-                if not cells[text_column].strip():
-                    raise DatasetError(f"{where}: column {text_column!r} is empty")
-                if not cells[id_column] or cells[id_column] in rows:
-                    raise DatasetError(f"{where}: id {cells[id_column]!r} is empty or repeated")
-                rows[cells[id_column]] = PictureTextRow(
-                    id=cells[id_column],
-                    picture=picture,
-                    text=cells[text_column],
-                    labels=tuple(cells[name] for name in label_columns if cells[name]),
-                    is_train=split_column is None or cells[split_column] == "train",
-                    other={name: value for name, value in cells.items() if name not in wanted},
-                )
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DatasetError(f"{path} cannot be read: {error}") from error
+    for line_number, cells in _read_cells(path, columns):
+        where = f"{path}, line {line_number}"
+        row = columns.row(cells, path.parent, where)
+        if not row.id or row.id in rows:
+            raise DatasetError(f"{where}: id {row.id!r} is empty or repeated")
+        rows[row.id] = row
     return list(rows.values())
+
+
+def _read_cells(path: Path, columns: _Columns) -> list[tuple[int, dict[str, str]]]:
+    """Return the number of each row's last line, and its cells by column."""
+    with reading(path, "CSV table"), path.open(encoding="utf-8-sig", newline="") as stream:
+        reader = csv.DictReader(stream)
+        columns.check(reader.fieldnames or [], path)
+        rows = [(reader.line_num, cells) for cells in reader]
+    for line_number, cells in rows:
+        if None in cells or None in cells.values():
+            raise DatasetError(f"{path}, line {line_number}: expected {len(reader.fieldnames or [])} cells")
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Which column of a table holds what."""
+
+    id: str
+    picture: str
+    text: str
+    labels: tuple[str, ...]
+    split: str | None
+
+    @property
+    def wanted(self) -> list[str]:
+        return [self.id, self.picture, self.text, *self.labels, *([self.split] if self.split else [])]
+
+    def check(self, header: Sequence[str], path: Path) -> None:
+        """Refuse a header that lacks a column or has one twice."""
+        missing = [name for name in self.wanted if name not in header]
+        if missing:
+            raise DatasetError(f"{path} has no column {missing}; it has {list(header)}")
+        repeated = sorted({name for name in header if list(header).count(name) > 1})
+        if repeated:
+            raise DatasetError(f"{path} has the columns {repeated} more than once")
+
+    def row(self, cells: dict[str, str], folder: Path, where: str) -> PictureTextRow:
+        """Return the checked row of these cells."""
+        picture = folder / cells[self.picture]
+        with reading(picture, f"picture ({where})"):
+            exists = picture.is_file()
+        if not exists:
+            raise DatasetError(f"{where}: picture {picture} does not exist")
+        if not cells[self.text].strip():
+            raise DatasetError(f"{where}: column {self.text!r} is empty")
+        return PictureTextRow(
+            id=cells[self.id],
+            picture=picture,
+            text=cells[self.text],
+            labels=tuple(cells[name] for name in self.labels if cells[name]),
+            is_train=self.split is None or cells[self.split] == "train",
+            other={name: value for name, value in cells.items() if name not in self.wanted},
+        )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.io
-from scipy.io.matlab import MatReadError
 
 from solver.datasets.arrays import PairedFeatures
+from solver.datasets.boundary import reading, stacked_features
 from solver.errors import DatasetError
 from solver.linalg import FloatArray
 
@@ -38,35 +40,32 @@ def load_wikipedia(directory: str | Path) -> PairedFeatures:
     """
     root = Path(directory)
     names = _read_lines(root / _CATEGORIES)
-    try:
+    with reading(root / _FEATURES, "MATLAB file"):
         features = scipy.io.loadmat(root / _FEATURES)
-    except (OSError, ValueError, TypeError, IndexError, MatReadError) as error:
-        raise DatasetError(f"{root / _FEATURES} is not a readable MATLAB file: {error}") from error
-    X: list[FloatArray] = []
-    Z: list[FloatArray] = []
-    labels: list[str] = []
-    x_ids: list[str] = []
-    z_ids: list[str] = []
-    is_train: list[bool] = []
-    for split, suffix, list_name in _LISTS:
-        rows = [_parse(line, len(names), root / list_name) for line in _read_lines(root / list_name)]
-        for part, key in ((X, f"I_{suffix}"), (Z, f"T_{suffix}")):
-            if key not in features or features[key].shape[0] != len(rows):
-                raise DatasetError(f"{root / _FEATURES}: {key} must have the {len(rows)} rows of {list_name}")
-            part.append(features[key])
-        for text_id, picture_id, category in rows:
-            z_ids.append(text_id)
-            x_ids.append(picture_id)
-            labels.append(names[category - 1])
-        is_train += [split == "train"] * len(rows)
+    rows = {
+        suffix: [_parse(line, len(names), root / list_name) for line in _read_lines(root / list_name)]
+        for _, suffix, list_name in _LISTS
+    }
+    all_rows = [row for part in rows.values() for row in part]
     return PairedFeatures(
-        np.concatenate(X),
-        np.concatenate(Z),
-        np.asarray(labels),
-        np.asarray(is_train),
-        tuple(x_ids),
-        tuple(z_ids),
+        X=_features(features, "I", rows, root / _FEATURES),
+        Z=_features(features, "T", rows, root / _FEATURES),
+        labels=np.asarray([names[category - 1] for *_, category in all_rows], dtype=np.str_),
+        is_train=np.arange(len(all_rows)) < len(rows["tr"]),
+        x_ids=tuple(picture_id for _, picture_id, _ in all_rows),
+        z_ids=tuple(text_id for text_id, _, _ in all_rows),
     )
+
+
+def _features(features: dict[str, Any], modality: str, rows: dict[str, list[Any]], path: Path) -> FloatArray:
+    """Return one modality's rows, checked against the lists."""
+    parts = {f"{modality}_{suffix}": features.get(f"{modality}_{suffix}") for suffix in rows}
+    stacked = stacked_features(parts, path)
+    for _, suffix, list_name in _LISTS:
+        name = f"{modality}_{suffix}"
+        if len(features[name]) != len(rows[suffix]):
+            raise DatasetError(f"{path}: {name} must have the {len(rows[suffix])} rows of {list_name}")
+    return stacked
 
 
 def _read_lines(path: Path) -> list[str]:
@@ -79,6 +78,9 @@ def _read_lines(path: Path) -> list[str]:
 
 def _parse(line: str, n_categories: int, path: Path) -> tuple[str, str, int]:
     fields = line.split()
-    if len(fields) != 3 or not fields[2].isdigit() or not 1 <= int(fields[2]) <= n_categories:
-        raise DatasetError(f"{path}: expected 'text-id picture-id class(1..{n_categories})', got {line!r}")
+    is_whole = len(fields) == 3 and re.fullmatch(r"[0-9]{1,6}", fields[2])
+    if not is_whole or not 1 <= int(fields[2]) <= n_categories:
+        raise DatasetError(
+            f"{path}: expected 'text-id picture-id class(1..{n_categories})', got {line!r:.200}"
+        )
     return fields[0], fields[1], int(fields[2])
