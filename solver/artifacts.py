@@ -84,7 +84,9 @@ def _read_header(path: Path) -> dict[str, Any]:
         raise ArtifactError(f"{path} must hold an object, got {type(header).__name__}")
     for name, kind in _HEADER.items():
         if type(header.get(name)) is not kind:
-            raise ArtifactError(f"{path}: {name} must be a {kind.__name__}, got {header.get(name)!r:.100}")
+            raise ArtifactError(
+                f"{path}: {name} must be of type {kind.__name__}, got {header.get(name)!r:.100}"
+            )
     if header["format"] != _FORMAT:
         raise ArtifactError(f"{path}: format {header['format']}, expected {_FORMAT}")
     return header
