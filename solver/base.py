@@ -8,10 +8,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
 from sklearn.base import BaseEstimator
 
 from solver.errors import InvalidInputError, InvalidParameterError, NotFittedError
-from solver.linalg import FloatArray
+from solver.linalg import FloatArray, Samples, is_sparse
 from solver.supervision import Supervision
 
 Constraint = tuple[Callable[[Any], bool], str]
@@ -96,27 +97,37 @@ class CrossModalEstimator(BaseEstimator, ABC):
                 raise InvalidParameterError(name, value, expected)
 
 
-def check_samples(samples: npt.ArrayLike, name: str, dtype: npt.DTypeLike | None = None) -> FloatArray:
+def check_samples(
+    samples: npt.ArrayLike, name: str, dtype: npt.DTypeLike | None = None, *, sparse: bool = False
+) -> Samples:
     """Return `samples` as a finite, non-empty, two-dimensional float array.
 
     Parameters
     ----------
-    samples : array-like of shape (n_samples, n_features)
+    samples : array-like or sparse array of shape (n_samples, n_features)
         Not modified; not copied when it already is such an array.
     name : str
         How the caller names it; appears in the error.
     dtype : dtype, optional
         Precision to convert to; float32 and float64 are kept as they are when left out.
+    sparse : bool
+        Whether a sparse array may come back sparse, by rows; it is refused otherwise.
 
     Raises
     ------
     InvalidInputError
-        If it is not numeric, not two-dimensional, empty, or holds NaN or infinity.
+        If it is not numeric, not two-dimensional, empty, sparse without leave, or holds NaN or infinity.
     """
-    try:
-        array: FloatArray = np.asarray(samples)
-    except ValueError as error:
-        raise InvalidInputError(f"{name} is not an array: {error}") from error
+    if is_sparse(samples):
+        if not sparse:
+            raise InvalidInputError(f"{name} must be dense here, got a sparse array")
+        unchecked: Any = samples
+        array: Samples = scipy.sparse.csr_array(unchecked)
+    else:
+        try:
+            array = np.asarray(samples)
+        except ValueError as error:
+            raise InvalidInputError(f"{name} is not an array: {error}") from error
     if array.dtype.kind not in "fiub":
         raise InvalidInputError(f"{name} must be numeric, got dtype {array.dtype}")
     if array.ndim != 2 or 0 in array.shape:
@@ -126,13 +137,13 @@ def check_samples(samples: npt.ArrayLike, name: str, dtype: npt.DTypeLike | None
     if dtype is None and array.dtype not in (np.float32, np.float64):
         dtype = np.float64
     array = array.astype(dtype or array.dtype, copy=False)
-    if not np.isfinite(array).all():
+    if not np.isfinite(array.data if is_sparse(array) else array).all():
         raise InvalidInputError(f"{name} contains NaN or infinity")
     return array
 
 
 def _project(samples: npt.ArrayLike, factors: FloatArray, intercept: FloatArray, name: str) -> FloatArray:
-    array = check_samples(samples, name)
+    array = check_samples(samples, name, sparse=True)
     if array.shape[1] != factors.shape[0]:
         raise InvalidInputError(f"{name} has {array.shape[1]} features, the model expects {factors.shape[0]}")
     projected: FloatArray = array.astype(factors.dtype, copy=False) @ factors + intercept

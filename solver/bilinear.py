@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import math
+import numbers
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from solver.apg import ApgState, iterate
 from solver.base import Constraint, CrossModalEstimator, check_samples
+from solver.checkpoint import Checkpoint
 from solver.convergence import ConvergenceMonitor, Progress
-from solver.errors import ConvergenceWarning
-from solver.linalg import FloatArray, LowRankMatrix
-from solver.penalties import NuclearNorm
-from solver.problem import BilinearProblem
+from solver.descent import Descent, DescentState
+from solver.errors import ConvergenceWarning, InvalidInputError
+from solver.growth import growing_samples
+from solver.linalg import FloatArray, LowRankMatrix, Samples
+from solver.problem import AnySupervision, BilinearProblem
 from solver.reference import DensePairs, iterate_paper
-from solver.refinement import refine_factors
-from solver.supervision import Supervision
 
-_REFINEMENT_EVALUATIONS = 150
-_REFINEMENT_TOL = 1e-4
 _PAPER_CHECK_EVERY = 10
 
 
 def _is_real(value: Any) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and math.isfinite(value)
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(float(value))
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
 class LowRankBilinear(CrossModalEstimator):
@@ -44,8 +46,9 @@ class LowRankBilinear(CrossModalEstimator):
     alpha : float, > 0
         Penalty weight; lambda in the paper. At or above `alpha_max` the solution is zero.
     solver : {"apg", "paper"}
-        "apg": float32 blocks of pairs, factored iterates, growing steps, adaptive restart, and
-        quasi-Newton descent on the factors between steps.
+        "apg": proximal gradient steps with preconditioned quasi-Newton descent on the factors between
+        them, in float32 as far as that carries, then in float64 (see `solver.descent`); very large
+        problems are begun on some of their samples.
         "paper": Algorithm 1 to the letter in float64 with a full SVD each step; the reference.
     tol : float, > 0
         Stop when the duality gap relative to the objective is at most this.
@@ -102,10 +105,10 @@ class LowRankBilinear(CrossModalEstimator):
         "alpha": (lambda v: _is_real(v) and bool(v > 0), "a finite number > 0"),
         "solver": (lambda v: v in ("apg", "paper"), '"apg" or "paper"'),
         "tol": (lambda v: _is_real(v) and bool(v > 0), "a finite number > 0"),
-        "max_iter": (lambda v: isinstance(v, int) and v >= 1, "an integer >= 1"),
+        "max_iter": (_is_count, "an integer >= 1"),
         "fit_intercept": (lambda v: isinstance(v, bool), "a bool"),
         "dtype": (lambda v: bool(v in (np.float32, np.float64)), "numpy.float32 or numpy.float64"),
-        "n_threads": (lambda v: v is None or (isinstance(v, int) and v >= 1), "None or an integer >= 1"),
+        "n_threads": (lambda v: v is None or _is_count(v), "None or an integer >= 1"),
         "warm_start": (lambda v: isinstance(v, bool), "a bool"),
     }
 
@@ -134,22 +137,25 @@ class LowRankBilinear(CrossModalEstimator):
         self,
         X: npt.ArrayLike,
         Z: npt.ArrayLike,
-        supervision: Supervision,
+        supervision: AnySupervision,
         *,
         callback: Callable[[Progress], None] | None = None,
+        start: Checkpoint | None = None,
     ) -> Self:
         """Learn M.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples_x, n_features_x)
+        X : array-like or sparse array of shape (n_samples_x, n_features_x)
             First modality. Not modified.
-        Z : array-like of shape (n_samples_z, n_features_z)
+        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
             Second modality. Not modified.
-        supervision : Supervision
+        supervision : Supervision or SignedPairs
             Which pairs are similar, such as `Labels`.
         callback : callable, optional
             Called after each iteration; what it raises ends the fit and reaches the caller.
+        start : Checkpoint, optional
+            Go on from here, as given by `states` on the same samples.
 
         Returns
         -------
@@ -163,41 +169,111 @@ class LowRankBilinear(CrossModalEstimator):
         NumericalError
             If the objective stops being finite.
         """
-        self._check_parameters()
-        problem = BilinearProblem(
-            check_samples(X, "X"), check_samples(Z, "Z"), supervision, self.fit_intercept, self.n_threads
-        )
-        is_paper = self.solver == "paper"
-        monitor = ConvergenceMonitor(
-            problem, self.alpha, self.tol, self.max_iter, callback, _PAPER_CHECK_EVERY if is_paper else 1
-        )
-        run = self._run_paper if is_paper else self._run_apg
-        self._keep(problem, run(problem, monitor), monitor)
+        for _ in self.states(X, Z, supervision, callback=callback, start=start):
+            pass
+        if not self.converged_:
+            self._warn()
         return self
 
+    def states(
+        self,
+        X: npt.ArrayLike,
+        Z: npt.ArrayLike,
+        supervision: AnySupervision,
+        *,
+        callback: Callable[[Progress], None] | None = None,
+        start: Checkpoint | None = None,
+    ) -> Iterator[Checkpoint]:
+        """Fit step by step; the estimator is fitted when the iteration ends.
+
+        Parameters
+        ----------
+        X, Z, supervision, callback, start
+            As in `fit`.
+
+        Yields
+        ------
+        Checkpoint
+            After each step on all samples; `solver="paper"` and steps on some of the samples give none.
+        """
+        self._check_parameters()
+        samples = check_samples(X, "X", sparse=True), check_samples(Z, "Z", sparse=True)
+        problem = BilinearProblem(*samples, supervision, self.fit_intercept, self.n_threads)
+        is_paper = self.solver == "paper"
+        monitor = ConvergenceMonitor(self.tol, self.max_iter, callback, _PAPER_CHECK_EVERY if is_paper else 1)
+        if is_paper:
+            M = self._run_paper(problem, monitor)
+        else:
+            M = yield from self._run_apg(samples, problem, monitor, start)
+        self._keep(problem, M, monitor)
+
     def _run_paper(self, problem: BilinearProblem, monitor: ConvergenceMonitor) -> LowRankMatrix:
+        alpha = float(self.alpha) / problem.penalty_scale
         pairs = DensePairs(problem.X, problem.Z, problem.supervision)
-        states = iterate_paper(pairs, self.alpha, problem.first_step())
-        return monitor.follow(states, patience=math.inf).M
+        states = iterate_paper(pairs, alpha, problem.first_step())
+        M = LowRankMatrix.zeros(*problem.shape, dtype=np.float64)
+        for state in monitor.follow(problem, alpha, states, patience=math.inf):
+            M = state.M
+        return M
 
-    def _run_apg(self, problem: BilinearProblem, monitor: ConvergenceMonitor) -> LowRankMatrix:
-        dtype = np.dtype(self.dtype).type
-        state = monitor.follow(self._apg_states(problem, dtype, self._start(problem), problem.first_step()))
-        if not monitor.finished and dtype != np.float64:
-            state = monitor.follow(self._apg_states(problem, np.float64, state.M, state.step_size))
-        return state.M
+    def _run_apg(
+        self,
+        samples: tuple[Samples, Samples],
+        problem: BilinearProblem,
+        monitor: ConvergenceMonitor,
+        start: Checkpoint | None,
+    ) -> Generator[Checkpoint, None, LowRankMatrix]:
+        alpha = float(self.alpha) / problem.penalty_scale
+        descent = Descent(problem, alpha, np.dtype(self.dtype).type)
+        alpha_max = problem.alpha_max()
+        first = last = self._first_state(samples, problem, monitor, descent, start)
+        for state in monitor.follow(problem, alpha, descent.states(first)):
+            last = state
+            yield Checkpoint.of(state, alpha_max)
+        return last.M
 
-    def _apg_states(
-        self, problem: BilinearProblem, dtype: type, start: LowRankMatrix, step_size: float
-    ) -> Iterator[ApgState]:
-        loss = problem.loss(dtype)
+    def _first_state(
+        self,
+        samples: tuple[Samples, Samples],
+        problem: BilinearProblem,
+        monitor: ConvergenceMonitor,
+        descent: Descent,
+        start: Checkpoint | None,
+    ) -> DescentState:
+        if start is not None:
+            if start.M.shape != problem.shape or not math.isclose(
+                start.alpha_max, problem.alpha_max(), rel_tol=1e-9
+            ):
+                raise InvalidInputError("start was made from other samples, labels or parameters")
+            return descent.resume(
+                start.iteration, start.M, start.stage_alpha, start.step_size, start.gradient_target
+            )
+        M = self._previous_solution(problem)
+        if M.rank == 0:
+            M = self._approach(samples, problem, monitor)
+        return descent.start(M)
 
-        def refine(M: LowRankMatrix) -> LowRankMatrix:
-            return refine_factors(loss, self.alpha, M, _REFINEMENT_EVALUATIONS, _REFINEMENT_TOL * self.tol)
+    def _approach(
+        self, samples: tuple[Samples, Samples], problem: BilinearProblem, monitor: ConvergenceMonitor
+    ) -> LowRankMatrix:
+        """Fit growing parts of a large problem, each from the solution of the one before."""
+        factors: tuple[FloatArray, FloatArray] | None = None
+        for x_rows, z_rows in growing_samples(problem.supervision):
+            part = BilinearProblem(
+                samples[0][x_rows],
+                samples[1][z_rows],
+                problem.supervision.restricted(x_rows, z_rows),
+                self.fit_intercept,
+                self.n_threads,
+            )
+            alpha = float(self.alpha) / part.penalty_scale
+            descent = Descent(part, alpha, np.float32)
+            states = descent.states(descent.start(None if factors is None else part.lower(*factors)))
+            share = len(x_rows) / samples[0].shape[0]
+            factors = part.lift(monitor.approach(alpha, states, share).M).balanced_factors()
+        return LowRankMatrix.zeros(*problem.shape, np.float64) if factors is None else problem.lower(*factors)
 
-        return iterate(loss, NuclearNorm(self.alpha), start.astype(dtype), step_size, refine)
-
-    def _start(self, problem: BilinearProblem) -> LowRankMatrix:
+    def _previous_solution(self, problem: BilinearProblem) -> LowRankMatrix:
         zero = LowRankMatrix.zeros(*problem.shape, dtype=np.float64)
         if not (self.warm_start and hasattr(self, "x_factors_")):
             return zero
@@ -214,24 +290,29 @@ class LowRankBilinear(CrossModalEstimator):
 
     def _keep(self, problem: BilinearProblem, M: LowRankMatrix, monitor: ConvergenceMonitor) -> None:
         dtype = np.float64 if self.solver == "paper" else self.dtype
-        left, right = problem.lift(M).astype(dtype).balanced_factors()
+        lifted = problem.lift(M)
+        left, right = lifted.astype(dtype).balanced_factors()
         if self.fit_intercept:
             self.x_factors_, self.x_intercept_ = left[:-1], left[-1]
             self.z_factors_, self.z_intercept_ = right[:-1], right[-1]
         else:
             self.x_factors_, self.x_intercept_ = left, np.zeros(M.rank, dtype)
             self.z_factors_, self.z_intercept_ = right, np.zeros(M.rank, dtype)
-        self.singular_values_ = M.s.astype(np.float64)
+        self.singular_values_ = lifted.s.astype(np.float64)
         self.rank_ = M.rank
         self.objective_ = monitor.certificate.objective
         self.duality_gap_ = monitor.certificate.relative_gap
         self.converged_ = monitor.converged
         self.n_iter_ = len(monitor.history)
         self.history_ = monitor.history
-        if not self.converged_:
-            warnings.warn(
-                f"stopped after {self.n_iter_} iterations with a relative duality gap of "
-                f"{self.duality_gap_:.2e} > tol={self.tol:g}: raise max_iter, tol or alpha",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+
+    def _warn(self) -> None:
+        reached = f"a relative duality gap of {self.duality_gap_:.2e} > tol={self.tol:g}"
+        advice = "raise max_iter, tol or alpha"
+        if self.n_iter_ < self.max_iter:
+            advice = "the gap had stopped falling: raise tol or alpha, or use dtype=numpy.float64"
+        warnings.warn(
+            f"stopped after {self.n_iter_} iterations with {reached}: {advice}",
+            ConvergenceWarning,
+            stacklevel=3,
+        )

@@ -5,17 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import numpy as np
 
-from solver.apg import ApgState
-from solver.certificate import Certificate, certify, dual_value
+from solver.certificate import Certificate, certify, lower_bound
 from solver.errors import NumericalError
+from solver.linalg import FloatArray, LowRankMatrix
+from solver.losses import FactoredPoint, PairLoss
 from solver.penalties import NuclearNorm
-from solver.problem import BilinearProblem
 
-_PATIENCE = 8
-_WORTHWHILE = 1e-3
+_PATIENCE = 30
+_WORTHWHILE = 0.9
+_LOOSE_TOL = 0.05
+_LOOSE_STEPS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +30,18 @@ class Progress:
     iteration : int
         Counted from 1.
     objective : float
-        Loss plus penalty.
+        Loss plus penalty, of the pairs looked at.
     gap : float or None
-        Relative duality gap, where it was computed.
+        Relative duality gap, where it was bounded: at most this, up to the rounding of the iteration.
     rank : int
         Rank of M.
     step_size : float
         The paper's eta.
     seconds : float
         Since the fit began.
+    share : float
+        Share of all samples that the iteration looked at; below 1 while a large problem is begun
+        on some of its samples.
     """
 
     iteration: int
@@ -44,20 +50,67 @@ class Progress:
     rank: int
     step_size: float
     seconds: float
+    share: float = 1.0
+
+
+class SolverState(Protocol):
+    """What every solver's states tell."""
+
+    @property
+    def iteration(self) -> int:
+        """Number of steps taken; 0 before the first."""
+        ...
+
+    @property
+    def M(self) -> LowRankMatrix:  # noqa: N802
+        """Current iterate."""
+        ...
+
+    @property
+    def objective(self) -> float:
+        """Loss plus penalty at M."""
+        ...
+
+    @property
+    def step_size(self) -> float:
+        """The paper's eta."""
+        ...
+
+    @property
+    def search_point(self) -> FactoredPoint:
+        """Where the loss was differentiated last."""
+        ...
+
+    @property
+    def search_value(self) -> float:
+        """The loss there."""
+        ...
+
+    @property
+    def gradient(self) -> FloatArray:
+        """Its gradient there."""
+        ...
+
+
+class CertifiableProblem(Protocol):
+    """A problem whose loss can be had in float64."""
+
+    def loss(self, dtype: type) -> PairLoss:
+        """Return the smooth term in the given precision."""
+        ...
+
+
+_State = TypeVar("_State", bound=SolverState)
 
 
 class ConvergenceMonitor:
     """Follows a sequence of states: records and reports them, and stops by the certificate.
 
-    Every few steps the gap is estimated from the gradient at hand. When that says "done", the
-    certificate is computed anew in float64 and only its word counts.
+    The gap is bounded from the gradient at hand. When that says "done", the certificate is
+    computed anew in float64 and only its word counts.
 
     Parameters
     ----------
-    problem : BilinearProblem
-        What is being solved.
-    alpha : float
-        Penalty weight.
     tol : float
         Relative duality gap to reach.
     max_iter : int
@@ -65,20 +118,20 @@ class ConvergenceMonitor:
     callback : callable or None
         Called with each `Progress`; may raise to end the fit.
     check_every : int
-        Iterations between two estimates of the gap.
+        Iterations between two bounds of the gap.
 
     Attributes
     ----------
     history : list of Progress
-        One entry per iteration.
+        One entry per iteration, or one for a start that needs none.
     certificate : Certificate
-        Of the last state returned by `follow`.
+        Of the last state of the last `follow`.
+    stalled : bool
+        Whether `follow` gave up because the gap had stopped falling.
     """
 
     def __init__(
         self,
-        problem: BilinearProblem,
-        alpha: float,
         tol: float,
         max_iter: int,
         callback: Callable[[Progress], None] | None,
@@ -86,60 +139,97 @@ class ConvergenceMonitor:
     ) -> None:
         self.history: list[Progress] = []
         self.certificate = Certificate(np.inf, 0.0)
-        self._exact_loss = problem.loss(np.float64)
-        self._penalty = NuclearNorm(alpha)
+        self.stalled = False
         self._tol = tol
         self._max_iter = max_iter
         self._callback = callback
         self._check_every = check_every
         self._begin = time.perf_counter()
-        self._best_dual_value = 0.0
 
     @property
     def converged(self) -> bool:
-        """Whether the certificate of the last returned state meets the tolerance."""
+        """Whether the certificate of the last state meets the tolerance."""
         return self.certificate.relative_gap <= self._tol
 
-    @property
-    def finished(self) -> bool:
-        """Whether there is nothing left to do: converged, or out of iterations."""
-        return self.converged or len(self.history) >= self._max_iter
-
-    def follow(self, states: Iterator[ApgState], patience: float = _PATIENCE) -> ApgState:
-        """Take states until the certificate holds, progress dries up, or the limit is met.
+    def approach(self, alpha: float, states: Iterator[_State], share: float) -> _State:
+        """Take states on some of the samples until they are a good start for more of them.
 
         Parameters
         ----------
-        states : iterator of ApgState
+        alpha : float
+            Penalty weight in the units of the states.
+        states : iterator of SolverState
             Endless.
-        patience : float
-            How many iterations may pass without gaining ``tol / 1000`` of the objective; infinite
-            for a solver whose objective oscillates.
+        share : float
+            Share of all samples, for the record.
         """
-        wanted_gap, best_objective, best_iteration = self._tol, np.inf, 0
-        for state in states:
-            gap = self._estimate_gap(state) if state.iteration % self._check_every == 0 else None
-            self._record(state, gap)
-            if state.objective < best_objective * (1.0 - _WORTHWHILE * self._tol):
-                best_objective, best_iteration = state.objective, state.iteration
-            stalled = state.iteration - best_iteration >= patience
-            out_of_steps = len(self.history) >= self._max_iter
-            if stalled or out_of_steps or (gap is not None and gap <= wanted_gap):
-                self.certificate = certify(self._exact_loss, self._penalty, state.M)
-                if stalled or self.finished:
-                    return state
-                wanted_gap *= 0.5
+        best = 0.0
+        for steps, state in enumerate(states):
+            best = max(best, lower_bound(state.search_value, state.gradient, state.search_point, alpha))
+            gap = Certificate(state.objective, best).relative_gap
+            if state.iteration > 0:
+                self._record(state, None, share)
+            if gap <= max(self._tol, _LOOSE_TOL) or steps >= _LOOSE_STEPS or self._out_of_steps:
+                return state
         raise NumericalError("the solver ended before it converged")
 
-    def _estimate_gap(self, state: ApgState) -> float:
-        lower_bound = dual_value(self._exact_loss, self._penalty, state.search_point, state.gradient)
-        self._best_dual_value = max(self._best_dual_value, lower_bound)
-        return Certificate(state.objective, self._best_dual_value).relative_gap
+    def follow(
+        self,
+        problem: CertifiableProblem,
+        alpha: float,
+        states: Iterator[_State],
+        patience: float = _PATIENCE,
+    ) -> Iterator[_State]:
+        """Yield states until the certificate holds, progress dries up, or the limit is met.
 
-    def _record(self, state: ApgState, gap: float | None) -> None:
-        seconds = time.perf_counter() - self._begin
+        Parameters
+        ----------
+        problem : CertifiableProblem
+            What the states solve.
+        alpha : float
+            Penalty weight in its units.
+        states : iterator of SolverState
+            Endless.
+        patience : float
+            How many float64 iterations may pass without a tenth off the gap; infinite for a solver
+            that is slow by nature.
+        """
+        wanted, best_bound, quiet, best_gap = self._tol, 0.0, 0, np.inf
+        for state in states:
+            gap = None
+            if state.iteration % self._check_every == 0:
+                bound = lower_bound(state.search_value, state.gradient, state.search_point, alpha)
+                best_bound = max(best_bound, bound)
+                gap = Certificate(state.objective, best_bound).relative_gap
+            if state.iteration > 0:
+                self._record(state, gap, 1.0)
+            yield state
+            if gap is not None and gap < _WORTHWHILE * best_gap:
+                best_gap, quiet = gap, 0
+            elif state.M.s.dtype == np.float64:
+                quiet += 1
+            self.stalled = quiet >= patience
+            if self.stalled or self._out_of_steps or (gap is not None and gap <= wanted):
+                self.certificate = certify(problem.loss(np.float64), NuclearNorm(alpha), state.M)
+                if self.converged or self.stalled or self._out_of_steps:
+                    if not self.history:
+                        self._record(state, gap, 1.0)
+                    return
+                wanted *= 0.5
+
+    @property
+    def _out_of_steps(self) -> bool:
+        return len(self.history) >= self._max_iter
+
+    def _record(self, state: SolverState, gap: float | None, share: float) -> None:
         progress = Progress(
-            len(self.history) + 1, state.objective, gap, state.M.rank, state.step_size, seconds
+            len(self.history) + 1,
+            state.objective,
+            gap,
+            state.M.rank,
+            state.step_size,
+            time.perf_counter() - self._begin,
+            share,
         )
         self.history.append(progress)
         if self._callback is not None:

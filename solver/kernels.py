@@ -1,46 +1,101 @@
-"""Element-wise kernels over a block of pairs: logistic losses and binary entropies.
+"""Element-wise kernels over a tile of pairs: logistic losses with their derivatives, and entropies.
 
-With ``t = tanh(s / 2)`` the logistic loss of a pair is ``-log((1 + y t) / 2)``; several factors are
-multiplied before one logarithm is taken of them. Where a score is so large that ``1 + y t`` would
-lose its digits, the same sum is taken from the scores themselves.
+With ``F = 1 + exp(s)`` the loss of a dissimilar pair is ``log F`` and its derivative ``exp(s) / F``; a
+similar pair has ``log F - s`` and ``-1 / F``. Both derivatives keep their relative precision however
+small they are, and several F are multiplied before one logarithm is taken of them.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Self
+
 import numpy as np
+import numpy.typing as npt
 
 from solver.linalg import FloatArray
+from solver.supervision import PairKey
 
 _FACTORS_PER_LOG = 4
-_SATURATED = float(np.tanh(4.0))
-"""Beyond |s| = 8, a float32 ``1 + y t`` keeps fewer than four digits."""
+_LARGEST_SCORE = {4: 20.0, 8: 150.0}
+"""By item size: four factors ``1 + exp(s)`` of this s still multiply without overflow."""
 
 
-def sum_logistic_losses(half_scores: FloatArray, t: FloatArray, sign: float) -> float:
-    """Return ``sum log(1 + exp(-sign * s))`` over a block.
+@dataclass(frozen=True, slots=True, eq=False)
+class TileBuffers:
+    """Memory that the kernels work in, used again for each tile of a lane.
 
     Parameters
     ----------
-    half_scores : ndarray of shape (rows, columns)
-        s / 2. Not modified.
-    t : ndarray of shape (rows, columns)
-        ``tanh(half_scores)``. Not modified.
-    sign : {-1.0, 1.0}
-        The sign y that all pairs of the block share.
+    scores : ndarray of shape (size,)
+        For the scores and what they are turned into.
+    factors : ndarray of shape (size,)
+        For F.
     """
-    if t.size == 0:
-        return 0.0
-    if max(float(t.max()), -float(t.min())) > _SATURATED:
-        return _sum_from_scores(half_scores, sign)
-    factors = np.multiply(t, 0.5 * sign)
-    factors += 0.5
-    grouped = factors.shape[1] - factors.shape[1] % _FACTORS_PER_LOG
-    total = float(np.log(factors[:, grouped:]).sum(dtype=np.float64))
-    width = grouped // _FACTORS_PER_LOG
-    product = factors[:, :width]
-    for start in range(width, grouped, max(width, 1)):
-        product *= factors[:, start : start + width]
-    return -total - float(np.log(product).sum(dtype=np.float64))
+
+    scores: FloatArray
+    factors: FloatArray
+
+    @classmethod
+    def of(cls, n_pairs: int, dtype: npt.DTypeLike) -> Self:
+        """Allocate buffers for tiles of up to `n_pairs` pairs."""
+        return cls(np.empty(n_pairs, dtype), np.empty(n_pairs, dtype))
+
+    def score(self, left: FloatArray, right: FloatArray) -> FloatArray:
+        """Return the scores ``left @ right.T``, a view of the buffer."""
+        scores = self.scores[: len(left) * len(right)].reshape(len(left), len(right))
+        np.matmul(left, right.T, out=scores)
+        return scores
+
+    def factors_like(self, scores: FloatArray) -> FloatArray:
+        """Return uninitialised factors of the same shape, a view of the buffer."""
+        return self.factors[: scores.size].reshape(scores.shape)
+
+
+def sum_losses(scores: FloatArray, factors: FloatArray, similar: list[PairKey]) -> tuple[float, float]:
+    """Return the sums of the dissimilar and of the similar pairs' losses.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (rows, columns)
+        The scores s; overwritten with ``exp(s)``.
+    factors : ndarray of shape (rows, columns)
+        Overwritten with ``1 + exp(s)``.
+    similar : list of PairKey
+        The similar pairs, as disjoint keys.
+    """
+    largest = _LARGEST_SCORE[scores.itemsize]
+    on_dissimilar, on_similar = 0.0, 0.0
+    if not float(scores.max()) <= largest:
+        beyond = np.maximum(scores, largest)
+        beyond -= largest
+        on_dissimilar += _sum(beyond) - sum(_sum(beyond[key]) for key in similar)
+        np.minimum(scores, largest, out=scores)
+    on_similar -= sum(_sum(scores[key]) for key in similar)
+    np.exp(scores, out=scores)
+    np.add(scores, 1.0, out=factors)
+    logarithms = sum(_sum(np.log(factors[key])) for key in similar)
+    return on_dissimilar + _sum_logarithms(factors) - logarithms, on_similar + logarithms
+
+
+def differentiate(
+    exponentials: FloatArray, factors: FloatArray, similar: list[PairKey], ratio: float
+) -> FloatArray:
+    """Return the derivatives of the losses: sigma(s) where dissimilar, ``-ratio * sigma(-s)`` where similar.
+
+    Parameters
+    ----------
+    exponentials, factors : ndarray of shape (rows, columns)
+        As `sum_losses` leaves them; the former is overwritten with the result.
+    similar : list of PairKey
+        The similar pairs, as disjoint keys.
+    ratio : float
+        Weight of a similar pair over that of a dissimilar one.
+    """
+    np.divide(exponentials, factors, out=exponentials)
+    for key in similar:
+        exponentials[key] = -ratio / factors[key]
+    return exponentials
 
 
 def sum_entropies(p: FloatArray) -> float:
@@ -55,8 +110,17 @@ def sum_entropies(p: FloatArray) -> float:
     return -float(np.sum(p * np.log(np.maximum(p, tiny)) + (1.0 - p) * np.log(np.maximum(1.0 - p, tiny))))
 
 
-def _sum_from_scores(half_scores: FloatArray, sign: float) -> float:
-    margins = (2.0 * sign) * half_scores
-    losses = np.log1p(np.exp(-np.abs(margins)))
-    losses -= np.minimum(margins, 0.0)
-    return float(losses.sum(dtype=np.float64))
+def _sum_logarithms(factors: FloatArray) -> float:
+    width = factors.shape[1] // _FACTORS_PER_LOG
+    grouped = width * _FACTORS_PER_LOG
+    total = _sum(np.log(factors[:, grouped:]))
+    if width == 0:
+        return total
+    product = factors[:, :width] * factors[:, width : 2 * width]
+    for start in range(2 * width, grouped, width):
+        product *= factors[:, start : start + width]
+    return total + _sum(np.log(product, out=product))
+
+
+def _sum(array: FloatArray) -> float:
+    return float(array.sum(dtype=np.float64))

@@ -13,13 +13,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
+import scipy.sparse
 import scipy.sparse.linalg
 
 FloatArray = npt.NDArray[Any]
 """A float32 or float64 array; which one is part of each function's contract."""
 
-_GRAM_LIMIT = 320
+Samples = Any
+"""A two-dimensional array of samples by features: dense, or sparse by rows (`scipy.sparse.csr_array`)."""
+
+_GRAM_LIMIT = 600
 _FIRST_GUESS = 8
+
+
+def is_sparse(samples: Any) -> bool:
+    """Return whether `samples` is a scipy sparse array."""
+    return bool(scipy.sparse.issparse(samples))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,9 +104,9 @@ def singular_triplets_above(A: FloatArray, threshold: float, rank_guess: int = _
 
     Notes
     -----
-    Small matrices go through the eigenvectors of the smaller Gram matrix in float64 (for float32
-    input this is as exact as a direct SVD), large ones through implicitly restarted Lanczos with
-    a growing number of triplets, and through a full SVD when many are needed.
+    Small float32 matrices go through the eigenvectors of the smaller Gram matrix in float64, large ones
+    through implicitly restarted Lanczos with a growing number of triplets, and through a full SVD
+    when many are needed. The same input gives the same bits.
     """
     smaller = min(A.shape)
     if smaller == 0 or not A.any():
@@ -115,36 +124,34 @@ def singular_triplets_above(A: FloatArray, threshold: float, rank_guess: int = _
 
 
 def spectral_norm(A: FloatArray) -> float:
-    """Return the largest singular value of `A`, computed in float64 unless `A` is very large."""
-    smaller = min(A.shape)
-    if smaller == 0 or not A.any():
+    """Return the largest singular value of `A`, computed in float64."""
+    if A.size == 0 or not A.any():
         return 0.0
-    if smaller <= _GRAM_LIMIT:
-        exact = A.astype(np.float64)
-        gram = exact.T @ exact if A.shape[0] >= A.shape[1] else exact @ exact.T
-        largest = scipy.linalg.eigvalsh(gram, subset_by_index=[smaller - 1, smaller - 1])[0]
-        return float(np.sqrt(max(largest, 0.0)))
-    return float(_lanczos_triplets(A.astype(np.float64), 1).s[0])
+    largest_entry = float(np.abs(A).max())
+    scaled: FloatArray = A.astype(np.float64) / largest_entry
+    if min(A.shape) > _GRAM_LIMIT:
+        return largest_entry * float(_lanczos_triplets(scaled, 1).s[0])
+    gram: FloatArray = scaled.T @ scaled if A.shape[0] >= A.shape[1] else scaled @ scaled.T
+    last = len(gram) - 1
+    largest = scipy.linalg.eigvalsh(gram, subset_by_index=[last, last])[0]
+    return largest_entry * float(np.sqrt(max(largest, 0.0)))
 
 
-def reduce_basis(X: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Rotate the samples of a wide matrix into the space they span.
+def from_factors(left: FloatArray, right: FloatArray) -> LowRankMatrix:
+    """Return the SVD of ``left @ right.T`` from QR decompositions of the factors.
 
     Parameters
     ----------
-    X : ndarray of shape (n_samples, n_features) with n_features >= n_samples
+    left : ndarray of shape (n_features_x, k)
         Not modified.
-
-    Returns
-    -------
-    reduced : ndarray of shape (n_samples, n_samples)
-        ``X @ basis``: the same inner products between samples.
-    basis : ndarray of shape (n_features, n_samples)
-        Orthonormal columns whose span holds every sample. A bilinear matrix fitted on `reduced` maps
-        back by ``basis @ M`` with the same scores, the same nuclear norm and hence the same optimum.
+    right : ndarray of shape (n_features_z, k)
+        Not modified.
     """
-    basis, triangle = scipy.linalg.qr(X.T.astype(np.float64), mode="economic", check_finite=False)
-    return triangle.T.astype(X.dtype), basis.astype(X.dtype)
+    q_left, r_left = scipy.linalg.qr(left, mode="economic")
+    q_right, r_right = scipy.linalg.qr(right, mode="economic")
+    U, s, Vt = scipy.linalg.svd(r_left @ r_right.T)
+    kept = s > np.finfo(s.dtype).eps * max(len(left), len(right)) * s.max(initial=0.0)
+    return LowRankMatrix((q_left @ U[:, : len(s)])[:, kept], s[kept], (q_right @ Vt[: len(s)].T)[:, kept])
 
 
 def _gram_triplets(A: FloatArray, threshold: float) -> LowRankMatrix:
@@ -154,18 +161,27 @@ def _gram_triplets(A: FloatArray, threshold: float) -> LowRankMatrix:
     exact = A.astype(np.float64)
     squares, vectors = scipy.linalg.eigh(exact.T @ exact, check_finite=False)
     s = np.sqrt(np.maximum(squares[::-1], 0.0))
-    # Squaring loses half the digits: below sqrt(eps) of the largest there is only noise.
-    keep = s > max(threshold, float(np.sqrt(np.finfo(np.float64).eps)) * s[0])
+    keep = s > max(threshold, _noise(A.shape, A.dtype, float(s[0])))
     s, V = s[keep], vectors[:, ::-1][:, keep]
     U = (exact @ V) / s
     return LowRankMatrix(U, s, V).astype(A.dtype)
 
 
 def _lanczos_triplets(A: FloatArray, count: int) -> LowRankMatrix:
-    start = np.random.default_rng(0).standard_normal(min(A.shape)).astype(A.dtype)
-    U, s, Vt = scipy.sparse.linalg.svds(A, k=count, v0=start)
-    order = np.argsort(-s, kind="stable")
-    return LowRankMatrix(U[:, order], s[order], Vt[order].T)
+    """Return the `count` leading triplets from the Gram matrix of the smaller side, applied in float64."""
+    if A.shape[0] < A.shape[1]:
+        flipped = _lanczos_triplets(A.T, count)
+        return LowRankMatrix(flipped.V, flipped.s, flipped.U)
+    size = A.shape[1]
+    operator = scipy.sparse.linalg.LinearOperator(
+        (size, size), matvec=lambda v: A.T @ (A @ v), matmat=lambda V: A.T @ (A @ V), dtype=A.dtype
+    )
+    start = np.random.default_rng(0).standard_normal(size).astype(A.dtype)
+    found: Any = scipy.sparse.linalg.eigsh(operator, k=count, v0=start, rng=np.random.default_rng(1))
+    # The Gram matrix squares the condition: let a small exact SVD of the projected matrix set it right.
+    V, _ = np.linalg.qr(np.asarray(found[1], np.float64))
+    U, s, Wt = scipy.linalg.svd(A.astype(np.float64) @ V, full_matrices=False)
+    return LowRankMatrix(U, s, V @ Wt.T).astype(A.dtype)
 
 
 def _truncate(triplets: LowRankMatrix, threshold: float, shape: tuple[int, int]) -> LowRankMatrix:

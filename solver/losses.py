@@ -1,37 +1,35 @@
-"""The smooth term: weighted logistic loss over all pairs, in blocks that fit the cache.
+"""The smooth term: weighted logistic loss over all pairs, in tiles that fit the cache.
 
-For a pair with score s and sign y the loss is log(1 + exp(-y s)). With t = tanh(s / 2)
-
-    log(1 + exp(-y s)) = log 2 - log(1 + y t),        d/ds = (t - y) / 2,
-
-so one hyperbolic tangent per pair gives value and derivative. Signs and weights are constant on the
-rectangles that the supervision names, hence they cost no pass of their own: the constant part
-``-y/2`` of the derivative is summed once per class, and logarithms are taken of products of factors.
-No array of all pairs is ever made; blocks run on threads and are added up in a fixed order, so the
-result does not depend on their number.
+One exponential per pair gives the loss log(1 + exp(-y s)) and its derivative (`solver.kernels`). The
+derivatives themselves are summed, not their differences from a constant: where most pairs are
+fitted well they are small, and so is the rounding of their sums. No array of all pairs is ever made;
+rows are dealt to lanes that run on threads and are added up in a fixed order, so the result does not
+depend on the number of threads.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from solver.errors import SupervisionError
-from solver.kernels import sum_entropies, sum_logistic_losses
-from solver.linalg import FloatArray, LowRankMatrix
-from solver.supervision import Supervision
+from solver.kernels import TileBuffers, differentiate, sum_entropies, sum_losses
+from solver.linalg import FloatArray, LowRankMatrix, Samples
+from solver.supervision import Indices, PairKey, Supervision
+from solver.threads import map_lanes
 
-_BLOCK_BYTES = 1 << 20
-_MIN_BLOCK_ROWS = 16
+_TILE_BYTES = 1 << 19
+_TILE_COLUMNS = 2048
+_COPIED_ROWS = 1024
+_SAMPLE_LANES = 4
+_ROWS_WORTH_A_THREAD = 500
 _LANES = 16
-"""Blocks are dealt to this many lanes, whatever the number of threads: sums keep their order."""
-_Result = TypeVar("_Result")
+_LANE_BYTES = 1 << 28
+"""Rows are dealt to this many lanes, whatever the number of threads; fewer where their sums are large."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,11 +50,55 @@ class FactoredPoint:
         return dense
 
 
+class PairLoss(Protocol):
+    """Weighted logistic loss of a set of pairs, whatever says which pairs they are."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the bilinear matrix."""
+        ...
+
+    def value(self, M: LowRankMatrix) -> float:
+        """Return l(M)."""
+        ...
+
+    def value_and_gradient(self, point: FactoredPoint) -> tuple[float, FloatArray]:
+        """Return l and its gradient, an (n_features_x, n_features_z) array."""
+        ...
+
+    def value_and_factor_gradients(
+        self, A: FloatArray, B: FloatArray
+    ) -> tuple[float, FloatArray, FloatArray]:
+        """Return l(A B^T) with ``l' B`` and ``l'^T A``."""
+        ...
+
+    def dual_entropy(self, point: FactoredPoint, scale: float) -> float:
+        """Return the dual objective of the scaled pair variables at `point`."""
+        ...
+
+    def mean_curvature(self, point: FactoredPoint) -> float:
+        """Return an estimate of ``sum_ij w_ij sigma'(s_ij)`` over the number of all pairs."""
+        ...
+
+
+class Ordered(Protocol):
+    """Supervision of a known number of samples."""
+
+    @property
+    def x_order(self) -> Indices:
+        """Visiting order of the first modality's samples."""
+        ...
+
+    @property
+    def z_order(self) -> Indices:
+        """Visiting order of the second modality's samples."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class _Block:
-    start: int
-    stop: int
-    similar: list[tuple[slice, slice]]
+class _Tile:
+    rows: slice
+    columns: slice
 
 
 class PairLogisticLoss:
@@ -67,16 +109,16 @@ class PairLogisticLoss:
 
     Parameters
     ----------
-    X : ndarray of shape (n_samples_x, n_features_x)
+    X : ndarray or CSR array of shape (n_samples_x, n_features_x)
         Samples of the first modality. Not modified.
-    Z : ndarray of shape (n_samples_z, n_features_z)
+    Z : ndarray or CSR array of shape (n_samples_z, n_features_z)
         Samples of the second modality. Not modified.
     supervision : Supervision
         Which pairs are similar.
     dtype : {float32, float64}
-        Precision of the pair computations; sums over blocks are always float64.
+        Precision of the pair computations; sums over tiles are always float64.
     n_threads : int
-        Threads over blocks.
+        Threads over lanes of rows.
 
     References
     ----------
@@ -86,26 +128,23 @@ class PairLogisticLoss:
 
     def __init__(
         self,
-        X: FloatArray,
-        Z: FloatArray,
+        X: Samples,
+        Z: Samples,
         supervision: Supervision,
         dtype: type = np.float32,
         n_threads: int = 1,
     ) -> None:
-        _check_sizes(X, Z, supervision)
-        self.X: FloatArray = np.ascontiguousarray(X[supervision.x_order], dtype=dtype)
-        self.Z: FloatArray = np.ascontiguousarray(Z[supervision.z_order], dtype=dtype)
+        check_sizes(X, Z, supervision)
+        self.X = _in_order(X, supervision.x_order, dtype)
+        self.Z = _in_order(Z, supervision.z_order, dtype)
+        self._supervision = supervision
         self._dtype = np.dtype(dtype)
         self._n_threads = n_threads
-        self._blas = ThreadpoolController()
         self._w_similar = 1.0 / supervision.n_similar
         self._w_dissimilar = 1.0 / supervision.n_dissimilar
-        blocks = list(_split_rows(len(self.X), len(self.Z), self._dtype.itemsize, supervision))
-        n_lanes = min(_LANES, len(blocks))
-        self._lanes = [
-            blocks[i * len(blocks) // n_lanes : (i + 1) * len(blocks) // n_lanes] for i in range(n_lanes)
-        ]
-        self._sign_left, self._sign_right = self._factor_sign_gradient()
+        m, n = self.X.shape[0], self.Z.shape[0]
+        self._width = -(-n // -(-n // _TILE_COLUMNS))
+        self._height = min(max(_TILE_BYTES // (self._width * self._dtype.itemsize), 16), m)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -114,35 +153,34 @@ class PairLogisticLoss:
 
     def value(self, M: LowRankMatrix) -> float:
         """Return l(M)."""
-        left, right = self._half_score_factors(FactoredPoint.of(M))
+        left, right = self._score_factors(FactoredPoint.of(M))
 
-        def evaluate(lane: list[_Block]) -> float:
-            value = 0.0
-            for block in lane:
-                half = left[block.start : block.stop] @ right.T
-                value += self._block_value(block, half, np.tanh(half))
+        def evaluate(lane: slice) -> float:
+            value, buffers = 0.0, self._buffers()
+            for tile in self._tiles(lane):
+                scores = buffers.score(left[tile.rows], right[tile.columns])
+                value += self._weighted(sum_losses(scores, buffers.factors_like(scores), self._keys(tile)))
             return value
 
-        return sum(self._map(evaluate))
+        return sum(map_lanes(evaluate, self._lanes(1), self._n_threads))
 
     def value_and_gradient(self, point: FactoredPoint) -> tuple[float, FloatArray]:
         """Return l and its gradient ``-X^T T Z``, an (n_features_x, n_features_z) array."""
-        left, right = self._half_score_factors(point)
-        weighted_Z = np.empty((len(self.X), self.Z.shape[1]), self._dtype)
+        left, right = self._score_factors(point)
+        Z = self.Z
+        weighted_Z = np.zeros((self.X.shape[0], Z.shape[1]), self._dtype)
 
-        def evaluate(lane: list[_Block]) -> float:
-            value = 0.0
-            for block in lane:
-                half = left[block.start : block.stop] @ right.T
-                t = np.tanh(half)
-                value += self._block_value(block, half, t)
-                self._weigh(block, t)
-                np.matmul(t, self.Z, out=weighted_Z[block.start : block.stop])
+        def evaluate(lane: slice) -> float:
+            value, buffers = 0.0, self._buffers()
+            for tile in self._tiles(lane):
+                scores = buffers.score(left[tile.rows], right[tile.columns])
+                tile_value, derivatives = self._value_and_derivatives(tile, scores, buffers)
+                value += tile_value
+                weighted_Z[tile.rows] += derivatives @ Z[tile.columns]
             return value
 
-        value = sum(self._map(evaluate))
-        gradient = (0.5 * self._w_dissimilar) * (self.X.T @ weighted_Z).astype(np.float64)
-        gradient += self._sign_left @ self._sign_right.T
+        value = sum(map_lanes(evaluate, self._lanes(1), self._n_threads))
+        gradient = self._w_dissimilar * self._gather(self.X, weighted_Z)
         return value, gradient.astype(self._dtype)
 
     def value_and_factor_gradients(
@@ -157,104 +195,142 @@ class PairLogisticLoss:
         B : ndarray of shape (n_features_z, k)
             Not modified.
         """
-        XA, ZB = self.X @ A.astype(self._dtype), self.Z @ B.astype(self._dtype)
-        half_XA = XA * self._dtype.type(0.5)
-        along_x = np.empty_like(XA)
+        XA, ZB = self._project(self.X, A), self._project(self.Z, B)
+        along_x = np.zeros_like(XA)
 
-        def evaluate(lane: list[_Block]) -> tuple[float, FloatArray]:
-            value, along_z = 0.0, np.zeros_like(ZB)
-            for block in lane:
-                rows = slice(block.start, block.stop)
-                half = half_XA[rows] @ ZB.T
-                t = np.tanh(half)
-                value += self._block_value(block, half, t)
-                self._weigh(block, t)
-                np.matmul(t, ZB, out=along_x[rows])
-                along_z += t.T @ XA[rows]
+        def evaluate(lane: slice) -> tuple[float, FloatArray]:
+            value, along_z, buffers = 0.0, np.zeros_like(ZB), self._buffers()
+            for tile in self._tiles(lane):
+                scores = buffers.score(XA[tile.rows], ZB[tile.columns])
+                tile_value, derivatives = self._value_and_derivatives(tile, scores, buffers)
+                value += tile_value
+                along_x[tile.rows] += derivatives @ ZB[tile.columns]
+                along_z[tile.columns] += derivatives.T @ XA[tile.rows]
             return value, along_z
 
         value, along_z = 0.0, np.zeros(ZB.shape)
-        for lane_value, lane_along_z in self._map(evaluate):
+        for lane_value, lane_along_z in map_lanes(evaluate, self._lanes(ZB.shape[1]), self._n_threads):
             value += lane_value
             along_z += lane_along_z
-        scale = 0.5 * self._w_dissimilar
-        on_A = scale * (self.X.T @ along_x) + self._sign_left @ (self._sign_right.T @ B)
-        on_B = scale * (self.Z.T @ along_z.astype(self._dtype)) + self._sign_right @ (self._sign_left.T @ A)
+        on_A = self._w_dissimilar * self._gather(self.X, along_x)
+        on_B = self._w_dissimilar * self._gather(self.Z, along_z.astype(self._dtype))
         return value, on_A, on_B
 
     def dual_entropy(self, point: FactoredPoint, scale: float) -> float:
-        """Return ``sum_ij w_ij H(scale * p_ij)`` with p = sigma(-y s) and H the binary entropy in nats.
+        """Return ``sum_ij w_ij H(scale * q_ij)`` with q = sigma(-y s) and H the binary entropy in nats.
 
-        This is the dual objective of the pair variables ``scale * p`` (see `solver.certificate`).
+        This is the dual objective of the pair variables ``scale * q`` (see `solver.certificate`).
         """
-        left, right = self._half_score_factors(point)
+        left, right = self._score_factors(point)
 
-        def evaluate(lane: list[_Block]) -> float:
-            total = 0.0
-            for block in lane:
-                t = np.tanh((left[block.start : block.stop] @ right.T).astype(np.float64))
-                total += self._w_dissimilar * sum_entropies(scale * (1.0 + t) / 2.0)
-                for rectangle in block.similar:
-                    t_similar = t[rectangle]
-                    total += self._w_similar * sum_entropies(scale * (1.0 - t_similar) / 2.0)
-                    total -= self._w_dissimilar * sum_entropies(scale * (1.0 + t_similar) / 2.0)
+        def evaluate(lane: slice) -> float:
+            total, buffers = 0.0, self._buffers()
+            for tile in self._tiles(lane):
+                scores = buffers.score(left[tile.rows], right[tile.columns])
+                keys = self._keys(tile)
+                _, derivatives = self._value_and_derivatives(tile, scores, buffers)
+                q = np.multiply(derivatives, scale, dtype=np.float64)
+                for key in keys:
+                    total += self._w_similar * sum_entropies(q[key] * (-self._w_dissimilar / self._w_similar))
+                    q[key] = 0.0
+                total += self._w_dissimilar * sum_entropies(q)
             return total
 
-        return sum(self._map(evaluate))
+        return sum(map_lanes(evaluate, self._lanes(1), self._n_threads))
 
-    def _half_score_factors(self, point: FactoredPoint) -> tuple[FloatArray, FloatArray]:
-        """Return two factors, one row per sample, whose inner products are the scores s / 2."""
-        if point.left.shape[1] > min(self.shape):
-            return (0.5 * (self.X @ point.dense())).astype(self._dtype), self.Z
-        left = self.X @ (0.5 * point.left).astype(self._dtype)
-        return left, self.Z @ point.right.astype(self._dtype)
+    def mean_curvature(self, point: FactoredPoint) -> float:
+        """Return an estimate of ``sum_ij w_ij sigma'(s_ij)`` over the number of pairs, from some tiles."""
+        left, right = self._score_factors(point)
+        curvature, n_pairs, buffers = 0.0, 0, self._buffers()
+        for lane in self._lanes(1):
+            tile = next(self._tiles(lane))
+            scores = buffers.score(left[tile.rows], right[tile.columns])
+            _, slopes = self._value_and_derivatives(tile, scores, buffers)
+            # sigma' = sigma(s) sigma(-s), one of which is 1 / F and the other what is left.
+            slopes /= buffers.factors_like(scores)
+            for key in self._keys(tile):
+                slopes[key] *= 1.0 - buffers.factors_like(scores)[key]
+            curvature += self._w_dissimilar * float(slopes.sum(dtype=np.float64))
+            n_pairs += slopes.size
+        return curvature / n_pairs
 
-    def _block_value(self, block: _Block, half: FloatArray, t: FloatArray) -> float:
-        total = self._w_dissimilar * sum_logistic_losses(half, t, -1.0)
-        for rectangle in block.similar:
-            similar = half[rectangle], t[rectangle]
-            total += self._w_similar * sum_logistic_losses(*similar, 1.0)
-            total -= self._w_dissimilar * sum_logistic_losses(*similar, -1.0)
-        return total
+    def _score_factors(self, point: FactoredPoint) -> tuple[FloatArray, FloatArray]:
+        """Return two factors, one row per sample, whose inner products are the scores."""
+        return self._project(self.X, point.left), self._project(self.Z, point.right)
 
-    def _factor_sign_gradient(self) -> tuple[FloatArray, FloatArray]:
-        """Return factors of ``-1/2 sum_ij w_ij y_ij x_i z_j^T``: one column per class, one for all pairs."""
-        x_sums: dict[tuple[int, int], FloatArray] = {}
-        for block in itertools.chain.from_iterable(self._lanes):
-            for rows, columns in block.similar:
-                x_sum = self.X[block.start : block.stop][rows].sum(0, dtype=np.float64)
-                key = columns.start, columns.stop
-                x_sums[key] = x_sums[key] + x_sum if key in x_sums else x_sum
-        excess = -0.5 * (self._w_similar + self._w_dissimilar)
-        left = [excess * x_sum for x_sum in x_sums.values()]
-        right = [self.Z[start:stop].sum(0, dtype=np.float64) for start, stop in x_sums]
-        left.append(0.5 * self._w_dissimilar * self.X.sum(0, dtype=np.float64))
-        right.append(self.Z.sum(0, dtype=np.float64))
-        return np.stack(left, axis=1), np.stack(right, axis=1)
+    def _project(self, samples: Samples, factor: FloatArray) -> FloatArray:
+        """Return ``samples @ factor``."""
+        factor = factor.astype(self._dtype, copy=False)
+        projected = np.empty((samples.shape[0], factor.shape[1]), self._dtype)
 
-    def _weigh(self, block: _Block, t: FloatArray) -> None:
-        """Multiply t by the pairs' weights relative to a dissimilar pair's, in place."""
-        for rectangle in block.similar:
-            t[rectangle] *= self._w_similar / self._w_dissimilar
+        def evaluate(rows: slice) -> None:
+            projected[rows] = samples[rows] @ factor
 
-    def _map(self, evaluate: Callable[[list[_Block]], _Result]) -> list[_Result]:
-        if len(self._lanes) == 1:
-            return [evaluate(self._lanes[0])]
-        with self._blas.limit(limits=1, user_api="blas"):
-            if self._n_threads == 1:
-                return [evaluate(lane) for lane in self._lanes]
-            with ThreadPoolExecutor(self._n_threads) as pool:
-                return list(pool.map(evaluate, self._lanes))
+        map_lanes(evaluate, _split(samples.shape[0]), self._n_threads)
+        return projected
+
+    def _gather(self, samples: Samples, weighted: FloatArray) -> FloatArray:
+        """Return ``samples.T @ weighted`` in float64."""
+        parts = map_lanes(
+            lambda rows: np.asarray(samples[rows].T @ weighted[rows]),
+            _split(samples.shape[0]),
+            self._n_threads,
+        )
+        gathered: FloatArray = np.asarray(np.sum(parts, axis=0, dtype=np.float64))
+        return gathered
+
+    def _value_and_derivatives(
+        self, tile: _Tile, scores: FloatArray, buffers: TileBuffers
+    ) -> tuple[float, FloatArray]:
+        """Return the tile's share of the loss, and its derivatives over the weight of a dissimilar pair."""
+        keys, factors = self._keys(tile), buffers.factors_like(scores)
+        value = self._weighted(sum_losses(scores, factors, keys))
+        return value, differentiate(scores, factors, keys, self._w_similar / self._w_dissimilar)
+
+    def _weighted(self, losses: tuple[float, float]) -> float:
+        return self._w_dissimilar * losses[0] + self._w_similar * losses[1]
+
+    def _buffers(self) -> TileBuffers:
+        return TileBuffers.of(self._height * self._width, self._dtype)
+
+    def _keys(self, tile: _Tile) -> list[PairKey]:
+        return self._supervision.similar_pairs(tile.rows, tile.columns)
+
+    def _lanes(self, width: int) -> list[slice]:
+        """Return contiguous runs of rows, as many as fit if each holds `width` numbers per column."""
+        m, n = self.X.shape[0], self.Z.shape[0]
+        n_blocks = -(-m // self._height)
+        affordable = _LANE_BYTES // (n * width * self._dtype.itemsize)
+        n_lanes = min(_LANES, n_blocks, max(affordable, 2))
+        edges = [min(i * n_blocks // n_lanes * self._height, m) for i in range(n_lanes + 1)]
+        return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
+
+    def _tiles(self, lane: slice) -> Iterator[_Tile]:
+        n = self.Z.shape[0]
+        for start in range(lane.start, lane.stop, self._height):
+            rows = slice(start, min(start + self._height, lane.stop))
+            for first in range(0, n, self._width):
+                yield _Tile(rows, slice(first, min(first + self._width, n)))
 
 
-def _split_rows(n_rows: int, n_columns: int, itemsize: int, supervision: Supervision) -> Iterator[_Block]:
-    height = min(max(_BLOCK_BYTES // (n_columns * itemsize), _MIN_BLOCK_ROWS), n_rows)
-    for start in range(0, n_rows, height):
-        stop = min(start + height, n_rows)
-        yield _Block(start, stop, supervision.similar_rectangles(start, stop))
-
-
-def _check_sizes(X: FloatArray, Z: FloatArray, supervision: Supervision) -> None:
+def check_sizes(X: Samples, Z: Samples, supervision: Ordered) -> None:
+    """Raise SupervisionError unless `supervision` speaks of as many samples as there are."""
     for name, samples, order in (("X", X, supervision.x_order), ("Z", Z, supervision.z_order)):
-        if len(samples) != len(order):
-            raise SupervisionError(f"{name} has {len(samples)} samples, the supervision has {len(order)}")
+        if samples.shape[0] != len(order):
+            raise SupervisionError(f"{name} has {samples.shape[0]} samples, the supervision has {len(order)}")
+
+
+def _split(n_rows: int) -> list[slice]:
+    """Return even runs of rows, large enough to be worth a thread."""
+    n_parts = min(_SAMPLE_LANES, max(n_rows // _ROWS_WORTH_A_THREAD, 1))
+    edges = [i * n_rows // n_parts for i in range(n_parts + 1)]
+    return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
+
+
+def _in_order(samples: Samples, order: Indices, dtype: type) -> Samples:
+    if not isinstance(samples, np.ndarray):
+        return samples[order].astype(dtype)
+    ordered: FloatArray = np.empty(samples.shape, dtype)
+    for start in range(0, len(order), _COPIED_ROWS):
+        ordered[start : start + _COPIED_ROWS] = samples[order[start : start + _COPIED_ROWS]]
+    return ordered

@@ -20,7 +20,7 @@ class NuclearNorm:
     def __init__(self, alpha: float) -> None:
         if not (np.isfinite(alpha) and alpha >= 0):
             raise InvalidParameterError("alpha", alpha, "a finite number >= 0")
-        self.alpha = alpha
+        self.alpha = float(alpha)
 
     def value(self, M: LowRankMatrix) -> float:
         """Return ``alpha * ||M||_*``."""

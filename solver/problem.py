@@ -1,4 +1,4 @@
-"""A prepared instance of problem (4): samples with their constant feature, in the smallest exact basis."""
+"""A prepared instance of problem (4): samples of unit size with their constant feature, in few features."""
 
 from __future__ import annotations
 
@@ -6,12 +6,21 @@ import os
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
 
 from solver.base import check_samples
-from solver.linalg import FloatArray, LowRankMatrix, reduce_basis, spectral_norm
-from solver.losses import FactoredPoint, PairLogisticLoss
-from solver.refinement import from_factors
+from solver.basis import SampleBasis
+from solver.curvature import Spectrum
+from solver.linalg import FloatArray, LowRankMatrix, Samples, from_factors, is_sparse, spectral_norm
+from solver.losses import FactoredPoint, PairLogisticLoss, PairLoss, check_sizes
+from solver.pair_list import ListedPairLoss, SignedPairs
 from solver.supervision import Supervision
+
+AnySupervision = Supervision | SignedPairs
+"""All pairs of samples, or a list of them."""
+
+_REDUCED_SPARSE_SAMPLES = 5000
+_ROWS_AT_ONCE = 4096
 
 
 class BilinearProblem:
@@ -19,11 +28,11 @@ class BilinearProblem:
 
     Parameters
     ----------
-    X : ndarray of shape (n_samples_x, n_features_x)
+    X : ndarray or CSR array of shape (n_samples_x, n_features_x)
         First modality. Not modified.
-    Z : ndarray of shape (n_samples_z, n_features_z)
+    Z : ndarray or CSR array of shape (n_samples_z, n_features_z)
         Second modality. Not modified.
-    supervision : Supervision
+    supervision : Supervision or SignedPairs
         Which pairs are similar.
     fit_intercept : bool
         Append a constant feature 1 to both modalities.
@@ -34,25 +43,31 @@ class BilinearProblem:
     ----------
     n_features : tuple of int
         Features of both modalities with their constants, before any change of basis.
+    penalty_scale : float
+        A penalty weight in the user's units is divided by it to hold for this problem.
 
     Notes
     -----
-    A modality with more features than samples is rotated into the span of its samples; that changes
-    neither scores nor singular values, hence not the optimum, and `lift` undoes it.
+    Each modality is divided by the root-mean-square norm of its samples, which multiplies M and divides
+    the penalty weight by both norms. A modality with more features than samples is then rotated into the
+    span of its samples. Neither changes scores or penalty, hence not the optimum; `lift` undoes both.
     """
 
     def __init__(
         self,
-        X: FloatArray,
-        Z: FloatArray,
-        supervision: Supervision,
+        X: Samples,
+        Z: Samples,
+        supervision: AnySupervision,
         fit_intercept: bool,
         n_threads: int | None,
     ) -> None:
+        check_sizes(X, Z, supervision)
         self.supervision = supervision
         self.n_features = X.shape[1] + fit_intercept, Z.shape[1] + fit_intercept
-        self.X, self._x_basis = _smallest_basis(_with_constant(X) if fit_intercept else X)
-        self.Z, self._z_basis = _smallest_basis(_with_constant(Z) if fit_intercept else Z)
+        x_size, z_size = _typical_norm(X, fit_intercept), _typical_norm(Z, fit_intercept)
+        self.penalty_scale = x_size * z_size
+        self.X, self._x_basis = _smallest_basis(_of_unit_size(X, x_size, fit_intercept))
+        self.Z, self._z_basis = _smallest_basis(_of_unit_size(Z, z_size, fit_intercept))
         self._n_threads = n_threads or os.cpu_count() or 1
 
     @property
@@ -60,45 +75,55 @@ class BilinearProblem:
         """Shape of the bilinear matrix in the basis of this problem."""
         return self.X.shape[1], self.Z.shape[1]
 
-    def loss(self, dtype: type) -> PairLogisticLoss:
+    def loss(self, dtype: type) -> PairLoss:
         """Return the smooth term in the given precision."""
+        if isinstance(self.supervision, SignedPairs):
+            return ListedPairLoss(self.X, self.Z, self.supervision, dtype)
         return PairLogisticLoss(self.X, self.Z, self.supervision, dtype, self._n_threads)
 
-    def gradient_at_zero(self) -> FloatArray:
-        """Return l'(0) in float64."""
-        zero = LowRankMatrix.zeros(*self.shape, dtype=np.float64)
-        return self.loss(np.float64).value_and_gradient(FactoredPoint.of(zero))[1]
+    def spectra(self) -> tuple[Spectrum, Spectrum]:
+        """Return the leading eigenvectors of both modalities' Gram matrices, for preconditioning."""
+        return Spectrum.of(self.X), Spectrum.of(self.Z)
+
+    def alpha_max(self) -> float:
+        """Return ``||l'(0)||_2`` in the units of this problem, computed in float64."""
+        return spectral_norm(self._gradient_at_zero())
 
     def first_step(self) -> float:
         """Return a step for which the first move changes a typical score by about 1."""
-        scale = spectral_norm(self.gradient_at_zero()) * _typical_norm(self.X) * _typical_norm(self.Z)
-        return 1.0 / scale if scale > 0 else 1.0
+        norm = self.alpha_max()
+        return 1.0 / norm if norm > 0 else 1.0
 
     def lift(self, M: LowRankMatrix) -> LowRankMatrix:
-        """Return `M` in the original features (with the constant ones, if any, last)."""
-        U = M.U if self._x_basis is None else self._x_basis @ M.U
-        V = M.V if self._z_basis is None else self._z_basis @ M.V
-        return LowRankMatrix(U, M.s, V)
+        """Return `M` in the original features and units (with the constant features, if any, last)."""
+        U = M.U if self._x_basis is None else self._x_basis.lift(M.U)
+        V = M.V if self._z_basis is None else self._z_basis.lift(M.V)
+        return LowRankMatrix(U, M.s / self.penalty_scale, V)
 
     def lower(self, left: FloatArray, right: FloatArray) -> LowRankMatrix:
-        """Return ``left @ right.T``, given in the original features, as a point of this problem."""
-        left = left if self._x_basis is None else self._x_basis.T @ left
-        right = right if self._z_basis is None else self._z_basis.T @ right
-        return from_factors(left, right)
+        """Return ``left @ right.T``, given in the original features and units, as a point of this problem."""
+        left = left if self._x_basis is None else self._x_basis.lower(left)
+        right = right if self._z_basis is None else self._z_basis.lower(right)
+        M = from_factors(left.astype(np.float64), right.astype(np.float64))
+        return LowRankMatrix(M.U, M.s * self.penalty_scale, M.V)
+
+    def _gradient_at_zero(self) -> FloatArray:
+        zero = LowRankMatrix.zeros(*self.shape, dtype=np.float64)
+        return self.loss(np.float64).value_and_gradient(FactoredPoint.of(zero))[1]
 
 
 def alpha_max(
-    X: npt.ArrayLike, Z: npt.ArrayLike, supervision: Supervision, *, fit_intercept: bool = True
+    X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnySupervision, *, fit_intercept: bool = True
 ) -> float:
     """Return the smallest penalty weight at which the solution is zero.
 
     Parameters
     ----------
-    X : array-like of shape (n_samples_x, n_features_x)
+    X : array-like or sparse array of shape (n_samples_x, n_features_x)
         First modality. Not modified.
-    Z : array-like of shape (n_samples_z, n_features_z)
+    Z : array-like or sparse array of shape (n_samples_z, n_features_z)
         Second modality. Not modified.
-    supervision : Supervision
+    supervision : Supervision or SignedPairs
         Which pairs are similar.
     fit_intercept : bool
         As in the estimator the value is meant for.
@@ -109,18 +134,52 @@ def alpha_max(
         ``||l'(0)||_2``: zero is optimal exactly when the gradient there is a subgradient of
         ``alpha ||.||_*``, that is when no singular value of it exceeds alpha.
     """
-    problem = BilinearProblem(check_samples(X, "X"), check_samples(Z, "Z"), supervision, fit_intercept, None)
-    return spectral_norm(problem.gradient_at_zero())
+    problem = BilinearProblem(
+        check_samples(X, "X", sparse=True),
+        check_samples(Z, "Z", sparse=True),
+        supervision,
+        fit_intercept,
+        None,
+    )
+    return problem.alpha_max() * problem.penalty_scale
 
 
-def _with_constant(samples: FloatArray) -> FloatArray:
-    return np.hstack([samples, np.ones((len(samples), 1), samples.dtype)])
+def _typical_norm(samples: Samples, with_constant: bool) -> float:
+    """Return the root-mean-square norm of the samples, without overflow; 1 where all are zero."""
+    entries = samples.data if is_sparse(samples) else samples
+    largest = max(
+        float(np.max(entries, initial=0.0)), -float(np.min(entries, initial=0.0)), float(with_constant)
+    )
+    if largest == 0.0:
+        return 1.0
+    total = float(with_constant) * samples.shape[0] / largest / largest
+    for row in range(0, entries.shape[0], _ROWS_AT_ONCE):
+        scaled = np.asarray(entries[row : row + _ROWS_AT_ONCE], np.float64) / largest
+        total += float(np.vdot(scaled, scaled))
+    return largest * float(np.sqrt(total / samples.shape[0]))
 
 
-def _smallest_basis(samples: FloatArray) -> tuple[FloatArray, FloatArray | None]:
+def _of_unit_size(samples: Samples, size: float, with_constant: bool) -> Samples:
+    """Return the samples over `size`, with the constant feature over `size` as the last column."""
+    if is_sparse(samples):
+        scaled = scipy.sparse.csr_array(samples, copy=True)
+        scaled.data = scaled.data / samples.dtype.type(size)
+        if not with_constant:
+            return scaled
+        constant = np.full((samples.shape[0], 1), 1.0 / size, samples.dtype)
+        widened: Samples = scipy.sparse.hstack([scaled, scipy.sparse.csr_array(constant)], format="csr")
+        return widened
+    wide = np.empty((samples.shape[0], samples.shape[1] + with_constant), samples.dtype)
+    np.divide(samples, samples.dtype.type(size), out=wide[:, : samples.shape[1]])
+    wide[:, samples.shape[1] :] = 1.0 / size
+    return wide
+
+
+def _smallest_basis(samples: Samples) -> tuple[Samples, SampleBasis | None]:
+    n_samples, n_features = samples.shape
     # A few features more than samples are not worth a decomposition.
-    return reduce_basis(samples) if samples.shape[1] > 1.1 * samples.shape[0] else (samples, None)
-
-
-def _typical_norm(samples: FloatArray) -> float:
-    return float(np.sqrt(np.mean(np.sum(samples.astype(np.float64) ** 2, axis=1))))
+    too_many = is_sparse(samples) and n_samples > _REDUCED_SPARSE_SAMPLES
+    if n_features <= 1.1 * n_samples or too_many:
+        return samples, None
+    basis = SampleBasis(samples)
+    return basis.reduced, basis

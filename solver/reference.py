@@ -14,8 +14,9 @@ import scipy.special
 
 from solver.apg import ApgState
 from solver.errors import NumericalError
-from solver.linalg import FloatArray, LowRankMatrix
+from solver.linalg import FloatArray, LowRankMatrix, Samples, is_sparse
 from solver.losses import FactoredPoint
+from solver.pair_list import SignedPairs
 from solver.supervision import Supervision
 
 
@@ -28,17 +29,24 @@ class DensePairs:
         First modality. Not modified.
     Z : ndarray of shape (n_samples_z, n_features_z)
         Second modality. Not modified.
-    supervision : Supervision
+    supervision : Supervision or SignedPairs
         Which pairs are similar.
     """
 
-    def __init__(self, X: FloatArray, Z: FloatArray, supervision: Supervision) -> None:
-        self.X = X[supervision.x_order].astype(np.float64)
-        self.Z = Z[supervision.z_order].astype(np.float64)
-        self.Y: FloatArray = np.full((len(X), len(Z)), -1.0)
-        for rectangle in supervision.similar_rectangles(0, len(X)):
-            self.Y[rectangle] = 1.0
-        self.W: FloatArray = np.where(self.Y > 0, 1.0 / supervision.n_similar, 1.0 / supervision.n_dissimilar)
+    def __init__(self, X: Samples, Z: Samples, supervision: Supervision | SignedPairs) -> None:
+        self.X = _dense(X)[supervision.x_order].astype(np.float64)
+        self.Z = _dense(Z)[supervision.z_order].astype(np.float64)
+        if isinstance(supervision, SignedPairs):
+            shape = self.X.shape[0], self.Z.shape[0]
+            self.Y: FloatArray = np.ones(shape)
+            self.W: FloatArray = np.zeros(shape)
+            self.Y[supervision.rows, supervision.columns] = supervision.signs
+            self.W[supervision.rows, supervision.columns] = supervision.weights
+            return
+        self.Y = np.full((self.X.shape[0], self.Z.shape[0]), -1.0)
+        for key in supervision.similar_pairs(slice(0, len(self.X)), slice(0, len(self.Z))):
+            self.Y[key] = 1.0
+        self.W = np.where(self.Y > 0, 1.0 / supervision.n_similar, 1.0 / supervision.n_dissimilar)
 
     def loss(self, M: FloatArray) -> float:
         """Return ``sum_ij w_ij log(1 + exp(-y_ij x_i^T M z_j))``."""
@@ -92,10 +100,16 @@ def iterate_paper(pairs: DensePairs, alpha: float, step_size: float) -> Iterator
         Q = new_M + (momentum - 1.0) / next_momentum * (new_M - M)
         previous, factors, M, momentum = factors, new_factors, new_M, next_momentum
         objective = loss + alpha * factors.nuclear_norm
-        yield ApgState(iteration, factors, previous, momentum, step_size, objective, search_point, gradient)
+        yield ApgState(
+            iteration, factors, previous, momentum, step_size, objective, search_point, at_Q, gradient
+        )
 
 
 def _shrink(A: FloatArray, threshold: float) -> LowRankMatrix:
     U, s, Vt = scipy.linalg.svd(A, full_matrices=False)
     kept = int(np.count_nonzero(s > threshold))
     return LowRankMatrix(U[:, :kept], s[:kept] - threshold, Vt[:kept].T)
+
+
+def _dense(samples: Samples) -> FloatArray:
+    return np.asarray(samples.toarray() if is_sparse(samples) else samples)

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from solver.basis import SampleBasis
 from solver.bilinear import LowRankBilinear
 from solver.convergence import Progress
 from solver.errors import ConvergenceWarning, InvalidInputError, InvalidParameterError
 from solver.holdout import LabelledPair, is_number
-from solver.linalg import FloatArray, reduce_basis
+from solver.linalg import FloatArray
 from solver.metrics import mean_average_precision
 from solver.pipeline import Projector
 from solver.preprocessing import SCALINGS, FeatureScaler
@@ -192,5 +193,5 @@ def _scaled(fitting: FloatArray, held_out: FloatArray, scaling: str) -> tuple[Fl
     samples, held = scaler.transform(fitting), scaler.transform(held_out)
     if samples.shape[1] <= len(samples):
         return samples, held
-    reduced, basis = reduce_basis(samples)
-    return reduced, held @ basis
+    basis = SampleBasis(samples)
+    return basis.reduced, basis.rotate(held).astype(held.dtype)

@@ -1,19 +1,25 @@
 """Which pairs of samples are similar: the supervision of a bilinear similarity.
 
-A supervision object answers three questions of the loss: how many similar and dissimilar pairs
+A supervision object answers four questions of the loss: how many similar and dissimilar pairs
 there are (they set the weights w = 1/|S| and 1/|D| of the paper), in which order the samples should
-be visited so that similar pairs stand together, and which rectangles of a block of rows are similar.
+be visited so that similar pairs stand together, which pairs of a tile are similar, and what it would be
+on some of the samples only.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from solver.errors import SupervisionError
+
+Indices = npt.NDArray[np.intp]
+
+PairKey = tuple[slice, slice] | tuple[Indices, Indices] | npt.NDArray[np.bool_]
+"""Anything that picks pairs out of a tile: a rectangle, lists of rows and columns, or a mask."""
 
 
 class Supervision(Protocol):
@@ -23,12 +29,12 @@ class Supervision(Protocol):
     """
 
     @property
-    def x_order(self) -> npt.NDArray[np.intp]:
+    def x_order(self) -> Indices:
         """Visiting order of the first modality's samples."""
         ...
 
     @property
-    def z_order(self) -> npt.NDArray[np.intp]:
+    def z_order(self) -> Indices:
         """Visiting order of the second modality's samples."""
         ...
 
@@ -42,24 +48,33 @@ class Supervision(Protocol):
         """Size of D, the set of dissimilar pairs."""
         ...
 
-    def similar_rectangles(self, start: int, stop: int) -> list[tuple[slice, slice]]:
-        """Return the similar pairs of rows start..stop as (rows, columns), rows relative to `start`."""
+    def similar_pairs(self, rows: slice, columns: slice) -> list[PairKey]:
+        """Return the similar pairs of a tile as disjoint keys into it."""
+        ...
+
+    def restricted(self, x_rows: Indices, z_rows: Indices) -> Supervision:
+        """Return the supervision of some samples of each modality."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class _ClassRuns:
-    """Sorted samples of one modality: where each class begins and ends."""
+class _Runs:
+    """Samples of one modality sorted by an integer code: where each code begins and ends."""
 
-    order: npt.NDArray[np.intp]
-    starts: npt.NDArray[np.intp]
-    stops: npt.NDArray[np.intp]
+    order: Indices
+    starts: Indices
+    stops: Indices
 
     @classmethod
-    def of(cls, codes: npt.NDArray[np.intp], n_classes: int) -> _ClassRuns:
-        counts = np.bincount(codes, minlength=n_classes)
+    def of(cls, codes: Indices, n_codes: int) -> _Runs:
+        counts = np.bincount(codes, minlength=n_codes)
         stops = np.cumsum(counts).astype(np.intp)
         return cls(np.argsort(codes, kind="stable"), stops - counts, stops)
+
+    def clipped(self, code: int, within: slice) -> slice:
+        """Return the part of a code's run that lies in `within`, counted from its start."""
+        start = max(int(self.starts[code]), within.start) - within.start
+        return slice(start, max(min(int(self.stops[code]), within.stop) - within.start, start))
 
 
 class Labels:
@@ -76,8 +91,8 @@ class Labels:
     Raises
     ------
     SupervisionError
-        If the labels are not one-dimensional, are not comparable, or leave no similar or no
-        dissimilar pair.
+        If the labels are not one-dimensional, are missing for some sample, are not comparable, or
+        leave no similar or no dissimilar pair.
 
     Examples
     --------
@@ -91,10 +106,11 @@ class Labels:
         z = x if z_labels is None else _one_dimensional(z_labels, "z_labels")
         if (x.dtype.kind in "US") != (z.dtype.kind in "US"):
             raise SupervisionError(f"x_labels ({x.dtype}) and z_labels ({z.dtype}) are not of one kind")
-        classes, codes = np.unique(np.concatenate([x, z]), return_inverse=True)
+        classes, codes = np.unique(_joined(x, z), return_inverse=True)
         self.classes: npt.NDArray[Any] = classes
-        self._x = _ClassRuns.of(codes[: len(x)], len(classes))
-        self._z = _ClassRuns.of(codes[len(x) :], len(classes))
+        self._x_codes, self._z_codes = codes[: len(x)], codes[len(x) :]
+        self._x = _Runs.of(self._x_codes, len(classes))
+        self._z = _Runs.of(self._z_codes, len(classes))
         self._n_similar = int(np.sum((self._x.stops - self._x.starts) * (self._z.stops - self._z.starts)))
         if self.n_similar == 0:
             raise SupervisionError("no similar pair: x_labels and z_labels have no class in common")
@@ -102,12 +118,12 @@ class Labels:
             raise SupervisionError(f"no dissimilar pair: every sample has the label {classes[0]!r}")
 
     @property
-    def x_order(self) -> npt.NDArray[np.intp]:
+    def x_order(self) -> Indices:
         """Samples of the first modality, class by class."""
         return self._x.order
 
     @property
-    def z_order(self) -> npt.NDArray[np.intp]:
+    def z_order(self) -> Indices:
         """Samples of the second modality, class by class."""
         return self._z.order
 
@@ -121,28 +137,189 @@ class Labels:
         """Number of pairs with different classes."""
         return len(self._x.order) * len(self._z.order) - self._n_similar
 
-    def similar_rectangles(self, start: int, stop: int) -> list[tuple[slice, slice]]:
-        """Return one rectangle per class that has rows in start..stop and any columns."""
-        rectangles = []
-        first = int(np.searchsorted(self._x.stops, start, side="right"))
+    def similar_pairs(self, rows: slice, columns: slice) -> list[PairKey]:
+        """Return one rectangle per class that has both rows and columns in the tile."""
+        keys: list[PairKey] = []
+        first = int(np.searchsorted(self._x.stops, rows.start, side="right"))
         for code in range(first, len(self.classes)):
-            if self._x.starts[code] >= stop:
+            if self._x.starts[code] >= rows.stop:
                 break
-            rows = slice(
-                int(max(self._x.starts[code], start)) - start, int(min(self._x.stops[code], stop)) - start
-            )
-            columns = slice(int(self._z.starts[code]), int(self._z.stops[code]))
-            if rows.start < rows.stop and columns.start < columns.stop:
-                rectangles.append((rows, columns))
-        return rectangles
+            key = self._x.clipped(code, rows), self._z.clipped(code, columns)
+            if key[0].start < key[0].stop and key[1].start < key[1].stop:
+                keys.append(key)
+        return keys
+
+    def restricted(self, x_rows: Indices, z_rows: Indices) -> Self:
+        """Return the labels of some samples."""
+        return type(self)(self._x_codes[x_rows], self._z_codes[z_rows])
+
+
+class MultiLabels:
+    """Any number of labels per sample; a pair is similar when the two share at least one.
+
+    Parameters
+    ----------
+    x_indicators : array-like of shape (n_samples_x, n_labels)
+        True or 1 where a sample of the first modality carries a label.
+    z_indicators : array-like of shape (n_samples_z, n_labels), optional
+        Of the second modality; the first's when left out (paired rows).
+
+    Raises
+    ------
+    SupervisionError
+        If the indicators are not two-dimensional arrays of 0 and 1 over the same labels, or leave no
+        similar or no dissimilar pair.
+
+    Examples
+    --------
+    >>> supervision = MultiLabels([[1, 1, 0], [0, 0, 1]], [[1, 0, 0], [0, 1, 1]])
+    >>> supervision.n_similar, supervision.n_dissimilar
+    (3, 1)
+    """
+
+    def __init__(self, x_indicators: npt.ArrayLike, z_indicators: npt.ArrayLike | None = None) -> None:
+        x = _indicators(x_indicators, "x_indicators")
+        z = x if z_indicators is None else _indicators(z_indicators, "z_indicators")
+        if x.shape[1] != z.shape[1]:
+            raise SupervisionError(f"x_indicators has {x.shape[1]} labels, z_indicators has {z.shape[1]}")
+        self._x_indicators, self._z_indicators = x, z
+        self._x_sets, self._x_codes, x_counts = _distinct_rows(x)
+        self._z_sets, self._z_codes, z_counts = _distinct_rows(z)
+        self._x_order = np.argsort(self._x_codes, kind="stable")
+        self._z_order = np.argsort(self._z_codes, kind="stable")
+        # One row and column per distinct set of labels, far fewer than samples in practice.
+        self._share = (self._x_sets.astype(np.float32) @ self._z_sets.T.astype(np.float32)) > 0
+        self._n_similar = int(x_counts @ (self._share @ z_counts))
+        if self.n_similar == 0:
+            raise SupervisionError("no similar pair: no two samples share a label")
+        if self.n_dissimilar == 0:
+            raise SupervisionError("no dissimilar pair: all samples share a label with each other")
+
+    @property
+    def x_order(self) -> Indices:
+        """Samples of the first modality, those with equal labels together."""
+        return self._x_order
+
+    @property
+    def z_order(self) -> Indices:
+        """Samples of the second modality, those with equal labels together."""
+        return self._z_order
+
+    @property
+    def n_similar(self) -> int:
+        """Number of pairs that share a label."""
+        return self._n_similar
+
+    @property
+    def n_dissimilar(self) -> int:
+        """Number of pairs without a label in common."""
+        return len(self._x_order) * len(self._z_order) - self._n_similar
+
+    def similar_pairs(self, rows: slice, columns: slice) -> list[PairKey]:
+        """Return one mask for the whole tile, if anything in it is similar."""
+        of_rows = self._share[self._x_codes[self._x_order[rows]]]
+        mask = of_rows[:, self._z_codes[self._z_order[columns]]]
+        return [mask] if mask.any() else []
+
+    def restricted(self, x_rows: Indices, z_rows: Indices) -> Self:
+        """Return the labels of some samples."""
+        return type(self)(self._x_indicators[x_rows], self._z_indicators[z_rows])
+
+
+class PairedRows:
+    """Row i of one modality matches row i of the other, and nothing else.
+
+    Parameters
+    ----------
+    n : int, >= 2
+        Number of samples of either modality.
+
+    Raises
+    ------
+    SupervisionError
+        If `n` is not an integer of at least 2.
+    """
+
+    def __init__(self, n: int) -> None:
+        if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 2:
+            raise SupervisionError(f"n must be an integer >= 2 (one row has no dissimilar pair), got {n!r}")
+        self._order = np.arange(n)
+
+    @property
+    def x_order(self) -> Indices:
+        """The rows as they are."""
+        return self._order
+
+    @property
+    def z_order(self) -> Indices:
+        """The rows as they are."""
+        return self._order
+
+    @property
+    def n_similar(self) -> int:
+        """One pair per row."""
+        return len(self._order)
+
+    @property
+    def n_dissimilar(self) -> int:
+        """All other pairs."""
+        return len(self._order) ** 2 - len(self._order)
+
+    def similar_pairs(self, rows: slice, columns: slice) -> list[PairKey]:
+        """Return the part of the diagonal that crosses the tile."""
+        diagonal = np.arange(max(rows.start, columns.start), min(rows.stop, columns.stop))
+        return [(diagonal - rows.start, diagonal - columns.start)] if len(diagonal) else []
+
+    def restricted(self, x_rows: Indices, z_rows: Indices) -> PairedRows:
+        """Return the supervision of the same rows of both modalities.
+
+        Raises
+        ------
+        SupervisionError
+            If the two differ: a row without its partner says nothing.
+        """
+        if not np.array_equal(x_rows, z_rows):
+            raise SupervisionError("paired rows can only be restricted to the same rows of both modalities")
+        return PairedRows(len(x_rows))
 
 
 def _one_dimensional(labels: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
     array = np.asarray(labels)
-    if array.dtype.kind == "O" and array.ndim == 1:
-        array = np.asarray([str(label) for label in array])
     if array.ndim != 1 or len(array) == 0:
         raise SupervisionError(f"{name} must be a non-empty list of one label per sample, got {array.shape}")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise SupervisionError(f"{name} contains NaN or infinity")
+    if array.dtype.kind == "O":
+        for position, label in enumerate(array):
+            if label is None or label != label:
+                raise SupervisionError(f"{name}[{position}] is missing ({label!r})")
+        array = np.asarray([str(label) for label in array])
+    if (array.dtype.kind == "f" and not np.isfinite(array).all()) or (
+        array.dtype.kind in "mM" and np.isnat(array).any()
+    ):
+        raise SupervisionError(f"{name} contains NaN, NaT or infinity")
     return array
+
+
+def _joined(x: npt.NDArray[Any], z: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    joined = np.concatenate([x, z])
+    if joined.dtype.kind == "f" and "f" != x.dtype.kind != z.dtype.kind:
+        # int64 beside uint64 becomes float64, which merges large neighbours; Python's integers do not.
+        joined = np.concatenate([x.astype(object), z.astype(object)])
+    return joined
+
+
+def _indicators(indicators: npt.ArrayLike, name: str) -> npt.NDArray[np.bool_]:
+    array = np.asarray(indicators)
+    if array.ndim != 2 or 0 in array.shape:
+        raise SupervisionError(
+            f"{name} must be a non-empty (n_samples, n_labels) array, got shape {array.shape}"
+        )
+    if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
+        raise SupervisionError(f"{name} must hold 0 and 1 only")
+    return array.astype(np.bool_)
+
+
+def _distinct_rows(
+    indicators: npt.NDArray[np.bool_],
+) -> tuple[npt.NDArray[np.bool_], Indices, Indices]:
+    sets, codes, counts = np.unique(indicators, axis=0, return_inverse=True, return_counts=True)
+    return sets, codes.reshape(-1), counts

@@ -1,5 +1,4 @@
 import itertools
-from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -50,11 +49,9 @@ def _target(dtype: type = np.float64) -> FloatArray:
     return target
 
 
-def _run(
-    smooth: Quadratic, n_iter: int, refine: Callable[[LowRankMatrix], LowRankMatrix] | None = None
-) -> list[ApgState]:
+def _run(smooth: Quadratic, n_iter: int) -> list[ApgState]:
     zero = LowRankMatrix.zeros(*smooth.target.shape, smooth.target.dtype)
-    states = iterate(smooth, NuclearNorm(1.5), zero, 0.01, refine)
+    states = iterate(smooth, NuclearNorm(1.5), zero, 0.01)
     return list(itertools.islice(states, n_iter))
 
 
@@ -126,24 +123,6 @@ def test_nan_loss_is_a_numerical_error() -> None:
 def test_unreachable_model_is_a_numerical_error() -> None:
     with pytest.raises(NumericalError, match="no step decreased the objective at iteration 1"):
         _run(Undecreasable(10 * _target()), 5)
-
-
-def test_refinement_that_does_not_gain_is_ignored() -> None:
-    smooth = Quadratic(_target())
-    zero = LowRankMatrix.zeros(9, 6, np.float64)
-    plain, refined = _run(smooth, 10), _run(smooth, 10, refine=lambda M: zero)
-    for expected, found in zip(plain[5:], refined[5:], strict=True):
-        np.testing.assert_array_equal(found.M.dense(), expected.M.dense())
-
-
-def test_refinement_that_gains_is_taken_and_restarts_the_momentum() -> None:
-    U, s, Vt = np.linalg.svd(_target(), full_matrices=False)
-    kept = s > 1.5
-    best = LowRankMatrix(U[:, kept], s[kept] - 1.5, Vt[kept].T)
-    first = next(state for state in _run(Quadratic(_target()), 30, refine=lambda M: best) if state.M.rank > 0)
-    assert first.M is best
-    assert first.previous is best
-    assert first.momentum == 1.0
 
 
 def test_pair_loss_satisfies_the_optimality_condition_after_two_hundred_steps(

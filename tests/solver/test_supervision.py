@@ -3,16 +3,18 @@ import numpy.typing as npt
 import pytest
 
 from solver import Labels
+from solver.supervision import Supervision
 from solver.errors import SupervisionError
 
 
-def _similar_pairs(supervision: Labels, block: int) -> npt.NDArray[np.bool]:
+def _similar_pairs(supervision: Supervision, block: int) -> npt.NDArray[np.bool]:
     n, m = len(supervision.x_order), len(supervision.z_order)
     visited = np.zeros((n, m), dtype=int)
     for start in range(0, n, block):
-        stop = min(start + block, n)
-        for rows, columns in supervision.similar_rectangles(start, stop):
-            visited[start:stop][rows, columns] += 1
+        for first in range(0, m, 2 * block):
+            rows, columns = slice(start, min(start + block, n)), slice(first, min(first + 2 * block, m))
+            for key in supervision.similar_pairs(rows, columns):
+                visited[rows, columns][key] += 1
     similar = np.zeros_like(visited)
     similar[np.ix_(supervision.x_order, supervision.z_order)] = visited
     assert similar.max() <= 1

@@ -1,0 +1,83 @@
+"""An orthonormal basis of the space that wide samples span: the same problem with fewer features."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+
+from solver.linalg import FloatArray, Samples, is_sparse
+
+_CHOLESKY_CONDITION = 1e-8
+
+
+class SampleBasis:
+    """Coordinates of wide samples in the space they span.
+
+    With ``X X^T = R R^T`` the rows of R have the same inner products as those of X, and ``R = X Q`` for the
+    orthonormal ``Q = X^T W``, ``W^T R = I``. A bilinear matrix fitted on R maps back by ``Q M`` with the
+    same scores and the same nuclear norm, hence the same optimum. Q itself is never formed.
+
+    Parameters
+    ----------
+    X : ndarray or CSR array of shape (n_samples, n_features), n_features >= n_samples
+        Not modified.
+
+    Attributes
+    ----------
+    reduced : ndarray of shape (n_samples, rank)
+        R, in the dtype of `X`.
+
+    Notes
+    -----
+    R is the Cholesky factor of the Gram matrix where that is well conditioned, otherwise its
+    eigenvectors times the roots of its eigenvalues, those at rounding level left out.
+    """
+
+    def __init__(self, X: Samples) -> None:
+        self._X = X
+        gram = _gram(X)
+        factor = _well_conditioned_cholesky(gram)
+        if factor is not None:
+            inverse, _ = scipy.linalg.lapack.dtrtri(factor, lower=1)
+            reduced, self._weights = factor, inverse.T
+        else:
+            values, vectors = scipy.linalg.eigh(gram, check_finite=False)
+            kept = values > max(X.shape) * np.finfo(np.float64).eps * values[-1]
+            roots = np.sqrt(values[kept])
+            reduced, self._weights = vectors[:, kept] * roots, vectors[:, kept] / roots
+        self.reduced: FloatArray = reduced.astype(X.dtype)
+
+    def lift(self, U: FloatArray) -> FloatArray:
+        """Return ``Q @ U``, of shape (n_features, k), from U of shape (rank, k)."""
+        lifted: FloatArray = np.asarray(self._X.T @ (self._weights @ U))
+        return lifted
+
+    def lower(self, left: FloatArray) -> FloatArray:
+        """Return ``Q.T @ left``, of shape (rank, k), from `left` of shape (n_features, k)."""
+        lowered: FloatArray = self._weights.T @ np.asarray(self._X @ left)
+        return lowered
+
+    def rotate(self, samples: Samples) -> FloatArray:
+        """Return ``samples @ Q``: any samples in this basis, what lies outside its span left out."""
+        products = samples @ self._X.T
+        rotated: FloatArray = (products.toarray() if is_sparse(products) else products) @ self._weights
+        return rotated
+
+
+def _gram(X: Samples) -> FloatArray:
+    if is_sparse(X):
+        product = X.astype(np.float64)
+        return np.asarray((product @ product.T).toarray())
+    exact = X.astype(np.float64, copy=False)
+    gram: FloatArray = exact @ exact.T
+    return gram
+
+
+def _well_conditioned_cholesky(gram: FloatArray) -> FloatArray | None:
+    try:
+        factor = scipy.linalg.cholesky(gram, lower=True, check_finite=False)
+    except scipy.linalg.LinAlgError:
+        return None
+    norm = float(np.abs(gram).sum(axis=0).max())
+    reciprocal_condition, _ = scipy.linalg.lapack.dpocon(factor, norm, uplo="L")
+    return factor if reciprocal_condition > _CHOLESKY_CONDITION else None

@@ -1,0 +1,90 @@
+"""A fit's state as a value that can be kept, written to a file, and gone on from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from solver.descent import DescentState
+from solver.errors import ArtifactError
+from solver.linalg import LowRankMatrix
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """Everything that a fit needs to go on as if it had not been interrupted.
+
+    Parameters
+    ----------
+    M : LowRankMatrix
+        Iterate, in the basis of the prepared problem.
+    alpha_max : float
+        Of the prepared problem: tells whether the samples are the same.
+    iteration : int
+        Steps taken so far.
+    stage_alpha, step_size, gradient_target : float
+        See `solver.descent.DescentState`.
+    """
+
+    M: LowRankMatrix
+    alpha_max: float
+    iteration: int
+    stage_alpha: float
+    step_size: float
+    gradient_target: float
+
+    @classmethod
+    def of(cls, state: DescentState, alpha_max: float) -> Self:
+        """Keep what cannot be computed anew."""
+        return cls(
+            state.M,
+            alpha_max,
+            state.iteration,
+            state.stage_alpha,
+            state.step_size,
+            state.gradient_target,
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the checkpoint to a file, which appears whole or not at all.
+
+        Parameters
+        ----------
+        path : path-like
+            The file; replaced when it exists.
+        """
+        path = Path(path)
+        facts = {name: value for name, value in asdict(self).items() if name != "M"}
+        arrays = {"U": self.M.U, "s": self.M.s, "V": self.M.V}
+        partial = path.with_name(f".{path.name}.partial")
+        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        save_file(contiguous, partial, {"facts": json.dumps(facts)})
+        partial.replace(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a checkpoint.
+
+        Parameters
+        ----------
+        path : path-like
+            A file written by `save`.
+
+        Raises
+        ------
+        ArtifactError
+            If the file is missing, damaged or something else.
+        """
+        try:
+            with safe_open(path, framework="numpy") as file:
+                facts: dict[str, Any] = json.loads((file.metadata() or {})["facts"])
+                M = LowRankMatrix(*(file.get_tensor(name) for name in ("U", "s", "V")))
+            return cls(M, **facts)
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise ArtifactError(f"{path} is not a checkpoint of a fit: {error}") from error

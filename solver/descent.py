@@ -1,0 +1,204 @@
+"""Proximal gradient steps that decide the rank, quasi-Newton descent within it, and a walk down in alpha.
+
+One step is the proximal gradient step of Algorithm 1 (Kang et al., CIKM 2015) followed by a refinement of
+the factors it leaves (`solver.refinement`). The proximal step adds the directions in which the optimality
+condition ``||l'(M)||_2 <= alpha`` is violated and drops those that the penalty has emptied; the refinement
+goes down within the rank as far as the next proximal step can use. From zero, the penalty weight
+starts near alpha_max and falls geometrically, so that the rank grows no further than it must.
+Float32 does most of the work; where its rounding hides any further progress, float64 takes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from solver.apg import proximal_step
+from solver.curvature import Spectrum
+from solver.errors import NumericalError
+from solver.linalg import FloatArray, LowRankMatrix
+from solver.losses import FactoredPoint, PairLoss
+from solver.penalties import NuclearNorm
+from solver.refinement import refine_factors
+from solver.threads import single_threaded_blas
+
+_ALPHA_RATIO = 4.0
+_STEP_GROWTH = 4.0
+_STAGE_EVALUATIONS = 10
+_EVALUATIONS: dict[np.dtype[Any], int] = {np.dtype(np.float32): 30, np.dtype(np.float64): 60}
+_REDUCTION = 0.1
+_FLOAT32_TOLERANCE = 1e-9
+_FLOAT32_PROGRESS = 1e-6
+"""A step that lowers the objective by a smaller share may be nothing but float32 rounding."""
+
+
+class DescendableProblem(Protocol):
+    """What the descent needs to know of a problem."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the bilinear matrix."""
+        ...
+
+    def loss(self, dtype: type) -> PairLoss:
+        """Return the smooth term in the given precision."""
+        ...
+
+    def spectra(self) -> tuple[Spectrum, Spectrum]:
+        """Return the spectra of both modalities."""
+        ...
+
+    def alpha_max(self) -> float:
+        """Return the penalty weight from which on zero is optimal."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DescentState:
+    """Where a descent stands; never changed after it was made.
+
+    Parameters
+    ----------
+    iteration : int
+        Number of steps taken.
+    M : LowRankMatrix
+        Current iterate, in the precision of the steps that led to it.
+    stage_alpha : float
+        Penalty weight of the last step: the final one, or a larger one on the way down to it.
+    step_size : float
+        The paper's eta, as accepted by the last proximal step.
+    gradient_target : float
+        Norm of the scaled gradient that the last refinement strove for; infinite before the final alpha.
+    objective : float
+        Loss plus final penalty at M.
+    search_value : float
+        Loss at M.
+    gradient : ndarray of shape (n_features_x, n_features_z)
+        Gradient of the loss at M.
+    """
+
+    iteration: int
+    M: LowRankMatrix
+    stage_alpha: float
+    step_size: float
+    gradient_target: float
+    objective: float
+    search_value: float
+    gradient: FloatArray
+
+    @property
+    def search_point(self) -> FactoredPoint:
+        """M, where value and gradient belong."""
+        return FactoredPoint.of(self.M)
+
+
+class Descent:
+    """The algorithm for one problem and penalty weight.
+
+    Parameters
+    ----------
+    problem : DescendableProblem
+        Samples and supervision.
+    alpha : float, > 0
+        Penalty weight, in the units of the problem.
+    dtype : {float32, float64}
+        Precision to begin with.
+    """
+
+    def __init__(self, problem: DescendableProblem, alpha: float, dtype: type) -> None:
+        self._alpha = alpha
+        self._problem = problem
+        self._first_dtype = dtype
+        self._spectra = problem.spectra()
+        self._loss = problem.loss(dtype)
+        self._loss_dtype: np.dtype[Any] = np.dtype(dtype)
+
+    def start(self, M: LowRankMatrix | None = None) -> DescentState:
+        """Return the state before the first step.
+
+        Parameters
+        ----------
+        M : LowRankMatrix, optional
+            Where to begin; at zero, with a larger penalty weight first, when left out or zero.
+        """
+        largest = self._problem.alpha_max()
+        step_size = 1.0 / largest if largest > 0 else 1.0
+        if M is None or M.rank == 0:
+            M, stage_alpha = LowRankMatrix.zeros(*self._problem.shape, dtype=np.float64), largest
+        else:
+            stage_alpha = self._alpha
+        return self.resume(0, M.astype(self._first_dtype), max(stage_alpha, self._alpha), step_size, np.inf)
+
+    def resume(
+        self, iteration: int, M: LowRankMatrix, stage_alpha: float, step_size: float, gradient_target: float
+    ) -> DescentState:
+        """Return the state with these fields, the others computed anew."""
+        loss = self._loss_in(M.s.dtype)
+        value, gradient = loss.value_and_gradient(FactoredPoint.of(M))
+        objective = value + self._alpha * M.nuclear_norm
+        return DescentState(iteration, M, stage_alpha, step_size, gradient_target, objective, value, gradient)
+
+    def states(self, start: DescentState) -> Iterator[DescentState]:
+        """Yield `start` and the states after it, without end.
+
+        Raises
+        ------
+        NumericalError
+            If an objective is not finite or no step decreases it.
+        """
+        state = start
+        while True:
+            yield state
+            with single_threaded_blas():
+                state = self._advance(state)
+
+    def _advance(self, state: DescentState) -> DescentState:
+        alpha = max(state.stage_alpha / _ALPHA_RATIO, self._alpha)
+        dtype, loss = state.M.s.dtype, self._loss_in(state.M.s.dtype)
+        try:
+            moved, _, step_size = proximal_step(
+                loss,
+                NuclearNorm(alpha),
+                state.search_point,
+                state.search_value,
+                state.gradient,
+                _STEP_GROWTH * state.step_size,
+                state.M.rank,
+            )
+        except NumericalError as error:
+            raise NumericalError(f"{error} at iteration {state.iteration + 1}") from error
+        target = np.inf
+        if moved.rank > 0:
+            is_final = alpha == self._alpha
+            refinement = refine_factors(
+                loss,
+                self._spectra,
+                alpha,
+                moved,
+                max_evaluations=_EVALUATIONS[dtype] if is_final else _STAGE_EVALUATIONS,
+                reduction=_REDUCTION,
+                gradient_target=state.gradient_target,
+                relative_tolerance=_FLOAT32_TOLERANCE if dtype == np.float32 else 0.0,
+            )
+            moved = refinement.M
+            target = refinement.gradient_target if is_final else np.inf
+        new = self.resume(state.iteration + 1, moved, alpha, step_size, target)
+        return self._in_float64(new) if self._is_drowned(state, new) else new
+
+    def _is_drowned(self, old: DescentState, new: DescentState) -> bool:
+        """Return whether float32 rounding hides what further steps could gain."""
+        is_final = old.stage_alpha == new.stage_alpha == self._alpha
+        gained = old.objective - new.objective
+        return new.M.s.dtype == np.float32 and is_final and gained < _FLOAT32_PROGRESS * new.objective
+
+    def _in_float64(self, state: DescentState) -> DescentState:
+        M = state.M.astype(np.float64)
+        return self.resume(state.iteration, M, state.stage_alpha, state.step_size, state.gradient_target)
+
+    def _loss_in(self, dtype: np.dtype[Any]) -> PairLoss:
+        if dtype != self._loss_dtype:
+            self._loss, self._loss_dtype = self._problem.loss(dtype.type), dtype
+        return self._loss

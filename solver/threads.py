@@ -1,0 +1,69 @@
+"""Running independent lanes of work on threads, each with a single-threaded BLAS.
+
+Threads over blocks of pairs and threads inside BLAS would fight for the same cores. The number of BLAS
+threads is a property of the whole process, so that all running computations share one limit, which
+the last of them lifts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar
+
+from threadpoolctl import ThreadpoolController
+
+_Lane = TypeVar("_Lane")
+_Result = TypeVar("_Result")
+
+
+class _SharedBlasLimit:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holders = 0
+        self._controller: ThreadpoolController | None = None
+        self._limiter: Any = None
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        with self._lock:
+            if self._holders == 0:
+                self._controller = self._controller or ThreadpoolController()
+                self._limiter = self._controller.limit(limits=1, user_api="blas")
+            self._holders += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._holders -= 1
+                if self._holders == 0:
+                    self._limiter.restore_original_limits()
+
+
+_BLAS_LIMIT = _SharedBlasLimit()
+
+
+def single_threaded_blas() -> AbstractContextManager[None]:
+    """Return a context in which BLAS takes one thread: small products gain nothing from more."""
+    return _BLAS_LIMIT.hold()
+
+
+def map_lanes(evaluate: Callable[[_Lane], _Result], lanes: Sequence[_Lane], n_threads: int) -> list[_Result]:
+    """Return ``[evaluate(lane) for lane in lanes]``, computed on up to `n_threads` threads.
+
+    Parameters
+    ----------
+    evaluate : callable
+        Must not depend on the order in which lanes are taken.
+    lanes : sequence
+        Independent parts of the work.
+    n_threads : int, >= 1
+        How many lanes run at once.
+    """
+    with _BLAS_LIMIT.hold():
+        if n_threads == 1 or len(lanes) == 1:
+            return [evaluate(lane) for lane in lanes]
+        with ThreadPoolExecutor(min(n_threads, len(lanes))) as pool:
+            return list(pool.map(evaluate, lanes))
