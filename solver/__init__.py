@@ -1,7 +1,9 @@
 """Low-rank bilinear cross-modal similarity learning."""
 
 from solver.bilinear import LowRankBilinear
+from solver.checkpoint import Checkpoint
 from solver.convergence import Progress
+from solver.cross_validation import LowRankBilinearCV
 from solver.datasets import make_low_rank_pairs
 from solver.metrics import (
     average_precision,
@@ -9,17 +11,23 @@ from solver.metrics import (
     precision_at_scope,
     precision_recall_curve,
 )
+from solver.pair_list import SignedPairs
 from solver.pipeline import Projector
 from solver.preprocessing import FeatureScaler
 from solver.problem import alpha_max
-from solver.supervision import Labels
+from solver.supervision import Labels, MultiLabels, PairedRows
 
 __all__ = [
+    "Checkpoint",
     "FeatureScaler",
     "Labels",
     "LowRankBilinear",
+    "LowRankBilinearCV",
+    "MultiLabels",
+    "PairedRows",
     "Progress",
     "Projector",
+    "SignedPairs",
     "alpha_max",
     "average_precision",
     "make_low_rank_pairs",

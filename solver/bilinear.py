@@ -210,7 +210,7 @@ class LowRankBilinear(CrossModalEstimator):
     def _run_paper(self, problem: BilinearProblem, monitor: ConvergenceMonitor) -> LowRankMatrix:
         alpha = float(self.alpha) / problem.penalty_scale
         pairs = DensePairs(problem.X, problem.Z, problem.supervision)
-        states = iterate_paper(pairs, alpha, problem.first_step())
+        states = iterate_paper(pairs, alpha, problem.first_step)
         M = LowRankMatrix.zeros(*problem.shape, dtype=np.float64)
         for state in monitor.follow(problem, alpha, states, patience=math.inf):
             M = state.M
@@ -225,7 +225,7 @@ class LowRankBilinear(CrossModalEstimator):
     ) -> Generator[Checkpoint, None, LowRankMatrix]:
         alpha = float(self.alpha) / problem.penalty_scale
         descent = Descent(problem, alpha, np.dtype(self.dtype).type)
-        alpha_max = problem.alpha_max()
+        alpha_max = problem.alpha_max
         first = last = self._first_state(samples, problem, monitor, descent, start)
         for state in monitor.follow(problem, alpha, descent.states(first)):
             last = state
@@ -242,7 +242,7 @@ class LowRankBilinear(CrossModalEstimator):
     ) -> DescentState:
         if start is not None:
             if start.M.shape != problem.shape or not math.isclose(
-                start.alpha_max, problem.alpha_max(), rel_tol=1e-9
+                start.alpha_max, problem.alpha_max, rel_tol=1e-9
             ):
                 raise InvalidInputError("start was made from other samples, labels or parameters")
             return descent.resume(

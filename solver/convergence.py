@@ -14,6 +14,7 @@ from solver.errors import NumericalError
 from solver.linalg import FloatArray, LowRankMatrix
 from solver.losses import FactoredPoint, PairLoss
 from solver.penalties import NuclearNorm
+from solver.threads import single_threaded_blas
 
 _PATIENCE = 30
 _WORTHWHILE = 0.9
@@ -198,7 +199,8 @@ class ConvergenceMonitor:
         for state in states:
             gap = None
             if state.iteration % self._check_every == 0:
-                bound = lower_bound(state.search_value, state.gradient, state.search_point, alpha)
+                with single_threaded_blas():
+                    bound = lower_bound(state.search_value, state.gradient, state.search_point, alpha)
                 best_bound = max(best_bound, bound)
                 gap = Certificate(state.objective, best_bound).relative_gap
             if state.iteration > 0:

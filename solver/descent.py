@@ -47,12 +47,14 @@ class DescendableProblem(Protocol):
         """Return the smooth term in the given precision."""
         ...
 
+    @property
     def spectra(self) -> tuple[Spectrum, Spectrum]:
-        """Return the spectra of both modalities."""
+        """Spectra of both modalities."""
         ...
 
+    @property
     def alpha_max(self) -> float:
-        """Return the penalty weight from which on zero is optimal."""
+        """Penalty weight from which on zero is optimal."""
         ...
 
 
@@ -112,7 +114,7 @@ class Descent:
         self._alpha = alpha
         self._problem = problem
         self._first_dtype = dtype
-        self._spectra = problem.spectra()
+        self._spectra = problem.spectra
         self._loss = problem.loss(dtype)
         self._loss_dtype: np.dtype[Any] = np.dtype(dtype)
 
@@ -124,7 +126,7 @@ class Descent:
         M : LowRankMatrix, optional
             Where to begin; at zero, with a larger penalty weight first, when left out or zero.
         """
-        largest = self._problem.alpha_max()
+        largest = self._problem.alpha_max
         step_size = 1.0 / largest if largest > 0 else 1.0
         if M is None or M.rank == 0:
             M, stage_alpha = LowRankMatrix.zeros(*self._problem.shape, dtype=np.float64), largest

@@ -173,7 +173,7 @@ def _lanczos_triplets(A: FloatArray, count: int) -> LowRankMatrix:
         flipped = _lanczos_triplets(A.T, count)
         return LowRankMatrix(flipped.V, flipped.s, flipped.U)
     size = A.shape[1]
-    operator = scipy.sparse.linalg.LinearOperator(
+    operator: Any = scipy.sparse.linalg.LinearOperator(
         (size, size), matvec=lambda v: A.T @ (A @ v), matmat=lambda V: A.T @ (A @ V), dtype=A.dtype
     )
     start = np.random.default_rng(0).standard_normal(size).astype(A.dtype)

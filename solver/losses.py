@@ -20,7 +20,7 @@ from solver.errors import SupervisionError
 from solver.kernels import TileBuffers, differentiate, sum_entropies, sum_losses
 from solver.linalg import FloatArray, LowRankMatrix, Samples
 from solver.supervision import Indices, PairKey, Supervision
-from solver.threads import map_lanes
+from solver.threads import even_slices, map_lanes
 
 _TILE_BYTES = 1 << 19
 _TILE_COLUMNS = 2048
@@ -266,14 +266,14 @@ class PairLogisticLoss:
         def evaluate(rows: slice) -> None:
             projected[rows] = samples[rows] @ factor
 
-        map_lanes(evaluate, _split(samples.shape[0]), self._n_threads)
+        map_lanes(evaluate, _sample_lanes(samples.shape[0]), self._n_threads)
         return projected
 
     def _gather(self, samples: Samples, weighted: FloatArray) -> FloatArray:
         """Return ``samples.T @ weighted`` in float64."""
         parts = map_lanes(
             lambda rows: np.asarray(samples[rows].T @ weighted[rows]),
-            _split(samples.shape[0]),
+            _sample_lanes(samples.shape[0]),
             self._n_threads,
         )
         gathered: FloatArray = np.asarray(np.sum(parts, axis=0, dtype=np.float64))
@@ -320,11 +320,8 @@ def check_sizes(X: Samples, Z: Samples, supervision: Ordered) -> None:
             raise SupervisionError(f"{name} has {samples.shape[0]} samples, the supervision has {len(order)}")
 
 
-def _split(n_rows: int) -> list[slice]:
-    """Return even runs of rows, large enough to be worth a thread."""
-    n_parts = min(_SAMPLE_LANES, max(n_rows // _ROWS_WORTH_A_THREAD, 1))
-    edges = [i * n_rows // n_parts for i in range(n_parts + 1)]
-    return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
+def _sample_lanes(n_rows: int) -> list[slice]:
+    return even_slices(n_rows, min(_SAMPLE_LANES, max(n_rows // _ROWS_WORTH_A_THREAD, 1)))
 
 
 def _in_order(samples: Samples, order: Indices, dtype: type) -> Samples:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from solver.linalg import FloatArray, LowRankMatrix, Samples, from_factors, is_s
 from solver.losses import FactoredPoint, PairLogisticLoss, PairLoss, check_sizes
 from solver.pair_list import ListedPairLoss, SignedPairs
 from solver.supervision import Supervision
+from solver.threads import single_threaded_blas
 
 AnySupervision = Supervision | SignedPairs
 """All pairs of samples, or a list of them."""
@@ -62,13 +64,14 @@ class BilinearProblem:
         n_threads: int | None,
     ) -> None:
         check_sizes(X, Z, supervision)
+        self._n_threads = n_threads or os.cpu_count() or 1
         self.supervision = supervision
+        self._losses: dict[type, PairLoss] = {}
         self.n_features = X.shape[1] + fit_intercept, Z.shape[1] + fit_intercept
         x_size, z_size = _typical_norm(X, fit_intercept), _typical_norm(Z, fit_intercept)
         self.penalty_scale = x_size * z_size
-        self.X, self._x_basis = _smallest_basis(_of_unit_size(X, x_size, fit_intercept))
-        self.Z, self._z_basis = _smallest_basis(_of_unit_size(Z, z_size, fit_intercept))
-        self._n_threads = n_threads or os.cpu_count() or 1
+        self.X, self._x_basis = self._smallest_basis(_of_unit_size(X, x_size, fit_intercept))
+        self.Z, self._z_basis = self._smallest_basis(_of_unit_size(Z, z_size, fit_intercept))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -76,23 +79,34 @@ class BilinearProblem:
         return self.X.shape[1], self.Z.shape[1]
 
     def loss(self, dtype: type) -> PairLoss:
-        """Return the smooth term in the given precision."""
+        """Return the smooth term in the given precision; made once."""
+        if dtype not in self._losses:
+            self._losses[dtype] = self._make_loss(dtype)
+        return self._losses[dtype]
+
+    def _make_loss(self, dtype: type) -> PairLoss:
         if isinstance(self.supervision, SignedPairs):
             return ListedPairLoss(self.X, self.Z, self.supervision, dtype)
         return PairLogisticLoss(self.X, self.Z, self.supervision, dtype, self._n_threads)
 
+    @cached_property
     def spectra(self) -> tuple[Spectrum, Spectrum]:
-        """Return the leading eigenvectors of both modalities' Gram matrices, for preconditioning."""
-        return Spectrum.of(self.X), Spectrum.of(self.Z)
+        """Leading eigenvectors of both modalities' Gram matrices, for preconditioning."""
+        with single_threaded_blas():
+            return Spectrum.of(self.X), Spectrum.of(self.Z)
 
+    @cached_property
     def alpha_max(self) -> float:
-        """Return ``||l'(0)||_2`` in the units of this problem, computed in float64."""
-        return spectral_norm(self._gradient_at_zero())
+        """``||l'(0)||_2`` in the units of this problem, computed in float64."""
+        with single_threaded_blas():
+            zero = LowRankMatrix.zeros(*self.shape, dtype=np.float64)
+            _, gradient = self.loss(np.float64).value_and_gradient(FactoredPoint.of(zero))
+            return spectral_norm(gradient)
 
+    @property
     def first_step(self) -> float:
-        """Return a step for which the first move changes a typical score by about 1."""
-        norm = self.alpha_max()
-        return 1.0 / norm if norm > 0 else 1.0
+        """A step for which the first move changes a typical score by about 1."""
+        return 1.0 / self.alpha_max if self.alpha_max > 0 else 1.0
 
     def lift(self, M: LowRankMatrix) -> LowRankMatrix:
         """Return `M` in the original features and units (with the constant features, if any, last)."""
@@ -107,9 +121,15 @@ class BilinearProblem:
         M = from_factors(left.astype(np.float64), right.astype(np.float64))
         return LowRankMatrix(M.U, M.s * self.penalty_scale, M.V)
 
-    def _gradient_at_zero(self) -> FloatArray:
-        zero = LowRankMatrix.zeros(*self.shape, dtype=np.float64)
-        return self.loss(np.float64).value_and_gradient(FactoredPoint.of(zero))[1]
+    def _smallest_basis(self, samples: Samples) -> tuple[Samples, SampleBasis | None]:
+        n_samples, n_features = samples.shape
+        # A few features more than samples are not worth a decomposition.
+        too_many = is_sparse(samples) and n_samples > _REDUCED_SPARSE_SAMPLES
+        if n_features <= 1.1 * n_samples or too_many:
+            return samples, None
+        with single_threaded_blas():
+            basis = SampleBasis(samples, self._n_threads)
+        return basis.reduced, basis
 
 
 def alpha_max(
@@ -141,7 +161,7 @@ def alpha_max(
         fit_intercept,
         None,
     )
-    return problem.alpha_max() * problem.penalty_scale
+    return problem.alpha_max * problem.penalty_scale
 
 
 def _typical_norm(samples: Samples, with_constant: bool) -> float:
@@ -173,13 +193,3 @@ def _of_unit_size(samples: Samples, size: float, with_constant: bool) -> Samples
     np.divide(samples, samples.dtype.type(size), out=wide[:, : samples.shape[1]])
     wide[:, samples.shape[1] :] = 1.0 / size
     return wide
-
-
-def _smallest_basis(samples: Samples) -> tuple[Samples, SampleBasis | None]:
-    n_samples, n_features = samples.shape
-    # A few features more than samples are not worth a decomposition.
-    too_many = is_sparse(samples) and n_samples > _REDUCED_SPARSE_SAMPLES
-    if n_features <= 1.1 * n_samples or too_many:
-        return samples, None
-    basis = SampleBasis(samples)
-    return basis.reduced, basis

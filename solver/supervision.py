@@ -137,6 +137,16 @@ class Labels:
         """Number of pairs with different classes."""
         return len(self._x.order) * len(self._z.order) - self._n_similar
 
+    @property
+    def x_targets(self) -> Indices:
+        """Class of each sample of the first modality, as a number."""
+        return self._x_codes
+
+    @property
+    def z_targets(self) -> Indices:
+        """Class of each sample of the second modality, as a number."""
+        return self._z_codes
+
     def similar_pairs(self, rows: slice, columns: slice) -> list[PairKey]:
         """Return one rectangle per class that has both rows and columns in the tile."""
         keys: list[PairKey] = []
@@ -214,6 +224,16 @@ class MultiLabels:
     def n_dissimilar(self) -> int:
         """Number of pairs without a label in common."""
         return len(self._x_order) * len(self._z_order) - self._n_similar
+
+    @property
+    def x_targets(self) -> npt.NDArray[np.bool_]:
+        """Labels of each sample of the first modality, as indicators."""
+        return self._x_indicators
+
+    @property
+    def z_targets(self) -> npt.NDArray[np.bool_]:
+        """Labels of each sample of the second modality, as indicators."""
+        return self._z_indicators
 
     def similar_pairs(self, rows: slice, columns: slice) -> list[PairKey]:
         """Return one mask for the whole tile, if anything in it is similar."""

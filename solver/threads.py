@@ -7,6 +7,7 @@ the last of them lifts.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -48,6 +49,13 @@ _BLAS_LIMIT = _SharedBlasLimit()
 def single_threaded_blas() -> AbstractContextManager[None]:
     """Return a context in which BLAS takes one thread: small products gain nothing from more."""
     return _BLAS_LIMIT.hold()
+
+
+def even_slices(n_rows: int, n_parts: int) -> list[slice]:
+    """Return `n_parts` runs of rows (fewer when there are fewer rows) of nearly equal length."""
+    n_parts = min(n_parts, n_rows)
+    edges = [i * n_rows // n_parts for i in range(n_parts + 1)]
+    return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
 
 
 def map_lanes(evaluate: Callable[[_Lane], _Result], lanes: Sequence[_Lane], n_threads: int) -> list[_Result]:
