@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.domain.entities import Collection, Item, ItemFilter, Matrix
-from app.domain.errors import ModelNotTrainedError
+from app.domain.errors import CollectionNotFoundError, ModelNotTrainedError
 from app.domain.ports import Database, Encoder, GalleryIndex
 from app.services.bundles import LoadedModel, ModelBundles
 from app.services.features import item_features
@@ -110,8 +110,12 @@ class Snapshots:
         DamagedBundleError
             If the active bundle cannot be trusted.
         """
-        with self._database.read() as work:
-            collection = work.collections.get(name)
+        try:
+            with self._database.read() as work:
+                collection = work.collections.get(name)
+        except CollectionNotFoundError:
+            self._forget(name)
+            raise
         held = self._held.get(collection.id)
         if held is not None and _is_fresh(held, collection):
             return held
@@ -121,15 +125,23 @@ class Snapshots:
             held = self._held.get(collection.id)
             if held is None or not _is_fresh(held, collection):
                 held = self._renew(held, name)
-                self._held[collection.id] = held
+                self._forget(name)
+                self._held[held.collection.id] = held
             return held
+
+    def _forget(self, name: str) -> None:
+        """Let go of whatever was held under a name; a deleted collection frees its memory."""
+        with self._guard:
+            gone = [key for key, held in self._held.items() if held.collection.name == name]
+            for key in gone:
+                del self._held[key]
 
     def _renew(self, held: Snapshot | None, name: str) -> Snapshot:
         with self._database.read() as work:
             collection = work.collections.get(name)
             if collection.active_version is None:
                 raise ModelNotTrainedError(name)
-            if held is not None and held.collection.active_version == collection.active_version:
+            if held is not None and _is_same_model(held, collection):
                 base, since = held, held.collection.revision
             else:
                 version = work.models.get(collection, collection.active_version)
@@ -190,5 +202,9 @@ class Snapshots:
 
 
 def _is_fresh(held: Snapshot, collection: Collection) -> bool:
-    same_model = held.collection.active_version == collection.active_version
-    return same_model and held.collection.revision >= collection.revision
+    return _is_same_model(held, collection) and held.collection.revision >= collection.revision
+
+
+def _is_same_model(held: Snapshot, collection: Collection) -> bool:
+    # The name may have passed to another collection between two reads.
+    return (held.collection.id, held.collection.active_version) == (collection.id, collection.active_version)
