@@ -11,6 +11,9 @@ from app.domain.entities import Matrix
 from app.domain.errors import InvalidFieldError
 from app.domain.ports import RawContent
 
+MAX_MAGNITUDE = 1e12
+"""Largest number of a vector: squares, summed over any gallery, stay far inside single precision."""
+
 
 class VectorEncoder:
     """Passes vectors through after checking them.
@@ -35,8 +38,8 @@ class VectorEncoder:
                 field, f"has {len(raw.vector)} numbers, expected {self._dim or 'at least 1'}"
             )
         values = np.asarray(raw.vector, dtype=np.float64)
-        if not np.isfinite(values).all() or np.abs(values).max() > np.finfo(np.float32).max:
-            raise InvalidFieldError(field, "contains NaN, infinity or a number beyond single precision")
+        if not np.isfinite(values).all() or np.abs(values).max() > MAX_MAGNITUDE:
+            raise InvalidFieldError(field, f"contains NaN, infinity or a number beyond {MAX_MAGNITUDE:g}")
 
     def encode(self, raw: Sequence[RawContent]) -> Matrix:
         """Return the (n, dim) features."""

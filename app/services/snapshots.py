@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,12 +14,13 @@ import numpy.typing as npt
 from app.domain.entities import Collection, Item, ItemFilter, Matrix
 from app.domain.errors import CollectionNotFoundError, ModelNotTrainedError
 from app.domain.ports import Database, Encoder, GalleryIndex
-from app.services.bundles import LoadedModel, ModelBundles
+from app.services.bundles import LoadedModel, ModelBundles, can_be_ranked
 from app.services.features import item_features
 
 IndexMaker = Callable[[Matrix], GalleryIndex]
 _REMEMBERED_FILTERS = 64
 _ITEMS_PER_PROJECTION = 2000
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,6 +175,7 @@ class Snapshots:
             return old
         row_of = {item_id: row for row, item_id in enumerate(old.ids)}
         new = [item for item in present.values() if item.revision > trusted or item.id not in row_of]
+        new_vectors, ranked = self._project(base, modality, new)
         new_ids = {item.id for item in new}
         kept = [
             row
@@ -185,7 +188,8 @@ class Snapshots:
         metadata = [
             item.metadata if item else old.metadata[row] for row, item in zip(kept, described, strict=True)
         ]
-        vectors = [old.index.vectors[kept], *self._project(base, modality, new)]
+        new = [item for item, is_ranked in zip(new, ranked, strict=True) if is_ranked]
+        vectors = [old.index.vectors[kept], *new_vectors]
         return Gallery(
             tuple(old.ids[row] for row in kept) + tuple(item.id for item in new),
             (*labels, *(item.labels for item in new)),
@@ -193,12 +197,23 @@ class Snapshots:
             self._make_index(np.concatenate(vectors)),
         )
 
-    def _project(self, base: Snapshot, modality: str, items: Sequence[Item]) -> Iterable[Matrix]:
+    def _project(
+        self, base: Snapshot, modality: str, items: Sequence[Item]
+    ) -> tuple[list[Matrix], list[bool]]:
+        """Return the projections that can be ranked, in blocks, and which items they are."""
         encoder: Encoder = base.model.encoders[modality]
+        blocks: list[Matrix] = []
+        ranked: list[bool] = []
         for start in range(0, len(items), _ITEMS_PER_PROJECTION):
-            yield base.model.project(
-                modality, item_features(items[start : start + _ITEMS_PER_PROJECTION], encoder)
-            )
+            features = item_features(items[start : start + _ITEMS_PER_PROJECTION], encoder)
+            projected = base.model.project(modality, features)
+            accepted = can_be_ranked(projected)
+            blocks.append(projected[accepted])
+            ranked += accepted.tolist()
+        if not all(ranked):
+            left_out = [item.id for item, is_ranked in zip(items, ranked, strict=True) if not is_ranked]
+            _logger.warning("%s: out of the model's range, not ranked: %s", base.collection.name, left_out)
+        return blocks, ranked
 
 
 def _is_fresh(held: Snapshot, collection: Collection) -> bool:

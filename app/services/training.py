@@ -13,7 +13,7 @@ import numpy as np
 from app.domain.entities import Collection, Item, Job, JobState, Matrix, ModelVersion
 from app.domain.errors import TrainingDataError
 from app.domain.ports import Database
-from app.services.bundles import EncoderFactory, LoadedModel, ModelBundles
+from app.services.bundles import EncoderFactory, LoadedModel, ModelBundles, can_be_ranked
 from app.services.features import item_features
 from solver.bilinear import LowRankBilinear
 from solver.convergence import Progress
@@ -267,9 +267,13 @@ def _project_all(
     model: LoadedModel, modality: str, items: list[Item], report: Report
 ) -> tuple[tuple[str, ...], Matrix]:
     chosen = [item for item in items if item.modality == modality]
+    ids: list[str] = []
     parts = []
     for start in range(0, len(chosen), _PROJECTION_BATCH):
         report({"phase": "indexing", "items": start})
-        features = item_features(chosen[start : start + _PROJECTION_BATCH], model.encoders[modality])
-        parts.append(model.project(modality, features))
-    return tuple(item.id for item in chosen), np.concatenate(parts)
+        batch = chosen[start : start + _PROJECTION_BATCH]
+        projected = model.project(modality, item_features(batch, model.encoders[modality]))
+        accepted = can_be_ranked(projected)
+        parts.append(projected[accepted])
+        ids += [item.id for item, is_ranked in zip(batch, accepted, strict=True) if is_ranked]
+    return tuple(ids), np.concatenate(parts)
