@@ -8,6 +8,7 @@ from sqlalchemy import make_url
 
 from app.db.migrate import is_current, upgrade
 from app.db.session import SqlDatabase, make_engine
+from app.domain.errors import SchemaOutdatedError
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.index.exact import ExactIndex, ExactIndexFiles
 from app.services.access import AccessService
@@ -53,6 +54,11 @@ class Services:
         """Return whether the database has the schema this code expects."""
         return is_current(self.database.engine)
 
+    def require_current_schema(self) -> None:
+        """Refuse a database of another schema; raises SchemaOutdatedError."""
+        if not self.schema_is_current():
+            raise SchemaOutdatedError("the database schema is not current: run lrbs db upgrade")
+
 
 def build(settings: Settings) -> Services:
     """Put the service together.
@@ -64,7 +70,7 @@ def build(settings: Settings) -> Services:
     """
     if make_url(settings.resolved_database_url).get_backend_name() == "sqlite":
         settings.data_dir.mkdir(parents=True, exist_ok=True)
-    database = SqlDatabase(make_engine(settings.resolved_database_url))
+    database = SqlDatabase(make_engine(settings.resolved_database_url, settings.lock_wait_seconds))
     encoders = EncoderRegistry(
         ContentLimits(settings.max_picture_bytes, settings.max_picture_pixels, settings.max_text_chars)
     )

@@ -38,6 +38,8 @@ PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
     errors.UnauthenticatedError: (401, "unauthenticated", "Key needed"),
     errors.ForbiddenError: (403, "forbidden", "Key lacks a scope"),
     errors.DamagedBundleError: (503, "damaged-bundle", "Model bundle damaged"),
+    errors.DatabaseUnavailableError: (503, "database-unavailable", "Database unavailable"),
+    errors.SchemaOutdatedError: (503, "schema-outdated", "Database schema outdated"),
 }
 """Every child of ServiceError has a row; a test walks them."""
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 from sqlalchemy import delete, func, select, update
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, defer
 
+from app.db.constraints import violates_unique
 from app.db.models import CollectionRow, ItemRow, KeyRow, ModelRow
 from app.domain.entities import ApiKey, Change, Collection, Item, Modality, ModelVersion, Scope, Vector
 from app.domain.errors import (
@@ -43,7 +45,13 @@ class SqlCollectionRepository:
             created_at=datetime.now(UTC),
         )
         self._session.add(row)
-        self._session.flush()
+        try:
+            self._session.flush()
+        except IntegrityError as error:
+            # Another transaction was faster since the look above.
+            if violates_unique(error, "uq_collections_name", "collections.name"):
+                raise CollectionExistsError(name) from error
+            raise
         return _collection(row)
 
     def get(self, name: str) -> Collection:

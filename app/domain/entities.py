@@ -157,6 +157,11 @@ class JobState(enum.StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
+    @property
+    def is_open(self) -> bool:
+        """Whether work remains."""
+        return self in (JobState.QUEUED, JobState.RUNNING)
+
 
 @dataclass(frozen=True, slots=True)
 class Job:

@@ -117,6 +117,17 @@ class EncoderUnavailableError(ServiceError):
     """An encoder needs a library or a file that is not there."""
 
 
+class DatabaseUnavailableError(ServiceError):
+    """The database does not answer, or a lock was not given in time."""
+
+    def __init__(self) -> None:
+        super().__init__("the database does not answer or is busy: try again")
+
+
+class SchemaOutdatedError(ServiceError):
+    """The database's schema is not the one this code expects."""
+
+
 class UnauthenticatedError(ServiceError):
     """The call needs a key."""
 

@@ -122,7 +122,9 @@ class JobQueue(Protocol):
         """Return one; raises JobNotFoundError."""
         ...
 
-    def claim(self, worker: str, lease_seconds: float, max_attempts: int) -> Job | None:
+    def claim(
+        self, worker: str, lease_seconds: float, max_attempts: int, job_id: str | None = None
+    ) -> Job | None:
         """Take the oldest job that is queued or whose lease ran out."""
         ...
 
