@@ -31,6 +31,7 @@ from app.domain.entities import ItemFilter, Modality, Scope
 from app.domain.errors import InvalidFieldError, ServiceError
 from app.encoders.content import Content
 from app.encoders.registry import PICTURE_TYPES
+from app.retrain import train as run_retrain
 from app.serve import serve as run_server
 from app.services.search import Query
 from app.services.training import TrainingParameters
@@ -120,7 +121,9 @@ def worker(
         stopping = True
 
     signal.signal(signal.SIGTERM, stop)
-    run_forever(build(Settings()), lambda: stopping or (parent is not None and os.getppid() != parent))
+    services = build(Settings())
+    services.require_current_schema()
+    run_forever(services, lambda: stopping or (parent is not None and os.getppid() != parent))
 
 
 @cli.command()
@@ -137,7 +140,7 @@ def train(
     services = _ready(Settings())
     parameters = TrainingParameters(alpha=alpha, scaling=scaling, seed=seed)
     with _progress() as show:
-        version = demonstration.train(services, collection, parameters, show)
+        version = run_retrain(services, collection, parameters, show)
     facts = dict(services.training.model(collection, version).facts)
     if as_json:
         typer.echo(json.dumps({"version": version, **facts}, indent=2))

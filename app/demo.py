@@ -15,16 +15,16 @@ import httpx
 import uvicorn
 
 from app.bootstrap import Services
-from app.domain.entities import JobState, Modality, Scope
-from app.domain.errors import CollectionNotFoundError, TrainingDataError
+from app.domain.entities import Modality, Scope
+from app.domain.errors import CollectionNotFoundError
 from app.encoders.content import Content
 from app.ingest import store
 from app.main import create_app
+from app.retrain import train
 from app.sample import KINDS, draw_sample
 from app.serve import bound_socket, url_of
 from app.services.catalogue import NewItem
 from app.services.training import TrainingParameters
-from app.worker import run_once
 from solver.metrics import average_precision, chance_average_precision
 
 COLLECTION = "sample"
@@ -65,33 +65,6 @@ def prepare(services: Services, per_kind: int, on_progress: Callable[[str, int, 
     collection, _ = services.catalogue.collection(COLLECTION)
     if collection.active_version is None:
         train(services, COLLECTION, TrainingParameters(scaling="center"), on_progress)
-
-
-def train(
-    services: Services,
-    name: str,
-    parameters: TrainingParameters,
-    on_progress: Callable[[str, int, int], None],
-) -> int:
-    """Queue a retrain, work on it here unless a running worker takes it, and return the new version.
-
-    Raises
-    ------
-    TrainingDataError
-        If the job fails or is cancelled; carries its reason.
-    """
-    job = services.training.request(name, parameters)
-    worker = threading.Thread(target=run_once, args=(services,))
-    worker.start()
-    while job.state in (JobState.QUEUED, JobState.RUNNING):
-        time.sleep(0.2)
-        job = services.training.job(job.id)
-        phase = str(job.progress.get("phase", "waiting"))
-        on_progress(f"training: {phase}", int(job.progress.get("iteration", 0)), 0)
-    worker.join()
-    if job.state is not JobState.SUCCEEDED or job.model_version is None:
-        raise TrainingDataError(f"the retrain {job.state.value}: {job.error}")
-    return job.model_version
 
 
 def check(services: Services) -> dict[str, Any]:
