@@ -31,6 +31,16 @@ class ItemNotFoundError(ServiceError):
         self.item_id = item_id
 
 
+class ContentMissingError(ServiceError):
+    """The picture of an item is no longer in the store."""
+
+    def __init__(self, collection: str, item_id: str) -> None:
+        super().__init__(
+            f"the picture of item {item_id!r} of {collection!r} is lost: PUT the item with it again"
+        )
+        self.item_id = item_id
+
+
 class ItemExistsError(ServiceError):
     """An item of that id exists already, or the id stands twice in one request."""
 

@@ -93,7 +93,7 @@ class ExactIndex:
             index = faiss.read_index(str(path))
             vectors = index.reconstruct_n(0, index.ntotal)
         except (RuntimeError, AttributeError) as error:
-            raise DamagedBundleError(f"{path.name} is not a readable flat index: {error}") from error
+            raise DamagedBundleError(f"{path.name} is not a readable flat index") from error
         if rank and index.d != rank:
             raise DamagedBundleError(f"{path.name} has dimension {index.d}, the model has rank {rank}")
         return cls(vectors if rank else np.zeros((0, 0), np.float32))

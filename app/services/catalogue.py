@@ -11,7 +11,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from app.domain.entities import Collection, Item, Modality
-from app.domain.errors import InvalidFieldError, ItemExistsError, ItemNotFoundError, UnknownModalityError
+from app.domain.errors import (
+    ContentMissingError,
+    InvalidFieldError,
+    ItemExistsError,
+    ItemNotFoundError,
+    UnknownModalityError,
+)
 from app.domain.ports import BlobStore, Database, Encoder, RawContent, UnitOfWork
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -134,7 +140,10 @@ class CatalogueService:
         """Return the picture or text of an item and its media type."""
         item = self.item(name, item_id)
         if item.content_hash is not None:
-            return self._blobs.get(item.content_hash), item.content_type or "application/octet-stream"
+            try:
+                return self._blobs.get(item.content_hash), item.content_type or "application/octet-stream"
+            except FileNotFoundError as error:
+                raise ContentMissingError(name, item_id) from error
         if item.text is not None:
             return item.text.encode(), "text/plain; charset=utf-8"
         raise ItemNotFoundError(name, f"{item_id}/content")

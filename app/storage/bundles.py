@@ -77,7 +77,8 @@ class BundleStore:
                 if _sum(path / file_name) != expected:
                     raise DamagedBundleError(f"bundle {folder}: {file_name} does not match its sum")
         except OSError as error:
-            raise DamagedBundleError(f"bundle {folder}: {error}") from error
+            # The error itself names a path of this machine; it stays in the chain.
+            raise DamagedBundleError(f"bundle {folder}: {error.strerror or 'unreadable'}") from error
         return path
 
 
