@@ -237,6 +237,17 @@ class SqlModelRepository:
             update(CollectionRow).where(CollectionRow.id == collection.id).values(active_version=version)
         )
 
+    def replace_active(self, collection: Collection, version: int, expected: int | None) -> bool:
+        """Make a version the one that serves if `expected` is (None: none is); return whether it was."""
+        swapped = self._session.scalar(
+            update(CollectionRow)
+            .where(CollectionRow.id == collection.id)
+            .where(CollectionRow.active_version.is_not_distinct_from(expected))
+            .values(active_version=version)
+            .returning(CollectionRow.id)
+        )
+        return swapped is not None
+
     def _active_version(self, collection: Collection) -> int | None:
         return self._session.scalar(
             select(CollectionRow.active_version).where(CollectionRow.id == collection.id)

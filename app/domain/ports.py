@@ -110,6 +110,10 @@ class ModelRepository(Protocol):
         """Make one version the one that serves, in a single row; raises ModelNotFoundError."""
         ...
 
+    def replace_active(self, collection: Collection, version: int, expected: int | None) -> bool:
+        """Make a version the one that serves if `expected` is (None: none is); return whether it was."""
+        ...
+
 
 class JobQueue(Protocol):
     """Retrain jobs; the table is the queue."""

@@ -161,7 +161,7 @@ class ModelBundles:
             states = json.loads((folder / _ENCODERS).read_text(encoding="utf-8"))
             ids = json.loads((folder / _GALLERIES).read_text(encoding="utf-8"))
         except (ArtifactError, OSError, ValueError) as error:
-            raise DamagedBundleError(f"bundle {version.bundle}: {error}") from error
+            raise DamagedBundleError(f"bundle {version.bundle}: its model cannot be read") from error
         encoders, galleries = {}, {}
         for side, modality in zip("xz", collection.modalities, strict=True):
             encoder = self._encoders.make(modality.encoder)
@@ -171,6 +171,10 @@ class ModelBundles:
             index = self._index_files.load(folder / f"{side}.faiss", projector.rank)
             names = tuple(ids[modality.name])
             vectors = index.vectors if projector.rank else np.zeros((len(names), 0), np.float32)
+            if len(vectors) != len(names):
+                raise DamagedBundleError(
+                    f"bundle {version.bundle}: {len(vectors)} rows, {len(names)} items of {modality.name!r}"
+                )
             galleries[modality.name] = (names, vectors)
         return LoadedModel(
             version.version, version.index_revision, projector, encoders, collection.modality_names, galleries

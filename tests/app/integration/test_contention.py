@@ -119,3 +119,13 @@ def test_a_full_pool_is_a_problem_too(tmp_path: Path) -> None:
     for connection in held:
         connection.close()
     engine.dispose()
+
+
+def test_an_active_version_is_replaced_only_if_it_is_the_expected_one(services: Services) -> None:
+    made = services.catalogue.create("a", MODALITIES)
+    outcomes = []
+    for version, expected in ((1, 7), (1, None), (2, None), (2, 7), (2, 1), (3, 2)):
+        with services.database.write() as work:
+            outcomes.append(work.models.replace_active(made, version, expected))
+    assert outcomes == [False, True, False, False, True, True]
+    assert services.catalogue.collection("a")[0].active_version == 3
