@@ -17,6 +17,7 @@ from app.domain.errors import DatabaseUnavailableError, JobCancelledError, JobNo
 
 _REPORT_SECONDS = 0.3
 _LONGEST_PAUSE_SECONDS = 10.0
+_SWEEP_EVERY_SECONDS = 3600.0
 _logger = logging.getLogger(__name__)
 
 
@@ -118,7 +119,9 @@ def run_once(services: Services, job_id: str | None = None) -> Job | None:
 
 
 def run_forever(services: Services, should_stop: Callable[[], bool]) -> None:
-    """Run jobs as they come until `should_stop` says so; what goes wrong is logged, and tried again later.
+    """Run jobs as they come, and sweep now and then, until `should_stop` says so.
+
+    What goes wrong is logged, and tried again later.
 
     Parameters
     ----------
@@ -128,9 +131,12 @@ def run_forever(services: Services, should_stop: Callable[[], bool]) -> None:
         Asked between jobs.
     """
     poll_seconds = services.settings.worker_poll_seconds
-    failures = 0
+    failures, next_sweep = 0, time.monotonic()
     while not should_stop():
         try:
+            if time.monotonic() >= next_sweep:
+                next_sweep = time.monotonic() + _SWEEP_EVERY_SECONDS
+                services.housekeeping.sweep()
             is_idle = run_once(services) is None
             failures = 0
         except DatabaseUnavailableError as error:

@@ -77,6 +77,7 @@ class ItemRow(Base):
     __table_args__ = (
         UniqueConstraint("collection_id", "item_id"),
         Index("ix_items_collection_id_revision", "collection_id", "revision"),
+        Index("ix_items_content_hash", "content_hash"),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)

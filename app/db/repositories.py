@@ -174,6 +174,23 @@ class SqlItemRepository:
         )
         return {row[0]: row[1] for row in self._session.execute(query)}
 
+    def content_of(self, collection: Collection) -> list[str]:
+        """Return the hashes of a collection's pictures, each once."""
+        query = select(ItemRow.content_hash).where(ItemRow.collection_id == collection.id)
+        found = self._session.scalars(query.where(ItemRow.content_hash.is_not(None)).distinct())
+        return [content_hash for content_hash in found if content_hash is not None]
+
+    def used_content(self, content_hashes: Sequence[str]) -> set[str]:
+        """Return which of the hashes any item of any collection has."""
+        used: set[str] = set()
+        for start in range(0, len(content_hashes), _IDS_PER_QUERY):
+            wanted = content_hashes[start : start + _IDS_PER_QUERY]
+            found = self._session.scalars(
+                select(ItemRow.content_hash).where(ItemRow.content_hash.in_(wanted)).distinct()
+            )
+            used.update(content_hash for content_hash in found if content_hash is not None)
+        return used
+
     def _rows(self, collection: Collection, item_ids: Sequence[str]) -> Iterator[ItemRow]:
         for start in range(0, len(item_ids), _IDS_PER_QUERY):
             wanted = item_ids[start : start + _IDS_PER_QUERY]
@@ -236,6 +253,10 @@ class SqlModelRepository:
         self._session.execute(
             update(CollectionRow).where(CollectionRow.id == collection.id).values(active_version=version)
         )
+
+    def used_bundles(self, bundles: Sequence[str]) -> set[str]:
+        """Return which of the bundles any version of any collection has."""
+        return set(self._session.scalars(select(ModelRow.bundle).where(ModelRow.bundle.in_(bundles))))
 
     def replace_active(self, collection: Collection, version: int, expected: int | None) -> bool:
         """Make a version the one that serves if `expected` is (None: none is); return whether it was."""

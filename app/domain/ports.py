@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, Protocol
 
 from app.domain.entities import (
@@ -86,6 +87,14 @@ class ItemRepository(Protocol):
         """Return the number of items of each modality."""
         ...
 
+    def content_of(self, collection: Collection) -> list[str]:
+        """Return the hashes of a collection's pictures, each once."""
+        ...
+
+    def used_content(self, content_hashes: Sequence[str]) -> set[str]:
+        """Return which of the hashes any item of any collection has."""
+        ...
+
 
 class ModelRepository(Protocol):
     """Model versions of a collection."""
@@ -108,6 +117,10 @@ class ModelRepository(Protocol):
 
     def activate(self, collection: Collection, version: int) -> None:
         """Make one version the one that serves, in a single row; raises ModelNotFoundError."""
+        ...
+
+    def used_bundles(self, bundles: Sequence[str]) -> set[str]:
+        """Return which of the bundles any version of any collection has."""
         ...
 
     def replace_active(self, collection: Collection, version: int, expected: int | None) -> bool:
@@ -215,6 +228,36 @@ class BlobStore(Protocol):
 
     def get(self, content_hash: str) -> bytes:
         """Return content; raises FileNotFoundError."""
+        ...
+
+    def sweep(
+        self, before: float, used: Callable[[Sequence[str]], set[str]], only: Sequence[str] | None
+    ) -> int:
+        """Remove content last put before a time that is not `used`; return how much.
+
+        Of all content, and of what interrupted writes left, when `only` is None.
+        """
+        ...
+
+
+class BundleFiles(Protocol):
+    """Folders that are published whole and checked when they are opened."""
+
+    def write(self, name: str, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> tuple[str, str]:
+        """Write a bundle; returns its folder name and the hash of its manifest."""
+        ...
+
+    def open(self, folder: str, manifest_hash: str) -> Path:
+        """Return the checked folder; raises DamagedBundleError."""
+        ...
+
+    def sweep(
+        self, before: float, used: Callable[[Sequence[str]], set[str]], only: Sequence[str] | None
+    ) -> int:
+        """Remove bundles written before a time that are not `used`; return how many.
+
+        Of all bundles, and of what interrupted writes left, when `only` is None.
+        """
         ...
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from app.domain.entities import Collection, Matrix, ModelVersion
 from app.domain.errors import DamagedBundleError
-from app.domain.ports import Encoder, GalleryIndex
+from app.domain.ports import BundleFiles, Encoder, GalleryIndex
 from solver.artifacts import load_projector, save_projector
 from solver.errors import ArtifactError
 from solver.pipeline import Projector
@@ -45,18 +45,6 @@ class EncoderFactory(Protocol):
 
     def make(self, options: Mapping[str, Any]) -> Any:
         """Return an encoder."""
-        ...
-
-
-class BundleFiles(Protocol):
-    """Folders that are published whole and checked when they are opened."""
-
-    def write(self, name: str, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> tuple[str, str]:
-        """Write a bundle; returns its folder name and the hash of its manifest."""
-        ...
-
-    def open(self, folder: str, manifest_hash: str) -> Path:
-        """Return the checked folder."""
         ...
 
 

@@ -60,6 +60,7 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("items", schema=None) as batch_op:
         batch_op.create_index("ix_items_collection_id_revision", ["collection_id", "revision"], unique=False)
+        batch_op.create_index("ix_items_content_hash", ["content_hash"], unique=False)
 
     op.create_table(
         "jobs",
@@ -129,6 +130,7 @@ def downgrade() -> None:
 
     op.drop_table("jobs")
     with op.batch_alter_table("items", schema=None) as batch_op:
+        batch_op.drop_index("ix_items_content_hash")
         batch_op.drop_index("ix_items_collection_id_revision")
 
     op.drop_table("items")
