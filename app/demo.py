@@ -80,14 +80,24 @@ def check(services: Services) -> dict[str, Any]:
     dict
         ``passed`` and the figures it rests on; held-out items only.
     """
-    _, secret = services.access.create(Scope.ADMIN)
-    with _Served(services) as url, httpx.Client(base_url=url, timeout=60.0) as client:
-        headers = {"Authorization": f"Bearer {secret}"}
-        models = client.get(f"/v1/admin/collections/{COLLECTION}/models", headers=headers).json()["models"]
+    key, secret = services.access.create(Scope.ADMIN)
+    try:
+        return _check(services, {"Authorization": f"Bearer {secret}"})
+    finally:
+        services.access.revoke(key.id)
+
+
+def _check(services: Services, headers: dict[str, str]) -> dict[str, Any]:
+    admin = f"/v1/admin/collections/{COLLECTION}"
+    with (
+        _Served(services) as url,
+        httpx.Client(base_url=url, headers=headers, timeout=60.0, trust_env=False) as client,
+    ):
+        models = client.get(f"{admin}/models").raise_for_status().json()["models"]
         answers = {question: _first_kinds(client, question) for question, _ in _QUESTIONS}
         summary: dict[str, Any] = {
             "ready": client.get("/readyz").status_code == 200,
-            "admin_without_key": client.post(f"/v1/admin/collections/{COLLECTION}/retrain").status_code,
+            "admin_without_key": httpx.post(f"{url}{admin}/retrain", trust_env=False).status_code,
             "held_out": {
                 "image-to-text": _held_out_map(client, "image", "text"),
                 "text-to-image": _held_out_map(client, "text", "image"),
@@ -149,7 +159,7 @@ class _Served:
     """The application on a free port, in a thread of this process."""
 
     def __init__(self, services: Services) -> None:
-        settings = services.settings.model_copy(update={"port": 0})
+        settings = services.settings.model_copy(update={"host": "127.0.0.1", "port": 0})
         self._binding = bound_socket(settings)
         self._server = uvicorn.Server(
             uvicorn.Config(create_app(services), log_level="warning", access_log=False)
@@ -160,7 +170,7 @@ class _Served:
         listening = self._binding.__enter__()
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]})
         self._thread.start()
-        while not self._server.started:
+        while not self._server.started and self._thread.is_alive():
             time.sleep(0.05)
         return url_of(listening)
 
