@@ -55,15 +55,25 @@ def test_training_ends_with_what_the_worker_raises(pairs: Any, monkeypatch: pyte
     assert run_once(pairs.services) is None  # the job was closed, not left behind
 
 
-def test_an_interrupted_training_cancels_its_job(pairs: Any) -> None:
-    pairs.fill("a")
+def test_an_interrupted_training_cancels_its_job(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs: list[Job] = []
+
+    def train_forever(self: TrainingService, job: Job, report: Any, lease_seconds: float) -> int:
+        jobs.append(job)
+        while True:
+            report({"phase": "fitting"})
+            time.sleep(0.01)
 
     def interrupt(what: str, *_: object) -> None:
-        raise KeyboardInterrupt
+        if what == "training: fitting":
+            raise KeyboardInterrupt
 
-    outcome = in_time(lambda: train(pairs.services, "a", TrainingParameters(max_iter=100_000), interrupt))
+    pairs.fill("a")
+    monkeypatch.setattr(TrainingService, "run", train_forever)
+    outcome = in_time(lambda: train(pairs.services, "a", PARAMETERS, interrupt))
     assert isinstance(outcome, KeyboardInterrupt)
-    assert pairs.services.catalogue.collection("a")[0].active_version is None
+    assert pairs.services.training.job(jobs[0].id).state is JobState.CANCELLED
+    monkeypatch.undo()
     assert pairs.train("a") == 1
 
 
