@@ -31,9 +31,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from app import demo as demonstration
 from app import ingest as ingestion
 from app.bootstrap import Services, build
-from app.domain.entities import ItemFilter, Modality, Scope
+from app.domain.entities import Content, ItemFilter, Modality, Scope
 from app.domain.errors import InvalidFieldError, ServiceError
-from app.encoders.content import Content
 from app.encoders.registry import PICTURE_TYPES
 from app.retrain import train as run_retrain
 from app.serve import bound_socket, serve_on

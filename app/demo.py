@@ -15,9 +15,8 @@ import httpx
 import uvicorn
 
 from app.bootstrap import Services
-from app.domain.entities import Modality, Scope
+from app.domain.entities import Content, Modality, Scope
 from app.domain.errors import CollectionNotFoundError
-from app.encoders.content import Content
 from app.ingest import store
 from app.main import create_app
 from app.retrain import train

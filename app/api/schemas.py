@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints,
 from app.domain.entities import (
     ApiKey,
     Collection,
+    Content,
     Hit,
     Item,
     ItemFilter,
@@ -24,7 +25,6 @@ from app.domain.entities import (
 )
 from app.domain.errors import InvalidFieldError
 from app.domain.names import is_storable
-from app.encoders.content import Content
 from app.services.catalogue import NewItem
 from app.services.search import Query
 

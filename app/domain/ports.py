@@ -11,6 +11,7 @@ from app.domain.entities import (
     ApiKey,
     Change,
     Collection,
+    Content,
     Item,
     Job,
     JobState,
@@ -279,6 +280,18 @@ class GalleryIndex(Protocol):
         ...
 
 
+class IndexFiles(Protocol):
+    """Reads and writes index files."""
+
+    def save(self, vectors: Matrix, path: Path) -> None:
+        """Write an index over the rows."""
+        ...
+
+    def load(self, path: Path, rank: int) -> GalleryIndex:
+        """Read an index; raises DamagedBundleError."""
+        ...
+
+
 class Encoder(Protocol):
     """Turns a raw item into features.
 
@@ -291,29 +304,38 @@ class Encoder(Protocol):
         """Whether features depend on what a retrain learned."""
         ...
 
-    def check(self, field: str, raw: RawContent) -> None:
+    def check(self, field: str, raw: Content) -> None:
         """Refuse content this encoder cannot take, naming the field."""
         ...
 
-    def encode(self, raw: Sequence[RawContent]) -> Matrix:
+    def encode(self, raw: Sequence[Content]) -> Matrix:
         """Return the (n, dim) float32 features."""
         ...
 
 
-class RawContent(Protocol):
-    """The raw parts of an item or a query."""
+class StatefulEncoder(Encoder, Protocol):
+    """An encoder that is fitted with the model."""
 
-    @property
-    def text(self) -> str | None:
-        """Text, if that is what it is."""
+    def fit(self, texts: list[str]) -> Any:
+        """Learn from the training texts."""
         ...
 
-    @property
-    def picture(self) -> bytes | None:
-        """Bytes of a picture file."""
+    def state(self) -> dict[str, Any]:
+        """Return what `restore` needs."""
         ...
 
-    @property
-    def vector(self) -> Sequence[float] | None:
-        """Features that the client brought."""
+    def restore(self, state: Mapping[str, Any]) -> Any:
+        """Become the encoder of that state."""
+        ...
+
+
+class EncoderSource(Protocol):
+    """Makes encoders, and tells the media type of a picture."""
+
+    def make(self, options: Mapping[str, Any]) -> Any:
+        """Return an Encoder; a StatefulEncoder where it `is_fitted_with_model`."""
+        ...
+
+    def picture_type(self, content: bytes) -> str:
+        """Return the media type of a picture that an encoder accepted."""
         ...

@@ -1,19 +1,16 @@
-"""Raw content of an item or a query, and safe opening of pictures."""
+"""Safe opening of pictures."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, ServiceError
 
-PICTURE_TYPES = {
+_MEDIA_TYPES = {
     "JPEG": "image/jpeg",
     "PNG": "image/png",
     "WEBP": "image/webp",
@@ -30,20 +27,6 @@ _METHODS = {
     8: Image.Transpose.ROTATE_90,
 }
 """What undoes each EXIF orientation."""
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """What a client sent: exactly one of the three."""
-
-    text: str | None = None
-    picture: bytes | None = None
-    vector: Sequence[float] | None = None
-
-    @property
-    def picture_hash(self) -> str:
-        """SHA-256 of the picture file."""
-        return hashlib.sha256(self.picture or b"").hexdigest()
 
 
 def open_picture(field: str, content: bytes, max_pixels: int) -> Image.Image:
@@ -69,7 +52,7 @@ def open_picture(field: str, content: bytes, max_pixels: int) -> Image.Image:
         with warnings.catch_warnings():
             # Of damaged metadata, and of a size above Pillow's own limit; ours is checked below.
             warnings.simplefilter("ignore")
-            with Image.open(io.BytesIO(content), formats=tuple(PICTURE_TYPES)) as picture:
+            with Image.open(io.BytesIO(content), formats=tuple(_MEDIA_TYPES)) as picture:
                 if picture.width * picture.height > max_pixels:
                     raise ContentTooLargeError(
                         field, f"{picture.width} x {picture.height} pixels, at most {max_pixels} allowed"
@@ -81,7 +64,7 @@ def open_picture(field: str, content: bytes, max_pixels: int) -> Image.Image:
     except Image.DecompressionBombError as error:
         raise ContentTooLargeError(field, str(error)) from error
     except UnidentifiedImageError as error:
-        raise InvalidFieldError(field, f"not a picture; expected one of {list(PICTURE_TYPES)}") from error
+        raise InvalidFieldError(field, f"not a picture; expected one of {list(_MEDIA_TYPES)}") from error
     except Exception as error:
         # Pillow's readers raise whatever their parsing meets: struct.error, TypeError, IndexError, ...
         raise InvalidFieldError(field, f"the picture is damaged: {error}") from error
@@ -114,5 +97,5 @@ def _to_rgb(picture: Image.Image) -> Image.Image:
 
 def picture_type(content: bytes) -> str:
     """Return the media type of a picture that `open_picture` accepted."""
-    with Image.open(io.BytesIO(content), formats=tuple(PICTURE_TYPES)) as picture:
-        return PICTURE_TYPES[picture.format or "PNG"]
+    with Image.open(io.BytesIO(content), formats=tuple(_MEDIA_TYPES)) as picture:
+        return _MEDIA_TYPES[picture.format or "PNG"]

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from app.domain.entities import Matrix, Vector
+from app.domain.entities import Content, Matrix, Vector
 from app.domain.errors import ContentTooLargeError, EncoderUnavailableError, InvalidFieldError
-from app.domain.ports import RawContent
 from app.encoders.content import open_picture
 from app.encoders.hog_color import describe
 
@@ -45,7 +44,7 @@ class PictureEncoder:
         self._max_bytes = max_bytes
         self._max_pixels = max_pixels
 
-    def check(self, field: str, raw: RawContent) -> None:
+    def check(self, field: str, raw: Content) -> None:
         """Refuse anything but a readable picture."""
         if raw.picture is None:
             raise InvalidFieldError(field, "expected a picture (image_base64 or a multipart file)")
@@ -53,7 +52,7 @@ class PictureEncoder:
             raise ContentTooLargeError(field, f"{len(raw.picture)} bytes, at most {self._max_bytes} allowed")
         open_picture(field, raw.picture, self._max_pixels)
 
-    def encode(self, raw: Sequence[RawContent]) -> Matrix:
+    def encode(self, raw: Sequence[Content]) -> Matrix:
         """Return the (n, dim) features."""
         pictures = (open_picture("picture", content.picture or b"", self._max_pixels) for content in raw)
         return np.stack([self._describe(picture) for picture in pictures])

@@ -6,14 +6,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from app.domain.entities import Collection, Matrix, ModelVersion
 from app.domain.errors import DamagedBundleError
-from app.domain.ports import BundleFiles, Encoder, GalleryIndex
+from app.domain.ports import BundleFiles, EncoderSource, IndexFiles
 from solver.artifacts import load_projector, save_projector
 from solver.errors import ArtifactError
 from solver.pipeline import Projector
@@ -22,42 +22,6 @@ _MAX_COORDINATE = 1e15
 """Largest coordinate of a projection: the inner product of any two is finite in single precision."""
 _GALLERIES = "galleries.json"
 _ENCODERS = "encoders.json"
-
-
-class StatefulEncoder(Encoder, Protocol):
-    """An encoder that is learned with the model."""
-
-    def fit(self, texts: list[str]) -> Any:
-        """Learn from the training texts."""
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """Return what `restore` needs."""
-        ...
-
-    def restore(self, state: Mapping[str, Any]) -> Any:
-        """Become the encoder of that state."""
-        ...
-
-
-class EncoderFactory(Protocol):
-    """Makes encoders from their options."""
-
-    def make(self, options: Mapping[str, Any]) -> Any:
-        """Return an encoder."""
-        ...
-
-
-class IndexFiles(Protocol):
-    """Reads and writes index files."""
-
-    def save(self, vectors: Matrix, path: Path) -> None:
-        """Write an index over the rows."""
-        ...
-
-    def load(self, path: Path, rank: int) -> GalleryIndex:
-        """Read an index."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,11 +77,11 @@ class ModelBundles:
         Where they are kept.
     index_files : IndexFiles
         Format of the stored galleries.
-    encoders : EncoderFactory
+    encoders : EncoderSource
         Makes the encoders that a bundle's state is put into.
     """
 
-    def __init__(self, files: BundleFiles, index_files: IndexFiles, encoders: EncoderFactory) -> None:
+    def __init__(self, files: BundleFiles, index_files: IndexFiles, encoders: EncoderSource) -> None:
         self._files = files
         self._index_files = index_files
         self._encoders = encoders

@@ -6,11 +6,11 @@ import dataclasses
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from app.domain.entities import Collection, Item, Modality
+from app.domain.entities import Collection, Content, Item, Modality
 from app.domain.errors import (
     ContentMissingError,
     InvalidFieldError,
@@ -25,7 +25,7 @@ from app.domain.names import (
     check_name,
     check_storable,
 )
-from app.domain.ports import BlobStore, Database, Encoder, RawContent, UnitOfWork
+from app.domain.ports import BlobStore, Database, EncoderSource, UnitOfWork
 from app.services.housekeeping import Housekeeping
 
 
@@ -34,7 +34,7 @@ class NewItem:
     """An item as a client sends it."""
 
     modality: str
-    content: RawContent
+    content: Content
     id: str | None = None
     labels: tuple[str, ...] = ()
     pair_id: str | None = None
@@ -48,18 +48,6 @@ class Written:
 
     ids: tuple[str, ...]
     revision: int
-
-
-class EncoderSource(Protocol):
-    """Makes encoders, and tells the media type of a picture."""
-
-    def make(self, options: Mapping[str, Any]) -> Encoder:
-        """Return an encoder."""
-        ...
-
-    def picture_type(self, content: bytes) -> str:
-        """Return the media type of a picture the encoder accepted."""
-        ...
 
 
 class CatalogueService:
@@ -203,7 +191,7 @@ class CatalogueService:
             train=new.train,
         )
 
-    def _with_picture(self, item: Item, content: RawContent) -> Item:
+    def _with_picture(self, item: Item, content: Content) -> Item:
         if content.picture is None:
             return item
         return dataclasses.replace(item, content_hash=self._blobs.put(content.picture))

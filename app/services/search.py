@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.special
 
-from app.domain.entities import Hit, Item, ItemFilter, Matrix, SearchResult
+from app.domain.entities import Content, Hit, Item, ItemFilter, Matrix, SearchResult
 from app.domain.errors import InvalidFieldError, UnknownModalityError
-from app.domain.ports import Database, RawContent
+from app.domain.ports import Database
 from app.services.bundles import can_be_ranked
 from app.services.features import item_features
 from app.services.snapshots import Gallery, Snapshot, Snapshots
@@ -22,7 +22,7 @@ from app.services.snapshots import Gallery, Snapshot, Snapshots
 class Query:
     """One query: raw content, or the id of an item of the source modality."""
 
-    content: RawContent | None = None
+    content: Content | None = None
     item_id: str | None = None
 
 

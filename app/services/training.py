@@ -10,8 +10,8 @@ import numpy as np
 
 from app.domain.entities import Collection, Item, Job, JobState, Matrix, ModelVersion
 from app.domain.errors import TrainingDataError
-from app.domain.ports import Database
-from app.services.bundles import EncoderFactory, LoadedModel, ModelBundles, can_be_ranked
+from app.domain.ports import Database, EncoderSource
+from app.services.bundles import LoadedModel, ModelBundles, can_be_ranked
 from app.services.features import item_features
 from app.services.learning import Report, TrainingParameters, learn, training_data
 from solver.errors import SolverError
@@ -29,11 +29,11 @@ class TrainingService:
         The truth.
     bundles : ModelBundles
         Where models are published.
-    encoders : EncoderFactory
+    encoders : EncoderSource
         Makes encoders, fitted ones included.
     """
 
-    def __init__(self, database: Database, bundles: ModelBundles, encoders: EncoderFactory) -> None:
+    def __init__(self, database: Database, bundles: ModelBundles, encoders: EncoderSource) -> None:
         self._database = database
         self._bundles = bundles
         self._encoders = encoders

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from app.bootstrap import Services, build
-from app.domain.entities import ItemFilter, Job, JobState, Modality, Scope, SearchResult
-from app.encoders.content import Content
+from app.domain.entities import Content, ItemFilter, Job, JobState, Modality, Scope, SearchResult
 from app.main import create_app
 from app.services.catalogue import NewItem
 from app.services.search import Query

@@ -6,8 +6,7 @@ import pytest
 
 from app import demo
 from app.bootstrap import Services, build
-from app.domain.entities import Modality, Scope
-from app.encoders.content import Content
+from app.domain.entities import Content, Modality, Scope
 from app.retrain import train
 from app.services.catalogue import NewItem
 from app.services.training import TrainingParameters

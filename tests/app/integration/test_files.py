@@ -9,9 +9,8 @@ import pytest
 from PIL import Image
 
 from app.bootstrap import build
-from app.domain.entities import Modality
+from app.domain.entities import Content, Modality
 from app.domain.errors import ContentMissingError, InvalidFieldError, ItemExistsError
-from app.encoders.content import Content
 from app.services.catalogue import NewItem
 from app.storage.blobs import FileBlobStore
 

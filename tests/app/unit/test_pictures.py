@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from app.domain.entities import Content
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError, ServiceError
-from app.encoders.content import Content, open_picture
+from app.encoders.content import open_picture
 from app.encoders.registry import ContentLimits, EncoderRegistry
 
 ORIENTATION = 0x0112
