@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session, sessionmaker
@@ -104,7 +104,10 @@ def make_engine(url: str, lock_wait_seconds: float = 5.0) -> Engine:
         engine = create_engine(url, pool_pre_ping=True, pool_timeout=lock_wait_seconds)
         event.listen(engine, "connect", partial(_prepare_postgres, lock_wait_seconds))
         return engine
-    engine = create_engine(url, connect_args={"timeout": lock_wait_seconds, "check_same_thread": False})
+    arguments = {"timeout": lock_wait_seconds, "check_same_thread": False}
+    is_file = make_url(url).database not in (None, "", ":memory:")  # only files have a pool to wait for
+    pool = {"pool_timeout": lock_wait_seconds} if is_file else {}
+    engine = create_engine(url, connect_args=arguments, **pool)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine

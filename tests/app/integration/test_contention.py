@@ -113,6 +113,8 @@ def test_a_full_pool_is_a_problem_too(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'lrbs.sqlite3'}"
     engine = make_engine(url, 0.1)
     database = SqlDatabase(engine)
+    assert isinstance(engine.pool, sqlalchemy.QueuePool)
+    assert engine.pool.timeout() == 0.1
     held = [engine.connect() for _ in range(15)]
     with pytest.raises(DatabaseUnavailableError), database.read() as work:
         work.collections.list()
