@@ -40,17 +40,19 @@ def train(
     TrainingDataError
         If the job fails or is cancelled; carries its reason.
     """
-    job = services.training.request(name, parameters)
     with ThreadPoolExecutor(1) as pool:
-        worker = pool.submit(_work_until_closed, services, job)
+        # Ctrl-C only ever meets this thread: it cannot part the job from its id.
+        asked = pool.submit(services.training.request, name, parameters)
         try:
+            job = asked.result()
+            worker = pool.submit(_work_until_closed, services, job)
             while not worker.done():
                 wait([worker], timeout=_POLL_SECONDS)
                 _show(services, job.id, on_progress)
             closed = worker.result()
         except BaseException:
             with contextlib.suppress(ServiceError):
-                services.training.cancel(job.id)
+                services.training.cancel(asked.result().id)
             raise
     if closed.state is not JobState.SUCCEEDED or closed.model_version is None:
         raise TrainingDataError(f"the retrain {closed.state.value}: {closed.error}")

@@ -1,6 +1,7 @@
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -74,6 +75,35 @@ def test_an_interrupted_training_cancels_its_job(pairs: Any, monkeypatch: pytest
     assert isinstance(outcome, KeyboardInterrupt)
     assert pairs.services.training.job(jobs[0].id).state is JobState.CANCELLED
     monkeypatch.undo()
+    assert pairs.train("a") == 1
+
+
+def test_an_interruption_while_the_job_is_queued_cancels_it(
+    pairs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = TrainingService.request
+    main_thread = threading.Event()
+
+    def request_slowly(self: TrainingService, *arguments: Any) -> Job:
+        job = request(self, *arguments)
+        main_thread.wait(0.3)  # the transaction is through, its caller knows nothing yet
+        return job
+
+    def interrupt(future: Any) -> Any:
+        if not main_thread.is_set():
+            time.sleep(0.1)
+            main_thread.set()
+            raise KeyboardInterrupt
+        return result(future)
+
+    pairs.fill("a")
+    result = Future.result
+    monkeypatch.setattr(TrainingService, "request", request_slowly)
+    monkeypatch.setattr(Future, "result", interrupt)
+    outcome = in_time(lambda: train(pairs.services, "a", PARAMETERS, ignore))
+    monkeypatch.undo()
+    assert isinstance(outcome, KeyboardInterrupt)
+    assert run_once(pairs.services) is None
     assert pairs.train("a") == 1
 
 
