@@ -8,17 +8,20 @@ from sqlalchemy import make_url
 
 from app.db.migrate import is_current, upgrade
 from app.db.session import SqlDatabase, make_engine
+from app.domain.errors import SchemaOutdatedError
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.index.exact import ExactIndex, ExactIndexFiles
 from app.services.access import AccessService
 from app.services.bundles import ModelBundles
 from app.services.catalogue import CatalogueService
+from app.services.housekeeping import Housekeeping
 from app.services.search import SearchService
 from app.services.snapshots import Snapshots
 from app.services.training import TrainingService
 from app.settings import Settings
 from app.storage.blobs import FileBlobStore
 from app.storage.bundles import BundleStore
+from app.storage.sweeping import belongs_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class Services:
         The use cases.
     snapshots : Snapshots
         What is being served.
+    housekeeping : Housekeeping
+        Removes unused files.
     """
 
     settings: Settings
@@ -44,6 +49,7 @@ class Services:
     training: TrainingService
     access: AccessService
     snapshots: Snapshots
+    housekeeping: Housekeeping
 
     def upgrade_schema(self) -> None:
         """Bring the database to the current schema."""
@@ -52,6 +58,11 @@ class Services:
     def schema_is_current(self) -> bool:
         """Return whether the database has the schema this code expects."""
         return is_current(self.database.engine)
+
+    def require_current_schema(self) -> None:
+        """Refuse a database of another schema; raises SchemaOutdatedError."""
+        if not self.schema_is_current():
+            raise SchemaOutdatedError("the database schema is not current: run lrbs db upgrade")
 
 
 def build(settings: Settings) -> Services:
@@ -64,18 +75,36 @@ def build(settings: Settings) -> Services:
     """
     if make_url(settings.resolved_database_url).get_backend_name() == "sqlite":
         settings.data_dir.mkdir(parents=True, exist_ok=True)
-    database = SqlDatabase(make_engine(settings.resolved_database_url))
+    database = SqlDatabase(make_engine(settings.resolved_database_url, settings.lock_wait_seconds))
     encoders = EncoderRegistry(
         ContentLimits(settings.max_picture_bytes, settings.max_picture_pixels, settings.max_text_chars)
     )
-    bundles = ModelBundles(BundleStore(settings.data_dir / "models"), ExactIndexFiles(), encoders)
+    blobs = FileBlobStore(settings.data_dir / "pictures")
+    bundle_files = BundleStore(settings.data_dir / "models")
+    housekeeping = Housekeeping(
+        database,
+        blobs,
+        bundle_files,
+        settings.sweep_grace_seconds,
+        lambda: belongs_to(settings.data_dir, _database_name(settings)),
+    )
+    bundles = ModelBundles(bundle_files, ExactIndexFiles(), encoders)
     snapshots = Snapshots(database, bundles, ExactIndex)
     return Services(
         settings=settings,
         database=database,
-        catalogue=CatalogueService(database, FileBlobStore(settings.data_dir / "pictures"), encoders),
+        catalogue=CatalogueService(database, blobs, encoders, housekeeping),
         search=SearchService(database, snapshots),
         training=TrainingService(database, bundles, encoders),
         access=AccessService(database),
         snapshots=snapshots,
+        housekeeping=housekeeping,
     )
+
+
+def _database_name(settings: Settings) -> str:
+    """Return what tells one database from another, wherever its data folder is moved to."""
+    if not settings.database_url:
+        return "inside this folder"
+    url = make_url(settings.database_url)
+    return f"{url.get_backend_name()}://{url.host or ''}:{url.port or ''}/{url.database or ''}"

@@ -6,14 +6,16 @@ import ipaddress
 import json
 import os
 import signal
+import socket
 import sys
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
+from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -23,14 +25,17 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.text import Text
+from sqlalchemy.exc import SQLAlchemyError
 
 from app import demo as demonstration
 from app import ingest as ingestion
 from app.bootstrap import Services, build
-from app.domain.entities import ItemFilter, Modality, Scope
+from app.domain.entities import Content, ItemFilter, Modality, Scope
 from app.domain.errors import InvalidFieldError, ServiceError
-from app.encoders.content import Content
 from app.encoders.registry import PICTURE_TYPES
+from app.retrain import train as run_retrain
+from app.serve import bound_socket, serve_on
 from app.serve import serve as run_server
 from app.services.search import Query
 from app.services.training import TrainingParameters
@@ -55,12 +60,29 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 
 def main() -> None:
-    """Run a command; expected refusals end with a message and status 1."""
+    """Run a command; what can be expected to go wrong ends with one line, and status 1 (2: a bad setting)."""
     try:
         cli()
-    except (ServiceError, SolverError) as error:
-        _log.print(f"[red]error:[/red] {error}", highlight=False)
-        sys.exit(1)
+    except ValidationError as error:
+        _fail(_settings_line(error), 2)
+    except SQLAlchemyError as error:
+        _fail(f"the database: {getattr(error, 'orig', None) or error}", 1)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        _fail(f"{place}{error.strerror or error}", 1)
+    except (ServiceError, SolverError, ImportError) as error:
+        _fail(str(error), 1)
+
+
+def _fail(message: str, status: int) -> NoReturn:
+    # Not as markup: a message may hold brackets.
+    _log.print(Text.assemble(("error: ", "red"), " ".join(message.split())))
+    sys.exit(status)
+
+
+def _settings_line(error: ValidationError) -> str:
+    found = [f"LRBS_{entry['loc'][0]}".upper() + f": {entry['msg']}" for entry in error.errors()]
+    return "; ".join(found)
 
 
 @cli.command()
@@ -76,13 +98,24 @@ def demo(
     """Draw the sample set, train on it, serve it and open the page."""
     settings = Settings()
     settings.open_search = _is_loopback(settings.host)
-    services = _ready(settings)
-    with _progress() as show:
-        demonstration.prepare(services, per_kind, show)
     if check:
+        services = _prepared(settings, per_kind)
         summary = demonstration.check(services)
         typer.echo(json.dumps(summary, indent=2))
         raise typer.Exit(0 if summary["passed"] else 1)
+    # The port first: that it is taken should not be learned after the training.
+    with bound_socket(settings) as bound:
+        _serve_demo(_prepared(settings, per_kind), bound, open_page)
+
+
+def _prepared(settings: Settings, per_kind: int) -> Services:
+    services = _ready(settings)
+    with _progress() as show:
+        demonstration.prepare(services, per_kind, show)
+    return services
+
+
+def _serve_demo(services: Services, bound: socket.socket, open_page: bool) -> None:
     _, secret = services.access.create(Scope.ADMIN)
     facts = services.training.models(demonstration.COLLECTION)[0].facts
     for direction, value in facts["held_out"].items():
@@ -94,7 +127,7 @@ def demo(
         if open_page and sys.stdout.isatty():
             webbrowser.open(url)
 
-    run_server(services, with_worker=True, on_listening=on_listening)
+    serve_on(bound, services, with_worker=True, on_listening=on_listening)
 
 
 @cli.command()
@@ -120,7 +153,9 @@ def worker(
         stopping = True
 
     signal.signal(signal.SIGTERM, stop)
-    run_forever(build(Settings()), lambda: stopping or (parent is not None and os.getppid() != parent))
+    services = build(Settings())
+    services.require_current_schema()
+    run_forever(services, lambda: stopping or (parent is not None and os.getppid() != parent))
 
 
 @cli.command()
@@ -130,14 +165,14 @@ def train(
         float | None, typer.Option(help="penalty weight; chosen on held-out items when absent")
     ] = None,
     scaling: Annotated[str | None, typer.Option(help="none, center, standard, l2 or sqrt")] = None,
-    seed: int = 0,
+    seed: Annotated[int, typer.Option(min=0, help="of the held-out part")] = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Retrain a collection and let the new version serve."""
     services = _ready(Settings())
     parameters = TrainingParameters(alpha=alpha, scaling=scaling, seed=seed)
     with _progress() as show:
-        version = demonstration.train(services, collection, parameters, show)
+        version = run_retrain(services, collection, parameters, show)
     facts = dict(services.training.model(collection, version).facts)
     if as_json:
         typer.echo(json.dumps({"version": version, **facts}, indent=2))
@@ -147,6 +182,8 @@ def train(
     )
     for direction, value in facts["held_out"].items():
         _out.print(f"{direction}: MAP {value:.4f} on held-out items")
+    if "not_activated" in facts:
+        _out.print(f"kept, but not serving: {facts['not_activated']}")
 
 
 @cli.command()

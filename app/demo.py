@@ -15,16 +15,15 @@ import httpx
 import uvicorn
 
 from app.bootstrap import Services
-from app.domain.entities import JobState, Modality, Scope
-from app.domain.errors import CollectionNotFoundError, TrainingDataError
-from app.encoders.content import Content
+from app.domain.entities import Content, Modality, Scope
+from app.domain.errors import CollectionNotFoundError
 from app.ingest import store
 from app.main import create_app
+from app.retrain import train
 from app.sample import KINDS, draw_sample
 from app.serve import bound_socket, url_of
 from app.services.catalogue import NewItem
 from app.services.training import TrainingParameters
-from app.worker import run_once
 from solver.metrics import average_precision, chance_average_precision
 
 COLLECTION = "sample"
@@ -67,33 +66,6 @@ def prepare(services: Services, per_kind: int, on_progress: Callable[[str, int, 
         train(services, COLLECTION, TrainingParameters(scaling="center"), on_progress)
 
 
-def train(
-    services: Services,
-    name: str,
-    parameters: TrainingParameters,
-    on_progress: Callable[[str, int, int], None],
-) -> int:
-    """Queue a retrain, work on it here unless a running worker takes it, and return the new version.
-
-    Raises
-    ------
-    TrainingDataError
-        If the job fails or is cancelled; carries its reason.
-    """
-    job = services.training.request(name, parameters)
-    worker = threading.Thread(target=run_once, args=(services,))
-    worker.start()
-    while job.state in (JobState.QUEUED, JobState.RUNNING):
-        time.sleep(0.2)
-        job = services.training.job(job.id)
-        phase = str(job.progress.get("phase", "waiting"))
-        on_progress(f"training: {phase}", int(job.progress.get("iteration", 0)), 0)
-    worker.join()
-    if job.state is not JobState.SUCCEEDED or job.model_version is None:
-        raise TrainingDataError(f"the retrain {job.state.value}: {job.error}")
-    return job.model_version
-
-
 def check(services: Services) -> dict[str, Any]:
     """Query the demo over HTTP in both directions and say how good the answers are.
 
@@ -107,14 +79,24 @@ def check(services: Services) -> dict[str, Any]:
     dict
         ``passed`` and the figures it rests on; held-out items only.
     """
-    _, secret = services.access.create(Scope.ADMIN)
-    with _Served(services) as url, httpx.Client(base_url=url, timeout=60.0) as client:
-        headers = {"Authorization": f"Bearer {secret}"}
-        models = client.get(f"/v1/admin/collections/{COLLECTION}/models", headers=headers).json()["models"]
+    key, secret = services.access.create(Scope.ADMIN)
+    try:
+        return _check(services, {"Authorization": f"Bearer {secret}"})
+    finally:
+        services.access.revoke(key.id)
+
+
+def _check(services: Services, headers: dict[str, str]) -> dict[str, Any]:
+    admin = f"/v1/admin/collections/{COLLECTION}"
+    with (
+        _Served(services) as url,
+        httpx.Client(base_url=url, headers=headers, timeout=60.0, trust_env=False) as client,
+    ):
+        models = client.get(f"{admin}/models").raise_for_status().json()["models"]
         answers = {question: _first_kinds(client, question) for question, _ in _QUESTIONS}
         summary: dict[str, Any] = {
             "ready": client.get("/readyz").status_code == 200,
-            "admin_without_key": client.post(f"/v1/admin/collections/{COLLECTION}/retrain").status_code,
+            "admin_without_key": httpx.post(f"{url}{admin}/retrain", trust_env=False).status_code,
             "held_out": {
                 "image-to-text": _held_out_map(client, "image", "text"),
                 "text-to-image": _held_out_map(client, "text", "image"),
@@ -176,7 +158,7 @@ class _Served:
     """The application on a free port, in a thread of this process."""
 
     def __init__(self, services: Services) -> None:
-        settings = services.settings.model_copy(update={"port": 0})
+        settings = services.settings.model_copy(update={"host": "127.0.0.1", "port": 0})
         self._binding = bound_socket(settings)
         self._server = uvicorn.Server(
             uvicorn.Config(create_app(services), log_level="warning", access_log=False)
@@ -187,7 +169,7 @@ class _Served:
         listening = self._binding.__enter__()
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]})
         self._thread.start()
-        while not self._server.started:
+        while not self._server.started and self._thread.is_alive():
             time.sleep(0.05)
         return url_of(listening)
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from app.bootstrap import Services
-from app.domain.entities import Modality
+from app.domain.entities import Content, Modality
 from app.domain.errors import CollectionNotFoundError
-from app.encoders.content import Content
 from app.services.catalogue import NewItem
 from solver.datasets import PairedFeatures, PictureTextRow
 

@@ -30,24 +30,43 @@ def serve(services: Services, with_worker: bool, on_listening: Callable[[str], N
     with_worker : bool
         Run a worker process beside the server, restarted when it dies.
     on_listening : callable
-        Gets the base URL once the port is bound.
+        Gets the base URL once connections to it are taken.
     """
+    with bound_socket(services.settings) as bound:
+        serve_on(bound, services, with_worker, on_listening)
+
+
+def serve_on(
+    bound: socket.socket, services: Services, with_worker: bool, on_listening: Callable[[str], None]
+) -> None:
+    """Serve on a socket of `bound_socket` until interrupted; parameters as of `serve`."""
     settings = services.settings
     config = uvicorn.Config(create_app(services), log_level="warning", access_log=False)
-    with bound_socket(settings) as listening:
-        on_listening(url_of(listening))
-        with worker_beside(settings) if with_worker else contextlib.nullcontext():
-            uvicorn.Server(config).run(sockets=[listening])
+    with _explained(settings):
+        bound.listen(config.backlog)
+    on_listening(url_of(bound))
+    with worker_beside(settings) if with_worker else contextlib.nullcontext():
+        uvicorn.Server(config).run(sockets=[bound])
 
 
 @contextlib.contextmanager
 def bound_socket(settings: Settings) -> Iterator[socket.socket]:
-    """Bind host and port; port 0 takes a free one."""
+    """Bind host and port; port 0 takes a free one. Raises OSError, saying which, when that fails."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    with socket.socket(family) as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((settings.host, settings.port))
-        yield listening
+    with socket.socket(family) as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with _explained(settings):
+            bound.bind((settings.host, settings.port))
+        yield bound
+
+
+@contextlib.contextmanager
+def _explained(settings: Settings) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        place = f"LRBS_HOST {settings.host!r}, LRBS_PORT {settings.port}"
+        raise OSError(error.errno, f"cannot listen at {place}: {error.strerror or error}") from error
 
 
 def url_of(listening: socket.socket) -> str:

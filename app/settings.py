@@ -23,6 +23,8 @@ class Settings(BaseSettings):
     max_picture_pixels: int = Field(40_000_000, gt=0, description="largest picture, decoded")
     max_text_chars: int = Field(20_000, gt=0, description="longest text")
     max_batch: int = Field(1000, gt=0, description="most items or queries in one call")
+    lock_wait_seconds: float = Field(5.0, gt=0, description="how long a write waits for others")
+    sweep_grace_seconds: float = Field(3600.0, ge=0, description="how long an unused file is kept")
     lease_seconds: float = Field(30.0, gt=0, description="how long a silent worker keeps its job")
     job_attempts: int = Field(3, ge=1, description="how often a job whose worker died is tried")
     worker_poll_seconds: float = Field(0.5, gt=0, description="how often an idle worker looks for a job")

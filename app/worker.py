@@ -8,13 +8,16 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from app.bootstrap import Services
 from app.domain.entities import Job, JobState
-from app.domain.errors import JobCancelledError, ServiceError
+from app.domain.errors import DatabaseUnavailableError, JobCancelledError, JobNotFoundError, ServiceError
 
 _REPORT_SECONDS = 0.3
+_LONGEST_PAUSE_SECONDS = 10.0
+_SWEEP_EVERY_SECONDS = 3600.0
 _logger = logging.getLogger(__name__)
 
 
@@ -27,6 +30,7 @@ class _Lease:
         self._progress: Mapping[str, Any] = {}
         self._lost: Exception | None = None
         self._last_beat = 0.0
+        self._kept_at = time.monotonic()
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._keep, daemon=True)
@@ -48,9 +52,17 @@ class _Lease:
             self._beat()
 
     def _beat(self) -> None:
-        with self._lock, self._services.database.write() as work:
+        lease_seconds = self._services.settings.lease_seconds
+        with self._lock:
             self._last_beat = time.monotonic()
-            work.jobs.heartbeat(self._job, self._services.settings.lease_seconds, self._progress)
+            try:
+                with self._services.database.write() as work:
+                    work.jobs.heartbeat(self._job, lease_seconds, self._progress)
+                self._kept_at = self._last_beat
+            except DatabaseUnavailableError:
+                # A busy moment costs nothing while the lease still runs.
+                if time.monotonic() - self._kept_at > lease_seconds:
+                    raise
 
     def _keep(self) -> None:
         interval = min(self._services.settings.lease_seconds / 3.0, 1.0)
@@ -63,13 +75,15 @@ class _Lease:
                 return
 
 
-def run_once(services: Services) -> Job | None:
+def run_once(services: Services, job_id: str | None = None) -> Job | None:
     """Claim and run one job.
 
     Parameters
     ----------
     services : Services
         As built by `app.bootstrap.build`.
+    job_id : str, optional
+        Only this job; the oldest when None.
 
     Returns
     -------
@@ -79,7 +93,7 @@ def run_once(services: Services) -> Job | None:
     settings = services.settings
     with services.database.write() as work:
         job = work.jobs.claim(
-            f"{socket.gethostname()}:{os.getpid()}", settings.lease_seconds, settings.job_attempts
+            f"{socket.gethostname()}:{os.getpid()}", settings.lease_seconds, settings.job_attempts, job_id
         )
     if job is None:
         return None
@@ -97,11 +111,17 @@ def run_once(services: Services) -> Job | None:
     except Exception as error:
         _logger.exception("job %s failed", job.id)
         _close(services, job, JobState.FAILED, f"internal error: {type(error).__name__}")
-    return services.training.job(job.id)
+    try:
+        return services.training.job(job.id)
+    except JobNotFoundError:
+        # It went away with its collection.
+        return replace(job, state=JobState.CANCELLED, error="the collection was deleted")
 
 
 def run_forever(services: Services, should_stop: Callable[[], bool]) -> None:
-    """Run jobs as they come until `should_stop` says so.
+    """Run jobs as they come, and sweep now and then, until `should_stop` says so.
+
+    What goes wrong is logged, and tried again later.
 
     Parameters
     ----------
@@ -110,9 +130,23 @@ def run_forever(services: Services, should_stop: Callable[[], bool]) -> None:
     should_stop : callable
         Asked between jobs.
     """
+    poll_seconds = services.settings.worker_poll_seconds
+    failures, next_sweep = 0, time.monotonic()
     while not should_stop():
-        if run_once(services) is None:
-            time.sleep(services.settings.worker_poll_seconds)
+        try:
+            if time.monotonic() >= next_sweep:
+                next_sweep = time.monotonic() + _SWEEP_EVERY_SECONDS
+                services.housekeeping.sweep()
+            is_idle = run_once(services) is None
+            failures = 0
+        except DatabaseUnavailableError as error:
+            is_idle, failures = True, failures + 1
+            _logger.warning("worker: %s", error)
+        except Exception:
+            is_idle, failures = True, failures + 1
+            _logger.exception("worker: looking for a job failed")
+        if is_idle:
+            time.sleep(min(poll_seconds * 2 ** min(failures, 10), max(poll_seconds, _LONGEST_PAUSE_SECONDS)))
 
 
 def _close(services: Services, job: Job, state: JobState, error: str | None) -> None:

@@ -15,6 +15,8 @@ _ADVISORY_LOCK = 0x4C524253
 
 def _run(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":
+        # A second upgrade waits for the first one longer than a write waits for others.
+        connection.execute(text("SET LOCAL lock_timeout = '60s'"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
     context.configure(
         connection=connection,

@@ -12,8 +12,8 @@ from starlette.datastructures import UploadFile as StarletteUploadFile
 from app.api.deps import Catalogue, may_search, may_write
 from app.api.problems import responses
 from app.api.schemas import Identifier, ItemIn, ItemOut, ItemPage, ItemsIn, WrittenOut
+from app.domain.entities import Content
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
-from app.encoders.content import Content
 from app.services.catalogue import NewItem
 
 router = APIRouter(prefix="/v1/collections/{collection}/items", tags=["items"])

@@ -22,6 +22,7 @@ _logger = logging.getLogger(__name__)
 PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
     errors.CollectionNotFoundError: (404, "collection-not-found", "Collection not found"),
     errors.ItemNotFoundError: (404, "item-not-found", "Item not found"),
+    errors.ContentMissingError: (410, "content-missing", "Content missing"),
     errors.ModelNotFoundError: (404, "model-not-found", "Model version not found"),
     errors.JobNotFoundError: (404, "job-not-found", "Job not found"),
     errors.KeyNotFoundError: (404, "key-not-found", "Key not found"),
@@ -38,6 +39,8 @@ PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
     errors.UnauthenticatedError: (401, "unauthenticated", "Key needed"),
     errors.ForbiddenError: (403, "forbidden", "Key lacks a scope"),
     errors.DamagedBundleError: (503, "damaged-bundle", "Model bundle damaged"),
+    errors.DatabaseUnavailableError: (503, "database-unavailable", "Database unavailable"),
+    errors.SchemaOutdatedError: (503, "schema-outdated", "Database schema outdated"),
 }
 """Every child of ServiceError has a row; a test walks them."""
 

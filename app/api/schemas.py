@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import base64
 import binascii
-import math
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Self
+from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
 from app.domain.entities import (
     ApiKey,
     Collection,
+    Content,
     Hit,
     Item,
     ItemFilter,
@@ -23,7 +24,7 @@ from app.domain.entities import (
     SearchResult,
 )
 from app.domain.errors import InvalidFieldError
-from app.encoders.content import Content
+from app.domain.names import is_storable
 from app.services.catalogue import NewItem
 from app.services.search import Query
 
@@ -41,7 +42,7 @@ class Strict(BaseModel):
     @model_validator(mode="after")
     def _check_characters(self) -> Self:
         for name, value in self:
-            if isinstance(value, str | list | dict) and not _is_storable(value):
+            if isinstance(value, str | list | dict) and not is_storable(value):
                 raise ValueError(f"{name} contains NUL, a lone surrogate, NaN or infinity")
         return self
 
@@ -460,16 +461,4 @@ def content_url(collection: str, item: Item) -> str | None:
     """Return where a picture can be fetched."""
     if item.content_hash is None:
         return None
-    return f"/v1/collections/{collection}/items/{item.id}/content"
-
-
-def _is_storable(value: Any) -> bool:
-    if isinstance(value, str):
-        return "\x00" not in value and not any("\ud800" <= character <= "\udfff" for character in value)
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, list):
-        return all(_is_storable(entry) for entry in value)
-    if isinstance(value, dict):
-        return all(_is_storable(key) and _is_storable(entry) for key, entry in value.items())
-    return True
+    return f"/v1/collections/{collection}/items/{quote(item.id, safe='')}/content"

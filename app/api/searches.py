@@ -14,8 +14,8 @@ from app.api.deps import Search, may_search
 from app.api.items import read_picture
 from app.api.problems import responses
 from app.api.schemas import BatchSearchIn, BatchSearchOut, SearchIn, SearchOptions, SearchOut
+from app.domain.entities import Content
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
-from app.encoders.content import Content
 from app.services.search import Query, SearchService
 
 router = APIRouter(

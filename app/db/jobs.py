@@ -11,9 +11,15 @@ from sqlalchemy import or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from app.db.constraints import violates_foreign_key, violates_unique
 from app.db.models import CollectionRow, JobRow
 from app.domain.entities import Collection, Job, JobState
-from app.domain.errors import JobCancelledError, JobNotFoundError, TrainingAlreadyRunningError
+from app.domain.errors import (
+    CollectionNotFoundError,
+    JobCancelledError,
+    JobNotFoundError,
+    TrainingAlreadyRunningError,
+)
 
 _OPEN = (JobState.QUEUED.value, JobState.RUNNING.value)
 
@@ -40,15 +46,21 @@ class SqlJobQueue:
         try:
             self._session.flush()
         except IntegrityError as error:
-            raise TrainingAlreadyRunningError(collection.name) from error
+            if violates_unique(error, "uq_jobs_open_per_collection", "jobs.collection_id"):
+                raise TrainingAlreadyRunningError(collection.name) from error
+            if violates_foreign_key(error, "fk_jobs_collection_id_collections"):
+                raise CollectionNotFoundError(collection.name) from error
+            raise
         return self._job(row)
 
     def get(self, job_id: str) -> Job:
         """Return one; raises JobNotFoundError."""
         return self._job(self._row(job_id))
 
-    def claim(self, worker: str, lease_seconds: float, max_attempts: int) -> Job | None:
-        """Take the oldest job that is queued or whose lease ran out."""
+    def claim(
+        self, worker: str, lease_seconds: float, max_attempts: int, job_id: str | None = None
+    ) -> Job | None:
+        """Take the oldest job that is queued or whose lease ran out, or only the one of that id."""
         now = datetime.now(UTC)
         query = (
             select(JobRow)
@@ -60,6 +72,8 @@ class SqlJobQueue:
             .limit(1)
             .with_for_update(skip_locked=True)
         )
+        if job_id is not None:
+            query = query.where(JobRow.id == job_id)
         while (row := self._session.scalar(query)) is not None:
             if not row.cancel_requested and row.fencing_token < max_attempts:
                 break

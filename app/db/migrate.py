@@ -8,7 +8,10 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from alembic.util.exc import CommandError
 from sqlalchemy import Engine
+
+from app.domain.errors import SchemaOutdatedError
 
 _MIGRATIONS = Path(__file__).parents[2] / "migrations"
 
@@ -20,11 +23,19 @@ def upgrade(engine: Engine) -> None:
     ----------
     engine : Engine
         As made by `app.db.session.make_engine`.
+
+    Raises
+    ------
+    SchemaOutdatedError
+        If the database was made by a newer version.
     """
     config = _config()
     with engine.begin() as connection:
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        try:
+            command.upgrade(config, "head")
+        except CommandError as error:
+            raise SchemaOutdatedError(f"the database cannot be brought to this schema: {error}") from error
 
 
 def is_current(engine: Engine) -> bool:

@@ -59,6 +59,8 @@ class CollectionRow(Base):
     """A collection; `active_version` is the one place that says which model serves."""
 
     __tablename__ = "collections"
+    # Without it SQLite gives a deleted collection's key to the next one: two collections, one identity.
+    __table_args__ = ({"sqlite_autoincrement": True},)
 
     id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(String(64), unique=True)
@@ -75,6 +77,7 @@ class ItemRow(Base):
     __table_args__ = (
         UniqueConstraint("collection_id", "item_id"),
         Index("ix_items_collection_id_revision", "collection_id", "revision"),
+        Index("ix_items_content_hash", "content_hash"),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)

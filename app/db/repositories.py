@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 from sqlalchemy import delete, func, select, update
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, defer
 
+from app.db.constraints import violates_unique
 from app.db.models import CollectionRow, ItemRow, KeyRow, ModelRow
 from app.domain.entities import ApiKey, Change, Collection, Item, Modality, ModelVersion, Scope, Vector
 from app.domain.errors import (
@@ -43,7 +45,13 @@ class SqlCollectionRepository:
             created_at=datetime.now(UTC),
         )
         self._session.add(row)
-        self._session.flush()
+        try:
+            self._session.flush()
+        except IntegrityError as error:
+            # Another transaction was faster since the look above.
+            if violates_unique(error, "uq_collections_name", "collections.name"):
+                raise CollectionExistsError(name) from error
+            raise
         return _collection(row)
 
     def get(self, name: str) -> Collection:
@@ -166,6 +174,23 @@ class SqlItemRepository:
         )
         return {row[0]: row[1] for row in self._session.execute(query)}
 
+    def content_of(self, collection: Collection) -> list[str]:
+        """Return the hashes of a collection's pictures, each once."""
+        query = select(ItemRow.content_hash).where(ItemRow.collection_id == collection.id)
+        found = self._session.scalars(query.where(ItemRow.content_hash.is_not(None)).distinct())
+        return [content_hash for content_hash in found if content_hash is not None]
+
+    def used_content(self, content_hashes: Sequence[str]) -> set[str]:
+        """Return which of the hashes any item of any collection has."""
+        used: set[str] = set()
+        for start in range(0, len(content_hashes), _IDS_PER_QUERY):
+            wanted = content_hashes[start : start + _IDS_PER_QUERY]
+            found = self._session.scalars(
+                select(ItemRow.content_hash).where(ItemRow.content_hash.in_(wanted)).distinct()
+            )
+            used.update(content_hash for content_hash in found if content_hash is not None)
+        return used
+
     def _rows(self, collection: Collection, item_ids: Sequence[str]) -> Iterator[ItemRow]:
         for start in range(0, len(item_ids), _IDS_PER_QUERY):
             wanted = item_ids[start : start + _IDS_PER_QUERY]
@@ -228,6 +253,21 @@ class SqlModelRepository:
         self._session.execute(
             update(CollectionRow).where(CollectionRow.id == collection.id).values(active_version=version)
         )
+
+    def used_bundles(self, bundles: Sequence[str]) -> set[str]:
+        """Return which of the bundles any version of any collection has."""
+        return set(self._session.scalars(select(ModelRow.bundle).where(ModelRow.bundle.in_(bundles))))
+
+    def replace_active(self, collection: Collection, version: int, expected: int | None) -> bool:
+        """Make a version the one that serves if `expected` is (None: none is); return whether it was."""
+        swapped = self._session.scalar(
+            update(CollectionRow)
+            .where(CollectionRow.id == collection.id)
+            .where(CollectionRow.active_version.is_not_distinct_from(expected))
+            .values(active_version=version)
+            .returning(CollectionRow.id)
+        )
+        return swapped is not None
 
     def _active_version(self, collection: Collection) -> int | None:
         return self._session.scalar(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session, sessionmaker
 
 from app.db.jobs import SqlJobQueue
@@ -18,9 +22,10 @@ from app.db.repositories import (
     SqlKeyRepository,
     SqlModelRepository,
 )
+from app.domain.errors import DatabaseUnavailableError
 
-_BUSY_TIMEOUT_SECONDS = 30.0
 _READ_ONLY = "lrbs_read_only"
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,30 +70,53 @@ class SqlDatabase:
     @contextmanager
     def write(self) -> Iterator[SqlUnitOfWork]:
         """Commit at the end of the block, roll back on an exception."""
-        with self._write.begin() as session:
+        with _translated(), self._write.begin() as session:
             yield SqlUnitOfWork.over(session)
 
     @contextmanager
     def read(self) -> Iterator[SqlUnitOfWork]:
         """Read from one consistent state."""
-        with self._read() as session:
+        with _translated(), self._read() as session:
             yield SqlUnitOfWork.over(session)
 
 
-def make_engine(url: str) -> Engine:
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Say in the domain's words that the database is away or busy; the reason stands in the log."""
+    try:
+        yield
+    except (OperationalError, InterfaceError, PoolTimeoutError) as error:
+        _logger.warning("the database does not answer: %s", error)
+        raise DatabaseUnavailableError from error
+
+
+def make_engine(url: str, lock_wait_seconds: float = 5.0) -> Engine:
     """Return an engine for SQLite or PostgreSQL with the settings this service relies on.
 
     Parameters
     ----------
     url : str
         SQLAlchemy URL.
+    lock_wait_seconds : float, > 0
+        How long a statement waits for a lock, and a caller for a connection.
     """
     if not url.startswith("sqlite"):
-        return create_engine(url, pool_pre_ping=True)
-    engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_SECONDS, "check_same_thread": False})
+        engine = create_engine(url, pool_pre_ping=True, pool_timeout=lock_wait_seconds)
+        event.listen(engine, "connect", partial(_prepare_postgres, lock_wait_seconds))
+        return engine
+    arguments = {"timeout": lock_wait_seconds, "check_same_thread": False}
+    is_file = make_url(url).database not in (None, "", ":memory:")  # only files have a pool to wait for
+    pool = {"pool_timeout": lock_wait_seconds} if is_file else {}
+    engine = create_engine(url, connect_args=arguments, **pool)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _prepare_postgres(lock_wait_seconds: float, connection: Any, _: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET lock_timeout = {max(int(lock_wait_seconds * 1000), 1)}")
+    connection.commit()
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -29,6 +29,15 @@ class Modality:
 
     name: str
     encoder: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What an item or a query consists of: exactly one of the three."""
+
+    text: str | None = None
+    picture: bytes | None = None
+    vector: Sequence[float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +165,11 @@ class JobState(enum.StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether work remains."""
+        return self in (JobState.QUEUED, JobState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,16 @@ class ItemNotFoundError(ServiceError):
         self.item_id = item_id
 
 
+class ContentMissingError(ServiceError):
+    """The picture of an item is no longer in the store."""
+
+    def __init__(self, collection: str, item_id: str) -> None:
+        super().__init__(
+            f"the picture of item {item_id!r} of {collection!r} is lost: PUT the item with it again"
+        )
+        self.item_id = item_id
+
+
 class ItemExistsError(ServiceError):
     """An item of that id exists already, or the id stands twice in one request."""
 
@@ -115,6 +125,17 @@ class DamagedBundleError(ServiceError):
 
 class EncoderUnavailableError(ServiceError):
     """An encoder needs a library or a file that is not there."""
+
+
+class DatabaseUnavailableError(ServiceError):
+    """The database does not answer, or a lock was not given in time."""
+
+    def __init__(self) -> None:
+        super().__init__("the database does not answer or is busy: try again")
+
+
+class SchemaOutdatedError(ServiceError):
+    """The database's schema is not the one this code expects."""
 
 
 class UnauthenticatedError(ServiceError):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, Protocol
 
 from app.domain.entities import (
     ApiKey,
     Change,
     Collection,
+    Content,
     Item,
     Job,
     JobState,
@@ -86,6 +88,14 @@ class ItemRepository(Protocol):
         """Return the number of items of each modality."""
         ...
 
+    def content_of(self, collection: Collection) -> list[str]:
+        """Return the hashes of a collection's pictures, each once."""
+        ...
+
+    def used_content(self, content_hashes: Sequence[str]) -> set[str]:
+        """Return which of the hashes any item of any collection has."""
+        ...
+
 
 class ModelRepository(Protocol):
     """Model versions of a collection."""
@@ -110,6 +120,14 @@ class ModelRepository(Protocol):
         """Make one version the one that serves, in a single row; raises ModelNotFoundError."""
         ...
 
+    def used_bundles(self, bundles: Sequence[str]) -> set[str]:
+        """Return which of the bundles any version of any collection has."""
+        ...
+
+    def replace_active(self, collection: Collection, version: int, expected: int | None) -> bool:
+        """Make a version the one that serves if `expected` is (None: none is); return whether it was."""
+        ...
+
 
 class JobQueue(Protocol):
     """Retrain jobs; the table is the queue."""
@@ -122,7 +140,9 @@ class JobQueue(Protocol):
         """Return one; raises JobNotFoundError."""
         ...
 
-    def claim(self, worker: str, lease_seconds: float, max_attempts: int) -> Job | None:
+    def claim(
+        self, worker: str, lease_seconds: float, max_attempts: int, job_id: str | None = None
+    ) -> Job | None:
         """Take the oldest job that is queued or whose lease ran out."""
         ...
 
@@ -211,6 +231,36 @@ class BlobStore(Protocol):
         """Return content; raises FileNotFoundError."""
         ...
 
+    def sweep(
+        self, before: float, used: Callable[[Sequence[str]], set[str]], only: Sequence[str] | None
+    ) -> int:
+        """Remove content last put before a time that is not `used`; return how much.
+
+        Of all content, and of what interrupted writes left, when `only` is None.
+        """
+        ...
+
+
+class BundleFiles(Protocol):
+    """Folders that are published whole and checked when they are opened."""
+
+    def write(self, name: str, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> tuple[str, str]:
+        """Write a bundle; returns its folder name and the hash of its manifest."""
+        ...
+
+    def open(self, folder: str, manifest_hash: str) -> Path:
+        """Return the checked folder; raises DamagedBundleError."""
+        ...
+
+    def sweep(
+        self, before: float, used: Callable[[Sequence[str]], set[str]], only: Sequence[str] | None
+    ) -> int:
+        """Remove bundles written before a time that are not `used`; return how many.
+
+        Of all bundles, and of what interrupted writes left, when `only` is None.
+        """
+        ...
+
 
 class GalleryIndex(Protocol):
     """Maximum-inner-product search over the rows of a matrix; never changed after it was built."""
@@ -230,6 +280,18 @@ class GalleryIndex(Protocol):
         ...
 
 
+class IndexFiles(Protocol):
+    """Reads and writes index files."""
+
+    def save(self, vectors: Matrix, path: Path) -> None:
+        """Write an index over the rows."""
+        ...
+
+    def load(self, path: Path, rank: int) -> GalleryIndex:
+        """Read an index; raises DamagedBundleError."""
+        ...
+
+
 class Encoder(Protocol):
     """Turns a raw item into features.
 
@@ -242,29 +304,38 @@ class Encoder(Protocol):
         """Whether features depend on what a retrain learned."""
         ...
 
-    def check(self, field: str, raw: RawContent) -> None:
+    def check(self, field: str, raw: Content) -> None:
         """Refuse content this encoder cannot take, naming the field."""
         ...
 
-    def encode(self, raw: Sequence[RawContent]) -> Matrix:
+    def encode(self, raw: Sequence[Content]) -> Matrix:
         """Return the (n, dim) float32 features."""
         ...
 
 
-class RawContent(Protocol):
-    """The raw parts of an item or a query."""
+class StatefulEncoder(Encoder, Protocol):
+    """An encoder that is fitted with the model."""
 
-    @property
-    def text(self) -> str | None:
-        """Text, if that is what it is."""
+    def fit(self, texts: list[str]) -> Any:
+        """Learn from the training texts."""
         ...
 
-    @property
-    def picture(self) -> bytes | None:
-        """Bytes of a picture file."""
+    def state(self) -> dict[str, Any]:
+        """Return what `restore` needs."""
         ...
 
-    @property
-    def vector(self) -> Sequence[float] | None:
-        """Features that the client brought."""
+    def restore(self, state: Mapping[str, Any]) -> Any:
+        """Become the encoder of that state."""
+        ...
+
+
+class EncoderSource(Protocol):
+    """Makes encoders, and tells the media type of a picture."""
+
+    def make(self, options: Mapping[str, Any]) -> Any:
+        """Return an Encoder; a StatefulEncoder where it `is_fitted_with_model`."""
+        ...
+
+    def picture_type(self, content: bytes) -> str:
+        """Return the media type of a picture that an encoder accepted."""
         ...

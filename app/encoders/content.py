@@ -1,38 +1,32 @@
-"""Raw content of an item or a query, and safe opening of pictures."""
+"""Safe opening of pictures."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
 
-from PIL import Image, ImageOps, UnidentifiedImageError
+import numpy as np
+from PIL import ExifTags, Image, UnidentifiedImageError
 
-from app.domain.errors import ContentTooLargeError, InvalidFieldError
+from app.domain.errors import ContentTooLargeError, InvalidFieldError, ServiceError
 
-PICTURE_TYPES = {
+_MEDIA_TYPES = {
     "JPEG": "image/jpeg",
     "PNG": "image/png",
     "WEBP": "image/webp",
     "GIF": "image/gif",
     "BMP": "image/bmp",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """What a client sent: exactly one of the three."""
-
-    text: str | None = None
-    picture: bytes | None = None
-    vector: Sequence[float] | None = None
-
-    @property
-    def picture_hash(self) -> str:
-        """SHA-256 of the picture file."""
-        return hashlib.sha256(self.picture or b"").hexdigest()
+_METHODS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What undoes each EXIF orientation."""
 
 
 def open_picture(field: str, content: bytes, max_pixels: int) -> Image.Image:
@@ -56,23 +50,52 @@ def open_picture(field: str, content: bytes, max_pixels: int) -> Image.Image:
     """
     try:
         with warnings.catch_warnings():
-            # Pillow's own bomb warning has another limit; ours is checked below.
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(content), formats=tuple(PICTURE_TYPES)) as picture:
+            # Of damaged metadata, and of a size above Pillow's own limit; ours is checked below.
+            warnings.simplefilter("ignore")
+            with Image.open(io.BytesIO(content), formats=tuple(_MEDIA_TYPES)) as picture:
                 if picture.width * picture.height > max_pixels:
                     raise ContentTooLargeError(
                         field, f"{picture.width} x {picture.height} pixels, at most {max_pixels} allowed"
                     )
-                return ImageOps.exif_transpose(picture).convert("RGB")
+                picture.load()
+                return _upright(_to_rgb(picture), _orientation(picture))
+    except ServiceError:
+        raise
     except Image.DecompressionBombError as error:
         raise ContentTooLargeError(field, str(error)) from error
     except UnidentifiedImageError as error:
-        raise InvalidFieldError(field, f"not a picture; expected one of {list(PICTURE_TYPES)}") from error
-    except (OSError, SyntaxError, ValueError, EOFError) as error:
+        raise InvalidFieldError(field, f"not a picture; expected one of {list(_MEDIA_TYPES)}") from error
+    except Exception as error:
+        # Pillow's readers raise whatever their parsing meets: struct.error, TypeError, IndexError, ...
         raise InvalidFieldError(field, f"the picture is damaged: {error}") from error
+
+
+def _orientation(picture: Image.Image) -> int:
+    """Return the EXIF orientation; a picture whose EXIF part is damaged is taken as it lies."""
+    try:
+        return int(picture.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:
+        return 1
+
+
+def _upright(picture: Image.Image, orientation: int) -> Image.Image:
+    method = _METHODS.get(orientation)
+    return picture if method is None else picture.transpose(method)
+
+
+def _to_rgb(picture: Image.Image) -> Image.Image:
+    """Return eight bits a channel; transparent parts show the white page they would lie on."""
+    if picture.mode.startswith("I"):
+        # Sixteen bits of grey: Pillow's own conversion would cut everything above 255.
+        levels = np.asarray(picture).astype(np.float64) / 257.0
+        return Image.fromarray(np.clip(levels.round(), 0, 255).astype(np.uint8)).convert("RGB")
+    if not picture.has_transparency_data:
+        return picture.convert("RGB")
+    page = Image.new("RGBA", picture.size, "white")
+    return Image.alpha_composite(page, picture.convert("RGBA")).convert("RGB")
 
 
 def picture_type(content: bytes) -> str:
     """Return the media type of a picture that `open_picture` accepted."""
-    with Image.open(io.BytesIO(content), formats=tuple(PICTURE_TYPES)) as picture:
-        return PICTURE_TYPES[picture.format or "PNG"]
+    with Image.open(io.BytesIO(content), formats=tuple(_MEDIA_TYPES)) as picture:
+        return _MEDIA_TYPES[picture.format or "PNG"]

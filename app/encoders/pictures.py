@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from app.domain.entities import Matrix, Vector
+from app.domain.entities import Content, Matrix, Vector
 from app.domain.errors import ContentTooLargeError, EncoderUnavailableError, InvalidFieldError
-from app.domain.ports import RawContent
 from app.encoders.content import open_picture
 from app.encoders.hog_color import describe
 
@@ -45,7 +44,7 @@ class PictureEncoder:
         self._max_bytes = max_bytes
         self._max_pixels = max_pixels
 
-    def check(self, field: str, raw: RawContent) -> None:
+    def check(self, field: str, raw: Content) -> None:
         """Refuse anything but a readable picture."""
         if raw.picture is None:
             raise InvalidFieldError(field, "expected a picture (image_base64 or a multipart file)")
@@ -53,7 +52,7 @@ class PictureEncoder:
             raise ContentTooLargeError(field, f"{len(raw.picture)} bytes, at most {self._max_bytes} allowed")
         open_picture(field, raw.picture, self._max_pixels)
 
-    def encode(self, raw: Sequence[RawContent]) -> Matrix:
+    def encode(self, raw: Sequence[Content]) -> Matrix:
         """Return the (n, dim) features."""
         pictures = (open_picture("picture", content.picture or b"", self._max_pixels) for content in raw)
         return np.stack([self._describe(picture) for picture in pictures])
@@ -88,14 +87,14 @@ def onnx_encoder(options: Mapping[str, Any], max_bytes: int, max_pixels: int) ->
     merged = {**_DEFAULTS, **options}
     path = Path(str(options.get("path", "")))
     if not path.is_file():
-        raise EncoderUnavailableError(f"encoder.path: there is no model file {str(path)!r}")
+        raise EncoderUnavailableError(f"encoder.path: there is no model file {path.name!r}")
     session_options = onnxruntime.SessionOptions()
     session_options.log_severity_level = 3
     try:
         session = onnxruntime.InferenceSession(str(path), session_options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's own errors share no public base class
         raise EncoderUnavailableError(
-            f"encoder.path: {path.name} is not a usable ONNX model: {error}"
+            f"encoder.path: {path.name} is not a usable ONNX model: {_without_folder(error, path)}"
         ) from error
     input_name = session.get_inputs()[0].name
     outputs = [output.name for output in session.get_outputs()]
@@ -107,8 +106,24 @@ def onnx_encoder(options: Mapping[str, Any], max_bytes: int, max_pixels: int) ->
 
     def run(picture: Image.Image) -> Vector:
         pixels = np.asarray(picture.resize((size, size), Image.Resampling.BILINEAR), dtype=np.float32)
-        batch = np.ascontiguousarray(((pixels - mean) / scale).transpose(2, 0, 1)[None])
-        features: Vector = session.run([output], {input_name: batch})[0].reshape(-1).astype(np.float32)
+        with np.errstate(all="ignore"):  # what overflows here is seen in the features
+            batch = np.ascontiguousarray(((pixels - mean) / scale).transpose(2, 0, 1)[None])
+        try:
+            features: Vector = session.run([output], {input_name: batch})[0].reshape(-1).astype(np.float32)
+        except Exception as error:  # as above; an output that is no array of numbers ends here as well
+            reason = _without_folder(error, path)
+            raise EncoderUnavailableError(
+                f"encoder: {path.name} does not take a picture of {size} x {size}: {reason}"
+            ) from error
+        if features.size == 0 or not np.isfinite(features).all():
+            raise EncoderUnavailableError(f"encoder: {path.name} gives no finite features")
         return features
 
+    # One picture now, so that a model that cannot work is refused with the collection, not with its items.
+    run(Image.new("RGB", (size, size), "gray"))
     return PictureEncoder(run, max_bytes, max_pixels)
+
+
+def _without_folder(error: Exception, path: Path) -> str:
+    """Return the first line of an error, with no path of this machine in it."""
+    return str(error).replace(str(path), path.name).strip().partition("\n")[0][:300]

@@ -41,13 +41,14 @@ def _is_name(value: Any) -> bool:
 
 
 _MAX_COUNT = 1_000_000
+_MAX_SIDE = 2048
 _COUNT = (_is_count, f"an integer from 1 to {_MAX_COUNT}")
 _NUMBERS = (_is_number, "a number or three")
 _OPTIONS: dict[str, dict[str, tuple[Callable[[Any], bool], str]]] = {
     "hog-color": {},
     "onnx": {
         "path": (_is_name, "a file path"),
-        "size": _COUNT,
+        "size": (lambda v: _is_count(v) and v <= _MAX_SIDE, f"an integer from 1 to {_MAX_SIDE}"),
         "mean": _NUMBERS,
         "scale": (
             lambda v: _is_number(v) and 0 not in (v if isinstance(v, list) else [v]),

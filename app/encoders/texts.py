@@ -8,9 +8,8 @@ from typing import Any, Self
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from app.domain.entities import Matrix
+from app.domain.entities import Content, Matrix
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, TrainingDataError
-from app.domain.ports import RawContent
 
 _DEFAULT_FEATURES = 2000
 
@@ -33,7 +32,7 @@ class TfidfEncoder:
         self._max_chars = max_chars
         self._vectorizer: Any = None
 
-    def check(self, field: str, raw: RawContent) -> None:
+    def check(self, field: str, raw: Content) -> None:
         """Refuse anything but a text of allowed length with a word in it."""
         if raw.text is None or not raw.text.strip():
             raise InvalidFieldError(field, "expected a non-empty text")
@@ -53,7 +52,7 @@ class TfidfEncoder:
             raise TrainingDataError(f"the texts cannot be encoded: {error}") from error
         return self
 
-    def encode(self, raw: Sequence[RawContent]) -> Matrix:
+    def encode(self, raw: Sequence[Content]) -> Matrix:
         """Return the (n, n_terms) features, rows of unit length."""
         sparse = self._vectorizer.transform([content.text or "" for content in raw])
         dense: Matrix = sparse.toarray().astype(np.float32)

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from app.domain.entities import Matrix
+from app.domain.entities import Content, Matrix
 from app.domain.errors import InvalidFieldError
-from app.domain.ports import RawContent
+
+MAX_MAGNITUDE = 1e12
+"""Largest number of a vector: squares, summed over any gallery, stay far inside single precision."""
 
 
 class VectorEncoder:
@@ -26,7 +28,7 @@ class VectorEncoder:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._dim: int | None = options.get("dim")
 
-    def check(self, field: str, raw: RawContent) -> None:
+    def check(self, field: str, raw: Content) -> None:
         """Refuse anything but a finite vector of the right dimension."""
         if raw.vector is None:
             raise InvalidFieldError(field, "expected a vector of numbers")
@@ -35,9 +37,9 @@ class VectorEncoder:
                 field, f"has {len(raw.vector)} numbers, expected {self._dim or 'at least 1'}"
             )
         values = np.asarray(raw.vector, dtype=np.float64)
-        if not np.isfinite(values).all() or np.abs(values).max() > np.finfo(np.float32).max:
-            raise InvalidFieldError(field, "contains NaN, infinity or a number beyond single precision")
+        if not np.isfinite(values).all() or np.abs(values).max() > MAX_MAGNITUDE:
+            raise InvalidFieldError(field, f"contains NaN, infinity or a number beyond {MAX_MAGNITUDE:g}")
 
-    def encode(self, raw: Sequence[RawContent]) -> Matrix:
+    def encode(self, raw: Sequence[Content]) -> Matrix:
         """Return the (n, dim) features."""
         return np.asarray([content.vector for content in raw], dtype=np.float32)

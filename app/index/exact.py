@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,17 @@ from app.domain.errors import DamagedBundleError
 
 # The published types describe the C++ constructors, not the Python ones.
 _faiss: Any = faiss
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Search without OpenMP's team, whose start costs more than a query; each thread has its own setting."""
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
 
 
 class ExactIndex:
@@ -66,7 +79,8 @@ class ExactIndex:
         if self._vectors.shape[1] == 0:
             rows = np.arange(self.size) if allowed is None else np.flatnonzero(allowed)
             return [(rows, np.zeros(len(rows), np.float32)) for _ in queries]
-        return [self._search_one(query, min(k, n_allowed), n_allowed, allowed) for query in queries]
+        with _one_thread():
+            return [self._search_one(query, min(k, n_allowed), n_allowed, allowed) for query in queries]
 
     def save(self, path: Path) -> None:
         """Write the FAISS file."""
@@ -79,7 +93,7 @@ class ExactIndex:
             index = faiss.read_index(str(path))
             vectors = index.reconstruct_n(0, index.ntotal)
         except (RuntimeError, AttributeError) as error:
-            raise DamagedBundleError(f"{path.name} is not a readable flat index: {error}") from error
+            raise DamagedBundleError(f"{path.name} is not a readable flat index") from error
         if rank and index.d != rank:
             raise DamagedBundleError(f"{path.name} has dimension {index.d}, the model has rank {rank}")
         return cls(vectors if rank else np.zeros((0, 0), np.float32))
@@ -97,7 +111,8 @@ class ExactIndex:
             if wanted == n_allowed or scores[0, -1] < scores[0, k - 1]:
                 break
             wanted = min(wanted * 2, n_allowed)
-        kept = scores[0] >= scores[0, k - 1]
+        # FAISS fills up with row -1 where it has nothing to say, as for scores that are no numbers.
+        kept = (rows[0] >= 0) & (scores[0] >= scores[0, k - 1])
         return rows[0][kept].astype(np.intp), scores[0][kept]
 
 

@@ -3,70 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from app.domain.entities import Collection, Matrix, ModelVersion
 from app.domain.errors import DamagedBundleError
-from app.domain.ports import Encoder, GalleryIndex
+from app.domain.ports import BundleFiles, EncoderSource, IndexFiles
 from solver.artifacts import load_projector, save_projector
 from solver.errors import ArtifactError
 from solver.pipeline import Projector
 
+_MAX_COORDINATE = 1e15
+"""Largest coordinate of a projection: the inner product of any two is finite in single precision."""
 _GALLERIES = "galleries.json"
 _ENCODERS = "encoders.json"
-
-
-class StatefulEncoder(Encoder, Protocol):
-    """An encoder that is learned with the model."""
-
-    def fit(self, texts: list[str]) -> Any:
-        """Learn from the training texts."""
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """Return what `restore` needs."""
-        ...
-
-    def restore(self, state: Mapping[str, Any]) -> Any:
-        """Become the encoder of that state."""
-        ...
-
-
-class EncoderFactory(Protocol):
-    """Makes encoders from their options."""
-
-    def make(self, options: Mapping[str, Any]) -> Any:
-        """Return an encoder."""
-        ...
-
-
-class BundleFiles(Protocol):
-    """Folders that are published whole and checked when they are opened."""
-
-    def write(self, name: str, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> tuple[str, str]:
-        """Write a bundle; returns its folder name and the hash of its manifest."""
-        ...
-
-    def open(self, folder: str, manifest_hash: str) -> Path:
-        """Return the checked folder."""
-        ...
-
-
-class IndexFiles(Protocol):
-    """Reads and writes index files."""
-
-    def save(self, vectors: Matrix, path: Path) -> None:
-        """Write an index over the rows."""
-        ...
-
-    def load(self, path: Path, rank: int) -> GalleryIndex:
-        """Read an index."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,10 +52,20 @@ class LoadedModel:
     galleries: Mapping[str, tuple[tuple[str, ...], Matrix]]
 
     def project(self, modality: str, features: Matrix) -> Matrix:
-        """Return the (n, rank) projections of features of one modality."""
+        """Return the (n, rank) projections of features of one modality; `can_be_ranked` judges them."""
         is_x = modality == self.modality_names[0]
-        projected: Matrix = self.projector.project_x(features) if is_x else self.projector.project_z(features)
+        # A feature far outside of what the model has seen may overflow; it is no reason to warn.
+        with np.errstate(over="ignore", invalid="ignore"):
+            projected: Matrix = (
+                self.projector.project_x(features) if is_x else self.projector.project_z(features)
+            )
         return projected
+
+
+def can_be_ranked(projected: Matrix) -> npt.NDArray[np.bool]:
+    """Return which rows of (n, rank) projections have finite inner products with all others."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray((np.abs(projected) <= _MAX_COORDINATE).all(axis=1), dtype=np.bool)
 
 
 class ModelBundles:
@@ -112,11 +77,11 @@ class ModelBundles:
         Where they are kept.
     index_files : IndexFiles
         Format of the stored galleries.
-    encoders : EncoderFactory
+    encoders : EncoderSource
         Makes the encoders that a bundle's state is put into.
     """
 
-    def __init__(self, files: BundleFiles, index_files: IndexFiles, encoders: EncoderFactory) -> None:
+    def __init__(self, files: BundleFiles, index_files: IndexFiles, encoders: EncoderSource) -> None:
         self._files = files
         self._index_files = index_files
         self._encoders = encoders
@@ -148,7 +113,7 @@ class ModelBundles:
             states = json.loads((folder / _ENCODERS).read_text(encoding="utf-8"))
             ids = json.loads((folder / _GALLERIES).read_text(encoding="utf-8"))
         except (ArtifactError, OSError, ValueError) as error:
-            raise DamagedBundleError(f"bundle {version.bundle}: {error}") from error
+            raise DamagedBundleError(f"bundle {version.bundle}: its model cannot be read") from error
         encoders, galleries = {}, {}
         for side, modality in zip("xz", collection.modalities, strict=True):
             encoder = self._encoders.make(modality.encoder)
@@ -158,6 +123,10 @@ class ModelBundles:
             index = self._index_files.load(folder / f"{side}.faiss", projector.rank)
             names = tuple(ids[modality.name])
             vectors = index.vectors if projector.rank else np.zeros((len(names), 0), np.float32)
+            if len(vectors) != len(names):
+                raise DamagedBundleError(
+                    f"bundle {version.bundle}: {len(vectors)} rows, {len(names)} items of {modality.name!r}"
+                )
             galleries[modality.name] = (names, vectors)
         return LoadedModel(
             version.version, version.index_revision, projector, encoders, collection.modality_names, galleries

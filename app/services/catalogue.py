@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-import re
+import dataclasses
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from app.domain.entities import Collection, Item, Modality
-from app.domain.errors import InvalidFieldError, ItemExistsError, ItemNotFoundError, UnknownModalityError
-from app.domain.ports import BlobStore, Database, Encoder, RawContent, UnitOfWork
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_MAX_NAME = 64
+from app.domain.entities import Collection, Content, Item, Modality
+from app.domain.errors import (
+    ContentMissingError,
+    InvalidFieldError,
+    ItemExistsError,
+    ItemNotFoundError,
+    UnknownModalityError,
+)
+from app.domain.names import (
+    check_identifier,
+    check_labels,
+    check_modality_name,
+    check_name,
+    check_storable,
+)
+from app.domain.ports import BlobStore, Database, EncoderSource, UnitOfWork
+from app.services.housekeeping import Housekeeping
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +34,7 @@ class NewItem:
     """An item as a client sends it."""
 
     modality: str
-    content: RawContent
+    content: Content
     id: str | None = None
     labels: tuple[str, ...] = ()
     pair_id: str | None = None
@@ -39,18 +50,6 @@ class Written:
     revision: int
 
 
-class EncoderSource(Protocol):
-    """Makes encoders, and tells the media type of a picture."""
-
-    def make(self, options: Mapping[str, Any]) -> Encoder:
-        """Return an encoder."""
-        ...
-
-    def picture_type(self, content: bytes) -> str:
-        """Return the media type of a picture the encoder accepted."""
-        ...
-
-
 class CatalogueService:
     """Creates collections and writes items; each call is stored whole or not at all.
 
@@ -62,22 +61,25 @@ class CatalogueService:
         Pictures.
     encoders : EncoderSource
         Check and encode what comes in.
+    housekeeping : Housekeeping
+        Removes the files of what is deleted.
     """
 
-    def __init__(self, database: Database, blobs: BlobStore, encoders: EncoderSource) -> None:
+    def __init__(
+        self, database: Database, blobs: BlobStore, encoders: EncoderSource, housekeeping: Housekeeping
+    ) -> None:
+        self._housekeeping = housekeeping
         self._database = database
         self._blobs = blobs
         self._encoders = encoders
 
     def create(self, name: str, modalities: Sequence[Modality]) -> Collection:
         """Create a collection of two modalities; raises CollectionExistsError, InvalidFieldError."""
-        _check_name("name", name)
+        check_name("name", name)
         if len(modalities) != 2 or modalities[0].name == modalities[1].name:
             raise InvalidFieldError("modalities", f"expected two different names, got {len(modalities)}")
         for modality in modalities:
-            _check_name("modalities", modality.name)
-            if "-to-" in modality.name:
-                raise InvalidFieldError("modalities", "a name may not contain '-to-'")
+            check_modality_name("modalities", modality.name)
             self._encoders.make(modality.encoder)
         with self._database.write() as work:
             return work.collections.add(name, (modalities[0], modalities[1]))
@@ -96,7 +98,11 @@ class CatalogueService:
     def delete_collection(self, name: str) -> None:
         """Delete a collection with everything in it."""
         with self._database.write() as work:
+            collection = work.collections.get(name)
+            content_hashes = work.items.content_of(collection)
+            bundles = [model.bundle for model in work.models.list(collection)]
             work.collections.delete(name)
+        self._housekeeping.sweep_after_delete(content_hashes, bundles)
 
     def add_items(self, name: str, new_items: Sequence[NewItem], replace: bool = False) -> Written:
         """Store items; raises ItemExistsError unless they may be replaced.
@@ -114,13 +120,15 @@ class CatalogueService:
             collection = work.collections.get(name)
         items = [self._encode(collection, number, item) for number, item in enumerate(new_items)]
         _check_unique(items)
+        if not replace:
+            with self._database.read() as work:
+                _check_free(work, collection, items)
+        # Nothing is left to refuse but what another writer does right now: the files come last.
+        items = [self._with_picture(item, new.content) for item, new in zip(items, new_items, strict=True)]
         with self._database.write() as work:
             revision = work.collections.next_revision(collection)
             if not replace:
-                taken = work.items.existing(collection, [item.id for item in items])
-                for number, item in enumerate(items):
-                    if item.id in taken:
-                        raise ItemExistsError(f"items.{number}.id", item.id)
+                _check_free(work, collection, items)
             self._settle_dimensions(work, name, items)
             work.items.put(collection, items, revision)
         return Written(tuple(item.id for item in items), revision)
@@ -134,7 +142,10 @@ class CatalogueService:
         """Return the picture or text of an item and its media type."""
         item = self.item(name, item_id)
         if item.content_hash is not None:
-            return self._blobs.get(item.content_hash), item.content_type or "application/octet-stream"
+            try:
+                return self._blobs.get(item.content_hash), item.content_type or "application/octet-stream"
+            except FileNotFoundError as error:
+                raise ContentMissingError(name, item_id) from error
         if item.text is not None:
             return item.text.encode(), "text/plain; charset=utf-8"
         raise ItemNotFoundError(name, f"{item_id}/content")
@@ -144,8 +155,11 @@ class CatalogueService:
         with self._database.write() as work:
             collection = work.collections.get(name)
             revision = work.collections.next_revision(collection)
+            content_hash = work.items.get(collection, item_id).content_hash
             work.items.delete(collection, item_id, revision)
-            return revision
+        if content_hash is not None:
+            self._housekeeping.sweep_after_delete([content_hash])
+        return revision
 
     def page(self, name: str, modality: str | None, after: int, limit: int) -> list[tuple[int, Item]]:
         """Return items with their positions, in order of creation."""
@@ -160,15 +174,15 @@ class CatalogueService:
         modality = next((m for m in collection.modalities if m.name == new.modality), None)
         if modality is None:
             raise UnknownModalityError(f"{place}.modality", new.modality, collection.modality_names)
+        _check_facts(place, new)
         encoder = self._encoders.make(modality.encoder)
         encoder.check(place, new.content)
         features = None if encoder.is_fitted_with_model else encoder.encode([new.content])[0]
         picture = new.content.picture
         return Item(
-            id=new.id or secrets.token_hex(8),
+            id=secrets.token_hex(8) if new.id is None else new.id,
             modality=new.modality,
             text=new.content.text,
-            content_hash=None if picture is None else self._blobs.put(picture),
             content_type=None if picture is None else self._encoders.picture_type(picture),
             features=features,
             labels=new.labels,
@@ -176,6 +190,11 @@ class CatalogueService:
             metadata=new.metadata,
             train=new.train,
         )
+
+    def _with_picture(self, item: Item, content: Content) -> Item:
+        if content.picture is None:
+            return item
+        return dataclasses.replace(item, content_hash=self._blobs.put(content.picture))
 
     def _settle_dimensions(self, work: UnitOfWork, name: str, items: Sequence[Item]) -> None:
         """Fix the dimension of own features at the first item; refuse others under the same lock."""
@@ -196,11 +215,21 @@ class CatalogueService:
                     )
 
 
-def _check_name(place: str, name: str) -> None:
-    if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
-        raise InvalidFieldError(
-            place, f"expected 1 to {_MAX_NAME} letters, digits, '.', '_' or '-', got {name!r}"
-        )
+def _check_facts(place: str, new: NewItem) -> None:
+    if new.id is not None:
+        check_identifier(f"{place}.id", new.id)
+    if new.pair_id is not None:
+        check_identifier(f"{place}.pair_id", new.pair_id)
+    check_labels(f"{place}.labels", new.labels)
+    check_storable(f"{place}.metadata", dict(new.metadata))
+    check_storable(f"{place}.text", new.content.text)
+
+
+def _check_free(work: UnitOfWork, collection: Collection, items: Sequence[Item]) -> None:
+    taken = work.items.existing(collection, [item.id for item in items])
+    for number, item in enumerate(items):
+        if item.id in taken:
+            raise ItemExistsError(f"items.{number}.id", item.id)
 
 
 def _check_unique(items: Sequence[Item]) -> None:

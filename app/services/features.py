@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from app.domain.entities import Item, Matrix
+from app.domain.entities import Content, Item, Matrix
 from app.domain.ports import Encoder
-
-
-@dataclass(frozen=True, slots=True)
-class TextContent:
-    """The text of a stored item, as encoders take it."""
-
-    text: str | None
-    picture: bytes | None = None
-    vector: Sequence[float] | None = None
 
 
 def item_features(items: Sequence[Item], encoder: Encoder) -> Matrix:
@@ -31,5 +21,5 @@ def item_features(items: Sequence[Item], encoder: Encoder) -> Matrix:
         Of their modality; used only where features are fitted with the model.
     """
     if encoder.is_fitted_with_model:
-        return encoder.encode([TextContent(item.text) for item in items])
+        return encoder.encode([Content(text=item.text) for item in items])
     return np.stack([item.features for item in items if item.features is not None])

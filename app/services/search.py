@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.special
 
-from app.domain.entities import Hit, Item, ItemFilter, Matrix, SearchResult
+from app.domain.entities import Content, Hit, Item, ItemFilter, Matrix, SearchResult
 from app.domain.errors import InvalidFieldError, UnknownModalityError
-from app.domain.ports import Database, RawContent
+from app.domain.ports import Database
+from app.services.bundles import can_be_ranked
 from app.services.features import item_features
 from app.services.snapshots import Gallery, Snapshot, Snapshots
 
@@ -21,7 +22,7 @@ from app.services.snapshots import Gallery, Snapshot, Snapshots
 class Query:
     """One query: raw content, or the id of an item of the source modality."""
 
-    content: RawContent | None = None
+    content: Content | None = None
     item_id: str | None = None
 
 
@@ -97,7 +98,11 @@ class SearchService:
                 field = "query" if len(queries) == 1 else f"queries.{number}"
                 encoder.check(field, query.content)
                 features.append(encoder.encode([query.content]))
-        return snapshot.model.project(source, np.concatenate(features))
+        projected = snapshot.model.project(source, np.concatenate(features))
+        for number in np.flatnonzero(~can_be_ranked(projected)).tolist():
+            field = "query" if len(queries) == 1 else f"queries.{number}"
+            raise InvalidFieldError(field, "lies too far outside of what the model was trained on")
+        return projected
 
     def _item_features(self, snapshot: Snapshot, source: str, item_id: str) -> Matrix:
         with self._database.read() as work:

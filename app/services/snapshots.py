@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,14 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from app.domain.entities import Collection, Item, ItemFilter, Matrix
-from app.domain.errors import ModelNotTrainedError
+from app.domain.errors import CollectionNotFoundError, ModelNotTrainedError
 from app.domain.ports import Database, Encoder, GalleryIndex
-from app.services.bundles import LoadedModel, ModelBundles
+from app.services.bundles import LoadedModel, ModelBundles, can_be_ranked
 from app.services.features import item_features
 
 IndexMaker = Callable[[Matrix], GalleryIndex]
 _REMEMBERED_FILTERS = 64
 _ITEMS_PER_PROJECTION = 2000
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,8 +112,12 @@ class Snapshots:
         DamagedBundleError
             If the active bundle cannot be trusted.
         """
-        with self._database.read() as work:
-            collection = work.collections.get(name)
+        try:
+            with self._database.read() as work:
+                collection = work.collections.get(name)
+        except CollectionNotFoundError:
+            self._forget(name)
+            raise
         held = self._held.get(collection.id)
         if held is not None and _is_fresh(held, collection):
             return held
@@ -121,15 +127,23 @@ class Snapshots:
             held = self._held.get(collection.id)
             if held is None or not _is_fresh(held, collection):
                 held = self._renew(held, name)
-                self._held[collection.id] = held
+                self._forget(name)
+                self._held[held.collection.id] = held
             return held
+
+    def _forget(self, name: str) -> None:
+        """Let go of whatever was held under a name; a deleted collection frees its memory."""
+        with self._guard:
+            gone = [key for key, held in self._held.items() if held.collection.name == name]
+            for key in gone:
+                del self._held[key]
 
     def _renew(self, held: Snapshot | None, name: str) -> Snapshot:
         with self._database.read() as work:
             collection = work.collections.get(name)
             if collection.active_version is None:
                 raise ModelNotTrainedError(name)
-            if held is not None and held.collection.active_version == collection.active_version:
+            if held is not None and _is_same_model(held, collection):
                 base, since = held, held.collection.revision
             else:
                 version = work.models.get(collection, collection.active_version)
@@ -161,6 +175,7 @@ class Snapshots:
             return old
         row_of = {item_id: row for row, item_id in enumerate(old.ids)}
         new = [item for item in present.values() if item.revision > trusted or item.id not in row_of]
+        new_vectors, ranked = self._project(base, modality, new)
         new_ids = {item.id for item in new}
         kept = [
             row
@@ -173,7 +188,8 @@ class Snapshots:
         metadata = [
             item.metadata if item else old.metadata[row] for row, item in zip(kept, described, strict=True)
         ]
-        vectors = [old.index.vectors[kept], *self._project(base, modality, new)]
+        new = [item for item, is_ranked in zip(new, ranked, strict=True) if is_ranked]
+        vectors = [old.index.vectors[kept], *new_vectors]
         return Gallery(
             tuple(old.ids[row] for row in kept) + tuple(item.id for item in new),
             (*labels, *(item.labels for item in new)),
@@ -181,14 +197,29 @@ class Snapshots:
             self._make_index(np.concatenate(vectors)),
         )
 
-    def _project(self, base: Snapshot, modality: str, items: Sequence[Item]) -> Iterable[Matrix]:
+    def _project(
+        self, base: Snapshot, modality: str, items: Sequence[Item]
+    ) -> tuple[list[Matrix], list[bool]]:
+        """Return the projections that can be ranked, in blocks, and which items they are."""
         encoder: Encoder = base.model.encoders[modality]
+        blocks: list[Matrix] = []
+        ranked: list[bool] = []
         for start in range(0, len(items), _ITEMS_PER_PROJECTION):
-            yield base.model.project(
-                modality, item_features(items[start : start + _ITEMS_PER_PROJECTION], encoder)
-            )
+            features = item_features(items[start : start + _ITEMS_PER_PROJECTION], encoder)
+            projected = base.model.project(modality, features)
+            accepted = can_be_ranked(projected)
+            blocks.append(projected[accepted])
+            ranked += accepted.tolist()
+        if not all(ranked):
+            left_out = [item.id for item, is_ranked in zip(items, ranked, strict=True) if not is_ranked]
+            _logger.warning("%s: out of the model's range, not ranked: %s", base.collection.name, left_out)
+        return blocks, ranked
 
 
 def _is_fresh(held: Snapshot, collection: Collection) -> bool:
-    same_model = held.collection.active_version == collection.active_version
-    return same_model and held.collection.revision >= collection.revision
+    return _is_same_model(held, collection) and held.collection.revision >= collection.revision
+
+
+def _is_same_model(held: Snapshot, collection: Collection) -> bool:
+    # The name may have passed to another collection between two reads.
+    return (held.collection.id, held.collection.active_version) == (collection.id, collection.active_version)

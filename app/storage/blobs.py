@@ -5,7 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+
+from app.storage.sweeping import Used, sweep_leftovers, sweep_paths
+
+_NEW = ".new-"
 
 
 class FileBlobStore:
@@ -24,10 +29,13 @@ class FileBlobStore:
         """Store content durably (synced before it gets its name) and return its SHA-256."""
         content_hash = hashlib.sha256(content).hexdigest()
         path = self._path(content_hash)
-        if path.exists():
+        try:
+            os.utime(path)  # young again: no sweep takes it before the row is written that needs it
             return content_hash
+        except FileNotFoundError:
+            pass
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".new-", delete=False) as stream:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=_NEW, delete=False) as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
@@ -38,6 +46,25 @@ class FileBlobStore:
     def get(self, content_hash: str) -> bytes:
         """Return content; raises FileNotFoundError."""
         return self._path(content_hash).read_bytes()
+
+    def sweep(self, before: float, used: Used, only: Sequence[str] | None = None) -> int:
+        """Remove content last put before a time that is not `used`; return how much.
+
+        Parameters
+        ----------
+        before : float
+            Seconds since the epoch.
+        used : callable
+            Says which hashes are used.
+        only : sequence of str, optional
+            Hashes to look at; everything, and what interrupted writes left, when None.
+        """
+        if only is not None:
+            return sweep_paths([self._path(content_hash) for content_hash in only], before, used)
+        folders = [path for path in self._root.iterdir() if path.is_dir()] if self._root.is_dir() else []
+        left = sum(sweep_leftovers(folder, [_NEW], before) for folder in folders)
+        contents = (path for folder in folders for path in folder.iterdir() if path.name[0] != ".")
+        return left + sweep_paths(contents, before, used)
 
     def _path(self, content_hash: str) -> Path:
         return self._root / content_hash[:2] / content_hash

@@ -7,14 +7,16 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from app.domain.errors import DamagedBundleError
 from app.storage.blobs import sync_folder
+from app.storage.sweeping import Used, sweep_leftovers, sweep_paths
 
 _MANIFEST = "manifest.json"
+_PARTIAL = ".partial-"
 
 
 class BundleStore:
@@ -49,7 +51,7 @@ class BundleStore:
             SHA-256 of its manifest.
         """
         folder = f"{name}-{secrets.token_hex(4)}"
-        partial = self._root / f".partial-{folder}"
+        partial = self._root / f"{_PARTIAL}{folder}"
         partial.mkdir(parents=True)
         try:
             fill(partial)
@@ -77,8 +79,29 @@ class BundleStore:
                 if _sum(path / file_name) != expected:
                     raise DamagedBundleError(f"bundle {folder}: {file_name} does not match its sum")
         except OSError as error:
-            raise DamagedBundleError(f"bundle {folder}: {error}") from error
+            # The error itself names a path of this machine; it stays in the chain.
+            raise DamagedBundleError(f"bundle {folder}: {error.strerror or 'unreadable'}") from error
         return path
+
+    def sweep(self, before: float, used: Used, only: Sequence[str] | None = None) -> int:
+        """Remove bundles written before a time that are not `used`; return how many.
+
+        Parameters
+        ----------
+        before : float
+            Seconds since the epoch.
+        used : callable
+            Says which bundles are used.
+        only : sequence of str, optional
+            Bundles to look at; everything, and what interrupted writes left, when None.
+        """
+        if only is not None:
+            return sweep_paths([self._root / folder for folder in only], before, used)
+        if not self._root.is_dir():
+            return 0
+        left = sweep_leftovers(self._root, [_PARTIAL], before)
+        bundles = (path for path in self._root.iterdir() if path.name[0] != ".")
+        return left + sweep_paths(bundles, before, used)
 
 
 def _sum(path: Path) -> str:

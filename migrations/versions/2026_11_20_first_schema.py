@@ -31,6 +31,7 @@ def upgrade() -> None:
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_collections")),
         sa.UniqueConstraint("name", name=op.f("uq_collections_name")),
+        sqlite_autoincrement=True,
     )
     op.create_table(
         "items",
@@ -59,6 +60,7 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("items", schema=None) as batch_op:
         batch_op.create_index("ix_items_collection_id_revision", ["collection_id", "revision"], unique=False)
+        batch_op.create_index("ix_items_content_hash", ["content_hash"], unique=False)
 
     op.create_table(
         "jobs",
@@ -128,6 +130,7 @@ def downgrade() -> None:
 
     op.drop_table("jobs")
     with op.batch_alter_table("items", schema=None) as batch_op:
+        batch_op.drop_index("ix_items_content_hash")
         batch_op.drop_index("ix_items_collection_id_revision")
 
     op.drop_table("items")

@@ -18,7 +18,7 @@ START_SECONDS = 60.0
 class Server:
     """A real process of the command line that serves on a free port."""
 
-    def __init__(self, data_dir: Path, arguments: tuple[str, ...]) -> None:
+    def __init__(self, data_dir: Path, arguments: tuple[str, ...], **settings: str) -> None:
         data_dir.mkdir(parents=True, exist_ok=True)
         self._log = data_dir / f"{time.monotonic_ns()}.log"
         environment = {
@@ -26,6 +26,7 @@ class Server:
             "LRBS_DATA_DIR": str(data_dir),
             "LRBS_PORT": "0",
             "PYTHONUNBUFFERED": "1",
+            **settings,
         }
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -78,8 +79,8 @@ def start_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """Return a function that starts `lrbs serve` over this test's folder."""
     started: list[Server] = []
 
-    def start(*options: str) -> Server:
-        server = Server(tmp_path / "data", ("serve", *options))
+    def start(*options: str, **settings: str) -> Server:
+        server = Server(tmp_path / "data", ("serve", *options), **settings)
         started.append(server)
         server.wait_until_ready()
         return server

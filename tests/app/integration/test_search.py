@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from app.bootstrap import Services, build
-from app.domain.entities import ItemFilter, JobState, Modality, SearchResult
+from app.domain.entities import Content, ItemFilter, JobState, Modality, SearchResult
 from app.domain.errors import (
     DamagedBundleError,
     InvalidFieldError,
@@ -17,7 +17,6 @@ from app.domain.errors import (
     ModelNotTrainedError,
     UnknownModalityError,
 )
-from app.encoders.content import Content
 from app.encoders.hog_color import describe
 from app.encoders.texts import TfidfEncoder
 from app.main import what_is_missing

@@ -1,0 +1,77 @@
+"""Rules for what clients call things; every way in, HTTP or command line, goes through them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from app.domain.errors import InvalidFieldError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_IDENTIFIER = re.compile(r"[A-Za-z0-9_.:@+-]+")
+_MAX_NAME = 64
+_MAX_IDENTIFIER = 128
+_MAX_LABEL = 200
+_MAX_LABELS = 100
+
+
+def check_name(field: str, name: str) -> None:
+    """Refuse a collection or modality name that cannot stand in a path; raises InvalidFieldError."""
+    if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
+        raise InvalidFieldError(
+            field, f"expected 1 to {_MAX_NAME} letters, digits, '.', '_' or '-', got {name[:_MAX_NAME]!r}"
+        )
+
+
+def check_modality_name(field: str, name: str) -> None:
+    """Refuse a modality name that makes ``<source>-to-<target>`` ambiguous; raises InvalidFieldError."""
+    check_name(field, name)
+    if "-to-" in name or name.startswith("to-") or name.endswith("-to"):
+        raise InvalidFieldError(
+            field, f"a name may not begin with 'to-', end in '-to' or contain '-to-', got {name!r}"
+        )
+
+
+def check_identifier(field: str, identifier: str) -> None:
+    """Refuse an item or pair id that cannot stand in a path; raises InvalidFieldError."""
+    if len(identifier) > _MAX_IDENTIFIER or not _IDENTIFIER.fullmatch(identifier):
+        raise InvalidFieldError(
+            field,
+            f"expected 1 to {_MAX_IDENTIFIER} of letters, digits and '_.:@+-', "
+            f"got {identifier[:_MAX_IDENTIFIER]!r}",
+        )
+    if identifier in (".", ".."):
+        raise InvalidFieldError(field, f"{identifier!r} is a step in a path and cannot name an item")
+
+
+def check_labels(field: str, labels: Sequence[str]) -> None:
+    """Refuse too many, too long or unstorable labels; raises InvalidFieldError."""
+    if len(labels) > _MAX_LABELS:
+        raise InvalidFieldError(field, f"expected at most {_MAX_LABELS} labels, got {len(labels)}")
+    for number, label in enumerate(labels):
+        if not 1 <= len(label) <= _MAX_LABEL:
+            raise InvalidFieldError(
+                f"{field}.{number}", f"expected 1 to {_MAX_LABEL} characters, got {len(label)}"
+            )
+        check_storable(f"{field}.{number}", label)
+
+
+def check_storable(field: str, value: Any) -> None:
+    """Refuse what no database or JSON text can hold; raises InvalidFieldError."""
+    if not is_storable(value):
+        raise InvalidFieldError(field, "contains NUL, a lone surrogate, NaN or infinity")
+
+
+def is_storable(value: Any) -> bool:
+    """Return whether a JSON value can be stored by any database."""
+    if isinstance(value, str):
+        return "\x00" not in value and not any("\ud800" <= character <= "\udfff" for character in value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, list):
+        return all(is_storable(entry) for entry in value)
+    if isinstance(value, dict):
+        return all(is_storable(key) and is_storable(entry) for key, entry in value.items())
+    return True

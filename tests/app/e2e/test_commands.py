@@ -1,0 +1,250 @@
+import json
+import os
+import re
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from app.bootstrap import build
+from app.cli import main
+from app.serve import serve
+from app.settings import Settings
+from solver.datasets import make_low_rank_pairs
+
+ROOT = Path(__file__).parents[3]
+COLOURS = {"sky": (60, 120, 230), "grass": (40, 170, 60), "brick": (180, 70, 50)}
+WORDS = {"sky": "clouds wind blue", "grass": "meadow lawn green", "brick": "wall house red"}
+
+
+def environment(data_dir: Path, **settings: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LRBS_")}
+    return {**kept, "LRBS_DATA_DIR": str(data_dir), "PYTHONUNBUFFERED": "1", "COLUMNS": "200", **settings}
+
+
+Lrbs = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def lrbs(tmp_path: Path) -> Lrbs:
+    """Run the command line as a process of its own."""
+
+    def run(*arguments: str, **settings: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "app.cli", *arguments],
+            cwd=ROOT,
+            env=environment(tmp_path / "data", **settings),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+def said(done: "subprocess.CompletedProcess[str]") -> str:
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def fails(done: "subprocess.CompletedProcess[str]", status: int, *words: str) -> None:
+    assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("error: "), line
+    for word in words:
+        assert word in line
+
+
+def make_archive(path: Path) -> Path:
+    data = make_low_rank_pairs(60, 60, n_features_x=8, n_features_z=6, n_classes=3, random_state=1)
+    fit = slice(0, 45), slice(45, 60)
+    labels = data.x_labels
+    order = np.argsort(data.z_labels, kind="stable")[np.argsort(np.argsort(labels, kind="stable"))]
+    np.savez(
+        path,
+        x_tr=data.X[fit[0]],
+        x_te=data.X[fit[1]],
+        z_tr=data.Z[order][fit[0]],
+        z_te=data.Z[order][fit[1]],
+        y_tr=labels[fit[0]],
+        y_te=labels[fit[1]],
+    )
+    return path
+
+
+def make_table(folder: Path) -> Path:
+    rng = np.random.default_rng(3)
+    lines = ["id,image,text,label,split"]
+    for kind, colour in COLOURS.items():
+        words = WORDS[kind].split()
+        for number in range(10):
+            noise = rng.integers(0, 40, (40, 40, 3))
+            Image.fromarray((np.array(colour) - 20 + noise).astype(np.uint8)).save(
+                folder / f"{kind}{number}.png"
+            )
+            text = f"{words[number % 3]} {words[(number + 1) % 3]}"
+            split = "train" if number < 8 else "test"
+            lines.append(f"{kind}{number},{kind}{number}.png,{text},{kind},{split}")
+    path = folder / "table.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_table_is_brought_in_trained_and_searched(lrbs: Lrbs, tmp_path: Path) -> None:
+    table = str(make_table(tmp_path))
+    assert "60 items stored in 'things'" in said(
+        lrbs("ingest", "table", table, "-c", "things", "--split-column", "split")
+    )
+    trained = json.loads(said(lrbs("train", "things", "--json")))
+    assert trained["version"] == 1
+    assert trained["classes"] == sorted(COLOURS)
+    assert trained["train_items"] == {"image": 24, "text": 24}
+    assert trained["held_out"].keys() == {"image-to-text", "text-to-image"}
+
+    lines = said(lrbs("search", "things", "--text", "meadow green", "-k", "5", "--json")).splitlines()
+    hits = [json.loads(line) for line in lines]
+    assert [hit["rank"] for hit in hits] == [1, 2, 3, 4, 5]
+    assert [hit["labels"] for hit in hits] == [["grass"]] * 5
+    assert all(hit["id"].startswith("image-grass") for hit in hits)
+    plain = said(lrbs("search", "things", "--picture", str(tmp_path / "brick9.png"), "-k", "3"))
+    assert len(plain.splitlines()) == 3
+    assert all("brick" in line for line in plain.splitlines())
+    by_item = said(lrbs("search", "things", "--item", "text-sky1", "-k", "1"))
+    assert "image-sky" in by_item
+    assert lrbs("search", "things").returncode == 2
+
+    assert "version 2" in said(lrbs("train", "things", "--alpha", "0.001", "--scaling", "l2"))
+    listed = said(lrbs("models", "things")).splitlines()
+    assert [line[:5] for line in listed] == ["*   2", "    1"]
+    said(lrbs("models", "things", "--activate", "1"))
+    models = [json.loads(line) for line in said(lrbs("models", "things", "--json")).splitlines()]
+    assert [(model["version"], model["is_active"]) for model in models] == [(2, False), (1, True)]
+    assert models[0]["alpha"] == 0.001
+
+
+def test_arrays_are_brought_in_again_without_a_change(lrbs: Lrbs, tmp_path: Path) -> None:
+    archive = str(make_archive(tmp_path / "pairs.npz"))
+    for _ in range(2):
+        assert "120 items stored" in said(lrbs("ingest", "npz", archive, "-c", "arrays"))
+    trained = json.loads(said(lrbs("train", "arrays", "--json")))
+    assert sum(trained["train_items"].values()) == 90
+    hits = said(lrbs("search", "arrays", "--item", "text-000050", "-k", "1000", "--json")).splitlines()
+    assert len({json.loads(line)["id"] for line in hits}) == 60
+
+
+def test_keys_are_made_listed_and_revoked(lrbs: Lrbs) -> None:
+    secret = said(lrbs("keys", "create", "--scope", "write")).strip()
+    assert re.fullmatch(r"lrbs_\S{43}", secret)
+    (line,) = said(lrbs("keys", "list")).splitlines()
+    key_id, scope = line.split()[:2]
+    assert scope == "write"
+    assert secret not in line
+    said(lrbs("keys", "revoke", key_id))
+    assert said(lrbs("keys", "list")) == ""
+
+
+def test_the_schema_is_upgraded_once_and_a_worker_asks_for_it(lrbs: Lrbs, tmp_path: Path) -> None:
+    fails(lrbs("worker"), 1, "lrbs db upgrade")
+    for _ in range(2):
+        assert said(lrbs("db", "upgrade")) == "the schema is current\n"
+    with sqlite3.connect(tmp_path / "data" / "lrbs.sqlite3") as database:
+        database.execute("UPDATE alembic_version SET version_num = 'from-the-future'")
+    fails(lrbs("db", "upgrade"), 1, "from-the-future")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "status", "words"),
+    [
+        (("serve",), {"LRBS_PORT": "many"}, 2, ["LRBS_PORT", "integer"]),
+        (("serve",), {"LRBS_PORT": "70000"}, 2, ["LRBS_PORT", "65535"]),
+        (("serve",), {"LRBS_HOST": "203.0.113.7"}, 1, ["cannot listen", "203.0.113.7"]),
+        (("keys", "list"), {"LRBS_DATABASE_URL": "nonsense"}, 1, ["URL"]),
+        (("keys", "list"), {"LRBS_DATABASE_URL": "sqlite:////nowhere/at/all.db"}, 1, ["database"]),
+        (("keys", "list"), {"LRBS_DATA_DIR": "/dev/null/data"}, 1, ["/dev/null/data"]),
+        (("train", "nothing"), {}, 1, ["no collection 'nothing'"]),
+        (("search", "nothing", "--text", "a"), {}, 1, ["no collection 'nothing'"]),
+        (("models", "nothing"), {}, 1, ["no collection 'nothing'"]),
+        (("keys", "revoke", "nothing"), {}, 1, ["no key 'nothing'"]),
+        (("ingest", "npz", "/nowhere.npz", "-c", "a"), {}, 1, ["/nowhere.npz"]),
+        (("ingest", "wikipedia", "/nowhere"), {}, 1, ["nowhere"]),
+        (("ingest", "table", "/nowhere.csv", "-c", "a"), {}, 1, ["/nowhere.csv"]),
+    ],
+)
+def test_what_goes_wrong_is_one_line(
+    arguments: tuple[str, ...],
+    settings: dict[str, str],
+    status: int,
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, value in {"LRBS_DATA_DIR": str(tmp_path), "LRBS_DATABASE_URL": "", **settings}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["lrbs", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    fails(subprocess.CompletedProcess(arguments, ended.value.code, *capsys.readouterr()), status, *words)
+
+
+def test_a_taken_port_is_said_before_anything_is_drawn(lrbs: Lrbs, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        fails(lrbs("serve", LRBS_PORT=port), 1, "cannot listen", port)
+        began = time.monotonic()
+        fails(lrbs("demo", "--no-open", LRBS_PORT=port), 1, "cannot listen", port)
+        assert time.monotonic() - began < 30
+    assert not (tmp_path / "data" / "pictures").exists()
+
+
+def test_who_is_told_the_address_can_connect(tmp_path: Path) -> None:
+    class ToldError(Exception):
+        pass
+
+    def connect(url: str) -> None:
+        host, port = url.removeprefix("http://").rsplit(":", 1)
+        socket.create_connection((host, int(port)), timeout=5).close()
+        raise ToldError
+
+    services = build(Settings(data_dir=tmp_path, database_url="", port=0))
+    with pytest.raises(ToldError):
+        serve(services, False, connect)
+    services.database.engine.dispose()
+
+
+def test_an_interrupted_training_ends_and_can_be_repeated(lrbs: Lrbs, tmp_path: Path) -> None:
+    said(lrbs("ingest", "npz", str(make_archive(tmp_path / "pairs.npz")), "-c", "arrays"))
+    with subprocess.Popen(
+        [sys.executable, "-m", "app.cli", "train", "arrays"],
+        cwd=ROOT,
+        env=environment(tmp_path / "data"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        with sqlite3.connect(tmp_path / "data" / "lrbs.sqlite3") as database:
+            wait_for(lambda: database.execute("SELECT count(*) FROM jobs").fetchone()[0])
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert "Traceback" not in errors
+    with sqlite3.connect(tmp_path / "data" / "lrbs.sqlite3") as database:
+        (state,) = database.execute("SELECT state FROM jobs").fetchone()
+    assert state in ("cancelled", "succeeded")
+    assert json.loads(said(lrbs("train", "arrays", "--json")))["version"] >= 1
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -1,0 +1,92 @@
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from app.bootstrap import Services, build
+from app.domain.entities import Content, ItemFilter, Job, JobState, Modality, Scope, SearchResult
+from app.main import create_app
+from app.services.catalogue import NewItem
+from app.services.search import Query
+from app.services.training import TrainingParameters
+from app.settings import Settings
+from app.worker import run_once
+from solver.datasets import SyntheticPairs, make_low_rank_pairs
+
+PARAMETERS = TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20)
+
+
+@dataclass
+class Pairs:
+    """Services over an empty database, and vectors of two modalities to fill collections with."""
+
+    services: Services
+    data: SyntheticPairs
+
+    def make(self, name: str, z_name: str = "z") -> None:
+        modalities = [Modality("x", {"type": "vector"}), Modality(z_name, {"type": "vector"})]
+        self.services.catalogue.create(name, modalities)
+
+    def fill(self, name: str, prefix: str = "") -> None:
+        self.make(name)
+        data = self.data
+        for side, rows, labels in (("x", data.X, data.x_labels), ("z", data.Z, data.z_labels)):
+            items = [
+                self.item(side, f"{prefix}{side}{number:02d}", row, f"class {label}")
+                for number, (row, label) in enumerate(zip(rows, labels, strict=True))
+            ]
+            self.services.catalogue.add_items(name, items)
+
+    @staticmethod
+    def item(modality: str, item_id: str, row: Any, *labels: str, **facts: Any) -> NewItem:
+        return NewItem(modality, Content(vector=np.asarray(row).tolist()), item_id, labels, **facts)
+
+    def try_to_train(self, name: str, parameters: TrainingParameters = PARAMETERS) -> Job:
+        self.services.training.request(name, parameters)
+        job = run_once(self.services)
+        assert job is not None
+        return job
+
+    def train(self, name: str, parameters: TrainingParameters = PARAMETERS) -> int:
+        job = self.try_to_train(name, parameters)
+        assert job.state is JobState.SUCCEEDED, job.error
+        assert job.model_version is not None
+        return job.model_version
+
+    def search(self, name: str, k: int = 100, row: Any = None) -> SearchResult:
+        """Search x with a vector of z."""
+        vector = np.asarray(self.data.Z[0] if row is None else row).tolist()
+        query = [Query(Content(vector=vector))]
+        (result,) = self.services.search.search(name, "z", "x", query, k, 0, ItemFilter())
+        return result
+
+    def ids(self, name: str) -> list[str]:
+        return [hit.id for hit in self.search(name).hits]
+
+    def client(self, raise_errors: bool = False) -> httpx.Client:
+        """Return a client with an admin key."""
+        with warnings.catch_warnings():
+            # Starlette would rather have a successor of httpx, which is not among the dependencies.
+            warnings.simplefilter("ignore")
+            from fastapi.testclient import TestClient
+        _, secret = self.services.access.create(Scope.ADMIN)
+        headers = {"Authorization": f"Bearer {secret}"}
+        return TestClient(create_app(self.services), headers=headers, raise_server_exceptions=raise_errors)
+
+
+@pytest.fixture(scope="session")
+def vectors() -> SyntheticPairs:
+    return make_low_rank_pairs(60, 50, n_features_x=8, n_features_z=6, n_classes=3, random_state=3)
+
+
+@pytest.fixture
+def pairs(tmp_path: Path, vectors: SyntheticPairs) -> Iterator[Pairs]:
+    services = build(Settings(data_dir=tmp_path, database_url="", open_search=True))
+    services.upgrade_schema()
+    yield Pairs(services, vectors)
+    services.database.engine.dispose()

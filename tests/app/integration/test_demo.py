@@ -1,0 +1,54 @@
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from app import demo
+from app.bootstrap import Services, build
+from app.domain.entities import Content, Modality, Scope
+from app.retrain import train
+from app.services.catalogue import NewItem
+from app.services.training import TrainingParameters
+
+WORDS = ("waves wind sail", "drops rain umbrella", "sand sun thorn")
+
+
+def ignore(*_: object) -> None:
+    pass
+
+
+def make_small_sample(services: Services) -> None:
+    modalities = [Modality("image", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
+    services.catalogue.create(demo.COLLECTION, modalities)
+    rng = np.random.default_rng(1)
+    for kind, words in enumerate(WORDS):
+        chosen = words.split()
+        for number in range(8):
+            split = "test" if number % 4 == 0 else "train"
+            facts: dict[str, Any] = {"labels": (str(kind),), "metadata": {"split": split}}
+            vector = np.eye(3)[kind] + 0.1 * rng.normal(size=3)
+            text = f"{chosen[number % 3]} {chosen[(number + 1) % 3]}"
+            items = [
+                NewItem("image", Content(vector=vector.tolist()), f"i{kind}-{number}", **facts),
+                NewItem("text", Content(text=text), f"t{kind}-{number}", **facts),
+            ]
+            services.catalogue.add_items(demo.COLLECTION, items)
+    train(services, demo.COLLECTION, TrainingParameters(alpha=1e-2, scaling="none"), ignore)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_check_needs_no_open_search_and_leaves_no_key(pairs: Any, fails: bool) -> None:
+    closed = build(pairs.services.settings.model_copy(update={"open_search": False, "host": "0.0.0.0"}))
+    kept, _ = closed.access.create(Scope.ADMIN)
+    if fails:
+        with pytest.raises(httpx.HTTPStatusError):  # there is no collection to check
+            demo.check(closed)
+    else:
+        make_small_sample(closed)
+        summary = demo.check(closed)
+        assert summary["ready"] is True
+        assert summary["admin_without_key"] == 401
+        assert [figures["queries"] for figures in summary["held_out"].values()] == [6, 6]
+    assert [key.id for key in closed.access.list_keys()] == [kept.id]
+    closed.database.engine.dispose()

@@ -1,0 +1,192 @@
+import io
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from app.bootstrap import build
+from app.domain.entities import Content, Modality
+from app.domain.errors import ContentMissingError, InvalidFieldError, ItemExistsError
+from app.services.catalogue import NewItem
+from app.storage.blobs import FileBlobStore
+
+HOUR = 3600.0
+
+
+def png(shade: int) -> bytes:
+    stored = io.BytesIO()
+    Image.new("RGB", (16, 16), (shade, 30, 30)).save(stored, "PNG")
+    return stored.getvalue()
+
+
+def picture(item_id: str, shade: int, **facts: Any) -> NewItem:
+    return NewItem("image", Content(picture=png(shade)), item_id, **facts)
+
+
+def files_under(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file()}
+
+
+def grow_old(folder: Path) -> None:
+    for path in [*folder.rglob("*"), folder]:
+        os.utime(path, (time.time() - 2 * HOUR,) * 2)
+
+
+@pytest.fixture
+def album(pairs: Any) -> Any:
+    modalities = [Modality("image", {"type": "hog-color"}), Modality("text", {"type": "tfidf"})]
+    pairs.services.catalogue.create("album", modalities)
+    return pairs
+
+
+@pytest.fixture
+def pictures(album: Any) -> Path:
+    folder: Path = album.services.settings.data_dir / "pictures"
+    return folder
+
+
+def bad_items() -> list[tuple[str, NewItem]]:
+    text = Content(text="words")
+    return [
+        ("items.1", NewItem("text", Content(text=""))),
+        ("items.1.id", NewItem("text", text, "..")),
+        ("items.1.id", NewItem("text", text, "i" * 200)),
+        ("items.1.id", NewItem("text", text, "")),
+        ("items.1.pair_id", NewItem("text", text, "a", pair_id="a/b")),
+        ("items.1.labels.0", NewItem("text", text, "a", ("\x00",))),
+        ("items.1.metadata", NewItem("text", text, "a", metadata={"a": ["\x00"]})),
+    ]
+
+
+@pytest.mark.parametrize(("field", "bad"), bad_items())
+def test_a_refused_request_leaves_no_picture(album: Any, pictures: Path, field: str, bad: NewItem) -> None:
+    with pytest.raises(InvalidFieldError) as refused:
+        album.services.catalogue.add_items("album", [picture("p", 1), bad])
+    assert refused.value.field == field
+    assert files_under(pictures) == set()
+
+
+def test_a_taken_id_leaves_no_picture(album: Any, pictures: Path) -> None:
+    album.services.catalogue.add_items("album", [picture("p", 1)])
+    before = files_under(pictures)
+    with pytest.raises(ItemExistsError):
+        album.services.catalogue.add_items("album", [picture("q", 2), picture("p", 3)])
+    assert files_under(pictures) == before
+
+
+def test_a_deleted_items_picture_goes_unless_another_has_it(album: Any, pictures: Path) -> None:
+    items = [picture("p", 1), picture("q", 1), picture("r", 2)]
+    album.services.catalogue.add_items("album", items)
+    grow_old(pictures)
+    assert len(files_under(pictures)) == 2
+    album.services.catalogue.delete_item("album", "p")
+    assert album.services.catalogue.content("album", "q")[0] == png(1)
+    album.services.catalogue.delete_item("album", "r")
+    assert len(files_under(pictures)) == 1
+    album.services.catalogue.delete_item("album", "q")
+    assert files_under(pictures) == set()
+
+
+def test_a_picture_stored_again_is_young_again(album: Any, pictures: Path) -> None:
+    album.services.catalogue.add_items("album", [picture("p", 1)])
+    grow_old(pictures)
+    FileBlobStore(pictures).put(png(1))  # as a request does whose transaction has not begun
+    album.services.catalogue.delete_item("album", "p")
+    assert len(files_under(pictures)) == 1
+
+
+def test_a_sweep_takes_what_is_old_and_unused_only(album: Any, pictures: Path) -> None:
+    album.services.catalogue.add_items("album", [picture("p", 1)])
+    used = files_under(pictures)
+    store = FileBlobStore(pictures)
+    store.put(b"refused")
+    (pictures / "ab").mkdir(exist_ok=True)
+    (pictures / "ab" / ".new-cut-short").write_bytes(b"half")
+    assert album.services.housekeeping.sweep() == 0  # all of it may be somebody's work of this moment
+    grow_old(pictures)
+    young = pictures / "ab" / ".new-just-now"
+    young.write_bytes(b"half")
+    assert album.services.housekeeping.sweep() == 2
+    assert files_under(pictures) == used | {young}
+
+
+def test_an_interrupted_removal_is_undone(album: Any, pictures: Path) -> None:
+    album.services.catalogue.add_items("album", [picture("p", 1)])
+    (path,) = files_under(pictures)
+    path.rename(path.with_name(f".removed-{path.name}-0badcafe"))
+    grow_old(pictures)
+    with pytest.raises(ContentMissingError):
+        album.services.catalogue.content("album", "p")
+    album.services.housekeeping.sweep()
+    assert album.services.catalogue.content("album", "p")[0] == png(1)
+
+
+def test_pictures_stored_beside_sweeps_are_never_lost(album: Any, pictures: Path) -> None:
+    services = build(album.services.settings.model_copy(update={"sweep_grace_seconds": 0.2}))
+    closing = threading.Event()
+
+    def sweep() -> None:
+        while not closing.is_set():
+            services.housekeeping.sweep()
+
+    thread = threading.Thread(target=sweep)
+    thread.start()
+    try:
+        for number in range(30):
+            services.catalogue.add_items("album", [picture("p", number % 3)], replace=True)
+            time.sleep(0.03)
+            assert services.catalogue.content("album", "p")[0] == png(number % 3)
+    finally:
+        closing.set()
+        thread.join()
+    services.database.engine.dispose()
+
+
+def test_a_deleted_collections_files_go_and_its_snapshot_lives_on(pairs: Any) -> None:
+    pairs.fill("kept")
+    pairs.fill("gone")
+    models = pairs.services.settings.data_dir / "models"
+    for name in ("kept", "gone"):
+        pairs.train(name)
+    kept = pairs.services.catalogue.collection("kept")[0].id
+    snapshot = pairs.services.snapshots.current("gone")
+    kept_before = pairs.ids("kept")
+    (models / ".partial-9-v9-cut-short").mkdir()
+    grow_old(models)
+    pairs.services.catalogue.delete_collection("gone")
+    assert {path.name.partition("-")[0] for path in models.iterdir()} == {str(kept), ".partial"}
+    rows, _ = snapshot.galleries["x"].index.search(snapshot.galleries["x"].index.vectors[:1], 5, None)[0]
+    assert len(rows) == 5
+    pairs.services.housekeeping.sweep()
+    assert {path.name.partition("-")[0] for path in models.iterdir()} == {str(kept)}
+    fresh = build(pairs.services.settings)
+    fresh.snapshots.current("kept")
+    fresh.database.engine.dispose()
+    assert pairs.ids("kept") == kept_before
+
+
+def test_another_databases_files_are_left_alone(album: Any, pictures: Path, tmp_path: Path) -> None:
+    album.services.catalogue.add_items("album", [picture("p", 1)])
+    album.services.housekeeping.sweep()
+    grow_old(pictures)
+    url = f"sqlite:///{tmp_path / 'other.sqlite3'}"
+    other = build(album.services.settings.model_copy(update={"database_url": url}))
+    other.upgrade_schema()
+    assert other.housekeeping.sweep() == 0
+    other.database.engine.dispose()
+    assert album.services.catalogue.content("album", "p")[0] == png(1)
+    assert album.services.housekeeping.sweep() == 0
+
+
+def test_a_worker_sweeps_when_it_starts(album: Any, pictures: Path) -> None:
+    from app.worker import run_forever
+
+    FileBlobStore(pictures).put(b"refused")
+    grow_old(pictures)
+    asked = iter([False, True])
+    run_forever(album.services, lambda: next(asked))
+    assert files_under(pictures) == set()

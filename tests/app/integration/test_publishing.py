@@ -1,0 +1,129 @@
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.domain.entities import Item, JobState
+from app.index.exact import ExactIndexFiles
+from app.main import what_is_missing
+from app.services.bundles import ModelBundles
+from app.services.training import TrainingParameters
+from solver.selection import select
+
+
+def test_the_held_out_figures_are_those_of_the_given_penalty(pairs: Any) -> None:
+    pairs.fill("a")
+    pairs.train("a", TrainingParameters(alpha=1e5))  # leaves nothing: every ranking is that of the ids
+    nothing = pairs.services.training.model("a", 1).facts
+    assert nothing["rank"] == 0
+    assert {candidate["rank"] for candidate in nothing["candidates"]} == {0}
+    assert all(candidate["alpha_fraction"] > 1 for candidate in nothing["candidates"])
+    pairs.train("a", TrainingParameters(alpha=1e-3, scaling="center"))
+    (own,) = pairs.services.training.model("a", 2).facts["candidates"]
+    assert own["scaling"] == "center"
+    pairs.train("a", TrainingParameters(scaling="center"))
+    chosen = pairs.services.training.model("a", 3).facts
+    for direction in ("x-to-z", "z-to-x"):
+        figures = [pairs.services.training.model("a", number).facts["held_out"] for number in (1, 2)]
+        assert figures[0][direction] < 0.6 < figures[1][direction]
+    # Its own choice, given by hand, is judged as it was when it was chosen.
+    best = chosen["candidates"][0]
+    assert chosen["held_out"] == {"x-to-z": best["map_x_to_z"], "z-to-x": best["map_z_to_x"]}
+
+
+def test_a_penalty_is_judged_as_the_selection_judges_it(pairs: Any) -> None:
+    from app.services.learning import _judge
+    from solver.preprocessing import FeatureScaler
+    from solver.problem import alpha_max
+    from solver.selection import LabelledPair
+    from solver.supervision import Labels
+
+    drawn = pairs.data
+    data = LabelledPair(drawn.X, drawn.Z, drawn.x_labels.astype(str), drawn.z_labels.astype(str))
+    (expected,) = select(data, scalings=("center",), alpha_fractions=(0.1,), random_state=0)
+    fitting, _ = data.split(0.2, 3000, 0)
+    X = FeatureScaler("center").fit(fitting.X).transform(fitting.X)
+    Z = FeatureScaler("center").fit(fitting.Z).transform(fitting.Z)
+    alpha = 0.1 * alpha_max(X, Z, Labels(fitting.x_labels, fitting.z_labels))
+    (found,) = _judge(data, alpha, ("center",), 0, lambda _: None)
+    assert found.alpha_fraction == pytest.approx(0.1)
+    assert found.rank == expected.rank
+    assert found.mean == pytest.approx(expected.mean, abs=1e-6)
+
+
+def test_a_given_penalty_needs_no_held_out_part(pairs: Any) -> None:
+    pairs.make("a")
+    items = [pairs.item(side, f"{side}{n}", [n - 1.0] * 3, str(n)) for side in "xz" for n in (0, 2)]
+    pairs.services.catalogue.add_items("a", items)
+    pairs.train("a", TrainingParameters(alpha=1e-2))
+    assert pairs.services.training.model("a", 1).facts["held_out"] == {}
+
+
+def test_a_bundle_that_cannot_be_read_back_is_not_activated(
+    pairs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs.fill("a")
+    pairs.train("a")
+    before = pairs.ids("a")
+    monkeypatch.setattr(ExactIndexFiles, "save", lambda self, vectors, path: path.write_bytes(b"garbage"))
+    job = pairs.try_to_train("a")
+    assert job.state is JobState.FAILED
+    assert "not a readable flat index" in (job.error or "")
+    assert pairs.services.catalogue.collection("a")[0].active_version == 1
+    assert [model.version for model in pairs.services.training.models("a")] == [1]
+    assert pairs.ids("a") == before
+    monkeypatch.undo()
+    assert pairs.train("a") == 2
+
+
+def test_a_version_chosen_during_a_retrain_keeps_serving(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs.fill("a")
+    pairs.train("a")
+    pairs.train("a")
+    publish = ModelBundles.publish
+
+    def roll_back_first(self: ModelBundles, *arguments: Any) -> tuple[str, str]:
+        pairs.services.training.activate("a", 1)
+        return publish(self, *arguments)
+
+    monkeypatch.setattr(ModelBundles, "publish", roll_back_first)
+    job = pairs.try_to_train("a")
+    assert (job.state, job.model_version) == (JobState.SUCCEEDED, 3)
+    newest, *others = pairs.services.training.models("a")
+    assert [model.is_active for model in (newest, *others)] == [False, False, True]
+    assert "version 1" in newest.facts["not_activated"]
+    assert pairs.search("a").model_version == 1
+    monkeypatch.undo()
+    assert pairs.services.training.activate("a", 3).is_active
+    assert pairs.search("a").model_version == 3
+
+
+def test_a_lost_picture_is_a_problem_of_its_own(pairs: Any) -> None:
+    pairs.make("a")
+    made, _ = pairs.services.catalogue.collection("a")
+    with pairs.services.database.write() as work:
+        item = Item("p", "x", content_hash="0" * 64, content_type="image/png")
+        work.items.put(made, [item], work.collections.next_revision(made))
+    answer = pairs.client().get("/v1/collections/a/items/p/content")
+    assert answer.status_code == 410
+    assert answer.json()["type"] == "/problems/content-missing"
+    assert "'p'" in answer.json()["detail"]
+
+
+def test_readiness_names_no_path(pairs: Any) -> None:
+    pairs.fill("a")
+    pairs.train("a")
+    folder = pairs.services.settings.data_dir / "models"
+    (bundle,) = folder.iterdir()
+    for path in sorted(bundle.iterdir()):
+        path.rename(path.with_name("aside"))
+        reason = what_is_missing(pairs.services)
+        assert reason is not None
+        assert bundle.name in reason
+        assert str(folder.parent) not in reason
+        path.with_name("aside").rename(path)
+    shutil.rmtree(bundle)
+    answer = pairs.client().get("/readyz")
+    assert answer.status_code == 503
+    assert str(Path(folder).parent) not in answer.text
