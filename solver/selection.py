@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from solver.basis import SampleBasis
 from solver.bilinear import LowRankBilinear
 from solver.convergence import Progress
-from solver.errors import ConvergenceWarning, InvalidInputError, InvalidParameterError
+from solver.errors import InvalidInputError, InvalidParameterError
 from solver.holdout import LabelledPair, is_number
-from solver.linalg import FloatArray
 from solver.metrics import mean_average_precision
+from solver.path import regularisation_path
 from solver.pipeline import Projector
 from solver.preprocessing import SCALINGS, FeatureScaler
-from solver.problem import alpha_max
+from solver.problem import BilinearProblem, alpha_max
 from solver.supervision import Labels
 
 __all__ = [
@@ -32,7 +30,7 @@ __all__ = [
 DEFAULT_SCALINGS = ("center", "l2")
 DEFAULT_FRACTIONS = (0.03, 0.01, 0.003)
 _LOOSE_TOL = 1e-2
-_MAX_STEPS = 3
+_MAX_STEPS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,32 +164,30 @@ def _walk_path(
     callback: Callable[[Progress], None] | None,
 ) -> Iterator[Candidate]:
     """Fit from the strongest penalty down, each from the solution before it."""
-    X, held_X = _scaled(fitting.X, held_out.X, scaling)
-    Z, held_Z = _scaled(fitting.Z, held_out.Z, scaling)
-    supervision = Labels(fitting.x_labels, fitting.z_labels)
-    largest = alpha_max(X, Z, supervision)
-    estimator = LowRankBilinear(tol=_LOOSE_TOL, max_iter=_MAX_STEPS, warm_start=True)
-    for fraction in sorted(alpha_fractions, reverse=True):
-        estimator.set_params(alpha=fraction * largest)
-        with warnings.catch_warnings():
-            # A candidate only has to be good enough to be compared; the final fit has to converge.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            estimator.fit(X, Z, supervision, callback=callback)
-        x, z = estimator.project_x(held_X), estimator.project_z(held_Z)
+    x_scaler, z_scaler = FeatureScaler(scaling).fit(fitting.X), FeatureScaler(scaling).fit(fitting.Z)
+    problem = BilinearProblem(
+        x_scaler.transform(fitting.X),
+        z_scaler.transform(fitting.Z),
+        Labels(fitting.x_labels, fitting.z_labels),
+        fit_intercept=True,
+        n_threads=None,
+    )
+    held_X, held_Z = x_scaler.transform(held_out.X), z_scaler.transform(held_out.Z)
+    largest = problem.alpha_max * problem.penalty_scale
+    fractions = sorted(alpha_fractions, reverse=True)
+    path = regularisation_path(
+        problem,
+        [fraction * largest for fraction in fractions],
+        tol=_LOOSE_TOL,
+        max_iter=_MAX_STEPS,
+        callback=callback,
+    )
+    for fraction, point in zip(fractions, path, strict=True):
+        x, z = point.project(held_X, held_Z)
         yield Candidate(
             scaling,
             fraction,
             mean_average_precision(x, z, held_out.x_labels, held_out.z_labels),
             mean_average_precision(z, x, held_out.z_labels, held_out.x_labels),
-            estimator.rank_,
+            point.M.rank,
         )
-
-
-def _scaled(fitting: FloatArray, held_out: FloatArray, scaling: str) -> tuple[FloatArray, FloatArray]:
-    """Scale both parts by the fitting one; wide samples are rotated into their span once for all fits."""
-    scaler = FeatureScaler(scaling).fit(fitting)
-    samples, held = scaler.transform(fitting), scaler.transform(held_out)
-    if samples.shape[1] <= len(samples):
-        return samples, held
-    basis = SampleBasis(samples)
-    return basis.reduced, basis.rotate(held).astype(held.dtype)
