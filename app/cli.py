@@ -30,6 +30,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app import demo as demonstration
 from app import ingest as ingestion
+from app.benchmarks import bench
 from app.bootstrap import Services, build
 from app.domain.entities import Content, ItemFilter, Modality, Scope
 from app.domain.errors import InvalidFieldError, ServiceError
@@ -53,6 +54,7 @@ ingest = typer.Typer(no_args_is_help=True, help="Bring data into a collection.")
 cli.add_typer(keys, name="keys")
 cli.add_typer(db, name="db")
 cli.add_typer(ingest, name="ingest")
+cli.add_typer(bench, name="bench")
 _out, _log = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 
 CollectionOption = Annotated[str, typer.Option("--collection", "-c", help="collection; made when missing")]

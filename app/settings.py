@@ -27,6 +27,7 @@ class Settings(BaseSettings):
     sweep_grace_seconds: float = Field(3600.0, ge=0, description="how long an unused file is kept")
     lease_seconds: float = Field(30.0, gt=0, description="how long a silent worker keeps its job")
     job_attempts: int = Field(3, ge=1, description="how often a job whose worker died is tried")
+    test_data: Path | None = Field(None, description="real data for benchmarks")
     worker_poll_seconds: float = Field(0.5, gt=0, description="how often an idle worker looks for a job")
 
     @property

@@ -18,7 +18,7 @@ import numpy as np
 
 from solver.errors import SupervisionError
 from solver.kernels import TileBuffers, differentiate, sum_entropies, sum_losses
-from solver.linalg import FloatArray, LowRankMatrix, Samples
+from solver.linalg import FloatArray, LowRankMatrix, Samples, is_sparse
 from solver.supervision import Indices, PairKey, Supervision
 from solver.threads import even_slices, map_lanes
 
@@ -272,7 +272,7 @@ class PairLogisticLoss:
     def _gather(self, samples: Samples, weighted: FloatArray) -> FloatArray:
         """Return ``samples.T @ weighted`` in float64."""
         parts = map_lanes(
-            lambda rows: np.asarray(samples[rows].T @ weighted[rows]),
+            lambda rows: _transposed_product(samples[rows], weighted[rows]),
             _sample_lanes(samples.shape[0]),
             self._n_threads,
         )
@@ -311,6 +311,12 @@ class PairLogisticLoss:
             rows = slice(start, min(start + self._height, lane.stop))
             for first in range(0, n, self._width):
                 yield _Tile(rows, slice(first, min(first + self._width, n)))
+
+
+def _transposed_product(samples: Samples, weighted: FloatArray) -> FloatArray:
+    # This order of the factors reads dense samples row by row, which is quicker.
+    product: FloatArray = samples.T @ weighted if is_sparse(samples) else (weighted.T @ samples).T
+    return product
 
 
 def check_sizes(X: Samples, Z: Samples, supervision: Ordered) -> None:

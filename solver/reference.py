@@ -7,6 +7,7 @@ It shares no code with the fast path except the value types, so that agreement m
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 import scipy.linalg
@@ -18,6 +19,23 @@ from solver.linalg import FloatArray, LowRankMatrix, Samples, is_sparse
 from solver.losses import FactoredPoint
 from solver.pair_list import SignedPairs
 from solver.supervision import Supervision
+
+
+class PairsOfDenseMatrix(Protocol):
+    """A loss of a dense bilinear matrix."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the bilinear matrix."""
+        ...
+
+    def loss(self, M: FloatArray) -> float:
+        """Return the loss."""
+        ...
+
+    def gradient(self, M: FloatArray) -> FloatArray:
+        """Return its gradient."""
+        ...
 
 
 class DensePairs:
@@ -48,6 +66,11 @@ class DensePairs:
             self.Y[key] = 1.0
         self.W = np.where(self.Y > 0, 1.0 / supervision.n_similar, 1.0 / supervision.n_dissimilar)
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the bilinear matrix."""
+        return self.X.shape[1], self.Z.shape[1]
+
     def loss(self, M: FloatArray) -> float:
         """Return ``sum_ij w_ij log(1 + exp(-y_ij x_i^T M z_j))``."""
         margins = self.Y * (self.X @ M @ self.Z.T)
@@ -60,13 +83,13 @@ class DensePairs:
         return gradient
 
 
-def iterate_paper(pairs: DensePairs, alpha: float, step_size: float) -> Iterator[ApgState]:
+def iterate_paper(pairs: PairsOfDenseMatrix, alpha: float, step_size: float) -> Iterator[ApgState]:
     """Yield the states of Algorithm 1, without end.
 
     Parameters
     ----------
-    pairs : DensePairs
-        Samples, signs and weights.
+    pairs : PairsOfDenseMatrix
+        Samples, signs and weights, such as `DensePairs`.
     alpha : float, >= 0
         The paper's lambda.
     step_size : float, > 0
@@ -77,7 +100,7 @@ def iterate_paper(pairs: DensePairs, alpha: float, step_size: float) -> Iterator
     NumericalError
         If the objective is not finite.
     """
-    shape = pairs.X.shape[1], pairs.Z.shape[1]
+    shape = pairs.shape
     M, Q, momentum = np.zeros(shape), np.zeros(shape), 1.0
     factors = LowRankMatrix.zeros(*shape, dtype=np.float64)
     iteration = 0

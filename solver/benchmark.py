@@ -1,0 +1,393 @@
+"""Objective against time for three ways to solve problem (4), in one run on one machine.
+
+"apg" is `LowRankBilinear`; "paper" is Algorithm 1 to the letter; "lbfgs" is plain L-BFGS on the factors
+from a random start, without proximal steps, preconditioning or a certificate. How far each is from the
+optimum is measured against the objective of a float64 run with a hundred times smaller tolerance.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+import scipy.optimize
+import scipy.sparse
+from threadpoolctl import threadpool_info
+
+from solver.bilinear import LowRankBilinear
+from solver.convergence import Progress
+from solver.datasets import load_npz, load_wikipedia, make_low_rank_pairs
+from solver.errors import ConvergenceWarning, DatasetError, InvalidParameterError
+from solver.linalg import FloatArray
+from solver.losses import FactoredPoint
+from solver.preprocessing import FeatureScaler
+from solver.problem import BilinearProblem
+from solver.reference import DensePairs, iterate_paper
+from solver.supervision import Labels
+from solver.threads import even_slices, map_lanes
+
+SEED = 0
+NOISE = 4.0
+TARGET = 1e-3
+_REFERENCE_TOL = 1e-5
+_LITERAL_ITERATIONS = 4
+_LBFGS_EVALUATIONS = 2000
+_TIMINGS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A synthetic instance: equally many samples of both modalities, features, classes, alpha, tolerance."""
+
+    n_samples: int
+    n_features_x: int
+    n_features_z: int
+    n_classes: int
+    alpha_fraction: float = 1 / 50
+    tol: float = 1e-3
+
+
+SIZES = {
+    "tiny": Size(300, 40, 30, 5),
+    "A": Size(2173, 4096, 200, 10),
+    "B": Size(20_000, 512, 512, 50),
+    "C": Size(100_000, 256, 256, 100, tol=1e-2),
+}
+DATASETS = ("wikipedia", "wikipedia_cnn", "audio_digits")
+
+
+@dataclass(slots=True)
+class Curve:
+    """One method on one instance.
+
+    Parameters
+    ----------
+    method : str
+        "apg", "paper" or "lbfgs".
+    seconds, objective : list of float
+        One entry per iteration; seconds since the method was handed the raw samples.
+    facts : dict
+        Certified gap, rank and whatever else the method tells.
+    """
+
+    method: str
+    seconds: list[float] = field(default_factory=list)
+    objective: list[float] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def seconds_to(self, objective: float) -> float | None:
+        """Return when the objective was first at most this, or None if never."""
+        reached = (t for t, value in zip(self.seconds, self.objective, strict=True) if value <= objective)
+        return next(reached, None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Instance:
+    """Samples, labels and penalty of one benchmark."""
+
+    name: str
+    X: FloatArray
+    Z: FloatArray
+    supervision: Labels
+    alpha: float
+    tol: float
+
+
+def machine() -> dict[str, Any]:
+    """Return what a reader of the figures must know of the machine."""
+    blas = [
+        f"{info['internal_api']} {info['version']}"
+        for info in threadpool_info()
+        if info["user_api"] == "blas"
+    ]
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "blas": sorted(blas),
+        "seed": SEED,
+    }
+
+
+def make_instance(name: str, data_dir: Path | None) -> Instance:
+    """Return a synthetic size or a real data set, ready to be solved.
+
+    Parameters
+    ----------
+    name : str
+        A key of `SIZES`, or one of `DATASETS`.
+    data_dir : path or None
+        Where the real data sets are.
+
+    Raises
+    ------
+    InvalidParameterError, DatasetError
+        If the name is unknown, or the data are not there.
+    """
+    if name in SIZES:
+        size = SIZES[name]
+        data = make_low_rank_pairs(
+            size.n_samples,
+            size.n_samples,
+            n_features_x=size.n_features_x,
+            n_features_z=size.n_features_z,
+            n_classes=size.n_classes,
+            noise=NOISE,
+            random_state=SEED,
+        )
+        X, Z, labels = data.X.astype(np.float32), data.Z.astype(np.float32), (data.x_labels, data.z_labels)
+        return _instance(name, X, Z, Labels(*labels), size.alpha_fraction, size.tol)
+    if name not in DATASETS:
+        raise InvalidParameterError("sizes", name, f"one of {', '.join([*SIZES, *DATASETS])}")
+    if data_dir is None or not (data_dir / name).is_dir():
+        raise DatasetError(f"{name} needs the real data: set LRBS_TEST_DATA to their folder")
+    if name == "wikipedia":
+        pairs = load_wikipedia(data_dir / name)
+    else:
+        x, z = ("I", "T") if name == "wikipedia_cnn" else ("A", "I")
+        pairs = load_npz(next((data_dir / name).glob("*.npz")), x=x, z=z)
+    train = np.flatnonzero(pairs.is_train)
+    X, Z = (FeatureScaler("center").fit(side[train]).transform(side[train]) for side in (pairs.X, pairs.Z))
+    return _instance(name, X, Z, Labels(pairs.labels[train]), 1 / 50, 1e-3)
+
+
+def run_solver_benchmark(
+    instance: Instance,
+    methods: tuple[str, ...] = ("apg", "paper", "lbfgs"),
+    *,
+    on_step: Callable[[str, Progress], None] | None = None,
+) -> dict[str, Any]:
+    """Run the methods one after the other and compare them.
+
+    Parameters
+    ----------
+    instance : Instance
+        What to solve.
+    methods : tuple of str
+        Some of "apg", "paper" and "lbfgs".
+    on_step : callable, optional
+        Called with the method's name and its progress.
+
+    Returns
+    -------
+    dict
+        JSON-ready: sizes, curves, seconds to within `TARGET` of the optimum, their ratios, and the cost
+        of an evaluation against its floor.
+    """
+
+    def report(method: str) -> Callable[[Progress], None] | None:
+        return None if on_step is None else lambda progress: on_step(method, progress)
+
+    apg = _run_apg(instance, report("apg"))
+    model: LowRankBilinear = apg.facts.pop("model")
+    optimum = model.objective_
+    if set(methods) - {"apg"}:
+        optimum = _optimum(instance, model)
+    curves = [apg]
+    if "paper" in methods:
+        curves.append(_run_paper(instance, optimum))
+    if "lbfgs" in methods:
+        curves.append(_run_lbfgs(instance, 2 * model.rank_))
+    to_target = {curve.method: curve.seconds_to(optimum * (1 + TARGET)) for curve in curves}
+    fastest = to_target["apg"]
+    return {
+        "instance": instance.name,
+        "shape": [*instance.X.shape, *instance.Z.shape],
+        "alpha": instance.alpha,
+        "optimum": optimum,
+        "seconds_to_target": to_target,
+        "ratio_to_apg": {
+            name: None if seconds is None or fastest is None else seconds / fastest
+            for name, seconds in to_target.items()
+        },
+        "evaluation": evaluation_cost(instance, model),
+        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "curves": [asdict(curve) for curve in curves],
+    }
+
+
+def evaluation_cost(instance: Instance, model: LowRankBilinear) -> dict[str, float]:
+    """Time one value and factor gradient, and beside it the least that any such evaluation must do.
+
+    Returns
+    -------
+    dict
+        Milliseconds, best of several: "evaluation"; "floor" of one tanh per pair and the three matrix
+        products (scores, and the derivatives times either factor); "floor_two_products" with one of the
+        latter two; and the ratios.
+    """
+    problem = BilinearProblem(instance.X, instance.Z, instance.supervision, True, None)
+    left = np.vstack([model.x_factors_, model.x_intercept_])
+    right = np.vstack([model.z_factors_, model.z_intercept_])
+    A, B = problem.lower(left, right).balanced_factors()
+    loss = problem.loss(np.float32)
+    XA = np.asarray(problem.X @ A, np.float32)
+    ZB = np.asarray(problem.Z @ B, np.float32)
+    n_threads = os.cpu_count() or 1
+
+    def floor(with_both: bool) -> None:
+        def evaluate(rows: slice) -> FloatArray:
+            height = max((1 << 19) // (4 * len(ZB)), 16)
+            along_z = np.zeros_like(ZB)
+            for start in range(rows.start, rows.stop, height):
+                some = XA[start : min(start + height, rows.stop)]
+                t = some @ ZB.T
+                np.tanh(t, out=t)
+                t @ ZB
+                if with_both:
+                    along_z += t.T @ some
+            return along_z
+
+        map_lanes(evaluate, even_slices(len(XA), 8), n_threads)
+
+    timings = {
+        "evaluation": _best(lambda: loss.value_and_factor_gradients(A, B)),
+        "floor": _best(lambda: floor(True)),
+        "floor_two_products": _best(lambda: floor(False)),
+    }
+    return {
+        **timings,
+        "ratio": timings["evaluation"] / timings["floor"],
+        "ratio_two_products": timings["evaluation"] / timings["floor_two_products"],
+    }
+
+
+def _run_apg(instance: Instance, callback: Callable[[Progress], None] | None) -> Curve:
+    curve, begin = Curve("apg"), time.perf_counter()
+
+    def record(progress: Progress) -> None:
+        if progress.share == 1.0:
+            curve.seconds.append(time.perf_counter() - begin)
+            curve.objective.append(progress.objective)
+        if callback is not None:
+            callback(progress)
+
+    model = _fit(instance, np.float32, instance.tol, record)
+    curve.facts = {
+        "model": model,
+        "seconds": time.perf_counter() - begin,
+        "converged": model.converged_,
+        "duality_gap": model.duality_gap_,
+        "rank": model.rank_,
+        "iterations": model.n_iter_,
+    }
+    return curve
+
+
+def _fit(
+    instance: Instance, dtype: type, tol: float, callback: Callable[[Progress], None] | None = None
+) -> LowRankBilinear:
+    model = LowRankBilinear(instance.alpha, tol=tol, dtype=dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(instance.X, instance.Z, instance.supervision, callback=callback)
+
+
+def _optimum(instance: Instance, model: LowRankBilinear) -> float:
+    """Return the objective of a far more exact run."""
+    exact = _fit(instance, np.float64, _REFERENCE_TOL)
+    return min(exact.objective_, model.objective_)
+
+
+def _run_paper(instance: Instance, optimum: float) -> Curve:
+    """Time the literal iteration on the raw features; count iterations on an equivalent smaller problem.
+
+    Algorithm 1 takes the same steps in any orthonormal basis, so that its iterations can be counted with
+    the fast float64 loss in the reduced basis, and only some be run to the letter.
+    """
+    X, Z = (np.hstack([side, np.ones((len(side), 1), side.dtype)]) for side in (instance.X, instance.Z))
+    problem = BilinearProblem(instance.X, instance.Z, instance.supervision, True, None)
+    scale = problem.penalty_scale
+    literal = iterate_paper(
+        DensePairs(X, Z, instance.supervision), instance.alpha, problem.first_step / scale**2
+    )
+    next(literal)
+    begin = time.perf_counter()
+    for _ in range(_LITERAL_ITERATIONS):
+        next(literal)
+    per_iteration = (time.perf_counter() - begin) / _LITERAL_ITERATIONS
+    curve = Curve("paper", facts={"seconds_per_iteration": per_iteration, "extrapolated": True})
+    states = iterate_paper(_ReducedPairs(problem), instance.alpha / scale, problem.first_step)
+    for state in states:
+        curve.seconds.append(state.iteration * per_iteration)
+        curve.objective.append(state.objective)
+        if state.objective <= optimum * (1 + TARGET):
+            break
+    curve.facts["iterations"] = len(curve.objective)
+    return curve
+
+
+class _ReducedPairs:
+    """The loss that Algorithm 1 asks for, from the fast float64 tiles."""
+
+    def __init__(self, problem: BilinearProblem) -> None:
+        self._loss = problem.loss(np.float64)
+        self.shape = problem.shape
+
+    def loss(self, M: FloatArray) -> float:
+        return self._loss.value_and_gradient(FactoredPoint(M, np.eye(M.shape[1])))[0]
+
+    def gradient(self, M: FloatArray) -> FloatArray:
+        return self._loss.value_and_gradient(FactoredPoint(M, np.eye(M.shape[1])))[1]
+
+
+def _run_lbfgs(instance: Instance, rank: int) -> Curve:
+    curve, begin = Curve("lbfgs", facts={"rank": rank}), time.perf_counter()
+    problem = BilinearProblem(instance.X, instance.Z, instance.supervision, True, None)
+    loss, alpha, (d1, d2) = problem.loss(np.float32), instance.alpha / problem.penalty_scale, problem.shape
+    last = np.inf
+
+    def evaluate(flat: FloatArray) -> tuple[float, FloatArray]:
+        nonlocal last
+        A, B = flat[: d1 * rank].reshape(d1, rank), flat[d1 * rank :].reshape(d2, rank)
+        value, on_A, on_B = loss.value_and_factor_gradients(A, B)
+        last = value + 0.5 * alpha * float(flat @ flat)
+        return last, np.concatenate([on_A.ravel(), on_B.ravel()]) + alpha * flat
+
+    def record(_: FloatArray) -> None:
+        curve.seconds.append(time.perf_counter() - begin)
+        curve.objective.append(last)
+
+    start = 0.01 * np.random.default_rng(SEED).standard_normal((d1 + d2) * rank)
+    options: Any = {"maxfun": _LBFGS_EVALUATIONS, "maxiter": _LBFGS_EVALUATIONS, "ftol": 1e-9}
+    minimize: Any = scipy.optimize.minimize
+    found = minimize(evaluate, start, jac=True, method="L-BFGS-B", callback=record, options=options)
+    curve.facts |= {"evaluations": int(found.nfev), "seconds": time.perf_counter() - begin}
+    return curve
+
+
+def _instance(
+    name: str, X: FloatArray, Z: FloatArray, supervision: Labels, fraction: float, tol: float
+) -> Instance:
+    problem = BilinearProblem(X, Z, supervision, True, None)
+    return Instance(name, X, Z, supervision, fraction * problem.alpha_max * problem.penalty_scale, tol)
+
+
+def _best(run: Callable[[], object]) -> float:
+    timings = []
+    for _ in range(_TIMINGS):
+        begin = time.perf_counter()
+        run()
+        timings.append(time.perf_counter() - begin)
+    return 1000.0 * min(timings)
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
