@@ -337,7 +337,8 @@ class _ReducedPairs:
         self.shape = problem.shape
 
     def loss(self, M: FloatArray) -> float:
-        return self._loss.value_and_gradient(FactoredPoint(M, np.eye(M.shape[1])))[0]
+        # Only the product of the three factors matters to the value.
+        return self._loss.value(LowRankMatrix(M, np.ones(M.shape[1]), np.eye(M.shape[1])))
 
     def gradient(self, M: FloatArray) -> FloatArray:
         return self._loss.value_and_gradient(FactoredPoint(M, np.eye(M.shape[1])))[1]
