@@ -146,5 +146,6 @@ def _project(samples: npt.ArrayLike, factors: FloatArray, intercept: FloatArray,
     array = check_samples(samples, name, sparse=True)
     if array.shape[1] != factors.shape[0]:
         raise InvalidInputError(f"{name} has {array.shape[1]} features, the model expects {factors.shape[0]}")
-    projected: FloatArray = array.astype(factors.dtype, copy=False) @ factors + intercept
+    # In the wider of both precisions: samples and factors may have opposite extremes of size.
+    projected: FloatArray = np.asarray(array @ factors + intercept).astype(factors.dtype, copy=False)
     return projected

@@ -15,7 +15,7 @@ from solver.base import Constraint, CrossModalEstimator, check_samples
 from solver.checkpoint import Checkpoint
 from solver.convergence import ConvergenceMonitor, Progress
 from solver.descent import Descent, DescentState
-from solver.errors import ConvergenceWarning, InvalidInputError
+from solver.errors import ConvergenceWarning, InvalidInputError, NumericalError
 from solver.growth import growing_samples
 from solver.linalg import FloatArray, LowRankMatrix, Samples
 from solver.problem import AnySupervision, BilinearProblem
@@ -30,6 +30,15 @@ def _is_real(value: Any) -> bool:
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1
+
+
+def _representable(factor: FloatArray, dtype: npt.DTypeLike) -> FloatArray:
+    with np.errstate(over="ignore", under="ignore"):
+        rounded: FloatArray = factor.astype(dtype)
+    if not (np.isfinite(rounded).all() and rounded.any(axis=0).all()):
+        largest = float(np.abs(factor).max())
+        raise NumericalError(f"factors of size {largest:.1e} are beyond {rounded.dtype}: scale the samples")
+    return rounded
 
 
 class LowRankBilinear(CrossModalEstimator):
@@ -291,14 +300,14 @@ class LowRankBilinear(CrossModalEstimator):
     def _keep(self, problem: BilinearProblem, M: LowRankMatrix, monitor: ConvergenceMonitor) -> None:
         dtype = np.float64 if self.solver == "paper" else self.dtype
         lifted = problem.lift(M)
-        left, right = lifted.astype(dtype).balanced_factors()
+        left, right = (_representable(factor, dtype) for factor in lifted.balanced_factors())
         if self.fit_intercept:
             self.x_factors_, self.x_intercept_ = left[:-1], left[-1]
             self.z_factors_, self.z_intercept_ = right[:-1], right[-1]
         else:
             self.x_factors_, self.x_intercept_ = left, np.zeros(M.rank, dtype)
             self.z_factors_, self.z_intercept_ = right, np.zeros(M.rank, dtype)
-        self.singular_values_ = lifted.s.astype(np.float64)
+        self.singular_values_ = lifted.s
         self.rank_ = M.rank
         self.objective_ = monitor.certificate.objective
         self.duality_gap_ = monitor.certificate.relative_gap

@@ -176,7 +176,7 @@ def _lanczos_triplets(A: FloatArray, count: int) -> LowRankMatrix:
     operator: Any = scipy.sparse.linalg.LinearOperator(
         (size, size), matvec=lambda v: A.T @ (A @ v), matmat=lambda V: A.T @ (A @ V), dtype=A.dtype
     )
-    start = np.asarray(np.random.default_rng(0).standard_normal(size), A.dtype)
+    start = np.random.default_rng(0).standard_normal((size,)).astype(A.dtype)
     found: Any = scipy.sparse.linalg.eigsh(operator, k=count, v0=start, rng=np.random.default_rng(1))
     # The Gram matrix squares the condition: let a small exact SVD of the projected matrix set it right.
     V, _ = np.linalg.qr(np.asarray(found[1], np.float64))

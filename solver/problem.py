@@ -112,7 +112,8 @@ class BilinearProblem:
         """Return `M` in the original features and units (with the constant features, if any, last)."""
         U = M.U if self._x_basis is None else self._x_basis.lift(M.U)
         V = M.V if self._z_basis is None else self._z_basis.lift(M.V)
-        return LowRankMatrix(U, M.s / self.penalty_scale, V)
+        with np.errstate(over="ignore"):  # infinite where float64 does not reach
+            return LowRankMatrix(U, M.s.astype(np.float64) / self.penalty_scale, V)
 
     def lower(self, left: FloatArray, right: FloatArray) -> LowRankMatrix:
         """Return ``left @ right.T``, given in the original features and units, as a point of this problem."""

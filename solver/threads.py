@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 _Lane = TypeVar("_Lane")
 _Result = TypeVar("_Result")
@@ -32,7 +32,8 @@ class _SharedBlasLimit:
         with self._lock:
             if self._holders == 0:
                 self._controller = self._controller or ThreadpoolController()
-                self._limiter = self._controller.limit(limits=1, user_api="blas")
+                with _from_any_thread():
+                    self._limiter = self._controller.limit(limits=1, user_api="blas")
             self._holders += 1
         try:
             yield
@@ -40,7 +41,16 @@ class _SharedBlasLimit:
             with self._lock:
                 self._holders -= 1
                 if self._holders == 0:
-                    self._limiter.restore_original_limits()
+                    with _from_any_thread():
+                        self._limiter.restore_original_limits()
+
+
+@contextmanager
+def _from_any_thread() -> Iterator[None]:
+    """Set the number of OpenBLAS threads here: threadpoolctl heeds only the thread that set it first."""
+    OpenBLASController.clear_controlling_thread(force=True)
+    yield
+    OpenBLASController.clear_controlling_thread(force=True)
 
 
 _BLAS_LIMIT = _SharedBlasLimit()

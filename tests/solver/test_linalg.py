@@ -2,7 +2,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from solver.linalg import LowRankMatrix, reduce_basis, singular_triplets_above, spectral_norm
+from solver.linalg import LowRankMatrix, from_factors, singular_triplets_above, spectral_norm
 
 
 def _with_singular_values(
@@ -100,11 +100,25 @@ def test_triplets_leave_their_input_unmodified() -> None:
         np.testing.assert_array_equal(A, before)
 
 
-def test_reduced_basis_keeps_inner_products_and_spans_the_samples() -> None:
-    X = np.random.default_rng(4).standard_normal((6, 20))
-    X[5] = X[0] + X[1]
-    reduced, basis = reduce_basis(X)
-    assert reduced.shape == (6, 6)
-    np.testing.assert_allclose(basis.T @ basis, np.eye(6), atol=1e-14)  # eps times a few
-    np.testing.assert_allclose(reduced @ basis.T, X, atol=1e-13)
-    np.testing.assert_allclose(reduced @ reduced.T, X @ X.T, atol=1e-12)
+@pytest.mark.parametrize("shape", [(8, 6, 3), (3, 9, 5), (2, 2, 7)])
+def test_from_factors_is_the_svd_of_the_product(shape: tuple[int, int, int]) -> None:
+    rng = np.random.default_rng(0)
+    left, right = rng.standard_normal((shape[0], shape[2])), rng.standard_normal((shape[1], shape[2]))
+    M = from_factors(left, right)
+    expected = np.linalg.svd(left @ right.T, compute_uv=False)[: min(shape)]
+    tolerance = 1e-13 * expected[0]  # a few eps of the norm
+    np.testing.assert_allclose(M.s, expected, atol=tolerance)
+    np.testing.assert_allclose(M.dense(), left @ right.T, atol=tolerance)
+    np.testing.assert_allclose(M.U.T @ M.U, np.eye(M.rank), atol=1e-13)
+    np.testing.assert_allclose(M.V.T @ M.V, np.eye(M.rank), atol=1e-13)
+
+
+def test_from_factors_drops_dependent_columns() -> None:
+    left = np.ones((5, 3))
+    M = from_factors(left, np.ones((4, 3)))
+    assert M.rank == 1
+    assert M.s[0] == pytest.approx(3 * np.sqrt(20), rel=1e-14)
+
+
+def test_from_factors_of_zero_is_rank_zero() -> None:
+    assert from_factors(np.zeros((5, 2)), np.zeros((4, 2))).rank == 0

@@ -3,8 +3,8 @@ import numpy.typing as npt
 import pytest
 
 from solver import Labels
-from solver.supervision import Supervision
 from solver.errors import SupervisionError
+from solver.supervision import Supervision
 
 
 def _similar_pairs(supervision: Supervision, block: int) -> npt.NDArray[np.bool]:
