@@ -140,8 +140,8 @@ class RawIn(Strict):
         return Content(self.text, picture, self.vector)
 
 
-class ItemIn(RawIn):
-    """A new item."""
+class ItemFactsIn(Strict):
+    """A new item but for its content."""
 
     id: Identifier | None = None
     modality: str
@@ -150,17 +150,25 @@ class ItemIn(RawIn):
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
     train: bool = True
 
-    def to_item(self, number: int, item_id: str | None = None) -> NewItem:
+    def with_content(self, content: Content, item_id: str | None = None) -> NewItem:
         """Return the service's form."""
         return NewItem(
             modality=self.modality,
-            content=self.to_content(f"items.{number}"),
+            content=content,
             id=item_id or self.id,
             labels=tuple(self.labels),
             pair_id=self.pair_id,
             metadata=self.metadata,
             train=self.train,
         )
+
+
+class ItemIn(RawIn, ItemFactsIn):
+    """A new item."""
+
+    def to_item(self, number: int, item_id: str | None = None) -> NewItem:
+        """Return the service's form; raises InvalidFieldError unless it has one content."""
+        return self.with_content(self.to_content(f"items.{number}"), item_id)
 
 
 class ItemsIn(Strict):
