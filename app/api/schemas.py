@@ -307,14 +307,17 @@ class HitOut(BaseModel):
     @classmethod
     def of(cls, collection: str, hit: Hit, include: set[str]) -> HitOut:
         """Return the wire form with the optional fields that were asked for."""
-        optional: dict[str, Any] = {
-            "labels": list(hit.item.labels),
-            "metadata": dict(hit.item.metadata),
-            "text": hit.item.text,
-            "content_url": content_url(collection, hit.item),
-        }
-        shown = {name: value for name, value in optional.items() if name in include}
-        return cls(id=hit.id, rank=hit.rank, score=hit.score, probability=hit.probability, **shown)
+        item = hit.item
+        return cls(
+            id=hit.id,
+            rank=hit.rank,
+            score=hit.score,
+            probability=hit.probability,
+            labels=list(item.labels) if "labels" in include else None,
+            metadata=dict(item.metadata) if "metadata" in include else None,
+            text=item.text if "text" in include else None,
+            content_url=content_url(collection, item) if "content_url" in include else None,
+        )
 
 
 class SearchOut(BaseModel):

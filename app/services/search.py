@@ -134,11 +134,11 @@ def _result(
     items: dict[str, Item],
     took_ms: float,
 ) -> SearchResult:
+    probabilities = scipy.special.expit([score for _, score in page]).tolist()
     hits: list[Hit] = []
-    for row, score in page:
+    for (row, score), probability in zip(page, probabilities, strict=True):
         item = items.get(gallery.ids[row])
         if item is not None:
-            probability = float(scipy.special.expit(score))
             hits.append(Hit(item.id, offset + len(hits) + 1, score, probability, item))
     return SearchResult(
         model_version=snapshot.model.version,

@@ -209,7 +209,11 @@ def test_changes_come_in_order_of_revision(database: SqlDatabase, collection: Co
         everything = list(work.items.changes_since(collection, 0))
         later = list(work.items.changes_since(collection, first))
         nothing = list(work.items.changes_since(collection, second))
-        assert len(work.items.existing(collection, [f"i{number}" for number in range(1300)])) == 1200
+        asked = [f"i{number}" for number in range(1300)]
+        assert work.items.existing(collection, asked) == set(asked[:1200])
+        assert {name: item.text for name, item in work.items.get_many(collection, asked).items()} == {
+            name: "changed" if name == "i5" else None for name in asked[:1200]
+        }
     assert [change.revision for change in everything] == [first] * 1199 + [second]
     assert [change.item_id for change in later] == ["i5"]
     assert nothing == []
