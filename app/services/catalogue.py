@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from app.domain.entities import Collection, Item, Modality
+from app.domain.entities import Collection, Item, Modality, Vector
 from app.domain.errors import InvalidFieldError, ItemExistsError, ItemNotFoundError, UnknownModalityError
 from app.domain.ports import BlobStore, Database, Encoder, RawContent, UnitOfWork
 
@@ -112,7 +112,7 @@ class CatalogueService:
         """
         with self._database.read() as work:
             collection = work.collections.get(name)
-        items = [self._encode(collection, number, item) for number, item in enumerate(new_items)]
+        items = self._encode(collection, new_items)
         _check_unique(items)
         with self._database.write() as work:
             revision = work.collections.next_revision(collection)
@@ -155,14 +155,26 @@ class CatalogueService:
                 raise UnknownModalityError("modality", modality, collection.modality_names)
             return work.items.page(collection, modality, after, limit)
 
-    def _encode(self, collection: Collection, number: int, new: NewItem) -> Item:
-        place = f"items.{number}"
-        modality = next((m for m in collection.modalities if m.name == new.modality), None)
-        if modality is None:
-            raise UnknownModalityError(f"{place}.modality", new.modality, collection.modality_names)
-        encoder = self._encoders.make(modality.encoder)
-        encoder.check(place, new.content)
-        features = None if encoder.is_fitted_with_model else encoder.encode([new.content])[0]
+    def _encode(self, collection: Collection, new_items: Sequence[NewItem]) -> list[Item]:
+        """Check every item, then encode what is of one modality together, then store the pictures."""
+        encoders = {
+            modality.name: self._encoders.make(modality.encoder) for modality in collection.modalities
+        }
+        for number, new in enumerate(new_items):
+            place = f"items.{number}"
+            if new.modality not in encoders:
+                raise UnknownModalityError(f"{place}.modality", new.modality, collection.modality_names)
+            encoders[new.modality].check(place, new.content)
+        features: dict[int, Vector] = {}
+        for name, encoder in encoders.items():
+            numbers = [number for number, new in enumerate(new_items) if new.modality == name]
+            if numbers and not encoder.is_fitted_with_model:
+                _check_lengths(new_items, numbers)
+                encoded = encoder.encode([new_items[number].content for number in numbers])
+                features |= zip(numbers, encoded, strict=True)
+        return [self._item(new, features.get(number)) for number, new in enumerate(new_items)]
+
+    def _item(self, new: NewItem, features: Vector | None) -> Item:
         picture = new.content.picture
         return Item(
             id=new.id or secrets.token_hex(8),
@@ -201,6 +213,17 @@ def _check_name(place: str, name: str) -> None:
         raise InvalidFieldError(
             place, f"expected 1 to {_MAX_NAME} letters, digits, '.', '_' or '-', got {name!r}"
         )
+
+
+def _check_lengths(new_items: Sequence[NewItem], numbers: Sequence[int]) -> None:
+    """Refuse own features of different lengths; which one is right may not be known yet."""
+    vectors = {number: new_items[number].content.vector for number in numbers}
+    lengths = {number: len(vector) for number, vector in vectors.items() if vector is not None}
+    for number, length in lengths.items():
+        if length != lengths[min(lengths)]:
+            raise InvalidFieldError(
+                f"items.{number}.vector", f"has {length} numbers, expected {lengths[min(lengths)]}"
+            )
 
 
 def _check_unique(items: Sequence[Item]) -> None:

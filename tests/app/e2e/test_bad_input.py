@@ -177,6 +177,17 @@ def test_a_bad_item_is_refused_with_all_that_came_with_it(api: Api, case: str) -
     check_next_request_works(api)
 
 
+def test_vectors_of_two_lengths_are_refused_before_any_is_stored(api: Api) -> None:
+    path = "/v1/collections/fresh"
+    body = {"name": "fresh", "modalities": MODALITIES}
+    api.client.post("/v1/collections", json=body).raise_for_status()
+    items = [{"modality": "image", "vector": [1.0] * length} for length in (3, 3, 2)]
+    answer = api.client.post(f"{path}/items", json={"items": items})
+    assert check_problem(answer, 422, "expected 3")["field"] == "items.2.vector"
+    assert api.client.get(path).json()["items"] == {"image": 0, "text": 0}
+    assert api.client.post(f"{path}/items", json={"items": items[2:]}).status_code == 201
+
+
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_numbers_that_are_none_are_refused(api: Api, number: str) -> None:
     before = api.state()
