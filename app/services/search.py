@@ -89,7 +89,7 @@ class SearchService:
 
     def _project(self, snapshot: Snapshot, source: str, queries: Sequence[Query]) -> Matrix:
         encoder = snapshot.model.encoders[source]
-        features = []
+        features: list[Matrix] = []
         for number, query in enumerate(queries):
             if query.item_id is not None:
                 features.append(self._item_features(snapshot, source, query.item_id))
@@ -97,7 +97,8 @@ class SearchService:
                 field = "query" if len(queries) == 1 else f"queries.{number}"
                 encoder.check(field, query.content)
                 features.append(encoder.encode([query.content]))
-        return snapshot.model.project(source, np.concatenate(features))
+        # One by one: a product of many rows rounds otherwise, and scores would depend on the batch.
+        return np.concatenate([snapshot.model.project(source, row) for row in features])
 
     def _item_features(self, snapshot: Snapshot, source: str, item_id: str) -> Matrix:
         with self._database.read() as work:
