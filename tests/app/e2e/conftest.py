@@ -12,7 +12,18 @@ import httpx
 import pytest
 
 ROOT = Path(__file__).parents[3]
+LRBS = (sys.executable, "-m", "app.cli")
 START_SECONDS = 60.0
+
+
+def environment_of(data_dir: Path) -> dict[str, str]:
+    """Return what a process of the command line is told: its folder, a free port, and no other setting."""
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("LRBS_")},
+        "LRBS_DATA_DIR": str(data_dir),
+        "LRBS_PORT": "0",
+        "PYTHONUNBUFFERED": "1",
+    }
 
 
 class Server:
@@ -21,17 +32,11 @@ class Server:
     def __init__(self, data_dir: Path, arguments: tuple[str, ...]) -> None:
         data_dir.mkdir(parents=True, exist_ok=True)
         self._log = data_dir / f"{time.monotonic_ns()}.log"
-        environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("LRBS_")},
-            "LRBS_DATA_DIR": str(data_dir),
-            "LRBS_PORT": "0",
-            "PYTHONUNBUFFERED": "1",
-        }
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "app.cli", *arguments],
+                [*LRBS, *arguments],
                 cwd=ROOT,
-                env=environment,
+                env=environment_of(data_dir),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -71,6 +76,19 @@ def _is_ready(url: str) -> bool:
         return httpx.get(f"{url}/readyz", trust_env=False, timeout=30.0).status_code == 200
     except httpx.TransportError:
         return False
+
+
+@pytest.fixture
+def run_lrbs(tmp_path: Path) -> Callable[..., str]:
+    """Return a function that runs a command over this test's folder and returns what it printed."""
+
+    def run(*arguments: str) -> str:
+        command, environment = [*LRBS, *arguments], environment_of(tmp_path / "data")
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
 
 
 @pytest.fixture
