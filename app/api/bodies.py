@@ -86,10 +86,15 @@ def two_forms(
     """
     schema = schema_of(model)
     json_body = {"schema": schema, "example": schema["examples"][0]}
+    # Beside the example of the whole form each part has its own: Swagger UI fills the fields in with these.
+    shown = {
+        name: {**part, "examples": [example[name]]} if name in example else part
+        for name, part in parts.items()
+    }
     form = {
         "type": "object",
         "required": ["picture"],
-        "properties": {"picture": {"type": "string", "format": "binary"}, **parts},
+        "properties": {"picture": {"type": "string", "format": "binary"}, **shown},
     }
     form_body = {"schema": form, "example": {"picture": "(the file)", **example}, "encoding": encoding}
     content = {"application/json": json_body, "multipart/form-data": form_body}

@@ -362,6 +362,19 @@ def test_a_bad_search_form_is_refused(api: Api) -> None:
     check_problem(api.client.post(path, files={"image": file}), 422, "image")
 
 
+def test_the_api_reference_names_no_other_host(api: Api) -> None:
+    del api.client.headers["Authorization"]
+    page = api.client.get("/docs")
+    assert page.status_code == 200
+    assert "//" not in page.text.removeprefix("<!doctype html>")
+    assert "default-src 'self'" in page.headers["Content-Security-Policy"]
+    links = re.findall(r'(?:href|src)="([^"]+)"', page.text)
+    assert len(links) >= 4
+    for link in links:
+        assert api.client.get(link).status_code == 200, link
+    assert api.client.get("/redoc").status_code == 404
+
+
 def test_the_document_shows_both_forms_of_a_body(api: Api) -> None:
     document = api.client.get("/openapi.json").json()
     assert "/v1/collections/{collection}/items/picture" not in document["paths"]
