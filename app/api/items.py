@@ -20,7 +20,9 @@ from app.api.bodies import (
 )
 from app.api.deps import Catalogue, may_search, may_write
 from app.api.problems import responses
-from app.api.schemas import Identifier, ItemFactsIn, ItemIn, ItemOut, ItemPage, ItemsIn, RawIn, WrittenOut
+from app.api.schemas.base import Identifier
+from app.api.schemas.content import RawIn
+from app.api.schemas.items import ItemFactsIn, ItemIn, ItemOut, ItemPage, ItemsIn, WrittenOut
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
 from app.encoders.content import Content
 from app.services.catalogue import NewItem

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from app.api.bodies import check_parts, is_multipart, json_part, picture_part, schema_of, two_forms, validated
 from app.api.deps import Search, may_search
 from app.api.problems import responses
-from app.api.schemas import BatchSearchIn, BatchSearchOut, SearchIn, SearchOptions, SearchOut
+from app.api.schemas.searches import BatchSearchIn, BatchSearchOut, SearchIn, SearchOptions, SearchOut
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
 from app.encoders.content import Content
 from app.services.search import Query, SearchService

@@ -9,9 +9,10 @@ since the service has to work without any network.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 __all__ = ["mount_pages"]
@@ -28,6 +29,16 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-cache",
 }
+
+
+class _Files(StaticFiles):
+    """Files that a browser asks for again each time, so that modules of two releases never meet."""
+
+    def file_response(self, *args: Any, **options: Any) -> Response:
+        """Return the file, to be kept but not trusted."""
+        response = super().file_response(*args, **options)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
 
 
 def mount_pages(application: FastAPI) -> None:
@@ -47,5 +58,5 @@ def mount_pages(application: FastAPI) -> None:
     def show_reference() -> FileResponse:
         return FileResponse(_STATIC / "docs.html", media_type="text/html", headers=_HEADERS)
 
-    application.mount("/docs/assets", StaticFiles(packages=[_SWAGGER_UI]), name="docs-assets")
-    application.mount("/static", StaticFiles(directory=_STATIC), name="static")
+    application.mount("/docs/assets", _Files(packages=[_SWAGGER_UI]), name="docs-assets")
+    application.mount("/static", _Files(directory=_STATIC), name="static")

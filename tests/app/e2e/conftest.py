@@ -11,6 +11,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from app.bootstrap import build
+from app.domain.entities import Scope
+from app.main import create_app
+from app.settings import Settings
+from tests.app.e2e.refusals import MAX_BODY, MAX_PICTURE, MAX_TEXT, VECTORS, Api, client_of
+
 ROOT = Path(__file__).parents[3]
 LRBS = (sys.executable, "-m", "app.cli")
 START_SECONDS = 60.0
@@ -105,6 +111,36 @@ def start_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     yield start
     for server in started:
         server.end()
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    settings = Settings(
+        data_dir=tmp_path,
+        database_url="",
+        open_search=False,
+        max_body_bytes=MAX_BODY,
+        max_picture_bytes=MAX_PICTURE,
+        max_picture_pixels=1_000_000,
+        max_text_chars=MAX_TEXT,
+        max_batch=5,
+    )
+    services = build(settings)
+    services.upgrade_schema()
+    keys = {scope: services.access.create(scope)[1] for scope in Scope}
+    headers = {"Authorization": f"Bearer {keys[Scope.ADMIN]}"}
+    with client_of(create_app(services), headers) as client:
+        for name, encoders in (("vectors", ("vector", "vector")), ("mixed", ("hog-color", "tfidf"))):
+            modalities = {
+                side: {"encoder": {"type": encoder}}
+                for side, encoder in zip(("image", "text"), encoders, strict=True)
+            }
+            client.post("/v1/collections", json={"name": name, "modalities": modalities}).raise_for_status()
+        first = {"id": "first", "modality": "image", "vector": [1.0, 2.0], "labels": ["a"]}
+        other = {"id": "other", "modality": "text", "vector": [1.0], "labels": ["a"]}
+        client.post(f"{VECTORS}/items", json={"items": [first, other]}).raise_for_status()
+        yield Api(client, keys)
+    services.database.engine.dispose()
 
 
 @pytest.fixture(scope="session")
