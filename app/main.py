@@ -24,7 +24,10 @@ def create_app(services: Services) -> FastAPI:
     services : Services
         As built by `app.bootstrap.build`.
     """
-    application = FastAPI(title="LRBS", version="0.1.0", description=_DESCRIPTION)
+    # FastAPI's own pages of documentation load their scripts from other hosts; `mount_pages` adds one.
+    application = FastAPI(
+        title="LRBS", version="0.1.0", description=_DESCRIPTION, docs_url=None, redoc_url=None
+    )
     state = application.state
     state.settings, state.open_search = services.settings, services.settings.open_search
     state.catalogue, state.search = services.catalogue, services.search

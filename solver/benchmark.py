@@ -27,7 +27,7 @@ from solver.bilinear import LowRankBilinear
 from solver.convergence import Progress
 from solver.datasets import load_npz, load_wikipedia, make_low_rank_pairs
 from solver.errors import ConvergenceWarning, DatasetError, InvalidParameterError
-from solver.linalg import FloatArray
+from solver.linalg import FloatArray, LowRankMatrix
 from solver.losses import FactoredPoint
 from solver.preprocessing import FeatureScaler
 from solver.problem import BilinearProblem

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy
 
 ROOT = Path(__file__).parents[1]
-PARTS = frozenset({"data", "postgres", "browser"})
+PARTS = frozenset({"data", "postgres", "browser", "curl"})
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 hypothesis.settings.register_profile("steady", derandomize=True, deadline=None)
@@ -97,4 +97,12 @@ def chromium() -> str:
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         miss("browser", f"none of {', '.join(BROWSERS)} is installed")
+    return found
+
+
+@pytest.fixture(scope="session")
+def curl() -> str:
+    found = shutil.which("curl")
+    if found is None:
+        miss("curl", "curl is not installed")
     return found

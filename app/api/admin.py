@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Path, Response, status
 
 from app.api.deps import Access, Training, may_administer
 from app.api.problems import responses
-from app.api.schemas import JobOut, KeyIn, KeyList, KeyOut, ModelList, ModelOut, RetrainIn
+from app.api.schemas.admin import JobOut, KeyIn, KeyList, KeyOut, ModelList, ModelOut, RetrainIn
 from app.domain.entities import Scope
 from app.services.training import TrainingParameters
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, status
 
 from app.api.deps import Catalogue, may_administer, may_search
 from app.api.problems import responses
-from app.api.schemas import CollectionIn, CollectionList, CollectionOut
+from app.api.schemas.collections import CollectionIn, CollectionList, CollectionOut
 
 router = APIRouter(prefix="/v1/collections", tags=["collections"])
 

@@ -2,66 +2,62 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, File, Form, Query, Request, Response, UploadFile, status
-from pydantic import ValidationError
-from starlette.datastructures import UploadFile as StarletteUploadFile
+from fastapi import APIRouter, Depends, Query, Request, Response, status
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import FormData
 
+from app.api.bodies import (
+    check_parts,
+    is_multipart,
+    json_part,
+    parse_json,
+    picture_part,
+    schema_of,
+    two_forms,
+    validated,
+)
 from app.api.deps import Catalogue, may_search, may_write
 from app.api.problems import responses
-from app.api.schemas import Identifier, ItemIn, ItemOut, ItemPage, ItemsIn, WrittenOut
+from app.api.schemas.base import Identifier
+from app.api.schemas.content import RawIn
+from app.api.schemas.items import ItemFactsIn, ItemIn, ItemOut, ItemPage, ItemsIn, WrittenOut
 from app.domain.entities import Content
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
 from app.services.catalogue import NewItem
 
 router = APIRouter(prefix="/v1/collections/{collection}/items", tags=["items"])
 _MAX_PAGE = 1000
+_BODY = two_forms(
+    ItemsIn,
+    parts={"item": schema_of(ItemFactsIn)},
+    example={"item": {"id": "i1", "modality": "image", "labels": ["shoes"]}},
+    encoding={"item": {"contentType": "application/json"}},
+)
+
+
+async def _parse(request: Request) -> list[NewItem]:
+    """Read items from JSON, or one item from a multipart picture; the work is done off the event loop."""
+    settings = request.app.state.settings
+    if is_multipart(request):
+        async with request.form(max_files=2, max_fields=10) as form:
+            return [await run_in_threadpool(_picture_item, form, settings.max_picture_bytes)]
+    return await run_in_threadpool(_json_items, await request.body(), settings.max_batch)
 
 
 @router.post(
     "",
     status_code=status.HTTP_201_CREATED,
     dependencies=[Depends(may_write)],
+    openapi_extra=_BODY,
     responses=responses(401, 403, 404, 409, 413, 422),
 )
-def create_items(collection: str, body: ItemsIn, request: Request, catalogue: Catalogue) -> WrittenOut:
-    """Store items: all of the request or none of it."""
-    limit = request.app.state.settings.max_batch
-    if len(body.items) > limit:
-        raise ContentTooLargeError("items", f"{len(body.items)} items in one call, at most {limit} allowed")
-    items = [item.to_item(number) for number, item in enumerate(body.items)]
-    written = catalogue.add_items(collection, items)
-    return WrittenOut(ids=list(written.ids), revision=written.revision)
-
-
-@router.post(
-    "/picture",
-    status_code=status.HTTP_201_CREATED,
-    dependencies=[Depends(may_write)],
-    responses=responses(401, 403, 404, 409, 413, 422),
-)
-def create_picture_item(
-    collection: str,
-    catalogue: Catalogue,
-    request: Request,
-    picture: Annotated[UploadFile, File(description="a picture file")],
-    item: Annotated[str, Form(description="the item's other fields, as JSON")] = '{"modality": "image"}',
+def create_items(
+    collection: str, catalogue: Catalogue, items: Annotated[list[NewItem], Depends(_parse)]
 ) -> WrittenOut:
-    """Store one item whose picture comes as a multipart file."""
-    facts = _parse_facts(item)
-    limit = request.app.state.settings.max_picture_bytes
-    new = NewItem(
-        modality=facts.modality,
-        content=Content(picture=read_picture("picture", picture, limit)),
-        id=facts.id,
-        labels=tuple(facts.labels),
-        pair_id=facts.pair_id,
-        metadata=facts.metadata,
-        train=facts.train,
-    )
-    written = catalogue.add_items(collection, [new])
+    """Store items, all of the request or none of it; or one item whose picture is a file."""
+    written = catalogue.add_items(collection, items)
     return WrittenOut(ids=list(written.ids), revision=written.revision)
 
 
@@ -115,17 +111,18 @@ def delete_item(collection: str, item_id: str, catalogue: Catalogue) -> WrittenO
     return WrittenOut(ids=[item_id], revision=catalogue.delete_item(collection, item_id))
 
 
-def read_picture(field: str, upload: StarletteUploadFile, max_bytes: int) -> bytes:
-    """Return an uploaded file's bytes; raises ContentTooLargeError as soon as it is too long."""
-    content = upload.file.read(max_bytes + 1)
-    if len(content) > max_bytes:
-        raise ContentTooLargeError(field, f"more than {max_bytes} bytes")
-    return content
+def _json_items(body: bytes, max_batch: int) -> list[NewItem]:
+    items = validated(ItemsIn, parse_json("body", body)).items
+    if len(items) > max_batch:
+        raise ContentTooLargeError("items", f"{len(items)} items in one call, at most {max_batch} allowed")
+    return [item.to_item(number) for number, item in enumerate(items)]
 
 
-def _parse_facts(text: str) -> ItemIn:
-    try:
-        facts: Any = json.loads(text)
-        return ItemIn.model_validate(facts)
-    except (ValueError, ValidationError, RecursionError) as error:
-        raise InvalidFieldError("item", f"is not a valid item in JSON: {str(error)[:300]}") from error
+def _picture_item(form: FormData, max_bytes: int) -> NewItem:
+    check_parts(form, "picture", "item")
+    given = json_part(form, "item")
+    for name in RawIn.model_fields:
+        if isinstance(given, dict) and name in given:
+            raise InvalidFieldError(f"item.{name}", "the picture part is this item's content: leave it out")
+    facts = validated(ItemFactsIn, {"modality": "image"} if given is None else given, "item")
+    return facts.with_content(Content(picture=picture_part(form, max_bytes)))

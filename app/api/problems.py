@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from app.api.schemas import Problem
+from app.api.schemas.base import Problem
 from app.domain import errors
 
 _MEDIA_TYPE = "application/problem+json"

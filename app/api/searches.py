@@ -8,12 +8,11 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import UploadFile
 
+from app.api.bodies import check_parts, is_multipart, json_part, picture_part, schema_of, two_forms, validated
 from app.api.deps import Search, may_search
-from app.api.items import read_picture
 from app.api.problems import responses
-from app.api.schemas import BatchSearchIn, BatchSearchOut, SearchIn, SearchOptions, SearchOut
+from app.api.schemas.searches import BatchSearchIn, BatchSearchOut, SearchIn, SearchOptions, SearchOut
 from app.domain.entities import Content
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
 from app.services.search import Query, SearchService
@@ -23,32 +22,19 @@ router = APIRouter(
 )
 _OPTIONAL = ("labels", "metadata", "text", "content_url")
 _REFUSALS = responses(401, 403, 404, 409, 413, 422, 503)
-_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": SearchIn.model_json_schema(ref_template="#/components/schemas/{model}")
-            },
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["picture"],
-                    "properties": {
-                        "picture": {"type": "string", "format": "binary"},
-                        "k": {"type": "integer", "default": 10},
-                        "offset": {"type": "integer", "default": 0},
-                    },
-                }
-            },
-        },
-    }
-}
+_NUMBERS, _VALUES = ("k", "offset"), ("filter", "include")
+_OPTIONS = schema_of(SearchOptions)["properties"]
+_BODY = two_forms(
+    SearchIn,
+    parts={name: _OPTIONS[name] for name in (*_NUMBERS, *_VALUES)},
+    example={"k": 10, "filter": {"labels": ["shoes"]}},
+    encoding={name: {"contentType": "application/json"} for name in _VALUES},
+)
 
 
 async def _parse(request: Request) -> tuple[Query, SearchOptions]:
     """Read a query from JSON or from a multipart picture."""
-    if request.headers.get("content-type", "").startswith("multipart/form-data"):
+    if is_multipart(request):
         return await _parse_form(request)
     try:
         body = SearchIn.model_validate_json(await request.body())
@@ -58,17 +44,12 @@ async def _parse(request: Request) -> tuple[Query, SearchOptions]:
 
 
 async def _parse_form(request: Request) -> tuple[Query, SearchOptions]:
-    async with request.form(max_files=1, max_fields=10) as form:
-        picture = form.get("picture")
-        if not isinstance(picture, UploadFile):
-            raise InvalidFieldError("picture", "expected a multipart picture file")
-        content = read_picture("picture", picture, request.app.state.settings.max_picture_bytes)
-        given = {name: value for name, value in form.items() if name in ("k", "offset")}
-    try:
-        options = SearchOptions.model_validate(given)
-    except ValidationError as error:
-        raise RequestValidationError(error.errors(include_url=False, include_context=False)) from error
-    return Query(content=Content(picture=content)), options
+    async with request.form(max_files=3, max_fields=10) as form:
+        check_parts(form, "picture", *_NUMBERS, *_VALUES)
+        content = picture_part(form, request.app.state.settings.max_picture_bytes)
+        given = {name: form[name] for name in _NUMBERS if name in form}
+        given |= {name: json_part(form, name) for name in _VALUES if name in form}
+    return Query(content=Content(picture=content)), validated(SearchOptions, given)
 
 
 @router.post("/{source}-to-{target}", openapi_extra=_BODY, responses=_REFUSALS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ _DEFAULTS = {"size": 224, "mean": 128.0, "scale": 128.0, "output": None}
 
 
 class PictureEncoder:
-    """Encodes pictures one by one with a describing function.
+    """Encodes pictures with a describing function, several at a time where there are several.
 
     Parameters
     ----------
@@ -54,8 +56,13 @@ class PictureEncoder:
 
     def encode(self, raw: Sequence[Content]) -> Matrix:
         """Return the (n, dim) features."""
-        pictures = (open_picture("picture", content.picture or b"", self._max_pixels) for content in raw)
-        return np.stack([self._describe(picture) for picture in pictures])
+        if len(raw) == 1:
+            return self._encode_one(raw[0])[None]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            return np.stack(list(pool.map(self._encode_one, raw)))
+
+    def _encode_one(self, content: Content) -> Vector:
+        return self._describe(open_picture("picture", content.picture or b"", self._max_pixels))
 
 
 def hog_color_encoder(max_bytes: int, max_pixels: int) -> PictureEncoder:
@@ -90,6 +97,9 @@ def onnx_encoder(options: Mapping[str, Any], max_bytes: int, max_pixels: int) ->
         raise EncoderUnavailableError(f"encoder.path: there is no model file {path.name!r}")
     session_options = onnxruntime.SessionOptions()
     session_options.log_severity_level = 3
+    # The runtime's threads spin while they wait: on cores that others use too, a picture took 2.6 times
+    # the processor time. Several pictures, or several requests, fill the cores better.
+    session_options.intra_op_num_threads = 1
     try:
         session = onnxruntime.InferenceSession(str(path), session_options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's own errors share no public base class

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from app.domain.entities import Collection, Content, Item, Modality
+from app.domain.entities import Collection, Content, Item, Modality, Vector
 from app.domain.errors import (
     ContentMissingError,
     InvalidFieldError,
@@ -118,7 +118,7 @@ class CatalogueService:
         """
         with self._database.read() as work:
             collection = work.collections.get(name)
-        items = [self._encode(collection, number, item) for number, item in enumerate(new_items)]
+        items = self._encode(collection, new_items)
         _check_unique(items)
         if not replace:
             with self._database.read() as work:
@@ -169,15 +169,27 @@ class CatalogueService:
                 raise UnknownModalityError("modality", modality, collection.modality_names)
             return work.items.page(collection, modality, after, limit)
 
-    def _encode(self, collection: Collection, number: int, new: NewItem) -> Item:
-        place = f"items.{number}"
-        modality = next((m for m in collection.modalities if m.name == new.modality), None)
-        if modality is None:
-            raise UnknownModalityError(f"{place}.modality", new.modality, collection.modality_names)
-        _check_facts(place, new)
-        encoder = self._encoders.make(modality.encoder)
-        encoder.check(place, new.content)
-        features = None if encoder.is_fitted_with_model else encoder.encode([new.content])[0]
+    def _encode(self, collection: Collection, new_items: Sequence[NewItem]) -> list[Item]:
+        """Check every item, then encode what is of one modality together."""
+        encoders = {
+            modality.name: self._encoders.make(modality.encoder) for modality in collection.modalities
+        }
+        for number, new in enumerate(new_items):
+            place = f"items.{number}"
+            if new.modality not in encoders:
+                raise UnknownModalityError(f"{place}.modality", new.modality, collection.modality_names)
+            _check_facts(place, new)
+            encoders[new.modality].check(place, new.content)
+        features: dict[int, Vector] = {}
+        for name, encoder in encoders.items():
+            numbers = [number for number, new in enumerate(new_items) if new.modality == name]
+            if numbers and not encoder.is_fitted_with_model:
+                _check_lengths(new_items, numbers)
+                encoded = encoder.encode([new_items[number].content for number in numbers])
+                features |= zip(numbers, encoded, strict=True)
+        return [self._item(new, features.get(number)) for number, new in enumerate(new_items)]
+
+    def _item(self, new: NewItem, features: Vector | None) -> Item:
         picture = new.content.picture
         return Item(
             id=secrets.token_hex(8) if new.id is None else new.id,
@@ -230,6 +242,17 @@ def _check_free(work: UnitOfWork, collection: Collection, items: Sequence[Item])
     for number, item in enumerate(items):
         if item.id in taken:
             raise ItemExistsError(f"items.{number}.id", item.id)
+
+
+def _check_lengths(new_items: Sequence[NewItem], numbers: Sequence[int]) -> None:
+    """Refuse own features of different lengths; which one is right may not be known yet."""
+    vectors = {number: new_items[number].content.vector for number in numbers}
+    lengths = {number: len(vector) for number, vector in vectors.items() if vector is not None}
+    for number, length in lengths.items():
+        if length != lengths[min(lengths)]:
+            raise InvalidFieldError(
+                f"items.{number}.vector", f"has {length} numbers, expected {lengths[min(lengths)]}"
+            )
 
 
 def _check_unique(items: Sequence[Item]) -> None:

@@ -90,7 +90,7 @@ class SearchService:
 
     def _project(self, snapshot: Snapshot, source: str, queries: Sequence[Query]) -> Matrix:
         encoder = snapshot.model.encoders[source]
-        features = []
+        features: list[Matrix] = []
         for number, query in enumerate(queries):
             if query.item_id is not None:
                 features.append(self._item_features(snapshot, source, query.item_id))
@@ -98,7 +98,8 @@ class SearchService:
                 field = "query" if len(queries) == 1 else f"queries.{number}"
                 encoder.check(field, query.content)
                 features.append(encoder.encode([query.content]))
-        projected = snapshot.model.project(source, np.concatenate(features))
+        # One by one: a product of many rows rounds otherwise, and scores would depend on the batch.
+        projected = np.concatenate([snapshot.model.project(source, row) for row in features])
         for number in np.flatnonzero(~can_be_ranked(projected)).tolist():
             field = "query" if len(queries) == 1 else f"queries.{number}"
             raise InvalidFieldError(field, "lies too far outside of what the model was trained on")
@@ -139,11 +140,11 @@ def _result(
     items: dict[str, Item],
     took_ms: float,
 ) -> SearchResult:
+    probabilities = scipy.special.expit([score for _, score in page]).tolist()
     hits: list[Hit] = []
-    for row, score in page:
+    for (row, score), probability in zip(page, probabilities, strict=True):
         item = items.get(gallery.ids[row])
         if item is not None:
-            probability = float(scipy.special.expit(score))
             hits.append(Hit(item.id, offset + len(hits) + 1, score, probability, item))
     return SearchResult(
         model_version=snapshot.model.version,

@@ -1,21 +1,24 @@
-"""Serve the search page at ``/`` and its files at ``/static``.
+"""Serve the search page at ``/``, the API reference at ``/docs`` and their files.
 
 Everything the page shows comes from the public API, so nothing here knows collections or models. The
 content security policy forbids inline scripts, inline styles and other hosts: a text or a label from a
-gallery cannot become code even if the page forgot to escape it.
+gallery cannot become code even if the page forgot to escape it. Swagger UI comes out of an installed package,
+since the service has to work without any network.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 __all__ = ["mount_pages"]
 
 _STATIC = Path(__file__).parent / "static"
+_SWAGGER_UI = ("fastapi_offline", "static")
 
 _HEADERS = {
     "Content-Security-Policy": (
@@ -28,17 +31,32 @@ _HEADERS = {
 }
 
 
+class _Files(StaticFiles):
+    """Files that a browser asks for again each time, so that modules of two releases never meet."""
+
+    def file_response(self, *args: Any, **options: Any) -> Response:
+        """Return the file, to be kept but not trusted."""
+        response = super().file_response(*args, **options)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
 def mount_pages(application: FastAPI) -> None:
-    """Add the page and its files to an application.
+    """Add the pages and their files to an application.
 
     Parameters
     ----------
     application : FastAPI
-        Gains the route ``/`` and the mount ``/static``.
+        Gains the routes ``/`` and ``/docs`` and the mounts ``/static`` and ``/docs/assets``.
     """
 
     @application.get("/", include_in_schema=False)
     def show_search_page() -> FileResponse:
         return FileResponse(_STATIC / "index.html", media_type="text/html", headers=_HEADERS)
 
-    application.mount("/static", StaticFiles(directory=_STATIC), name="static")
+    @application.get("/docs", include_in_schema=False)
+    def show_reference() -> FileResponse:
+        return FileResponse(_STATIC / "docs.html", media_type="text/html", headers=_HEADERS)
+
+    application.mount("/docs/assets", _Files(packages=[_SWAGGER_UI]), name="docs-assets")
+    application.mount("/static", _Files(directory=_STATIC), name="static")

@@ -11,8 +11,25 @@ from pathlib import Path
 import httpx
 import pytest
 
+from app.bootstrap import build
+from app.domain.entities import Scope
+from app.main import create_app
+from app.settings import Settings
+from tests.app.e2e.refusals import MAX_BODY, MAX_PICTURE, MAX_TEXT, VECTORS, Api, client_of
+
 ROOT = Path(__file__).parents[3]
+LRBS = (sys.executable, "-m", "app.cli")
 START_SECONDS = 60.0
+
+
+def environment_of(data_dir: Path) -> dict[str, str]:
+    """Return what a process of the command line is told: its folder, a free port, and no other setting."""
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("LRBS_")},
+        "LRBS_DATA_DIR": str(data_dir),
+        "LRBS_PORT": "0",
+        "PYTHONUNBUFFERED": "1",
+    }
 
 
 class Server:
@@ -21,18 +38,11 @@ class Server:
     def __init__(self, data_dir: Path, arguments: tuple[str, ...], **settings: str) -> None:
         data_dir.mkdir(parents=True, exist_ok=True)
         self._log = data_dir / f"{time.monotonic_ns()}.log"
-        environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("LRBS_")},
-            "LRBS_DATA_DIR": str(data_dir),
-            "LRBS_PORT": "0",
-            "PYTHONUNBUFFERED": "1",
-            **settings,
-        }
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "app.cli", *arguments],
+                [*LRBS, *arguments],
                 cwd=ROOT,
-                env=environment,
+                env={**environment_of(data_dir), **settings},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -75,6 +85,19 @@ def _is_ready(url: str) -> bool:
 
 
 @pytest.fixture
+def run_lrbs(tmp_path: Path) -> Callable[..., str]:
+    """Return a function that runs a command over this test's folder and returns what it printed."""
+
+    def run(*arguments: str) -> str:
+        command, environment = [*LRBS, *arguments], environment_of(tmp_path / "data")
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
 def start_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """Return a function that starts `lrbs serve` over this test's folder."""
     started: list[Server] = []
@@ -88,6 +111,36 @@ def start_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     yield start
     for server in started:
         server.end()
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    settings = Settings(
+        data_dir=tmp_path,
+        database_url="",
+        open_search=False,
+        max_body_bytes=MAX_BODY,
+        max_picture_bytes=MAX_PICTURE,
+        max_picture_pixels=1_000_000,
+        max_text_chars=MAX_TEXT,
+        max_batch=5,
+    )
+    services = build(settings)
+    services.upgrade_schema()
+    keys = {scope: services.access.create(scope)[1] for scope in Scope}
+    headers = {"Authorization": f"Bearer {keys[Scope.ADMIN]}"}
+    with client_of(create_app(services), headers) as client:
+        for name, encoders in (("vectors", ("vector", "vector")), ("mixed", ("hog-color", "tfidf"))):
+            modalities = {
+                side: {"encoder": {"type": encoder}}
+                for side, encoder in zip(("image", "text"), encoders, strict=True)
+            }
+            client.post("/v1/collections", json={"name": name, "modalities": modalities}).raise_for_status()
+        first = {"id": "first", "modality": "image", "vector": [1.0, 2.0], "labels": ["a"]}
+        other = {"id": "other", "modality": "text", "vector": [1.0], "labels": ["a"]}
+        client.post(f"{VECTORS}/items", json={"items": [first, other]}).raise_for_status()
+        yield Api(client, keys)
+    services.database.engine.dispose()
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,8 @@
-import os
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,18 +10,9 @@ import numpy as np
 
 from solver.datasets.synthetic import make_low_rank_pairs
 
-ROOT = Path(__file__).parents[3]
 NAME = "pairs"
 ROUNDS = 6
 BATCH = 3
-
-
-def make_key(data_dir: Path) -> str:
-    command = [sys.executable, "-m", "app.cli", "keys", "create", "--scope", "admin"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("LRBS_")}
-    environment["LRBS_DATA_DIR"] = str(data_dir)
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
 
 
 def fill(client: httpx.Client) -> list[float]:
@@ -93,10 +80,12 @@ def all_ids(client: httpx.Client) -> Counter[str]:
     return found
 
 
-def test_what_was_acknowledged_survives_kills(start_server: Callable[..., Any], tmp_path: Path) -> None:
+def test_what_was_acknowledged_survives_kills(
+    start_server: Callable[..., Any], run_lrbs: Callable[..., str]
+) -> None:
     chance = random.Random(5)
     server = start_server()
-    headers = {"Authorization": f"Bearer {make_key(tmp_path / 'data')}"}
+    headers = {"Authorization": f"Bearer {run_lrbs('keys', 'create', '--scope', 'admin').strip()}"}
     with httpx.Client(base_url=server.url, headers=headers, trust_env=False, timeout=30.0) as client:
         query = fill(client)
     expected = {f"{name}{n}" for name in ("x", "z") for n in range(60)}

@@ -169,6 +169,15 @@ def test_the_page_asks_no_other_host(opened: Page, watch: Watch, picture: bytes,
     assert watch.hosts == {urlsplit(demo_server).netloc}
 
 
+def test_the_api_reference_asks_no_other_host(page: Page, watch: Watch, demo_server: str) -> None:
+    page.goto(f"{demo_server}/docs")
+    operation = page.locator(".opblock", has_text="/v1/collections/{collection}/items").first
+    operation.click()
+    expect(operation).to_contain_text("all of the request or none of it")
+    assert watch.hosts == {urlsplit(demo_server).netloc}
+    assert watch.complaints == []
+
+
 def test_markup_in_a_query_stays_text(opened: Page, watch: Watch) -> None:
     search_text(opened, "<img src=x onerror=alert(1)> boats")
     wait_for_pictures(opened)

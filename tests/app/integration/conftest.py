@@ -7,9 +7,12 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import sqlalchemy
 
 from app.bootstrap import Services, build
-from app.domain.entities import Content, ItemFilter, Job, JobState, Modality, Scope, SearchResult
+from app.db.migrate import upgrade
+from app.db.session import SqlDatabase, make_engine
+from app.domain.entities import Collection, Content, ItemFilter, Job, JobState, Modality, Scope, SearchResult
 from app.main import create_app
 from app.services.catalogue import NewItem
 from app.services.search import Query
@@ -90,3 +93,31 @@ def pairs(tmp_path: Path, vectors: SyntheticPairs) -> Iterator[Pairs]:
     services.upgrade_schema()
     yield Pairs(services, vectors)
     services.database.engine.dispose()
+
+
+MODALITIES = (Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"}))
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sqlalchemy.Engine]:
+    url = f"sqlite:///{tmp_path / 'lrbs.sqlite3'}"
+    if request.param == "postgres":
+        found = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
+        if found.drivername == "postgresql":
+            found = found.set(drivername="postgresql+psycopg")
+        url = found.render_as_string(hide_password=False)
+    made = make_engine(url)
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def database(engine: sqlalchemy.Engine) -> SqlDatabase:
+    upgrade(engine)
+    return SqlDatabase(engine)
+
+
+@pytest.fixture
+def collection(database: SqlDatabase) -> Collection:
+    with database.write() as work:
+        return work.collections.add("pairs", MODALITIES)

@@ -59,8 +59,7 @@ def train(services: Services, parameters: TrainingParameters = PARAMETERS) -> in
     return job.model_version
 
 
-@pytest.fixture
-def trained(services: Services, data: SyntheticPairs) -> Services:
+def fill(services: Services, data: SyntheticPairs) -> None:
     services.catalogue.create(NAME, [Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"})])
     for name, rows, labels in (("x", data.X, data.x_labels), ("z", data.Z, data.z_labels)):
         items = [
@@ -68,6 +67,11 @@ def trained(services: Services, data: SyntheticPairs) -> Services:
             for n, (row, label) in enumerate(zip(rows, labels, strict=True))
         ]
         services.catalogue.add_items(NAME, items)
+
+
+@pytest.fixture
+def trained(services: Services, data: SyntheticPairs) -> Services:
+    fill(services, data)
     assert train(services) == 1
     return services
 
@@ -111,6 +115,17 @@ def test_the_ranking_is_that_of_the_solver(trained: Services, data: SyntheticPai
         np.testing.assert_allclose(scores, row[positions], rtol=1e-5, atol=1e-5)
         probabilities = [hit.probability for hit in result.hits]
         np.testing.assert_allclose(probabilities, 1 / (1 + np.exp(-scores)), rtol=1e-9)
+
+
+def test_a_query_of_a_batch_is_answered_as_it_is_alone(services: Services) -> None:
+    # Wide enough that a product of many rows rounds otherwise than one of a single row.
+    fill(services, make_low_rank_pairs(N_X, N_Z, n_features_x=200, n_features_z=300, random_state=1))
+    train(services)
+    queries = [Query(item_id=f"z{n:02d}") for n in range(N_Z)]
+    together = services.search.search(NAME, "z", "x", queries, N_X, 0, ItemFilter())
+    for query, result in zip(queries, together, strict=True):
+        (alone,) = services.search.search(NAME, "z", "x", [query], N_X, 0, ItemFilter())
+        assert [(hit.id, hit.score) for hit in alone.hits] == [(hit.id, hit.score) for hit in result.hits]
 
 
 def test_both_directions_agree_and_find_the_class(trained: Services, data: SyntheticPairs) -> None:

@@ -1,0 +1,37 @@
+"""What all wire models share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, StringConstraints, model_validator
+
+from app.domain.names import is_storable
+
+Identifier = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_.:@+\-]+$")]
+Label = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+
+class Strict(BaseModel):
+    """Unknown fields are refused, so that a misspelt one is noticed; so is text no database can hold."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="after")
+    def _check_characters(self) -> Self:
+        for name, value in self:
+            if isinstance(value, str | list | dict) and not is_storable(value):
+                raise ValueError(f"{name} contains NUL, a lone surrogate, NaN or infinity")
+        return self
+
+
+class Problem(BaseModel):
+    """An error as RFC 9457 describes it."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    errors: list[Mapping[str, Any]] | None = None

@@ -1,0 +1,87 @@
+"""Wire models of collections."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.api.schemas.base import Strict
+from app.domain.entities import Collection, Modality
+
+
+class EncoderIn(BaseModel):
+    """An encoder: its type and its own options."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(examples=["hog-color"])
+
+
+class ModalityIn(Strict):
+    """One side of a collection."""
+
+    encoder: EncoderIn
+
+
+class CollectionIn(Strict):
+    """A new collection: two modalities, the first is X."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "products",
+                    "modalities": {
+                        "image": {"encoder": {"type": "hog-color"}},
+                        "text": {"encoder": {"type": "tfidf"}},
+                    },
+                }
+            ]
+        },
+    )
+
+    name: str
+    modalities: dict[str, ModalityIn]
+
+    def to_modalities(self) -> list[Modality]:
+        """Return the domain's modalities, in the order given."""
+        entries = self.modalities.items()
+        return [Modality(name, entry.encoder.model_dump()) for name, entry in entries]
+
+
+class CollectionOut(BaseModel):
+    """A collection."""
+
+    name: str
+    modalities: dict[str, Any]
+    revision: int
+    active_version: int | None
+    created_at: datetime
+    items: dict[str, int] | None = None
+
+    @classmethod
+    def of(cls, collection: Collection, counts: dict[str, int] | None = None) -> CollectionOut:
+        """Return the wire form."""
+        modalities = {
+            m.name: {"encoder": {k: v for k, v in m.encoder.items() if k != "path"}}
+            for m in collection.modalities
+        }
+        return cls(
+            name=collection.name,
+            modalities=modalities,
+            revision=collection.revision,
+            active_version=collection.active_version,
+            created_at=collection.created_at,
+            items=None
+            if counts is None
+            else {name: counts.get(name, 0) for name in collection.modality_names},
+        )
+
+
+class CollectionList(BaseModel):
+    """All collections."""
+
+    collections: list[CollectionOut]

@@ -1,0 +1,106 @@
+"""Wire models of items."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from app.api.schemas.base import Identifier, Label, Strict
+from app.api.schemas.content import RawIn, content_url
+from app.domain.entities import Content, Item
+from app.services.catalogue import NewItem
+
+
+class ItemFactsIn(Strict):
+    """A new item but for its content."""
+
+    id: Identifier | None = None
+    modality: str
+    labels: list[Label] = Field(default_factory=list, max_length=100)
+    pair_id: Identifier | None = None
+    metadata: dict[str, JsonValue] = Field(default_factory=dict)
+    train: bool = True
+
+    def with_content(self, content: Content, item_id: str | None = None) -> NewItem:
+        """Return the service's form."""
+        return NewItem(
+            modality=self.modality,
+            content=content,
+            id=item_id or self.id,
+            labels=tuple(self.labels),
+            pair_id=self.pair_id,
+            metadata=self.metadata,
+            train=self.train,
+        )
+
+
+class ItemIn(RawIn, ItemFactsIn):
+    """A new item."""
+
+    def to_item(self, number: int, item_id: str | None = None) -> NewItem:
+        """Return the service's form; raises InvalidFieldError unless it has one content."""
+        return self.with_content(self.to_content(f"items.{number}"), item_id)
+
+
+class ItemsIn(Strict):
+    """Items to store, all or none."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "items": [
+                        {"id": "t1", "modality": "text", "text": "a red running shoe", "labels": ["shoes"]},
+                        {"id": "t2", "modality": "text", "text": "a leather wallet", "labels": ["wallets"]},
+                    ]
+                }
+            ]
+        },
+    )
+
+    items: list[ItemIn] = Field(min_length=1)
+
+
+class WrittenOut(BaseModel):
+    """What a write did."""
+
+    ids: list[str]
+    revision: int
+
+
+class ItemOut(BaseModel):
+    """An item."""
+
+    id: str
+    modality: str
+    text: str | None
+    content_url: str | None
+    labels: list[str]
+    pair_id: str | None
+    metadata: dict[str, Any]
+    train: bool
+    revision: int
+
+    @classmethod
+    def of(cls, collection: str, item: Item) -> ItemOut:
+        """Return the wire form."""
+        return cls(
+            id=item.id,
+            modality=item.modality,
+            text=item.text,
+            content_url=content_url(collection, item),
+            labels=list(item.labels),
+            pair_id=item.pair_id,
+            metadata=dict(item.metadata),
+            train=item.train,
+            revision=item.revision,
+        )
+
+
+class ItemPage(BaseModel):
+    """One page of items; `next_cursor` is null on the last."""
+
+    items: list[ItemOut]
+    next_cursor: str | None

@@ -1,0 +1,129 @@
+"""Wire models of searches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.api.schemas.base import Label, Strict
+from app.api.schemas.content import RawIn, content_url
+from app.domain.entities import Hit, ItemFilter, SearchResult
+from app.domain.errors import InvalidFieldError
+from app.services.search import Query
+
+MAX_K = 10_000
+_Scalar = str | int | float | bool
+
+
+class FilterIn(Strict):
+    """Which items may be returned: any of the labels, and each metadata key with any of its values."""
+
+    labels: list[Label] = Field(default_factory=list)
+    metadata: dict[str, _Scalar | list[_Scalar]] = Field(default_factory=dict)
+
+    def to_filter(self) -> ItemFilter:
+        """Return the domain's filter."""
+        values = {key: tuple(v) if isinstance(v, list) else (v,) for key, v in self.metadata.items()}
+        return ItemFilter(tuple(self.labels), values)
+
+
+class QueryIn(RawIn):
+    """A query: raw content or a stored item."""
+
+    item_id: str | None = Field(None, description="an item of the source modality")
+
+    def to_query(self, field: str) -> Query:
+        """Return the service's form; raises InvalidFieldError unless exactly one form is given."""
+        if self.item_id is None:
+            return Query(content=self.to_content(field))
+        if any(value is not None for value in (self.text, self.image_base64, self.vector)):
+            raise InvalidFieldError(field, "expected exactly one of text, image_base64, vector, item_id")
+        return Query(item_id=self.item_id)
+
+
+class SearchOptions(Strict):
+    """How many results, from where, and which."""
+
+    k: int = Field(10, ge=1, le=MAX_K)
+    offset: int = Field(0, ge=0, le=1_000_000)
+    filter: FilterIn = Field(default_factory=FilterIn)
+    include: list[str] | None = Field(
+        None, description="fields of a hit to return, of labels, metadata, text, content_url; all when absent"
+    )
+
+
+class SearchIn(QueryIn, SearchOptions):
+    """One search."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"text": "red shoes for running", "k": 10}]}
+    )
+
+
+class BatchSearchIn(SearchOptions):
+    """Many searches that share their options."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"queries": [{"text": "red shoes"}, {"text": "a leather bag"}], "k": 5}]
+        },
+    )
+
+    queries: list[QueryIn] = Field(min_length=1)
+
+
+class HitOut(BaseModel):
+    """One result."""
+
+    id: str
+    rank: int
+    score: float
+    probability: float = Field(description="estimated probability of a match under balanced classes")
+    labels: list[str] | None = None
+    metadata: dict[str, Any] | None = None
+    text: str | None = None
+    content_url: str | None = None
+
+    @classmethod
+    def of(cls, collection: str, hit: Hit, include: set[str]) -> HitOut:
+        """Return the wire form with the optional fields that were asked for."""
+        item = hit.item
+        return cls(
+            id=hit.id,
+            rank=hit.rank,
+            score=hit.score,
+            probability=hit.probability,
+            labels=list(item.labels) if "labels" in include else None,
+            metadata=dict(item.metadata) if "metadata" in include else None,
+            text=item.text if "text" in include else None,
+            content_url=content_url(collection, item) if "content_url" in include else None,
+        )
+
+
+class SearchOut(BaseModel):
+    """Ranked results and the snapshot they come from."""
+
+    model_version: int
+    index_revision: int
+    exact: bool
+    took_ms: float
+    hits: list[HitOut]
+
+    @classmethod
+    def of(cls, collection: str, result: SearchResult, include: set[str]) -> SearchOut:
+        """Return the wire form."""
+        return cls(
+            model_version=result.model_version,
+            index_revision=result.index_revision,
+            exact=result.exact,
+            took_ms=round(result.took_ms, 3),
+            hits=[HitOut.of(collection, hit, include) for hit in result.hits],
+        )
+
+
+class BatchSearchOut(BaseModel):
+    """Results in the order of the queries, all from one snapshot."""
+
+    results: list[SearchOut]

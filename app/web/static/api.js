@@ -1,0 +1,42 @@
+// The service: every call goes through `call`, and everything but success becomes a Problem.
+
+const KEY = "lrbs-key";
+
+export const readKey = () => sessionStorage.getItem(KEY);
+export const keepKey = (key) => sessionStorage.setItem(KEY, key);
+export const forgetKey = () => sessionStorage.removeItem(KEY);
+
+export class Problem extends Error {
+  constructor(title, detail, status) {
+    super(title);
+    this.detail = detail;
+    this.status = status;
+  }
+}
+
+/** Send a request with the key, when there is one; anything but success becomes a Problem. */
+export async function call(path, options = {}) {
+  const url = new URL(path, location.href);
+  const headers = new Headers(options.headers);
+  const key = readKey();
+  if (key && url.origin === location.origin) headers.set("Authorization", `Bearer ${key}`);
+  let response;
+  try {
+    response = await fetch(url, { ...options, headers });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem("The service does not answer", "Check that it is running, then try again.", 0);
+  }
+  if (!response.ok) throw await readProblem(response);
+  return response;
+}
+
+async function readProblem(response) {
+  const fallback = `The service answered ${response.status}`;
+  try {
+    const { title, detail } = await response.json();
+    return new Problem(title || fallback, typeof detail === "string" ? detail : "", response.status);
+  } catch {
+    return new Problem(fallback, response.statusText, response.status);
+  }
+}

@@ -1,0 +1,22 @@
+// Making and finding elements.
+
+export const byId = (id) => document.getElementById(id);
+
+export function element(name, className, text) {
+  const made = document.createElement(name);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+export function shorten(text, length) {
+  const flat = text.replace(/\s+/g, " ").trim();
+  if (flat.length <= length) return flat;
+  const cut = flat.slice(0, length);
+  return `${cut.slice(0, Math.max(cut.lastIndexOf(" "), length / 2))}…`;
+}
+
+export function spreadOut(values, count) {
+  if (values.length <= count) return values;
+  return Array.from({ length: count }, (_, i) => values[Math.floor(((i + 0.5) * values.length) / count)]);
+}

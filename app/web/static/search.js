@@ -1,0 +1,142 @@
+// Asking, and showing the answer as a list in which every result is the next question.
+
+import { call } from "./api.js";
+import { byId, element, shorten } from "./elements.js";
+import { attempt, say } from "./messages.js";
+import { release, showPicture } from "./pictures.js";
+import { collectionPath, plural, state } from "./state.js";
+
+const RESULTS_PER_SEARCH = 24;
+
+/**
+ * Search one modality with another.
+ *
+ * query: {text} | {picture: File} | {itemId, title, pictureUrl}
+ */
+export async function search(source, target, query) {
+  state.search?.abort();
+  const running = new AbortController();
+  state.search = running;
+  const busy = setTimeout(() => byId("results").classList.add("is-busy"), 120);
+  say("Searching");
+  try {
+    const path = `${collectionPath()}/search/${encodeURIComponent(source)}-to-${encodeURIComponent(target)}`;
+    const response = await call(path, { method: "POST", signal: running.signal, ...requestOf(query) });
+    showResults(source, target, query, await response.json());
+  } finally {
+    clearTimeout(busy);
+    if (state.search === running) byId("results").classList.remove("is-busy");
+  }
+}
+
+function requestOf(query) {
+  if (query.picture) {
+    const body = new FormData();
+    body.append("picture", query.picture, query.picture.name || "picture");
+    body.append("k", String(RESULTS_PER_SEARCH));
+    return { body };
+  }
+  const asked = query.itemId === undefined ? { text: query.text } : { item_id: query.itemId };
+  return {
+    body: JSON.stringify({ ...asked, k: RESULTS_PER_SEARCH }),
+    headers: { "Content-Type": "application/json" },
+  };
+}
+
+function showResults(source, target, query, result) {
+  const hits = result.hits;
+  const arePictures = hits.some((hit) => hit.content_url);
+  const section = byId("results");
+  release(state.pictures);
+
+  const asked = query.text ?? query.title;
+  const count = `${hits.length} ${plural(target)}`;
+  byId("results-title").textContent = asked ? `${count} for “${shorten(asked, 140)}”` : `${count} for this picture`;
+  byId("results-facts").textContent = [
+    `model ${result.model_version}`,
+    `revision ${result.index_revision}`,
+    result.exact ? "exact" : "approximate",
+    `${Number(result.took_ms).toFixed(1)} ms`,
+  ].join(" · ");
+  showQueryPicture(query);
+
+  const list = byId("hits");
+  list.classList.toggle("is-texts", !arePictures);
+  list.replaceChildren(...hits.map((hit) => resultCard(hit, target, source)));
+  section.hidden = false;
+  say(hits.length ? `${count} found` : `No ${plural(target)} found`);
+  bringIntoView(section, query.itemId !== undefined);
+}
+
+function showQueryPicture(query) {
+  const image = byId("query-picture");
+  image.hidden = !(query.picture || query.pictureUrl);
+  image.removeAttribute("src");
+  delete image.dataset.url;
+  if (query.picture) {
+    image.src = URL.createObjectURL(query.picture);
+    state.pictures.push(image.src);
+  } else if (query.pictureUrl) {
+    showPicture(image, query.pictureUrl, state.pictures);
+  }
+}
+
+/** A click on a result moves to the new results; a typed query only when they are out of sight. */
+function bringIntoView(section, moveFocus) {
+  if (moveFocus) section.focus({ preventScroll: true });
+  const top = section.getBoundingClientRect().top;
+  if (moveFocus ? top < 0 : top > innerHeight * 0.75) section.scrollIntoView({ block: "start" });
+}
+
+/** One result; a click on it searches the other way. */
+function resultCard(hit, modality, other) {
+  const item = element("li");
+  const card = element("button", "hit");
+  card.type = "button";
+  card.dataset.id = hit.id;
+  card.title = `Find ${plural(other)} that match this one`;
+
+  if (hit.content_url) card.append(pictureOf(hit));
+  if (hit.text || !hit.content_url) card.append(element("span", "hit-text", hit.text || hit.id));
+  card.append(factsOf(hit));
+  card.addEventListener("click", () => {
+    const title = hit.content_url ? undefined : hit.text || hit.id;
+    attempt(() => search(modality, other, { itemId: hit.id, title, pictureUrl: hit.content_url }));
+  });
+  item.append(card);
+  return item;
+}
+
+function pictureOf(hit) {
+  const frame = element("span", "hit-picture");
+  const image = element("img");
+  image.alt = hit.labels?.length ? `Picture: ${hit.labels.join(", ")}` : `Picture ${hit.id}`;
+  image.decoding = "async";
+  showPicture(image, hit.content_url, state.pictures);
+  frame.append(image);
+  return frame;
+}
+
+function factsOf(hit) {
+  const body = element("span", "hit-body");
+  const line = element("span", "hit-line");
+  const percent = `${(100 * hit.probability).toFixed(1)} %`;
+  const probability = element("span", "hit-probability", percent);
+  probability.title = "Estimated probability of a match";
+  line.append(
+    element("span", "hit-rank", `#${hit.rank}`),
+    element("span", "hit-score", Number(hit.score).toFixed(3)),
+    probability,
+  );
+  const bar = element("progress");
+  bar.max = 1;
+  bar.value = hit.probability;
+  bar.setAttribute("aria-hidden", "true");
+  body.append(line, bar);
+  if (hit.labels?.length) {
+    const labels = element("span", "labels");
+    labels.append(...hit.labels.map((label) => element("span", "", label)));
+    body.append(labels);
+  }
+  return body;
+}

@@ -1,0 +1,31 @@
+// The open collection, and what of it is on show.
+
+import { call } from "./api.js";
+
+const EXAMPLES_SCANNED = 200;
+const PICTURE_ENCODERS = new Set(["hog-color", "sift-bovw", "onnx"]);
+const TEXT_ENCODERS = new Set(["tfidf", "word-frequency", "lda"]);
+
+export const state = { collection: null, search: null, retry: null, pictures: [] };
+
+export const collectionPath = () => `/v1/collections/${encodeURIComponent(state.collection.name)}`;
+
+/** The first items of a modality, to take examples from. */
+export async function listItems(modality) {
+  const query = new URLSearchParams({ modality, limit: String(EXAMPLES_SCANNED) });
+  const response = await call(`${collectionPath()}/items?${query}`);
+  return (await response.json()).items;
+}
+
+export function kindOf(modality) {
+  const type = modality?.encoder?.type;
+  if (PICTURE_ENCODERS.has(type)) return "picture";
+  return TEXT_ENCODERS.has(type) ? "text" : "vector";
+}
+
+/** "pictures" for a modality named image; a modality with a name of its own keeps it. */
+export function plural(name) {
+  if (name === "image") return "pictures";
+  if (name === "text") return "texts";
+  return `“${name}” items`;
+}

@@ -1,0 +1,134 @@
+"""README.md is run as it stands: ``bash`` and ``python`` blocks are programs, ``console`` is for people."""
+
+import csv
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.api.problems import PROBLEMS
+from app.sample import draw_sample
+from app.settings import Settings
+
+ROOT = Path(__file__).parents[3]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCK_SECONDS = 300.0
+KINDS = {"shoe": "trains", "bag": "starry nights"}  # whose pictures stand for the reader's own
+
+
+def block(language: str, holding: str) -> str:
+    """Return the one block of that language that holds a text."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    (found,) = [text for text in blocks if holding in text]
+    return found
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Path:
+    """A folder with the pictures and the table that the README speaks of, and the command `lrbs`."""
+    rows = []
+    for name, kind in KINDS.items():
+        for number in range(1, 7):
+            picture = f"{name}-{number}.jpg"
+            draw_sample(kind, number).image.save(tmp_path / picture)
+            split = "train" if number < 6 else "test"
+            rows.append((f"{name}{number}", picture, f"a {name}, number {number}", name, split))
+    with (tmp_path / "items.csv").open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([("id", "image", "text", "label", "split"), *rows])
+    command = tmp_path / "bin" / "lrbs"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m app.cli "$@"\n')
+    command.chmod(0o755)
+    return tmp_path
+
+
+def run(desk: Path, script: str, **settings: str) -> str:
+    """Run a block in that folder; every command of it has to succeed."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("LRBS_")}
+    environment |= {
+        "PATH": f"{desk / 'bin'}{os.pathsep}{environment['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "LRBS_DATA_DIR": str(desk / "data"),
+        **settings,
+    }
+    done = subprocess.run(
+        ["bash", "-eu", "-c", script],
+        cwd=desk,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=BLOCK_SECONDS,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def clean_demo(demo_server: str, demo_key: str) -> Iterator[dict[str, str]]:
+    """What the README calls URL and KEY; its collection is taken away afterwards."""
+    yield {"URL": demo_server, "KEY": demo_key}
+    headers = {"Authorization": f"Bearer {demo_key}"}
+    httpx.delete(f"{demo_server}/v1/collections/shop", headers=headers, trust_env=False).raise_for_status()
+
+
+def test_the_calls_make_train_and_search_a_collection(
+    desk: Path, clean_demo: dict[str, str], curl: str
+) -> None:
+    answers: list[Any] = [
+        json.loads(line) for line in run(desk, block("bash", "curl"), **clean_demo).split("\n") if line
+    ]
+    assert (answers[0]["name"], answers[0]["active_version"]) == ("shop", None)
+    assert [len(answer["ids"]) for answer in answers[1:6]] == [1, 1, 1, 1, 4]
+    assert answers[6]["state"] == "queued"
+    assert answers[-3]["items"] == {"image": 4, "text": 4}
+    pictures, texts = answers[-2]["hits"], answers[-1]["hits"]
+    assert [hit["labels"] for hit in pictures] == [["shoe"], ["shoe"]]
+    assert ["bag" in hit["text"] for hit in texts] == [True, True]
+
+
+def test_the_commands_bring_in_train_and_search_a_table(desk: Path) -> None:
+    said = run(desk, block("bash", "lrbs ingest table")).splitlines()
+    assert said[0] == "24 items stored in 'catalogue'"
+    assert said[1].startswith("version 1:")
+    found = [line for line in said if re.match(r" +\d+ +-?\d+\.\d+ +image-", line)]
+    assert ["shoe" in line for line in found] == [True] * 3
+    hits = [json.loads(line) for line in said if line.startswith("{")]
+    assert [hit["labels"] for hit in hits] == [["bag"]] * 3
+    assert said[-1].startswith("*   1")
+
+
+def test_the_solver_alone_runs(desk: Path) -> None:
+    code = block("python", "LowRankBilinear")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=desk,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=BLOCK_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    first, score = done.stdout.split("\n")[:2]
+    rank, gap = first.split()
+    assert int(rank) > 0
+    assert 0 <= float(gap) < 1
+    assert 0.5 < float(score) <= 1
+
+
+def test_every_setting_is_in_the_table() -> None:
+    documented = set(re.findall(r"`(LRBS_[A-Z_]+)`", README[README.index("## Settings") :]))
+    assert documented == {f"LRBS_{name.upper()}" for name in Settings.model_fields}
+
+
+def test_every_problem_type_is_named() -> None:
+    section = README[README.index("## Problem types") :]
+    for status, kind, _ in PROBLEMS.values():
+        assert re.search(rf"`{kind}`[^()]*\({status}[^)]*\)", section), (kind, status)
