@@ -1,0 +1,137 @@
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from solver import (
+    Labels,
+    LowRankBilinear,
+    LowRankBilinearCV,
+    MultiLabels,
+    PairedRows,
+    SignedPairs,
+    alpha_max,
+    make_low_rank_pairs,
+)
+from solver.datasets import SyntheticPairs
+from solver.errors import SupervisionError
+from solver.path import regularisation_path
+from solver.problem import BilinearProblem
+
+
+def _noisy(seed: int = 0) -> SyntheticPairs:
+    return make_low_rank_pairs(
+        90, 80, n_features_x=14, n_features_z=11, n_classes=4, noise=2.0, random_state=seed
+    )
+
+
+def _fit(data: SyntheticPairs, **parameters: Any) -> LowRankBilinearCV:
+    quick = {"n_alphas": 6, "n_folds": 3, **parameters}
+    return LowRankBilinearCV(**quick).fit(data.X, data.Z, Labels(data.x_labels, data.z_labels))
+
+
+def test_default_path_falls_from_alpha_max_to_a_thousandth() -> None:
+    data = _noisy()
+    model = _fit(data, n_alphas=20)
+    largest = alpha_max(data.X, data.Z, Labels(data.x_labels, data.z_labels))
+    assert model.cv_results_["alpha"][0] == pytest.approx(largest, rel=1e-12)
+    assert model.cv_results_["alpha"][-1] == pytest.approx(largest / 1000, rel=1e-12)
+
+
+def test_results_are_consistent_and_the_best_mean_is_chosen() -> None:
+    results = (model := _fit(_noisy())).cv_results_
+    both = (results["map_x_to_z"] + results["map_z_to_x"]) / 2
+    assert both.shape == (6, 3)
+    np.testing.assert_allclose(results["mean_map"], both.mean(axis=1))
+    np.testing.assert_allclose(results["standard_error"], both.std(axis=1, ddof=1) / np.sqrt(3))
+    assert model.alpha_ == results["alpha"][np.argmax(results["mean_map"])]
+    assert (results["duality_gap"] <= 1e-2).all()
+    assert (results["rank"][0] <= results["rank"][-1]).all()
+
+
+def test_one_standard_error_chooses_the_strongest_penalty_that_is_nearly_best() -> None:
+    best, simple = _fit(_noisy()), _fit(_noisy(), one_standard_error=True)
+    results = simple.cv_results_
+    top = int(np.argmax(results["mean_map"]))
+    admissible = results["alpha"][
+        results["mean_map"] >= results["mean_map"][top] - results["standard_error"][top]
+    ]
+    assert simple.alpha_ == admissible.max()
+    assert simple.alpha_ >= best.alpha_
+
+
+def test_final_fit_is_that_of_the_chosen_weight_on_all_samples() -> None:
+    data = _noisy()
+    model = _fit(data)
+    alone = LowRankBilinear(model.alpha_).fit(data.X, data.Z, Labels(data.x_labels, data.z_labels))
+    np.testing.assert_array_equal(model.x_factors_, alone.x_factors_)
+    assert model.best_estimator_.converged_
+
+
+def test_zero_model_scores_as_a_random_order_does() -> None:
+    data = make_low_rank_pairs(400, 400, n_classes=4, random_state=0)
+    supervision = Labels(data.x_labels, data.z_labels)
+    largest = alpha_max(data.X, data.Z, supervision)
+    model = LowRankBilinearCV(alphas=[2 * largest], n_folds=2).fit(data.X, data.Z, supervision)
+    assert (model.cv_results_["rank"] == 0).all()
+    # A quarter of 200 is relevant; a random ranking's average precision is near a quarter, with
+    # a standard deviation of about 0.03 (one order serves all queries of a class).
+    np.testing.assert_allclose(model.cv_results_["mean_map"], 0.25, atol=0.06)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_seed_decides_the_folds_and_threads_do_not_matter(seed: int) -> None:
+    data = _noisy()
+    first = _fit(data, random_state=seed, n_jobs=1).cv_results_
+    again = _fit(data, random_state=seed, n_jobs=3).cv_results_
+    for name, values in first.items():
+        np.testing.assert_array_equal(values, again[name])
+    other = _fit(data, random_state=seed + 10).cv_results_
+    assert not np.array_equal(first["map_x_to_z"], other["map_x_to_z"])
+
+
+def test_several_labels_and_pairs_can_be_cross_validated() -> None:
+    data = make_low_rank_pairs(80, 80, n_classes=4, noise=0.5, random_state=0)
+    order_x, order_z = np.argsort(data.x_labels), np.argsort(data.z_labels)
+    X, Z, labels = data.X[order_x], data.Z[order_z], data.x_labels[order_x]
+    indicators = labels[:, None] == np.arange(4)
+    by_label = LowRankBilinearCV(n_alphas=4, n_folds=2).fit(X, Z, Labels(labels))
+    by_indicator = LowRankBilinearCV(n_alphas=4, n_folds=2).fit(X, Z, MultiLabels(indicators))
+    np.testing.assert_allclose(
+        by_indicator.cv_results_["mean_map"], by_label.cv_results_["mean_map"], atol=0.1
+    )
+    paired = LowRankBilinearCV(n_alphas=4, n_folds=2).fit(X, Z, PairedRows(80))
+    assert paired.cv_results_["mean_map"].max() > 0.1  # chance: one in forty, on average 0.11 at random
+    assert paired.cv_results_["mean_map"].shape == (4,)
+
+
+def test_lists_of_pairs_are_refused_with_a_reason(pairs: SyntheticPairs) -> None:
+    table = scipy.sparse.coo_array(([1, -1], ([0, 1], [0, 1])), shape=(60, 50))
+    with pytest.raises(SupervisionError, match="SignedPairs does not say which held-out items"):
+        LowRankBilinearCV().fit(pairs.X, pairs.Z, SignedPairs(table))
+
+
+def test_sparse_samples_give_the_same_choice_as_dense_ones() -> None:
+    data = _noisy()
+    X = np.where(np.abs(data.X) > 0.5, data.X, 0.0)
+    supervision = Labels(data.x_labels, data.z_labels)
+    dense = LowRankBilinearCV(n_alphas=4, n_folds=2).fit(X, data.Z, supervision)
+    sparse = LowRankBilinearCV(n_alphas=4, n_folds=2).fit(scipy.sparse.csr_array(X), data.Z, supervision)
+    assert sparse.alpha_ == pytest.approx(dense.alpha_, rel=1e-9)
+    np.testing.assert_allclose(sparse.cv_results_["mean_map"], dense.cv_results_["mean_map"], atol=1e-3)
+
+
+def test_path_is_walked_downwards_and_certified() -> None:
+    data = _noisy()
+    problem = BilinearProblem(data.X, data.Z, Labels(data.x_labels, data.z_labels), True, 1)
+    largest = problem.alpha_max * problem.penalty_scale
+    path = list(regularisation_path(problem, [0.1 * largest, largest, 0.3 * largest], tol=1e-3, max_iter=50))
+    assert [point.alpha for point in path] == pytest.approx([largest, 0.3 * largest, 0.1 * largest])
+    assert all(point.duality_gap <= 1e-3 for point in path)
+    assert path[0].M.rank == 0
+    for point in path:
+        model = LowRankBilinear(point.alpha).fit(data.X, data.Z, Labels(data.x_labels, data.z_labels))
+        x, z = point.project(data.X, data.Z)
+        # Both within 1e-3 of the optimal objective; scores differ by the root of that at most.
+        np.testing.assert_allclose(x @ z.T, model.similarity(data.X, data.Z), atol=0.3)
