@@ -13,10 +13,14 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
 
 from solver.errors import SupervisionError
+from solver.linalg import FloatArray, Samples, is_sparse
 
 Indices = npt.NDArray[np.intp]
+
+_ROWS_AT_ONCE = 4096
 
 PairKey = tuple[slice, slice] | tuple[Indices, Indices] | npt.NDArray[np.bool_]
 """Anything that picks pairs out of a tile: a rectangle, lists of rows and columns, or a mask."""
@@ -50,6 +54,10 @@ class Supervision(Protocol):
 
     def similar_pairs(self, rows: slice, columns: slice) -> list[PairKey]:
         """Return the similar pairs of a tile as disjoint keys into it."""
+        ...
+
+    def sum_over_similar(self, X: Samples, Z: Samples) -> FloatArray:
+        """Return ``sum x_i z_j^T`` over the similar pairs, samples in their own order, in float64."""
         ...
 
     def restricted(self, x_rows: Indices, z_rows: Indices) -> Supervision:
@@ -159,6 +167,11 @@ class Labels:
                 keys.append(key)
         return keys
 
+    def sum_over_similar(self, X: Samples, Z: Samples) -> FloatArray:
+        """Return ``sum x_i z_j^T`` over the pairs with the same class, in float64."""
+        n_classes = len(self.classes)
+        return _group_sums(X, self._x_codes, n_classes).T @ _group_sums(Z, self._z_codes, n_classes)
+
     def restricted(self, x_rows: Indices, z_rows: Indices) -> Self:
         """Return the labels of some samples."""
         return type(self)(self._x_codes[x_rows], self._z_codes[z_rows])
@@ -241,6 +254,12 @@ class MultiLabels:
         mask = of_rows[:, self._z_codes[self._z_order[columns]]]
         return [mask] if mask.any() else []
 
+    def sum_over_similar(self, X: Samples, Z: Samples) -> FloatArray:
+        """Return ``sum x_i z_j^T`` over the pairs that share a label, in float64."""
+        x_sums = _group_sums(X, self._x_codes, len(self._x_sets))
+        z_sums = _group_sums(Z, self._z_codes, len(self._z_sets))
+        return x_sums.T @ (self._share.astype(np.float64) @ z_sums)
+
     def restricted(self, x_rows: Indices, z_rows: Indices) -> Self:
         """Return the labels of some samples."""
         return type(self)(self._x_indicators[x_rows], self._z_indicators[z_rows])
@@ -290,6 +309,15 @@ class PairedRows:
         diagonal = np.arange(max(rows.start, columns.start), min(rows.stop, columns.stop))
         return [(diagonal - rows.start, diagonal - columns.start)] if len(diagonal) else []
 
+    def sum_over_similar(self, X: Samples, Z: Samples) -> FloatArray:
+        """Return ``sum x_i z_i^T``, in float64."""
+        total = np.zeros((X.shape[1], Z.shape[1]))
+        for start in range(0, len(self._order), _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            product = X[rows].T.astype(np.float64) @ Z[rows].astype(np.float64)
+            total += product.toarray() if is_sparse(product) else product
+        return total
+
     def restricted(self, x_rows: Indices, z_rows: Indices) -> PairedRows:
         """Return the supervision of the same rows of both modalities.
 
@@ -301,6 +329,19 @@ class PairedRows:
         if not np.array_equal(x_rows, z_rows):
             raise SupervisionError("paired rows can only be restricted to the same rows of both modalities")
         return PairedRows(len(x_rows))
+
+
+def _group_sums(samples: Samples, codes: Indices, n_groups: int) -> FloatArray:
+    """Return the (n_groups, n_features) sums of the samples of each code, in float64."""
+    membership = scipy.sparse.csr_array(
+        (np.ones(len(codes)), (codes, np.arange(len(codes)))), shape=(n_groups, len(codes))
+    )
+    sums = np.zeros((n_groups, samples.shape[1]))
+    for start in range(0, len(codes), _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        product = membership[:, rows] @ samples[rows]
+        sums += product.toarray() if is_sparse(product) else product
+    return sums
 
 
 def _one_dimensional(labels: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
