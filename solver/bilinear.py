@@ -275,10 +275,12 @@ class LowRankBilinear(CrossModalEstimator):
                 self.fit_intercept,
                 self.n_threads,
             )
-            alpha = float(self.alpha) / part.penalty_scale
+            share = len(x_rows) / samples[0].shape[0]
+            # The noise of a gradient falls with the root of the number of samples: a weaker penalty than this
+            # would have the part learn noise that all samples then have to undo.
+            alpha = float(self.alpha) / part.penalty_scale / math.sqrt(share)
             descent = Descent(part, alpha, np.float32)
             states = descent.states(descent.start(None if factors is None else part.lower(*factors)))
-            share = len(x_rows) / samples[0].shape[0]
             factors = part.lift(monitor.approach(alpha, states, share).M).balanced_factors()
         return LowRankMatrix.zeros(*problem.shape, np.float64) if factors is None else problem.lower(*factors)
 

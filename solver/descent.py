@@ -159,10 +159,13 @@ class Descent:
 
     def _advance(self, state: DescentState) -> DescentState:
         alpha = max(state.stage_alpha / _ALPHA_RATIO, self._alpha)
-        dtype, loss = state.M.s.dtype, self._loss_in(state.M.s.dtype)
+        if state.iteration == 0 and state.M.rank > 0:
+            # Elsewhere a good start: first see how far its own directions carry, before others are added.
+            moved, _ = self._refined(state.M, alpha, np.inf)
+            return self.resume(1, moved, alpha, state.step_size, np.inf)
         try:
             moved, _, step_size = proximal_step(
-                loss,
+                self._loss_in(state.M.s.dtype),
                 NuclearNorm(alpha),
                 state.search_point,
                 state.search_value,
@@ -172,23 +175,26 @@ class Descent:
             )
         except NumericalError as error:
             raise NumericalError(f"{error} at iteration {state.iteration + 1}") from error
-        target = np.inf
-        if moved.rank > 0:
-            is_final = alpha == self._alpha
-            refinement = refine_factors(
-                loss,
-                self._spectra,
-                alpha,
-                moved,
-                max_evaluations=_EVALUATIONS[dtype] if is_final else _STAGE_EVALUATIONS,
-                reduction=_REDUCTION,
-                gradient_target=state.gradient_target,
-                relative_tolerance=_FLOAT32_TOLERANCE if dtype == np.float32 else 0.0,
-            )
-            moved = refinement.M
-            target = refinement.gradient_target if is_final else np.inf
+        moved, target = self._refined(moved, alpha, state.gradient_target)
         new = self.resume(state.iteration + 1, moved, alpha, step_size, target)
         return self._in_float64(new) if self._is_drowned(state, new) else new
+
+    def _refined(self, M: LowRankMatrix, alpha: float, gradient_target: float) -> tuple[LowRankMatrix, float]:
+        """Return M moved within its rank, and the gradient norm striven for if alpha is the final one."""
+        if M.rank == 0:
+            return M, np.inf
+        dtype, is_final = M.s.dtype, alpha == self._alpha
+        refinement = refine_factors(
+            self._loss_in(dtype),
+            self._spectra,
+            alpha,
+            M,
+            max_evaluations=_EVALUATIONS[dtype] if is_final else _STAGE_EVALUATIONS,
+            reduction=_REDUCTION,
+            gradient_target=gradient_target,
+            relative_tolerance=_FLOAT32_TOLERANCE if dtype == np.float32 else 0.0,
+        )
+        return refinement.M, refinement.gradient_target if is_final else np.inf
 
     def _is_drowned(self, old: DescentState, new: DescentState) -> bool:
         """Return whether float32 rounding hides what further steps could gain."""
