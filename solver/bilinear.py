@@ -267,11 +267,11 @@ class LowRankBilinear(CrossModalEstimator):
     ) -> LowRankMatrix:
         """Fit growing parts of a large problem, each from the solution of the one before."""
         factors: tuple[FloatArray, FloatArray] | None = None
-        for x_rows, z_rows in growing_samples(problem.supervision):
+        for x_rows, z_rows, supervision in growing_samples(problem.supervision):
             part = BilinearProblem(
                 samples[0][x_rows],
                 samples[1][z_rows],
-                problem.supervision.restricted(x_rows, z_rows),
+                supervision,
                 self.fit_intercept,
                 self.n_threads,
             )
