@@ -236,9 +236,10 @@ class LowRankBilinear(CrossModalEstimator):
         descent = Descent(problem, alpha, np.dtype(self.dtype).type)
         alpha_max = problem.alpha_max
         first = last = self._first_state(samples, problem, monitor, descent, start)
-        for state in monitor.follow(problem, alpha, descent.states(first)):
+        memory = None if start is None else start.memory
+        for state in monitor.follow(problem, alpha, descent.states(first), memory=memory):
             last = state
-            yield Checkpoint.of(state, alpha_max)
+            yield Checkpoint.of(state, alpha_max, monitor.memory)
         return last.M
 
     def _first_state(
