@@ -8,6 +8,7 @@ on some of the samples only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -213,14 +214,13 @@ class MultiLabels:
         self._z_sets, self._z_codes, z_counts = _distinct_rows(z)
         self._x_order = np.argsort(self._x_codes, kind="stable")
         self._z_order = np.argsort(self._z_codes, kind="stable")
-        self._n_similar = 0
-        for row in range(0, len(self._x_sets), _SETS_AT_ONCE):
-            some = slice(row, row + _SETS_AT_ONCE)
-            share = _share_a_label(self._x_sets[some], self._z_sets)
-            self._n_similar += int(x_counts[some] @ (share @ z_counts))
         # In practice the distinct sets are few; where nearly all samples differ, no table of them is kept.
         is_small = len(self._x_sets) * len(self._z_sets) <= _LARGEST_TABLE
-        self._share = _share_a_label(self._x_sets, self._z_sets) if is_small else None
+        self._table = _share_a_label(self._x_sets, self._z_sets) if is_small else None
+        self._n_similar = sum(
+            int(x_counts[some] @ (self._shared(some, slice(None)) @ z_counts))
+            for some in self._runs_of_sets()
+        )
         if self.n_similar == 0:
             raise SupervisionError("no similar pair: no two samples share a label")
         if self.n_dissimilar == 0:
@@ -260,11 +260,7 @@ class MultiLabels:
         """Return one mask for the whole tile, if anything in it is similar."""
         x, z = self._x_codes[self._x_order[rows]], self._z_codes[self._z_order[columns]]
         # Codes ascend, so that a tile meets one run of the distinct sets of either side.
-        x_run, z_run = slice(x[0], x[-1] + 1), slice(z[0], z[-1] + 1)
-        if self._share is None:
-            share = _share_a_label(self._x_sets[x_run], self._z_sets[z_run])
-        else:
-            share = self._share[x_run, z_run]
+        share = self._shared(slice(x[0], x[-1] + 1), slice(z[0], z[-1] + 1))
         mask = share[x - x[0]][:, z - z[0]]
         return [mask] if mask.any() else []
 
@@ -272,11 +268,24 @@ class MultiLabels:
         """Return ``sum x_i z_j^T`` over the pairs that share a label, in float64."""
         x_sums = _group_sums(X, self._x_codes, len(self._x_sets))
         z_sums = _group_sums(Z, self._z_codes, len(self._z_sets))
-        return x_sums.T @ (self._share.astype(np.float64) @ z_sums)
+        total = np.zeros((X.shape[1], Z.shape[1]))
+        for some in self._runs_of_sets():
+            total += x_sums[some].T @ (self._shared(some, slice(None)).astype(np.float64) @ z_sums)
+        return total
 
     def restricted(self, x_rows: Indices, z_rows: Indices) -> Self:
         """Return the labels of some samples."""
         return type(self)(self._x_indicators[x_rows], self._z_indicators[z_rows])
+
+    def _runs_of_sets(self) -> Iterator[slice]:
+        for start in range(0, len(self._x_sets), _SETS_AT_ONCE):
+            yield slice(start, start + _SETS_AT_ONCE)
+
+    def _shared(self, x_run: slice, z_run: slice) -> npt.NDArray[np.bool_]:
+        """Return which of the distinct sets of labels have one in common."""
+        if self._table is None:
+            return _share_a_label(self._x_sets[x_run], self._z_sets[z_run])
+        return self._table[x_run, z_run]
 
 
 class PairedRows:
