@@ -3,6 +3,7 @@ import tracemalloc
 import numpy as np
 import numpy.typing as npt
 import pytest
+import scipy.sparse
 
 from solver import Labels, MultiLabels, PairedRows
 from solver.errors import SupervisionError
@@ -130,6 +131,8 @@ def test_samples_that_all_differ_in_their_labels_need_no_array_of_all_pairs() ->
         for start in range(0, 4500, height):
             for key in supervision.similar_pairs(slice(start, min(start + height, 4500)), slice(0, 4400)):
                 n_similar += np.count_nonzero(key)
+        ones = np.ones((4500, 1)), np.ones((4400, 1))
+        assert supervision.sum_over_similar(*ones) == n_similar
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -167,6 +170,24 @@ def test_restricted_supervision_names_the_pairs_of_the_chosen_samples() -> None:
             _similar_pairs(supervision.restricted(x_rows, z_rows), 7), whole[np.ix_(x_rows, z_rows)]
         )
     assert PairedRows(23).restricted(x_rows, x_rows).n_similar == 9
+
+
+@pytest.mark.parametrize("as_sparse", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sum_over_similar_is_the_product_with_the_dense_mask(dtype: type, as_sparse: bool) -> None:
+    rng = np.random.default_rng(3)
+    X, Z = rng.standard_normal((23, 4)).astype(dtype), rng.standard_normal((17, 3)).astype(dtype)
+    kinds: list[Supervision] = [
+        Labels(rng.integers(0, 5, 23), rng.integers(2, 8, 17)),
+        MultiLabels(*_overlapping(23, 17, 4, 0.3)),
+        PairedRows(17),
+    ]
+    for supervision in kinds:
+        x = X[: len(supervision.x_order)]
+        expected = x.T.astype(np.float64) @ _similar_pairs(supervision, 100) @ Z.astype(np.float64)
+        found = supervision.sum_over_similar(*(map(scipy.sparse.csr_array, (x, Z)) if as_sparse else (x, Z)))
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(found, expected, atol=1e-13)  # exact products, summed in float64
 
 
 def test_paired_rows_without_their_partners_are_refused() -> None:
