@@ -236,9 +236,10 @@ class LowRankBilinear(CrossModalEstimator):
         descent = Descent(problem, alpha, np.dtype(self.dtype).type)
         alpha_max = problem.alpha_max
         first = last = self._first_state(samples, problem, monitor, descent, start)
-        for state in monitor.follow(problem, alpha, descent.states(first)):
+        memory = None if start is None else start.memory
+        for state in monitor.follow(problem, alpha, descent.states(first), memory=memory):
             last = state
-            yield Checkpoint.of(state, alpha_max)
+            yield Checkpoint.of(state, alpha_max, monitor.memory)
         return last.M
 
     def _first_state(
@@ -267,11 +268,11 @@ class LowRankBilinear(CrossModalEstimator):
     ) -> LowRankMatrix:
         """Fit growing parts of a large problem, each from the solution of the one before."""
         factors: tuple[FloatArray, FloatArray] | None = None
-        for x_rows, z_rows in growing_samples(problem.supervision):
+        for x_rows, z_rows, supervision in growing_samples(problem.supervision):
             part = BilinearProblem(
                 samples[0][x_rows],
                 samples[1][z_rows],
-                problem.supervision.restricted(x_rows, z_rows),
+                supervision,
                 self.fit_intercept,
                 self.n_threads,
             )
