@@ -111,7 +111,7 @@ def test_tolerance_beyond_rounding_ends_by_patience_with_a_warning() -> None:
     assert not model.converged_
     assert model.n_iter_ < 300  # of 2000
     # The gap is of first order in the gradient, which an objective known to eps hides below its root.
-    assert model.duality_gap_ < 1e-8
+    assert model.duality_gap_ < 1e-7  # line searches see objectives, hence gradients to the root of eps
 
 
 @pytest.mark.parametrize("factor", [1.0, 2.0])
