@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, File, Form, Query, Request, Response, UploadFile, status
-from pydantic import ValidationError
-from starlette.datastructures import UploadFile as StarletteUploadFile
+from fastapi import APIRouter, Depends, Query, Request, Response, status
 
+from app.api.bodies import FormFields, any_body, form_content, json_body, parse_json, parsed, picture_form
 from app.api.deps import Catalogue, may_search, may_write
-from app.api.problems import responses
+from app.api.problems import OF_BODIES, responses
 from app.api.schemas import Identifier, ItemIn, ItemOut, ItemPage, ItemsIn, WrittenOut
 from app.domain.entities import Content
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
@@ -18,20 +16,27 @@ from app.services.catalogue import NewItem
 
 router = APIRouter(prefix="/v1/collections/{collection}/items", tags=["items"])
 _MAX_PAGE = 1000
+_PICTURE_FACTS = '{"modality": "image"}'
 
 
 @router.post(
     "",
     status_code=status.HTTP_201_CREATED,
     dependencies=[Depends(may_write)],
-    responses=responses(401, 403, 404, 409, 413, 422),
+    responses=responses(401, 403, 404, 409, *OF_BODIES),
+    openapi_extra=json_body(ItemsIn),
 )
-def create_items(collection: str, body: ItemsIn, request: Request, catalogue: Catalogue) -> WrittenOut:
+def create_items(
+    collection: str,
+    body: Annotated[ItemsIn, parsed(ItemsIn, any_body)],
+    request: Request,
+    catalogue: Catalogue,
+) -> WrittenOut:
     """Store items: all of the request or none of it."""
     limit = request.app.state.settings.max_batch
     if len(body.items) > limit:
         raise ContentTooLargeError("items", f"{len(body.items)} items in one call, at most {limit} allowed")
-    items = [item.to_item(number) for number, item in enumerate(body.items)]
+    items = [item.to_item(f"items.{number}") for number, item in enumerate(body.items)]
     written = catalogue.add_items(collection, items)
     return WrittenOut(ids=list(written.ids), revision=written.revision)
 
@@ -40,21 +45,28 @@ def create_items(collection: str, body: ItemsIn, request: Request, catalogue: Ca
     "/picture",
     status_code=status.HTTP_201_CREATED,
     dependencies=[Depends(may_write)],
-    responses=responses(401, 403, 404, 409, 413, 422),
+    responses=responses(401, 403, 404, 409, *OF_BODIES),
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": form_content(
+                {"item": {"type": "string", "description": "the item's other fields, as JSON"}},
+                {"picture": "shoe.jpg", "item": '{"modality": "image", "labels": ["shoes"]}'},
+            ),
+        }
+    },
 )
 def create_picture_item(
     collection: str,
     catalogue: Catalogue,
-    request: Request,
-    picture: Annotated[UploadFile, File(description="a picture file")],
-    item: Annotated[str, Form(description="the item's other fields, as JSON")] = '{"modality": "image"}',
+    form: Annotated[FormFields, picture_form(("item",), any_body)],
 ) -> WrittenOut:
     """Store one item whose picture comes as a multipart file."""
-    facts = _parse_facts(item)
-    limit = request.app.state.settings.max_picture_bytes
+    facts = _parse_facts(form.texts.get("item", _PICTURE_FACTS))
     new = NewItem(
         modality=facts.modality,
-        content=Content(picture=read_picture("picture", picture, limit)),
+        content=Content(picture=form.picture, picture_field="picture"),
+        place="",
         id=facts.id,
         labels=tuple(facts.labels),
         pair_id=facts.pair_id,
@@ -82,16 +94,26 @@ def list_items(
     )
 
 
-@router.put("/{item_id}", dependencies=[Depends(may_write)], responses=responses(401, 403, 404, 413, 422))
-def put_item(collection: str, item_id: Identifier, body: ItemIn, catalogue: Catalogue) -> WrittenOut:
+@router.put(
+    "/{item_id}",
+    dependencies=[Depends(may_write)],
+    responses=responses(401, 403, 404, *OF_BODIES),
+    openapi_extra=json_body(ItemIn),
+)
+def put_item(
+    collection: str,
+    item_id: Identifier,
+    body: Annotated[ItemIn, parsed(ItemIn, any_body)],
+    catalogue: Catalogue,
+) -> WrittenOut:
     """Store an item under this id, replacing one that is there."""
     if body.id is not None and body.id != item_id:
         raise InvalidFieldError("id", f"is {body.id!r} in the body and {item_id!r} in the path")
-    written = catalogue.add_items(collection, [body.to_item(0, item_id)], replace=True)
+    written = catalogue.add_items(collection, [body.to_item("", item_id)], replace=True)
     return WrittenOut(ids=list(written.ids), revision=written.revision)
 
 
-@router.get("/{item_id}", dependencies=[Depends(may_search)], responses=responses(401, 403, 404))
+@router.get("/{item_id}", dependencies=[Depends(may_search)], responses=responses(401, 403, 404, 422))
 def get_item(collection: str, item_id: str, catalogue: Catalogue) -> ItemOut:
     """Return one item."""
     return ItemOut.of(collection, catalogue.item(collection, item_id))
@@ -100,7 +122,16 @@ def get_item(collection: str, item_id: str, catalogue: Catalogue) -> ItemOut:
 @router.get(
     "/{item_id}/content",
     dependencies=[Depends(may_search)],
-    responses=responses(401, 403, 404),
+    responses={
+        **responses(401, 403, 404, 410, 422),
+        200: {
+            "description": "The content, with its own media type",
+            "content": {
+                "image/*": {"schema": {"type": "string", "format": "binary"}},
+                "text/plain": {"schema": {"type": "string"}},
+            },
+        },
+    },
     response_class=Response,
 )
 def get_content(collection: str, item_id: str, catalogue: Catalogue) -> Response:
@@ -109,23 +140,15 @@ def get_content(collection: str, item_id: str, catalogue: Catalogue) -> Response
     return Response(content, media_type=media_type, headers={"X-Content-Type-Options": "nosniff"})
 
 
-@router.delete("/{item_id}", dependencies=[Depends(may_write)], responses=responses(401, 403, 404))
+@router.delete("/{item_id}", dependencies=[Depends(may_write)], responses=responses(401, 403, 404, 422))
 def delete_item(collection: str, item_id: str, catalogue: Catalogue) -> WrittenOut:
     """Delete one item; no search returns it from now on."""
     return WrittenOut(ids=[item_id], revision=catalogue.delete_item(collection, item_id))
 
 
-def read_picture(field: str, upload: StarletteUploadFile, max_bytes: int) -> bytes:
-    """Return an uploaded file's bytes; raises ContentTooLargeError as soon as it is too long."""
-    content = upload.file.read(max_bytes + 1)
-    if len(content) > max_bytes:
-        raise ContentTooLargeError(field, f"more than {max_bytes} bytes")
-    return content
-
-
 def _parse_facts(text: str) -> ItemIn:
-    try:
-        facts: Any = json.loads(text)
-        return ItemIn.model_validate(facts)
-    except (ValueError, ValidationError, RecursionError) as error:
-        raise InvalidFieldError("item", f"is not a valid item in JSON: {str(error)[:300]}") from error
+    facts = parse_json(ItemIn, text.encode(errors="replace"), "item")
+    given = Content(facts.text, None, facts.vector).field or ("image_base64" if facts.image_base64 else "")
+    if given:
+        raise InvalidFieldError(f"item.{given}", "the content of this item is the multipart picture")
+    return facts

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Self
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    JsonValue,
+    StringConstraints,
+    model_validator,
+)
 
 from app.domain.entities import (
     ApiKey,
@@ -24,7 +31,7 @@ from app.domain.entities import (
     SearchResult,
 )
 from app.domain.errors import InvalidFieldError
-from app.domain.names import is_storable
+from app.domain.names import is_storable, joined, listed
 from app.services.catalogue import NewItem
 from app.services.search import Query
 
@@ -42,6 +49,8 @@ class Strict(BaseModel):
     @model_validator(mode="after")
     def _check_characters(self) -> Self:
         for name, value in self:
+            if name == "vector":
+                continue  # its numbers are finite already, and may be millions
             if isinstance(value, str | list | dict) and not is_storable(value):
                 raise ValueError(f"{name} contains NUL, a lone surrogate, NaN or infinity")
         return self
@@ -128,21 +137,32 @@ class RawIn(Strict):
 
     text: str | None = None
     image_base64: str | None = Field(None, description="a picture file, base64")
-    vector: list[float] | None = Field(None, description="own features")
+    # Of a long list only the first mistake is told: all of them take far more memory than the request.
+    vector: list[FiniteFloat] | None = Field(None, fail_fast=True, description="own features")
 
-    def to_content(self, field: str) -> Content:
+    def to_content(self, place: str) -> Content:
         """Return the content; raises InvalidFieldError unless exactly one form is given."""
-        given = [name for name in ("text", "image_base64", "vector") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise InvalidFieldError(field, f"expected exactly one of text, image_base64, vector; got {given}")
-        picture = (
-            None if self.image_base64 is None else decode_picture(f"{field}.image_base64", self.image_base64)
-        )
+        self.check_one_of(place, ("text", "image_base64", "vector"))
+        field = joined(place, "image_base64")
+        picture = None if self.image_base64 is None else decode_picture(field, self.image_base64)
         return Content(self.text, picture, self.vector)
+
+    def check_one_of(self, place: str, forms: tuple[str, ...]) -> None:
+        """Refuse none and several of the fields; names the second of several."""
+        given = [name for name in forms if getattr(self, name) is not None]
+        if len(given) != 1:
+            field = joined(place, given[1]) if given else place or "body"
+            got = listed(given, "and") if given else "none"
+            raise InvalidFieldError(field, f"expected exactly one of {listed(forms)}, got {got}")
 
 
 class ItemIn(RawIn):
     """A new item."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"modality": "text", "text": "a red shoe", "labels": ["shoes"]}]},
+    )
 
     id: Identifier | None = None
     modality: str
@@ -151,11 +171,12 @@ class ItemIn(RawIn):
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
     train: bool = True
 
-    def to_item(self, number: int, item_id: str | None = None) -> NewItem:
-        """Return the service's form."""
+    def to_item(self, place: str, item_id: str | None = None) -> NewItem:
+        """Return the service's form of what stands at `place` of the request."""
         return NewItem(
             modality=self.modality,
-            content=self.to_content(f"items.{number}"),
+            content=self.to_content(place),
+            place=place,
             id=item_id or self.id,
             labels=tuple(self.labels),
             pair_id=self.pair_id,
@@ -181,7 +202,7 @@ class ItemsIn(Strict):
         },
     )
 
-    items: list[ItemIn] = Field(min_length=1)
+    items: list[ItemIn] = Field(min_length=1, fail_fast=True)
 
 
 class WrittenOut(BaseModel):
@@ -230,7 +251,7 @@ class ItemPage(BaseModel):
 class FilterIn(Strict):
     """Which items may be returned: any of the labels, and each metadata key with any of its values."""
 
-    labels: list[Label] = Field(default_factory=list)
+    labels: list[Label] = Field(default_factory=list, max_length=1000, fail_fast=True)
     metadata: dict[str, Scalar | list[Scalar]] = Field(default_factory=dict)
 
     def to_filter(self) -> ItemFilter:
@@ -244,13 +265,12 @@ class QueryIn(RawIn):
 
     item_id: str | None = Field(None, description="an item of the source modality")
 
-    def to_query(self, field: str) -> Query:
+    def to_query(self, place: str = "") -> Query:
         """Return the service's form; raises InvalidFieldError unless exactly one form is given."""
+        self.check_one_of(place, ("item_id", "text", "image_base64", "vector"))
         if self.item_id is None:
-            return Query(content=self.to_content(field))
-        if any(value is not None for value in (self.text, self.image_base64, self.vector)):
-            raise InvalidFieldError(field, "expected exactly one of text, image_base64, vector, item_id")
-        return Query(item_id=self.item_id)
+            return Query(content=self.to_content(place), place=place)
+        return Query(item_id=self.item_id, place=place)
 
 
 class SearchOptions(Strict):
@@ -282,7 +302,7 @@ class BatchSearchIn(SearchOptions):
         },
     )
 
-    queries: list[QueryIn] = Field(min_length=1)
+    queries: list[QueryIn] = Field(min_length=1, fail_fast=True)
 
 
 class HitOut(BaseModel):
@@ -350,7 +370,7 @@ class RetrainIn(Strict):
     )
     scaling: str | None = Field(None, pattern="^(none|center|standard|l2|sqrt)$")
     tol: float = Field(1e-3, gt=0, lt=1)
-    max_iter: int = Field(8, ge=1, le=100_000)
+    max_iter: int = Field(200, ge=1, le=100_000)
     seed: int = Field(0, ge=0, lt=2**32)
 
 
@@ -415,13 +435,19 @@ class ModelList(BaseModel):
 class KeyIn(Strict):
     """A new key."""
 
-    scope: str = Field(pattern="^(search|write|admin)$", examples=["search"])
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"scope": "search", "name": "shop window"}]}
+    )
+
+    scope: str = Field(pattern="^(search|write|admin)$")
+    name: str | None = Field(None, min_length=1, max_length=64, description="what people call it")
 
 
 class KeyOut(BaseModel):
     """A key; the secret is shown once, when it is made."""
 
     id: str
+    name: str | None
     scope: str
     created_at: datetime
     secret: str | None = None
@@ -429,13 +455,20 @@ class KeyOut(BaseModel):
     @classmethod
     def of(cls, key: ApiKey, secret: str | None = None) -> KeyOut:
         """Return the wire form."""
-        return cls(id=key.id, scope=key.scope.value, created_at=key.created_at, secret=secret)
+        return cls(id=key.id, name=key.name, scope=key.scope.value, created_at=key.created_at, secret=secret)
 
 
 class KeyList(BaseModel):
     """All keys, without secrets."""
 
     keys: list[KeyOut]
+
+
+class FieldError(BaseModel):
+    """What is wrong with one field."""
+
+    field: str
+    message: str
 
 
 class Problem(BaseModel):
@@ -446,7 +479,9 @@ class Problem(BaseModel):
     status: int
     detail: str
     instance: str
-    errors: list[Mapping[str, Any]] | None = None
+    field: str | None = Field(None, description="path of the culprit in what was sent: items.3.vector")
+    errors: list[FieldError] | None = Field(None, description="of an invalid request, each with its field")
+    correlation_id: str | None = Field(None, description="of an unexpected error, to find it in the log")
 
 
 def decode_picture(field: str, encoded: str) -> bytes:

@@ -7,72 +7,76 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
-from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import UploadFile
 
+from app.api.bodies import (
+    FormFields,
+    form_content,
+    json_body,
+    json_content,
+    json_field,
+    off_loop_when_large,
+    parse_json,
+    parsed,
+    read_body,
+    read_form,
+    search_body,
+)
 from app.api.deps import Search, may_search
-from app.api.items import read_picture
-from app.api.problems import responses
+from app.api.problems import OF_BODIES, responses
 from app.api.schemas import BatchSearchIn, BatchSearchOut, SearchIn, SearchOptions, SearchOut
 from app.domain.entities import Content
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
+from app.domain.names import listed
 from app.services.search import Query, SearchService
 
 router = APIRouter(
     prefix="/v1/collections/{collection}/search", tags=["search"], dependencies=[Depends(may_search)]
 )
 _OPTIONAL = ("labels", "metadata", "text", "content_url")
-_REFUSALS = responses(401, 403, 404, 409, 413, 422, 503)
+_REFUSALS = responses(401, 403, 404, 409, *OF_BODIES)
+_FORM = {
+    "k": {"type": "integer", "default": 10},
+    "offset": {"type": "integer", "default": 0},
+    "filter": {"type": "string", "description": "as in JSON searches, written as JSON"},
+    "include": {"type": "string", "description": "as in JSON searches, written as JSON"},
+}
+_EXAMPLE = {"picture": "shoe.jpg", "k": 5, "filter": '{"labels": ["shoes"]}', "include": '["text"]'}
 _BODY = {
     "requestBody": {
         "required": True,
-        "content": {
-            "application/json": {
-                "schema": SearchIn.model_json_schema(ref_template="#/components/schemas/{model}")
-            },
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["picture"],
-                    "properties": {
-                        "picture": {"type": "string", "format": "binary"},
-                        "k": {"type": "integer", "default": 10},
-                        "offset": {"type": "integer", "default": 0},
-                    },
-                }
-            },
-        },
+        "content": {**json_content(SearchIn), **form_content(_FORM, _EXAMPLE)},
     }
 }
 
 
 async def _parse(request: Request) -> tuple[Query, SearchOptions]:
     """Read a query from JSON or from a multipart picture."""
+    limit = search_body(request)
     if request.headers.get("content-type", "").startswith("multipart/form-data"):
-        return await _parse_form(request)
-    try:
-        body = SearchIn.model_validate_json(await request.body())
-    except ValidationError as error:
-        raise RequestValidationError(error.errors(include_url=False, include_context=False)) from error
-    return body.to_query("query"), body
+        return _of_form(await read_form(request, tuple(_FORM), limit))
+    body = await read_body(request, limit)
+    return await off_loop_when_large(len(body), lambda: _of_json(body))
 
 
-async def _parse_form(request: Request) -> tuple[Query, SearchOptions]:
-    async with request.form(max_files=1, max_fields=10) as form:
-        picture = form.get("picture")
-        if not isinstance(picture, UploadFile):
-            raise InvalidFieldError("picture", "expected a multipart picture file")
-        content = read_picture("picture", picture, request.app.state.settings.max_picture_bytes)
-        given = {name: value for name, value in form.items() if name in ("k", "offset")}
+def _of_json(body: bytes) -> tuple[Query, SearchOptions]:
+    search = parse_json(SearchIn, body)
+    return search.to_query(), search
+
+
+def _of_form(form: FormFields) -> tuple[Query, SearchOptions]:
+    given = {
+        name: json_field(name, text) if name in ("filter", "include") else text
+        for name, text in form.texts.items()
+    }
     try:
         options = SearchOptions.model_validate(given)
     except ValidationError as error:
-        raise RequestValidationError(error.errors(include_url=False, include_context=False)) from error
-    return Query(content=Content(picture=content)), options
+        raise RequestValidationError(error.errors(include_url=False, include_input=False)) from error
+    return Query(Content(picture=form.picture, picture_field="picture")), options
 
 
 @router.post("/{source}-to-{target}", openapi_extra=_BODY, responses=_REFUSALS)
-async def search(
+def search(
     collection: str,
     source: str,
     target: str,
@@ -81,13 +85,17 @@ async def search(
 ) -> SearchOut:
     """Rank the target modality for one query of the source modality."""
     query, options = parsed
-    results = await run_in_threadpool(_run, search, collection, (source, target), [query], options)
-    return results[0]
+    return _run(search, collection, (source, target), [query], options)[0]
 
 
-@router.post("/{source}-to-{target}/batch", responses=_REFUSALS)
+@router.post("/{source}-to-{target}/batch", openapi_extra=json_body(BatchSearchIn), responses=_REFUSALS)
 def search_batch(
-    collection: str, source: str, target: str, body: BatchSearchIn, request: Request, search: Search
+    collection: str,
+    source: str,
+    target: str,
+    body: Annotated[BatchSearchIn, parsed(BatchSearchIn, search_body)],
+    request: Request,
+    search: Search,
 ) -> BatchSearchOut:
     """Answer many queries, all from one snapshot."""
     limit = request.app.state.settings.max_batch
@@ -107,11 +115,11 @@ def _run(
     options: SearchOptions,
 ) -> list[SearchOut]:
     include = set(_OPTIONAL if options.include is None else options.include)
-    unknown = include - set(_OPTIONAL)
-    if unknown:
-        raise InvalidFieldError(
-            "include", f"unknown field {min(unknown)!r}, expected some of {list(_OPTIONAL)}"
-        )
+    for number, name in enumerate(options.include or ()):
+        if name not in _OPTIONAL:
+            raise InvalidFieldError(
+                f"include.{number}", f"unknown field {name!r}, expected {listed(_OPTIONAL, 'and')} or fewer"
+            )
     results = service.search(
         collection, *direction, queries, options.k, options.offset, options.filter.to_filter()
     )

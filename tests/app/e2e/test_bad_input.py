@@ -145,12 +145,12 @@ BAD_ITEMS: dict[str, tuple[str, dict[str, Any], int, str]] = {
     "long label": (VECTORS, vector_item(labels=["a" * 201]), 422, "items.1.labels.0"),
     "NUL in a label": (VECTORS, vector_item(labels=["a\x00"]), 422, "labels"),
     "NUL in metadata": (VECTORS, vector_item(metadata={"a": ["b\x00"]}), 422, "metadata"),
-    "surrogate in metadata": (VECTORS, vector_item(metadata={"\ud800": 1}), 422, "metadata"),
-    "surrogate as field": (VECTORS, {**vector_item(), "\ud800": 1}, 422, "items.1"),
+    "surrogate in metadata": (VECTORS, vector_item(metadata={"\ud800": 1}), 422, "body"),
+    "surrogate as field": (VECTORS, {**vector_item(), "\ud800": 1}, 422, "body"),
     "long text": (MIXED, text_item("a" * (MAX_TEXT + 1)), 413, "items.1"),
     "blank text": (MIXED, text_item(" \n"), 422, "items.1"),
     "NUL in a text": (MIXED, text_item("a\x00b"), 422, "text"),
-    "surrogate in a text": (MIXED, text_item("a\ud800b"), 422, "text"),
+    "surrogate in a text": (MIXED, text_item("a\ud800b"), 422, "body"),
     "not a picture": (MIXED, picture_item(b"this is not a picture"), 422, "items.1"),
     "empty picture": (MIXED, picture_item(b""), 422, "items.1"),
     "cut picture": (MIXED, picture_item(png(64, 64)[:-40]), 422, "items.1"),
@@ -263,8 +263,8 @@ def test_a_large_or_bad_picture_file_is_refused(api: Api) -> None:
         ({"offset": 1_000_001}, "offset"),
         ({"filter": {"label": ["a"]}}, "filter.label"),
         ({"filter": {"metadata": {"a": {"b": 1}}}}, "filter.metadata"),
-        ({"text": "two at once"}, "query"),
-        ({"item_id": "two at once"}, "query"),
+        ({"text": "two at once"}, "vector"),
+        ({"item_id": "two at once"}, "vector"),
         ({"vektor": [1.0]}, "vektor"),
     ],
 )
@@ -303,6 +303,10 @@ def test_nothing_to_train_on_is_refused(api: Api) -> None:
 
 def test_a_second_retrain_is_refused_while_one_waits(api: Api) -> None:
     path = "/v1/admin/collections/vectors/retrain"
+    more = [vector_item(id=f"x{n}", labels=[label]) for n, label in enumerate(("a", "b", "b"))]
+    api.client.post(f"{VECTORS}/items", json={"items": more}).raise_for_status()
+    more = [{"modality": "text", "vector": [1.0], "labels": [label]} for label in ("a", "b", "b")]
+    api.client.post(f"{VECTORS}/items", json={"items": more}).raise_for_status()
     job = api.client.post(path).json()
     check_problem(api.client.post(path), 409, "vectors")
     assert api.client.post(f"/v1/admin/jobs/{job['id']}/cancel").json()["state"] == "cancelled"
