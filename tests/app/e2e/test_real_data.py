@@ -81,7 +81,7 @@ def _solver_maps(data: PairedFeatures, facts: dict[str, Any]) -> tuple[float, fl
     X, Z = x_scaler.transform(data.X[train]), z_scaler.transform(data.Z[train])
     supervision = Labels(data.labels[train])
     assert facts["alpha"] < alpha_max(X, Z, supervision)
-    estimator = LowRankBilinear(alpha=facts["alpha"], max_iter=8).fit(X, Z, supervision)
+    estimator = LowRankBilinear(alpha=facts["alpha"], max_iter=200).fit(X, Z, supervision)
     projector = Projector.of(x_scaler, z_scaler, estimator)
     x, z, labels = projector.project_x(data.X[test]), projector.project_z(data.Z[test]), data.labels[test]
     return mean_average_precision(x, z, labels, labels), mean_average_precision(z, x, labels, labels)
