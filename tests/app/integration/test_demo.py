@@ -49,6 +49,6 @@ def test_a_check_needs_no_open_search_and_leaves_no_key(pairs: Any, fails: bool)
         summary = demo.check(closed)
         assert summary["ready"] is True
         assert summary["admin_without_key"] == 401
-        assert [figures["queries"] for figures in summary["held_out"].values()] == [6, 6]
+        assert [figures["queries"] for figures in summary["test"].values()] == [6, 6]
     assert [key.id for key in closed.access.list_keys()] == [kept.id]
     closed.database.engine.dispose()
