@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
@@ -31,7 +31,8 @@ COLLECTION = "sample"
 PER_KIND = 60
 _TEST_EVERY = 5
 _HITS_PER_CALL = 50_000
-_MIN_TIMES_CHANCE = 5.0
+_LEAST_GAIN = 0.5
+_SHOWN = 8
 _QUESTIONS = (
     ("waves, wind and a white hull under canvas", "sailing boats"),
     ("drops are falling and everybody hides under something colourful", "umbrellas"),
@@ -95,23 +96,34 @@ def _check(services: Services, headers: dict[str, str]) -> dict[str, Any]:
         httpx.Client(base_url=url, headers=headers, timeout=60.0, trust_env=False) as client,
     ):
         models = client.get(f"{admin}/models").raise_for_status().json()["models"]
-        answers = {question: _first_kinds(client, question) for question, _ in _QUESTIONS}
         summary: dict[str, Any] = {
             "ready": client.get("/readyz").status_code == 200,
             "admin_without_key": httpx.post(f"{url}{admin}/retrain", trust_env=False).status_code,
             "test": {
-                "image-to-text": _test_map(client, "image", "text"),
-                "text-to-image": _test_map(client, "text", "image"),
+                "image-to-text": _test_figures(client, "image", "text"),
+                "text-to-image": _test_figures(client, "text", "image"),
             },
-            "questions": answers,
+            "questions": [_answered(client, question, kind) for question, kind in _QUESTIONS],
             "model_version": next(model["version"] for model in models if model["is_active"]),
         }
-    good = [figures["map"] >= _MIN_TIMES_CHANCE * figures["chance"] for figures in summary["test"].values()]
-    right = [kind in answers[question][:3] for question, kind in _QUESTIONS]
-    summary["questions_right"] = f"{sum(right)} of {len(right)}"
-    access_kept = summary["ready"] and summary["admin_without_key"] == 401
-    summary["passed"] = bool(access_kept and all(good) and sum(right) >= len(right) - 1)
+    summary["passed"] = bool(
+        summary["ready"]
+        and summary["admin_without_key"] == 401
+        and all(is_good(figures) for figures in summary["test"].values())
+    )
     return summary
+
+
+def is_good(figures: Mapping[str, float]) -> bool:
+    """Return whether answers lie at least half-way from chance to perfect: as rankings, and the first alone.
+
+    Parameters
+    ----------
+    figures : mapping
+        ``map``, ``first_right`` and ``chance`` of one direction.
+    """
+    least = figures["chance"] + _LEAST_GAIN * (1.0 - figures["chance"])
+    return min(figures["map"], figures["first_right"]) >= least
 
 
 def _is_complete(services: Services, total: int) -> bool:
@@ -182,14 +194,17 @@ class _Served:
         self._binding.__exit__(None, None, None)
 
 
-def _first_kinds(client: httpx.Client, question: str) -> list[str]:
-    body = {"text": question, "k": 8}
-    hits = client.post(f"/v1/collections/{COLLECTION}/search/text-to-image", json=body).json()["hits"]
-    return [hit["labels"][0] for hit in hits]
+def _answered(client: httpx.Client, question: str, kind: str) -> dict[str, Any]:
+    """Return what a question finds; four of them prove nothing, so they are shown and not judged."""
+    body = {"text": question, "k": _SHOWN, "include": ["labels"]}
+    path = f"/v1/collections/{COLLECTION}/search/text-to-image"
+    hits = client.post(path, json=body).raise_for_status().json()["hits"]
+    found = [hit["labels"][0] for hit in hits]
+    return {"question": question, "expected": kind, "right": found.count(kind), "found": found}
 
 
-def _test_map(client: httpx.Client, source: str, target: str) -> dict[str, float]:
-    """Return MAP over the test items of `target`, every test item of `source` a query."""
+def _test_figures(client: httpx.Client, source: str, target: str) -> dict[str, float]:
+    """Return figures over the test items of `target`, every test item of `source` a query."""
     queries, gallery = _test_items(client, source), _test_items(client, target)
     path = f"/v1/collections/{COLLECTION}/search/{source}-to-{target}/batch"
     options = {"k": len(gallery), "filter": {"metadata": {"split": "test"}}, "include": ["labels"]}
@@ -197,15 +212,15 @@ def _test_map(client: httpx.Client, source: str, target: str) -> dict[str, float
     for batch in batched(queries, max(_HITS_PER_CALL // max(len(gallery), 1), 1)):
         body = {"queries": [{"item_id": item_id} for item_id, _ in batch], **options}
         results += client.post(path, json=body).raise_for_status().json()["results"]
-    precisions = [
-        average_precision(
-            [hit["labels"][0] == label for hit in result["hits"]], [-hit["rank"] for hit in result["hits"]]
-        )
+    relevant = [
+        [hit["labels"][0] == label for hit in result["hits"]]
         for (_, label), result in zip(queries, results, strict=True)
     ]
+    precisions = [average_precision(each, [-rank for rank in range(len(each))]) for each in relevant]
     chance = chance_average_precision([label for _, label in queries], [label for _, label in gallery])
     return {
-        "map": round(sum(precisions) / len(precisions), 4),
+        "map": round(sum(precisions) / len(queries), 4),
+        "first_right": round(sum(each[0] for each in relevant) / len(queries), 4),
         "chance": round(chance, 4),
         "queries": len(queries),
         "gallery": len(gallery),

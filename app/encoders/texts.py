@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
-from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from app.domain.entities import Content, Matrix
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, TrainingDataError
@@ -20,7 +20,8 @@ class TfidfEncoder:
     Parameters
     ----------
     options : mapping
-        ``max_features`` (2000) most frequent terms, ``ngrams`` (2) longest run of words.
+        ``max_features`` (2000) terms at most, ``ngrams`` (2) longest run of words. Words come before runs,
+        and of each the most frequent: else runs such as "of the" would push rare words out.
     max_chars : int
         Longest text.
     """
@@ -45,11 +46,11 @@ class TfidfEncoder:
 
     def fit(self, texts: Sequence[str]) -> Self:
         """Learn vocabulary and weights; raises TrainingDataError when the texts hold no word."""
-        self._vectorizer = self._make(None)
         try:
-            self._vectorizer.fit(texts)
+            terms = self._choose_terms(texts)
         except ValueError as error:
             raise TrainingDataError(f"the texts cannot be encoded: {error}") from error
+        self._vectorizer = self._make(terms).fit(texts)
         return self
 
     def encode(self, raw: Sequence[Content]) -> Matrix:
@@ -65,14 +66,22 @@ class TfidfEncoder:
 
     def restore(self, state: Mapping[str, Any]) -> Self:
         """Become the encoder whose `state` this is."""
-        self._vectorizer = self._make({term: position for position, term in enumerate(state["terms"])})
+        self._vectorizer = self._make(state["terms"])
         self._vectorizer.idf_ = np.asarray(state["idf"], dtype=np.float64)
         return self
 
-    def _make(self, vocabulary: dict[str, int] | None) -> TfidfVectorizer:
-        return TfidfVectorizer(
-            max_features=int(self._options.get("max_features", _DEFAULT_FEATURES)),
-            ngram_range=(1, int(self._options.get("ngrams", 2))),
-            sublinear_tf=True,
-            vocabulary=vocabulary,
-        )
+    def _choose_terms(self, texts: Sequence[str]) -> list[str]:
+        counter = CountVectorizer(ngram_range=self._ngram_range)
+        counts = np.asarray(counter.fit_transform(texts).sum(axis=0)).ravel().tolist()
+        found = zip(counter.get_feature_names_out().tolist(), counts, strict=True)
+        ranked = sorted((" " in term, -count, term) for term, count in found)
+        size = int(self._options.get("max_features", _DEFAULT_FEATURES))
+        return sorted(term for _, _, term in ranked[:size])
+
+    def _make(self, terms: Sequence[str]) -> TfidfVectorizer:
+        vocabulary = {term: position for position, term in enumerate(terms)}
+        return TfidfVectorizer(ngram_range=self._ngram_range, sublinear_tf=True, vocabulary=vocabulary)
+
+    @property
+    def _ngram_range(self) -> tuple[int, int]:
+        return 1, int(self._options.get("ngrams", 2))

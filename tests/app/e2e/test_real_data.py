@@ -21,11 +21,6 @@ pytestmark = [pytest.mark.data, pytest.mark.filterwarnings("ignore::solver.error
 BATCH = 100
 TRAINING_SECONDS = 900.0
 
-# The first set is trained as a newcomer would, everything chosen on held-out training items. That choice
-# takes minutes, so the others are given what it arrives at, and fewer steps.
-CNN_RETRAIN = {"scaling": "l2", "alpha": 6.2e-5, "max_iter": 2}
-PRODUCTS_RETRAIN = {"scaling": "center", "alpha": 5.4e-5, "max_iter": 2}
-
 
 @pytest.fixture
 def serve_trained(
@@ -34,12 +29,12 @@ def serve_trained(
     """Return a function that brings a set in by command, serves it and retrains it over HTTP."""
 
     @contextmanager
-    def serve(ingest: tuple[str, ...], retrain: dict[str, Any]) -> Iterator[httpx.Client]:
+    def serve(*ingest: str) -> Iterator[httpx.Client]:
         run_lrbs("ingest", *ingest, "-c", "set")
         headers = {"Authorization": f"Bearer {run_lrbs('keys', 'create', '--scope', 'admin').strip()}"}
         url = start_server().url
         with httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=120.0) as client:
-            job = client.post("/v1/admin/collections/set/retrain", json=retrain).raise_for_status().json()
+            job = client.post("/v1/admin/collections/set/retrain").raise_for_status().json()
             deadline = time.monotonic() + TRAINING_SECONDS
             while job["state"] in ("queued", "running") and time.monotonic() < deadline:
                 time.sleep(0.3)
@@ -94,13 +89,12 @@ def solver_maps(data: PairedFeatures, facts: dict[str, Any]) -> tuple[float, flo
 
 
 @pytest.mark.parametrize(
-    ("name", "retrain", "wanted"),
-    [("wikipedia", {}, (0.28, 0.205)), ("wikipedia_cnn", CNN_RETRAIN, (0.36, 0.32))],
+    ("name", "wanted"),
+    [("wikipedia", (0.28, 0.205)), ("wikipedia_cnn", (0.36, 0.32))],
     ids=["wikipedia", "wikipedia_cnn"],
 )
 def test_features_reach_the_wanted_map_over_http_and_in_the_solver(
     name: str,
-    retrain: dict[str, Any],
     wanted: tuple[float, float],
     test_data: Path,
     serve_trained: Callable[..., Any],
@@ -110,7 +104,7 @@ def test_features_reach_the_wanted_map_over_http_and_in_the_solver(
     release = name == "wikipedia"
     data = load_wikipedia(folder) if release else load_npz(archive)
     ingest = ("wikipedia", str(folder)) if release else ("npz", str(archive))
-    with serve_trained(ingest, retrain) as client:
+    with serve_trained(*ingest) as client:
         over_http = http_map(client, "image", "text"), http_map(client, "text", "image")
         facts = client.get("/v1/admin/collections/set/models/1").raise_for_status().json()["facts"]
     alone = solver_maps(data, facts)
@@ -126,7 +120,7 @@ def test_products_are_found_by_name_and_names_by_picture(
     pytest.importorskip("onnxruntime")
     table, model = test_data / "products" / "items.csv", test_data / "weights" / "mobilenet_v2.onnx"
     ingest = ("table", str(table), "--split-column", "split", "--onnx", str(model))
-    with serve_trained(ingest, PRODUCTS_RETRAIN) as client:
+    with serve_trained(*ingest) as client:
         maps = http_map(client, "image", "text"), http_map(client, "text", "image")
         body = {"text": "red shoes for running", "k": 10}
         hits = (

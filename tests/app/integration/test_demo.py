@@ -18,7 +18,7 @@ def ignore(*_: object) -> None:
     pass
 
 
-def make_small_sample(services: Services) -> None:
+def make_small_sample(services: Services, mislabelled: bool = False) -> None:
     modalities = [Modality("image", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
     services.catalogue.create(demo.COLLECTION, modalities)
     rng = np.random.default_rng(1)
@@ -26,8 +26,11 @@ def make_small_sample(services: Services) -> None:
         chosen = words.split()
         for number in range(8):
             split = "test" if number % 4 == 0 else "train"
+            # A held-out picture under another kind's name: no model can rank it right.
+            pictured = kind + 1 if mislabelled and split == "test" else kind
             facts: dict[str, Any] = {"labels": (str(kind),), "metadata": {"split": split}}
-            vector = np.eye(3)[kind] + 0.1 * rng.normal(size=3)
+            facts["train"] = split == "train"
+            vector = np.eye(3)[pictured % 3] + 0.1 * rng.normal(size=3)
             text = f"{chosen[number % 3]} {chosen[(number + 1) % 3]}"
             items = [
                 NewItem("image", Content(vector=vector.tolist()), f"i{kind}-{number}", **facts),
@@ -50,5 +53,25 @@ def test_a_check_needs_no_open_search_and_leaves_no_key(pairs: Any, fails: bool)
         assert summary["ready"] is True
         assert summary["admin_without_key"] == 401
         assert [figures["queries"] for figures in summary["test"].values()] == [6, 6]
+        assert summary["passed"] is True
     assert [key.id for key in closed.access.list_keys()] == [kept.id]
     closed.database.engine.dispose()
+
+
+def test_a_check_fails_when_the_answers_are_wrong(pairs: Any) -> None:
+    make_small_sample(pairs.services, mislabelled=True)
+    summary = demo.check(pairs.services)
+    assert summary["ready"] is True
+    assert all(figures["map"] <= 2 * figures["chance"] for figures in summary["test"].values())
+    assert summary["passed"] is False
+
+
+@pytest.mark.parametrize(
+    ("map_reached", "first_right", "passes"),
+    [(1.0, 1.0, True), (0.54, 0.54, True), (0.54, 0.5, False), (0.5, 0.9, False), (0.1, 0.1, False)],
+)
+def test_good_answers_lie_half_way_from_chance_to_perfect(
+    map_reached: float, first_right: float, passes: bool
+) -> None:
+    figures = {"map": map_reached, "first_right": first_right, "chance": 0.0625}
+    assert demo.is_good(figures) is passes

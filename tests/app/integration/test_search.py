@@ -389,3 +389,16 @@ def test_a_text_encoder_comes_back_from_its_state() -> None:
     assert restored.state() == encoder.state()
     lengths = np.linalg.norm(encoder.encode(contents), axis=1)
     assert all(length == pytest.approx(1.0, rel=1e-5) or length == 0 for length in lengths)
+
+
+def test_a_rare_word_is_learned_before_any_run_of_words() -> None:
+    texts = ["the side of the sea", "the side of the town", "the side of the hill and one thorn"]
+    terms = {
+        size: TfidfEncoder({"max_features": size}, 1000).fit(texts).state()["terms"]
+        for size in (2, 9, 11, 99)
+    }
+    assert terms[2] == ["of", "the"]
+    assert {"thorn", "town"} <= set(terms[9])
+    assert not any(" " in term for term in terms[9])
+    assert [term for term in terms[11] if " " in term] == ["of the", "side of"]
+    assert len(terms[99]) > 11
