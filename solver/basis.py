@@ -29,7 +29,7 @@ class SampleBasis:
     Attributes
     ----------
     reduced : ndarray of shape (n_samples, rank)
-        R, in the dtype of `X`.
+        R, in float64 whatever the dtype of `X`: at small penalties its rounding would show in the gap.
 
     Notes
     -----
@@ -49,7 +49,7 @@ class SampleBasis:
             kept = values > max(X.shape) * np.finfo(np.float64).eps * values[-1]
             roots = np.sqrt(values[kept])
             reduced, self._weights = vectors[:, kept] * roots, vectors[:, kept] / roots
-        self.reduced: FloatArray = reduced.astype(X.dtype)
+        self.reduced: FloatArray = reduced
 
     def lift(self, U: FloatArray) -> FloatArray:
         """Return ``Q @ U``, of shape (n_features, k), from U of shape (rank, k)."""

@@ -234,12 +234,11 @@ class LowRankBilinear(CrossModalEstimator):
     ) -> Generator[Checkpoint, None, LowRankMatrix]:
         alpha = float(self.alpha) / problem.penalty_scale
         descent = Descent(problem, alpha, np.dtype(self.dtype).type)
-        alpha_max = problem.alpha_max
         first = last = self._first_state(samples, problem, monitor, descent, start)
         memory = None if start is None else start.memory
         for state in monitor.follow(problem, alpha, descent.states(first), memory=memory):
             last = state
-            yield Checkpoint.of(state, alpha_max, monitor.memory)
+            yield Checkpoint.of(state, problem.fingerprint, monitor.memory)
         return last.M
 
     def _first_state(
@@ -252,7 +251,7 @@ class LowRankBilinear(CrossModalEstimator):
     ) -> DescentState:
         if start is not None:
             if start.M.shape != problem.shape or not math.isclose(
-                start.alpha_max, problem.alpha_max, rel_tol=1e-9
+                start.fingerprint, problem.fingerprint, rel_tol=1e-9
             ):
                 raise InvalidInputError("start was made from other samples, labels or parameters")
             return descent.resume(

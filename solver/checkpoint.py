@@ -25,7 +25,7 @@ class Checkpoint:
     ----------
     M : LowRankMatrix
         Iterate, in the basis of the prepared problem.
-    alpha_max : float
+    fingerprint : float
         Of the prepared problem: tells whether the samples are the same.
     iteration : int
         Steps taken so far.
@@ -36,7 +36,7 @@ class Checkpoint:
     """
 
     M: LowRankMatrix
-    alpha_max: float
+    fingerprint: float
     iteration: int
     stage_alpha: float
     step_size: float
@@ -44,11 +44,11 @@ class Checkpoint:
     memory: Memory
 
     @classmethod
-    def of(cls, state: DescentState, alpha_max: float, memory: Memory) -> Self:
+    def of(cls, state: DescentState, fingerprint: float, memory: Memory) -> Self:
         """Keep what cannot be computed anew."""
         return cls(
             state.M,
-            alpha_max,
+            fingerprint,
             state.iteration,
             state.stage_alpha,
             state.step_size,

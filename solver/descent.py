@@ -57,6 +57,11 @@ class DescendableProblem(Protocol):
         """Penalty weight from which on zero is optimal."""
         ...
 
+    @property
+    def first_step(self) -> float:
+        """A step of the right order of size."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DescentState:
@@ -127,12 +132,13 @@ class Descent:
             Where to begin; at zero, with a larger penalty weight first, when left out or zero.
         """
         largest = self._problem.alpha_max
-        step_size = 1.0 / largest if largest > 0 else 1.0
         if M is None or M.rank == 0:
             M, stage_alpha = LowRankMatrix.zeros(*self._problem.shape, dtype=np.float64), largest
         else:
             stage_alpha = self._alpha
-        return self.resume(0, M.astype(self._first_dtype), max(stage_alpha, self._alpha), step_size, np.inf)
+        return self.resume(
+            0, M.astype(self._first_dtype), max(stage_alpha, self._alpha), self._problem.first_step, np.inf
+        )
 
     def resume(
         self, iteration: int, M: LowRankMatrix, stage_alpha: float, step_size: float, gradient_target: float

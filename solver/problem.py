@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from functools import cached_property
 
@@ -50,9 +51,10 @@ class BilinearProblem:
 
     Notes
     -----
-    Each modality is divided by the root-mean-square norm of its samples, which multiplies M and divides
-    the penalty weight by both norms. A modality with more features than samples is then rotated into the
-    span of its samples. Neither changes scores or penalty, hence not the optimum; `lift` undoes both.
+    Each modality is divided by the root-mean-square norm of its samples, rounded to a power of two so that
+    the samples themselves are not; this multiplies M and divides the penalty weight by both norms. A
+    modality with more features than samples is then rotated into the span of its samples, in float64.
+    Neither changes scores or penalty, hence not the optimum; `lift` undoes both.
     """
 
     def __init__(
@@ -68,8 +70,10 @@ class BilinearProblem:
         self.supervision = supervision
         self._losses: dict[type, PairLoss] = {}
         self.n_features = X.shape[1] + fit_intercept, Z.shape[1] + fit_intercept
-        x_size, z_size = _typical_norm(X, fit_intercept), _typical_norm(Z, fit_intercept)
+        x_norm, z_norm = _typical_norm(X, fit_intercept), _typical_norm(Z, fit_intercept)
+        x_size, z_size = _power_of_two(x_norm, X.dtype), _power_of_two(z_norm, Z.dtype)
         self.penalty_scale = x_size * z_size
+        self._typical_score = (x_norm / x_size) * (z_norm / z_size)
         self.X, self._x_basis = self._smallest_basis(_of_unit_size(X, x_size, fit_intercept))
         self.Z, self._z_basis = self._smallest_basis(_of_unit_size(Z, z_size, fit_intercept))
 
@@ -115,7 +119,12 @@ class BilinearProblem:
     @property
     def first_step(self) -> float:
         """A step for which the first move changes a typical score by about 1."""
-        return 1.0 / self.alpha_max if self.alpha_max > 0 else 1.0
+        return 1.0 / (self.alpha_max * self._typical_score) if self.alpha_max > 0 else 1.0
+
+    @property
+    def fingerprint(self) -> float:
+        """A number that other samples or labels would hardly give."""
+        return self.alpha_max * self._typical_score
 
     def lift(self, M: LowRankMatrix) -> LowRankMatrix:
         """Return `M` in the original features and units (with the constant features, if any, last)."""
@@ -187,6 +196,13 @@ def _typical_norm(samples: Samples, with_constant: bool) -> float:
         scaled = np.asarray(entries[row : row + _ROWS_AT_ONCE], np.float64) / largest
         total += float(np.vdot(scaled, scaled))
     return largest * float(np.sqrt(total / samples.shape[0]))
+
+
+def _power_of_two(size: float, dtype: npt.DTypeLike) -> float:
+    """Return the power of two nearest to a size, of those that the precision has."""
+    mantissa, exponent = math.frexp(size)
+    limits = np.finfo(np.dtype(dtype))
+    return math.ldexp(1.0, min(max(exponent - (mantissa < math.sqrt(0.5)), limits.minexp), limits.maxexp - 1))
 
 
 def _of_unit_size(samples: Samples, size: float, with_constant: bool) -> Samples:
