@@ -161,7 +161,7 @@ def _damage(path: Path, kind: str) -> None:
     arrays: dict[str, Any] = {"U": np.ones((4, 2)), "s": np.ones(2), "V": np.ones((3, 2))}
     memory = {"alpha": 0.1, "best_bound": 0.1, "best_gap": 0.1, "quiet": 0, "wanted": 1.0}
     facts: dict[str, Any] = {
-        "alpha_max": 1.0, "iteration": 1, "stage_alpha": 1.0, "step_size": 1.0, "gradient_target": 1.0,
+        "fingerprint": 1.0, "iteration": 1, "stage_alpha": 1.0, "step_size": 1.0, "gradient_target": 1.0,
         "memory": memory,
     }  # fmt: skip
     metadata: dict[str, str] | None = None
@@ -198,7 +198,7 @@ def _damage(path: Path, kind: str) -> None:
         elif kind == "word":
             facts["step_size"] = "large"
         elif kind == "null":
-            facts["alpha_max"] = None
+            facts["fingerprint"] = None
         elif kind == "memory":
             facts["memory"] = [1, 2]
         elif kind == "remembered":

@@ -180,6 +180,7 @@ class _PoisonedProblem:
 
     def __init__(self, problem: BilinearProblem) -> None:
         self.shape, self.spectra, self.alpha_max = problem.shape, problem.spectra, problem.alpha_max
+        self.first_step = problem.first_step
         self._problem = problem
 
     def loss(self, dtype: type) -> PairLoss:

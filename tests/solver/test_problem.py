@@ -65,7 +65,7 @@ def test_alpha_max_scales_with_both_modalities(x_size: float, z_size: float, pai
     supervision = Labels(pairs.x_labels, pairs.z_labels)
     plain = alpha_max(pairs.X, pairs.Z, supervision, fit_intercept=False)
     sized = alpha_max(x_size * pairs.X, z_size * pairs.Z, supervision, fit_intercept=False)
-    # Exact for powers of two, else one rounding of each sample.
+    # Exact for powers of two, else one rounding of each sample by the caller.
     tolerance = 0.0 if np.log2(x_size) % 1 == np.log2(z_size) % 1 == 0 else 1e-14
     assert sized == pytest.approx(x_size * z_size * plain, rel=tolerance, abs=0.0)
 
@@ -84,7 +84,7 @@ def test_alpha_max_is_the_spectral_norm_of_the_gradient_at_zero(
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("as_sparse", [False, True])
-def test_samples_have_unit_size_with_their_constant(
+def test_samples_have_unit_size_with_their_constant_and_are_not_rounded(
     fit_intercept: bool, dtype: type, as_sparse: bool, pairs: SyntheticPairs
 ) -> None:
     X, Z = (np.asarray(samples, dtype) for samples in (30 * pairs.X, 1e-3 * pairs.Z))
@@ -92,14 +92,18 @@ def test_samples_have_unit_size_with_their_constant(
     problem = _problem(
         *map(scipy.sparse.csr_array if as_sparse else np.asarray, (X, Z)), labels, fit_intercept
     )
+    sizes = []
     for samples, original in ((problem.X, X), (problem.Z, Z)):
         dense = samples.toarray() if as_sparse else samples
         assert dense.dtype == dtype
-        assert np.mean(np.sum(dense.astype(np.float64) ** 2, axis=1)) == pytest.approx(1.0, rel=1e-6)
-        if fit_intercept:
-            np.testing.assert_array_equal(dense[:, -1], dense[0, -1])
-            ratio = dense[:, :-1] / dense[:, -1:]
-            np.testing.assert_allclose(ratio, original, rtol=1e-5 if dtype == np.float32 else 1e-13)
+        # Of unit size but for the rounding to a power of two, so that no sample is rounded itself.
+        assert 0.49 < np.mean(np.sum(dense.astype(np.float64) ** 2, axis=1)) < 2.01
+        size = original[0, 0] / dense[0, 0]
+        assert np.log2(size) % 1 == 0
+        np.testing.assert_array_equal(dense[:, : original.shape[1]], original / size)
+        np.testing.assert_array_equal(dense[:, original.shape[1] :], 1 / size)
+        sizes.append(size)
+    assert problem.penalty_scale == sizes[0] * sizes[1]
     assert problem.n_features == (8 + fit_intercept, 6 + fit_intercept)
 
 
@@ -123,6 +127,16 @@ def test_lift_keeps_scores_and_penalty_and_lower_undoes_it(wide: bool, fit_inter
     for factor in (lifted.U, lifted.V):
         np.testing.assert_allclose(factor.T @ factor, np.eye(3), atol=1e-11)
     np.testing.assert_allclose(problem.lower(*lifted.balanced_factors()).dense(), M.dense(), atol=1e-11)
+
+
+@pytest.mark.parametrize("size", [2e38, 1e-37])
+def test_samples_at_the_limits_of_float32_are_of_unit_size(size: float) -> None:
+    X = np.full((6, 20), size, np.float32)
+    X[::2] *= -1
+    problem = _problem(X, np.ones((6, 3)), (np.arange(6) % 2, np.arange(6) % 2))
+    assert np.isfinite(problem.X).all()
+    assert 1e-3 < np.linalg.norm(problem.X) < 1e3
+    assert np.isfinite(problem.alpha_max)
 
 
 def test_wide_samples_are_rotated_only_where_it_pays() -> None:
