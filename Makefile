@@ -11,7 +11,7 @@ help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' Makefile
 
 demo: $(VENV)/.runtime-stamp ## Draw the sample set, train on it, serve it and open the page
-	@$(BIN)/lrbs demo
+	@trap : INT; $(BIN)/lrbs demo || test $$? -eq 130 # Ctrl-C is how it is meant to end
 
 test: $(VENV)/.dev-stamp ## Run the tests
 	@$(BIN)/python -m pytest

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from app.bootstrap import Services
 from app.domain.entities import Content, Modality
-from app.domain.errors import CollectionNotFoundError
+from app.domain.errors import CollectionNotFoundError, InvalidFieldError
 from app.services.catalogue import NewItem
-from solver.datasets import PairedFeatures, PictureTextRow
+from solver.datasets import PairedFeatures, PictureTextRow, read_picture_text_table
 
 BATCH = 200
 _Entry = TypeVar("_Entry")
@@ -82,6 +83,16 @@ def table_items(rows: Sequence[PictureTextRow], modality_names: tuple[str, str])
                 metadata=metadata,
                 train=row.is_train,
             )
+
+
+def read_table(file: Path, **columns: Any) -> list[PictureTextRow]:
+    """Read a CSV of pictures and texts; raises DatasetError, and InvalidFieldError when it is empty."""
+    if file.is_file() and not file.read_bytes().strip():
+        raise InvalidFieldError(str(file), "is empty: expected a header line and a line for each pair")
+    rows = read_picture_text_table(file, **columns)
+    if not rows:
+        raise InvalidFieldError(str(file), "has a header line and nothing else")
+    return rows
 
 
 def batched(entries: Iterable[_Entry], size: int) -> Iterator[list[_Entry]]:

@@ -8,7 +8,7 @@ from fastapi import FastAPI, Request
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import Response
 
-from app.api import admin, collections, health, items, problems, searches
+from app.api import admin, collections, health, items, openapi, problems, searches
 from app.bootstrap import Services
 from app.domain.errors import ServiceError
 from app.web.pages import mount_pages
@@ -36,6 +36,7 @@ def create_app(services: Services) -> FastAPI:
     problems.install(application)
     for module in (collections, items, searches, admin, health):
         application.include_router(module.router)
+    openapi.describe(application)
     mount_pages(application)
     limit = services.settings.max_body_bytes
 

@@ -20,7 +20,7 @@ def train(
     services: Services,
     name: str,
     parameters: TrainingParameters,
-    on_progress: Callable[[str, int, int], None],
+    on_progress: Callable[[str, int, int, str], None],
 ) -> int:
     """Queue a retrain, work on it here unless a running worker takes it, and return the new version.
 
@@ -33,7 +33,7 @@ def train(
     parameters : TrainingParameters
         What to train.
     on_progress : callable
-        Called with (what, done, total). The job is cancelled when it raises, or on Ctrl-C.
+        Called with (what, done, total, remark). The job is cancelled when it raises, or on Ctrl-C.
 
     Raises
     ------
@@ -72,9 +72,12 @@ def _work_until_closed(services: Services, job: Job) -> Job:
     return job
 
 
-def _show(services: Services, job_id: str, on_progress: Callable[[str, int, int], None]) -> None:
+def _show(services: Services, job_id: str, on_progress: Callable[[str, int, int, str], None]) -> None:
     try:
         progress = services.training.job(job_id).progress
     except ServiceError:
         return  # the working thread meets it as well, and decides
-    on_progress(f"training: {progress.get('phase', 'waiting')}", int(progress.get("iteration", 0)), 0)
+    gap, candidates = progress.get("gap"), int(progress.get("candidates", 0))
+    done = progress.get("candidate") if candidates else progress.get("iteration")
+    remark = "" if gap is None else f"gap {gap:.1e}"
+    on_progress(f"training: {progress.get('phase', 'waiting')}", int(done or 0), candidates, remark)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import socket
 import subprocess
@@ -45,7 +46,11 @@ def serve_on(
     with _explained(settings):
         bound.listen(config.backlog)
     on_listening(url_of(bound))
-    with worker_beside(settings) if with_worker else contextlib.nullcontext():
+    # Ctrl-C is how it is meant to end.
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        worker_beside(settings) if with_worker else contextlib.nullcontext(),
+    ):
         uvicorn.Server(config).run(sockets=[bound])
 
 
@@ -69,6 +74,14 @@ def _explained(settings: Settings) -> Iterator[None]:
         raise OSError(error.errno, f"cannot listen at {place}: {error.strerror or error}") from error
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can connect to a host's address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def url_of(listening: socket.socket) -> str:
     """Return the base URL of a bound socket."""
     host, port = listening.getsockname()[:2]
@@ -78,7 +91,9 @@ def url_of(listening: socket.socket) -> str:
 @contextlib.contextmanager
 def worker_beside(settings: Settings) -> Iterator[None]:
     """Keep one worker process alive; it ends with this process, however that ends."""
-    command = [sys.executable, "-m", "app.cli", "worker", "--parent", str(os.getpid())]
+    # Ctrl-C reaches every process of a terminal; this one ends the worker.
+    deaf = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh"]
+    command = [*deaf, sys.executable, "-m", "app.cli", "worker", "--parent", str(os.getpid())]
     environment = {
         **os.environ,
         "LRBS_DATA_DIR": str(settings.data_dir.resolve()),

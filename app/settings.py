@@ -23,6 +23,8 @@ class Settings(BaseSettings):
     max_picture_pixels: int = Field(40_000_000, gt=0, description="largest picture, decoded")
     max_text_chars: int = Field(20_000, gt=0, description="longest text")
     max_batch: int = Field(1000, gt=0, description="most items or queries in one call")
+    max_batch_hits: int = Field(100_000, ge=10_000, description="most results in one call")
+    max_search_body_bytes: int = Field(16 << 20, gt=0, description="largest request body of a search")
     lock_wait_seconds: float = Field(5.0, gt=0, description="how long a write waits for others")
     sweep_grace_seconds: float = Field(3600.0, ge=0, description="how long an unused file is kept")
     lease_seconds: float = Field(30.0, gt=0, description="how long a silent worker keeps its job")

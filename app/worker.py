@@ -106,10 +106,10 @@ def run_once(services: Services, job_id: str | None = None) -> Job | None:
         _logger.info("job %s: %s", job.id, error)
         _close(services, job, JobState.CANCELLED, None)
     except ServiceError as error:
-        _logger.info("job %s failed: %s", job.id, error)
+        _logger.info("job %s: retraining %s failed: %s", job.id, job.collection, error)
         _close(services, job, JobState.FAILED, str(error))
     except Exception as error:
-        _logger.exception("job %s failed", job.id)
+        _logger.exception("job %s: retraining %s failed", job.id, job.collection)
         _close(services, job, JobState.FAILED, f"internal error: {type(error).__name__}")
     try:
         return services.training.job(job.id)

@@ -24,6 +24,7 @@ from solver.losses import FactoredPoint
 _GROWTH = 1.5
 _SHRINKAGE = 0.5
 _MAX_BACKTRACKS = 60
+_FLOAT32_NOISE = 1e-6
 
 
 class SmoothTerm(Protocol):
@@ -45,7 +46,9 @@ class ProximableTerm(Protocol):
         """Return the value at `M`."""
         ...
 
-    def prox(self, A: FloatArray, step_size: float, rank_guess: int = 0) -> LowRankMatrix:
+    def prox(
+        self, A: FloatArray, step_size: float, rank_guess: int = 0, relative_noise: float | None = None
+    ) -> LowRankMatrix:
         """Return the proximal point of `A`."""
         ...
 
@@ -166,9 +169,13 @@ def proximal_step(
     NumericalError
         If the smooth term is not finite or no step decreases the model.
     """
-    dense = point.dense()
+    dtype = gradient.dtype
+    # In float64: where the point is large and the step small, float32 would round new directions away.
+    exact = FactoredPoint(point.left.astype(np.float64), point.right.astype(np.float64))
+    dense, slope = exact.dense(), gradient.astype(np.float64)
+    noise = _FLOAT32_NOISE if dtype == np.float32 else None
     for _ in range(_MAX_BACKTRACKS):
-        M = penalty.prox(dense - step_size * gradient, step_size, rank_guess)
+        M = penalty.prox(dense - step_size * slope, step_size, rank_guess, noise).astype(dtype)
         move = M.dense() - dense
         new_value = smooth.value(M)
         if not np.isfinite(new_value):

@@ -236,9 +236,10 @@ class LowRankBilinear(CrossModalEstimator):
         descent = Descent(problem, alpha, np.dtype(self.dtype).type)
         alpha_max = problem.alpha_max
         first = last = self._first_state(samples, problem, monitor, descent, start)
-        for state in monitor.follow(problem, alpha, descent.states(first)):
+        memory = None if start is None else start.memory
+        for state in monitor.follow(problem, alpha, descent.states(first), memory=memory):
             last = state
-            yield Checkpoint.of(state, alpha_max)
+            yield Checkpoint.of(state, alpha_max, monitor.memory)
         return last.M
 
     def _first_state(
@@ -267,18 +268,20 @@ class LowRankBilinear(CrossModalEstimator):
     ) -> LowRankMatrix:
         """Fit growing parts of a large problem, each from the solution of the one before."""
         factors: tuple[FloatArray, FloatArray] | None = None
-        for x_rows, z_rows in growing_samples(problem.supervision):
+        for x_rows, z_rows, supervision in growing_samples(problem.supervision):
             part = BilinearProblem(
                 samples[0][x_rows],
                 samples[1][z_rows],
-                problem.supervision.restricted(x_rows, z_rows),
+                supervision,
                 self.fit_intercept,
                 self.n_threads,
             )
-            alpha = float(self.alpha) / part.penalty_scale
+            share = len(x_rows) / samples[0].shape[0]
+            # The noise of a gradient falls with the root of the number of samples: a weaker penalty than this
+            # would have the part learn noise that all samples then have to undo.
+            alpha = float(self.alpha) / part.penalty_scale / math.sqrt(share)
             descent = Descent(part, alpha, np.float32)
             states = descent.states(descent.start(None if factors is None else part.lower(*factors)))
-            share = len(x_rows) / samples[0].shape[0]
             factors = part.lift(monitor.approach(alpha, states, share).M).balanced_factors()
         return LowRankMatrix.zeros(*problem.shape, np.float64) if factors is None else problem.lower(*factors)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,6 +11,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from solver.convergence import Memory
 from solver.descent import DescentState
 from solver.errors import ArtifactError
 from solver.linalg import LowRankMatrix
@@ -30,6 +31,8 @@ class Checkpoint:
         Steps taken so far.
     stage_alpha, step_size, gradient_target : float
         See `solver.descent.DescentState`.
+    memory : Memory
+        What the monitor remembered.
     """
 
     M: LowRankMatrix
@@ -38,9 +41,10 @@ class Checkpoint:
     stage_alpha: float
     step_size: float
     gradient_target: float
+    memory: Memory
 
     @classmethod
-    def of(cls, state: DescentState, alpha_max: float) -> Self:
+    def of(cls, state: DescentState, alpha_max: float, memory: Memory) -> Self:
         """Keep what cannot be computed anew."""
         return cls(
             state.M,
@@ -49,6 +53,7 @@ class Checkpoint:
             state.stage_alpha,
             state.step_size,
             state.gradient_target,
+            memory,
         )
 
     def save(self, path: str | Path) -> None:
@@ -85,6 +90,26 @@ class Checkpoint:
             with safe_open(path, framework="numpy") as file:
                 facts: dict[str, Any] = json.loads((file.metadata() or {})["facts"])
                 M = LowRankMatrix(*(file.get_tensor(name) for name in ("U", "s", "V")))
-            return cls(M, **facts)
+            return cls(
+                _checked(M), **_numbers(facts, cls), memory=Memory(**_numbers(facts["memory"], Memory))
+            )
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{path} is not a checkpoint of a fit: {error}") from error
+
+
+def _checked(M: LowRankMatrix) -> LowRankMatrix:
+    """Raise ValueError unless the three arrays fit together."""
+    arrays = (M.U, M.s, M.V)
+    if [array.ndim for array in arrays] != [2, 1, 2] or len({array.shape[-1] for array in arrays}) != 1:
+        raise ValueError(f"arrays of shapes {[array.shape for array in arrays]}")
+    if {array.dtype for array in arrays} not in ({np.dtype(np.float32)}, {np.dtype(np.float64)}):
+        raise ValueError(f"arrays of types {[array.dtype.name for array in arrays]}")
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise ValueError("NaN or infinity in an array")
+    return M
+
+
+def _numbers(facts: dict[str, Any], kind: type[Any]) -> dict[str, Any]:
+    """Return the plain numbers among the fields of a dataclass."""
+    casts = {"int": int, "float": float}
+    return {each.name: casts[each.type](facts[each.name]) for each in fields(kind) if each.type in casts}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -52,6 +52,37 @@ class Progress:
     step_size: float
     seconds: float
     share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a monitor remembers of the states it has followed.
+
+    Parameters
+    ----------
+    alpha : float
+        Penalty weight in the units of the problem; a bound for one says nothing of another.
+    best_bound : float
+        Largest lower bound on the optimum so far.
+    best_gap : float
+        Relative gap when it last fell by a worthwhile share.
+    quiet : int
+        Float64 iterations since.
+    wanted : float
+        Share of the tolerance at which the certificate is computed next.
+    """
+
+    alpha: float
+    best_bound: float = 0.0
+    best_gap: float = np.inf
+    quiet: int = 0
+    wanted: float = 1.0
+
+    def after(self, gap: float | None, dtype: np.dtype[Any]) -> Memory:
+        """Return the memory after an iteration in that precision."""
+        if gap is not None and gap < _WORTHWHILE * self.best_gap:
+            return replace(self, best_gap=gap, quiet=0)
+        return replace(self, quiet=self.quiet + 1) if dtype == np.float64 else self
 
 
 class SolverState(Protocol):
@@ -127,6 +158,8 @@ class ConvergenceMonitor:
         One entry per iteration, or one for a start that needs none.
     certificate : Certificate
         Of the last state of the last `follow`.
+    memory : Memory
+        Of `follow`, as it stood before the state yielded last.
     stalled : bool
         Whether `follow` gave up because the gap had stopped falling.
     """
@@ -140,6 +173,7 @@ class ConvergenceMonitor:
     ) -> None:
         self.history: list[Progress] = []
         self.certificate = Certificate(np.inf, 0.0)
+        self.memory = Memory(np.nan)
         self.stalled = False
         self._tol = tol
         self._max_iter = max_iter
@@ -180,6 +214,7 @@ class ConvergenceMonitor:
         alpha: float,
         states: Iterator[_State],
         patience: float = _PATIENCE,
+        memory: Memory | None = None,
     ) -> Iterator[_State]:
         """Yield states until the certificate holds, progress dries up, or the limit is met.
 
@@ -194,30 +229,32 @@ class ConvergenceMonitor:
         patience : float
             How many float64 iterations may pass without a tenth off the gap; infinite for a solver
             that is slow by nature.
+        memory : Memory, optional
+            Of an interrupted `follow` whose last state comes first here; heeded for the same alpha only.
         """
-        wanted, best_bound, quiet, best_gap = self._tol, 0.0, 0, np.inf
+        if memory is None or memory.alpha != alpha:
+            memory = Memory(alpha)
         for state in states:
             gap = None
             if state.iteration % self._check_every == 0:
                 with single_threaded_blas():
                     bound = lower_bound(state.search_value, state.gradient, state.search_point, alpha)
-                best_bound = max(best_bound, bound)
-                gap = Certificate(state.objective, best_bound).relative_gap
+                memory = replace(memory, best_bound=max(memory.best_bound, bound))
+                gap = Certificate(state.objective, memory.best_bound).relative_gap
             if state.iteration > 0:
                 self._record(state, gap, 1.0)
+            self.memory = memory
             yield state
-            if gap is not None and gap < _WORTHWHILE * best_gap:
-                best_gap, quiet = gap, 0
-            elif state.M.s.dtype == np.float64:
-                quiet += 1
-            self.stalled = quiet >= patience
-            if self.stalled or self._out_of_steps or (gap is not None and gap <= wanted):
+            memory = memory.after(gap, state.M.s.dtype)
+            self.stalled = memory.quiet >= patience
+            is_near = gap is not None and gap <= memory.wanted * self._tol
+            if self.stalled or self._out_of_steps or is_near:
                 self.certificate = certify(problem.loss(np.float64), NuclearNorm(alpha), state.M)
                 if self.converged or self.stalled or self._out_of_steps:
                     if not self.history:
                         self._record(state, gap, 1.0)
                     return
-                wanted *= 0.5
+                memory = replace(memory, wanted=0.5 * memory.wanted)
 
     @property
     def _out_of_steps(self) -> bool:

@@ -6,16 +6,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from solver.errors import SupervisionError
 from solver.pair_list import SignedPairs
 from solver.problem import AnySupervision
-from solver.supervision import Indices, PairedRows
+from solver.supervision import Indices, PairedRows, Supervision
 
 _SMALL = 3000
 _GROWTH = 3.0
 _SEED = 0
 
 
-def growing_samples(supervision: AnySupervision) -> Iterator[tuple[Indices, Indices]]:
+def growing_samples(supervision: AnySupervision) -> Iterator[tuple[Indices, Indices, Supervision]]:
     """Yield ever larger parts of both modalities' samples, short of all of them.
 
     Parameters
@@ -28,6 +29,8 @@ def growing_samples(supervision: AnySupervision) -> Iterator[tuple[Indices, Indi
     x_rows, z_rows : ndarray of int
         Ascending rows, drawn at random with a fixed seed; each part holds the one before. Sizes grow
         threefold, from a geometric mean of about 3000 samples.
+    part : Supervision
+        Of these rows. Rows without any similar or any dissimilar pair are passed over.
     """
     if isinstance(supervision, SignedPairs):
         return
@@ -39,5 +42,10 @@ def growing_samples(supervision: AnySupervision) -> Iterator[tuple[Indices, Indi
     while shares[-1] * np.sqrt(float(m) * n) > _GROWTH * _SMALL / 2:
         shares.append(shares[-1] / _GROWTH)
     for share in shares[:0:-1]:
-        x_part, z_part = max(int(share * m), 2), max(int(share * n), 2)
-        yield np.sort(x_drawn[:x_part]), np.sort(z_drawn[:z_part])
+        x_rows = np.sort(x_drawn[: max(int(share * m), 2)])
+        z_rows = np.sort(z_drawn[: max(int(share * n), 2)])
+        try:
+            part = supervision.restricted(x_rows, z_rows)
+        except SupervisionError:
+            continue
+        yield x_rows, z_rows, part

@@ -84,7 +84,9 @@ class LowRankMatrix:
         return LowRankMatrix(self.U.astype(dtype), self.s.astype(dtype), self.V.astype(dtype))
 
 
-def singular_triplets_above(A: FloatArray, threshold: float, rank_guess: int = _FIRST_GUESS) -> LowRankMatrix:
+def singular_triplets_above(
+    A: FloatArray, threshold: float, rank_guess: int = _FIRST_GUESS, relative_noise: float | None = None
+) -> LowRankMatrix:
     """Return the part of the SVD of `A` whose singular values exceed `threshold`.
 
     Parameters
@@ -92,10 +94,12 @@ def singular_triplets_above(A: FloatArray, threshold: float, rank_guess: int = _
     A : ndarray of shape (p, q)
         Not modified.
     threshold : float, >= 0
-        Singular values at or below it are left out, as are those under the rounding noise
-        ``max(p, q) * eps * s[0]``.
+        Singular values at or below it are left out, as are those at noise level.
     rank_guess : int, >= 0
         How many are expected; a wrong guess costs time, never accuracy.
+    relative_noise : float, >= 1e-7, optional
+        Noise level of a float64 matrix as a share of its largest singular value. It is the rounding
+        ``max(p, q) * eps`` when left out; a larger one allows a quicker way.
 
     Returns
     -------
@@ -104,15 +108,15 @@ def singular_triplets_above(A: FloatArray, threshold: float, rank_guess: int = _
 
     Notes
     -----
-    Small float32 matrices go through the eigenvectors of the smaller Gram matrix in float64, large ones
-    through implicitly restarted Lanczos with a growing number of triplets, and through a full SVD
-    when many are needed. The same input gives the same bits.
+    Small matrices of float32 or of known noise go through the eigenvectors of the smaller Gram matrix in
+    float64, large ones through implicitly restarted Lanczos with a growing number of triplets, and
+    through a full SVD when many are needed. The same input gives the same bits.
     """
     smaller = min(A.shape)
     if smaller == 0 or not A.any():
         return LowRankMatrix.zeros(A.shape[0], A.shape[1], A.dtype)
-    if smaller <= _GRAM_LIMIT and A.dtype == np.float32:
-        return _gram_triplets(A, threshold)
+    if smaller <= _GRAM_LIMIT and (A.dtype == np.float32 or relative_noise is not None):
+        return _gram_triplets(A, threshold, relative_noise or max(A.shape) * float(np.finfo(A.dtype).eps))
     count = rank_guess + _FIRST_GUESS
     while smaller > _GRAM_LIMIT and count < smaller // 4:
         triplets = _lanczos_triplets(A, count)
@@ -154,14 +158,14 @@ def from_factors(left: FloatArray, right: FloatArray) -> LowRankMatrix:
     return LowRankMatrix((q_left @ U[:, : len(s)])[:, kept], s[kept], (q_right @ Vt[: len(s)].T)[:, kept])
 
 
-def _gram_triplets(A: FloatArray, threshold: float) -> LowRankMatrix:
+def _gram_triplets(A: FloatArray, threshold: float, relative_noise: float) -> LowRankMatrix:
     if A.shape[0] < A.shape[1]:
-        flipped = _gram_triplets(np.ascontiguousarray(A.T), threshold)
+        flipped = _gram_triplets(np.ascontiguousarray(A.T), threshold, relative_noise)
         return LowRankMatrix(flipped.V, flipped.s, flipped.U)
     exact = A.astype(np.float64)
     squares, vectors = scipy.linalg.eigh(exact.T @ exact, check_finite=False)
     s = np.sqrt(np.maximum(squares[::-1], 0.0))
-    keep = s > max(threshold, _noise(A.shape, A.dtype, float(s[0])))
+    keep = s > max(threshold, relative_noise * float(s[0]))
     s, V = s[keep], vectors[:, ::-1][:, keep]
     U = (exact @ V) / s
     return LowRankMatrix(U, s, V).astype(A.dtype)

@@ -300,7 +300,7 @@ class PairLogisticLoss:
         """Return contiguous runs of rows, as many as fit if each holds `width` numbers per column."""
         m, n = self.X.shape[0], self.Z.shape[0]
         n_blocks = -(-m // self._height)
-        affordable = _LANE_BYTES // (n * width * self._dtype.itemsize)
+        affordable = _LANE_BYTES // (n * max(width, 1) * self._dtype.itemsize)
         n_lanes = min(_LANES, n_blocks, max(affordable, 2))
         edges = [min(i * n_blocks // n_lanes * self._height, m) for i in range(n_lanes + 1)]
         return [slice(start, stop) for start, stop in itertools.pairwise(edges)]

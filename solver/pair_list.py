@@ -138,8 +138,8 @@ class ListedPairLoss:
     def value_and_gradient(self, point: FactoredPoint) -> tuple[float, FloatArray]:
         """Return l and its gradient, an (n_features_x, n_features_z) array."""
         scores = self._scores(point)
-        gradient = np.asarray(self.X.T @ (self._derivatives(scores) @ self.Z))
-        return self._value(scores), gradient
+        gradient: Any = self.X.T @ (self._derivatives(scores) @ self.Z)
+        return self._value(scores), gradient.toarray() if is_sparse(gradient) else np.asarray(gradient)
 
     def value_and_factor_gradients(
         self, A: FloatArray, B: FloatArray

@@ -26,7 +26,9 @@ class NuclearNorm:
         """Return ``alpha * ||M||_*``."""
         return self.alpha * M.nuclear_norm
 
-    def prox(self, A: FloatArray, step_size: float, rank_guess: int = 0) -> LowRankMatrix:
+    def prox(
+        self, A: FloatArray, step_size: float, rank_guess: int = 0, relative_noise: float | None = None
+    ) -> LowRankMatrix:
         """Shrink the singular values of `A` by ``step_size * alpha``.
 
         Parameters
@@ -37,6 +39,8 @@ class NuclearNorm:
             Step of the gradient move that led to `A`.
         rank_guess : int, >= 0
             How many singular values are expected to survive; a wrong guess only costs time.
+        relative_noise : float, optional
+            Of `A`; see `solver.linalg.singular_triplets_above`.
 
         Returns
         -------
@@ -56,5 +60,5 @@ class NuclearNorm:
         if not (np.isfinite(step_size) and step_size > 0):
             raise InvalidParameterError("step_size", step_size, "a finite number > 0")
         threshold = step_size * self.alpha
-        kept = singular_triplets_above(A, threshold, rank_guess)
+        kept = singular_triplets_above(A, threshold, rank_guess, relative_noise)
         return LowRankMatrix(kept.U, (kept.s - threshold).astype(A.dtype), kept.V)

@@ -8,6 +8,7 @@ on some of the samples only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -24,6 +25,9 @@ _ROWS_AT_ONCE = 4096
 
 PairKey = tuple[slice, slice] | tuple[Indices, Indices] | npt.NDArray[np.bool_]
 """Anything that picks pairs out of a tile: a rectangle, lists of rows and columns, or a mask."""
+
+_SETS_AT_ONCE = 256
+_LARGEST_TABLE = 1 << 22
 
 
 class Supervision(Protocol):
@@ -210,9 +214,13 @@ class MultiLabels:
         self._z_sets, self._z_codes, z_counts = _distinct_rows(z)
         self._x_order = np.argsort(self._x_codes, kind="stable")
         self._z_order = np.argsort(self._z_codes, kind="stable")
-        # One row and column per distinct set of labels, far fewer than samples in practice.
-        self._share = (self._x_sets.astype(np.float32) @ self._z_sets.T.astype(np.float32)) > 0
-        self._n_similar = int(x_counts @ (self._share @ z_counts))
+        # In practice the distinct sets are few; where nearly all samples differ, no table of them is kept.
+        is_small = len(self._x_sets) * len(self._z_sets) <= _LARGEST_TABLE
+        self._table = _share_a_label(self._x_sets, self._z_sets) if is_small else None
+        self._n_similar = sum(
+            int(x_counts[some] @ (self._shared(some, slice(None)) @ z_counts))
+            for some in self._runs_of_sets()
+        )
         if self.n_similar == 0:
             raise SupervisionError("no similar pair: no two samples share a label")
         if self.n_dissimilar == 0:
@@ -250,19 +258,34 @@ class MultiLabels:
 
     def similar_pairs(self, rows: slice, columns: slice) -> list[PairKey]:
         """Return one mask for the whole tile, if anything in it is similar."""
-        of_rows = self._share[self._x_codes[self._x_order[rows]]]
-        mask = of_rows[:, self._z_codes[self._z_order[columns]]]
+        x, z = self._x_codes[self._x_order[rows]], self._z_codes[self._z_order[columns]]
+        # Codes ascend, so that a tile meets one run of the distinct sets of either side.
+        share = self._shared(slice(x[0], x[-1] + 1), slice(z[0], z[-1] + 1))
+        mask = share[x - x[0]][:, z - z[0]]
         return [mask] if mask.any() else []
 
     def sum_over_similar(self, X: Samples, Z: Samples) -> FloatArray:
         """Return ``sum x_i z_j^T`` over the pairs that share a label, in float64."""
         x_sums = _group_sums(X, self._x_codes, len(self._x_sets))
         z_sums = _group_sums(Z, self._z_codes, len(self._z_sets))
-        return x_sums.T @ (self._share.astype(np.float64) @ z_sums)
+        total = np.zeros((X.shape[1], Z.shape[1]))
+        for some in self._runs_of_sets():
+            total += x_sums[some].T @ (self._shared(some, slice(None)).astype(np.float64) @ z_sums)
+        return total
 
     def restricted(self, x_rows: Indices, z_rows: Indices) -> Self:
         """Return the labels of some samples."""
         return type(self)(self._x_indicators[x_rows], self._z_indicators[z_rows])
+
+    def _runs_of_sets(self) -> Iterator[slice]:
+        for start in range(0, len(self._x_sets), _SETS_AT_ONCE):
+            yield slice(start, start + _SETS_AT_ONCE)
+
+    def _shared(self, x_run: slice, z_run: slice) -> npt.NDArray[np.bool_]:
+        """Return which of the distinct sets of labels have one in common."""
+        if self._table is None:
+            return _share_a_label(self._x_sets[x_run], self._z_sets[z_run])
+        return self._table[x_run, z_run]
 
 
 class PairedRows:
@@ -381,6 +404,11 @@ def _indicators(indicators: npt.ArrayLike, name: str) -> npt.NDArray[np.bool_]:
 
 def _distinct_rows(
     indicators: npt.NDArray[np.bool_],
-) -> tuple[npt.NDArray[np.bool_], Indices, Indices]:
+) -> tuple[npt.NDArray[np.float32], Indices, Indices]:
     sets, codes, counts = np.unique(indicators, axis=0, return_inverse=True, return_counts=True)
-    return sets, codes.reshape(-1), counts
+    return sets.astype(np.float32), codes.reshape(-1), counts
+
+
+def _share_a_label(x_sets: npt.NDArray[np.float32], z_sets: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+    shared: npt.NDArray[np.bool_] = (x_sets @ z_sets.T) > 0
+    return shared

@@ -1,108 +1,192 @@
-"""Request bodies that come in two forms: JSON, or a multipart form with a picture file."""
+"""Request bodies: JSON, or a multipart form with a picture; read after the key was checked.
+
+FastAPI reads and parses a body before it asks any dependency, so a route that declares one does that work
+for callers without a key. Here a body is itself a dependency, which follows those of its route.
+Large bodies are parsed outside the event loop.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from fastapi import Request
+from fastapi import Depends, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
-from starlette.datastructures import FormData, UploadFile
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import UploadFile
 
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
+from app.domain.names import listed
 
-_COMPONENT = "#/components/schemas/{model}"
+SMALL = 1 << 20
+"""Limit for bodies that carry no items and no queries."""
+_LARGE = 1 << 16
 _Model = TypeVar("_Model", bound=BaseModel)
+_Result = TypeVar("_Result")
 
 
-def is_multipart(request: Request) -> bool:
-    """Return whether the body is a multipart form; anything else is taken for JSON."""
-    return request.headers.get("content-type", "").lower().startswith("multipart/form-data")
+@dataclass(frozen=True, slots=True)
+class FormFields:
+    """A multipart form with one picture.
+
+    Parameters
+    ----------
+    picture : bytes
+        The file's content.
+    texts : mapping of str to str
+        The other parts.
+    """
+
+    picture: bytes
+    texts: Mapping[str, str]
 
 
-def parse_json(field: str, body: str | bytes) -> Any:
-    """Return the value of a JSON text; raises InvalidFieldError."""
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise InvalidFieldError(field, f"is not valid JSON: {error}") from error
+def any_body(request: Request) -> int:
+    """Return the limit for bodies that carry items."""
+    limit: int = request.app.state.settings.max_body_bytes
+    return limit
 
 
-def validated(model: type[_Model], value: Any, *place: str) -> _Model:
-    """Return a wire model; raises RequestValidationError with the fields below `place`."""
-    try:
-        return model.model_validate(value)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False)
-        for entry in found:
-            entry["loc"] = (*place, *entry["loc"])
-        raise RequestValidationError(found) from error
+def search_body(request: Request) -> int:
+    """Return the limit for bodies that carry queries."""
+    limit: int = request.app.state.settings.max_search_body_bytes
+    return limit
 
 
-def check_parts(form: FormData, *known: str) -> None:
-    """Refuse parts of another name, and parts that come twice."""
-    for name in form:
-        if name not in known:
-            raise InvalidFieldError(name[:100], f"unknown part, expected some of {list(known)}")
-        if len(form.getlist(name)) > 1:
-            raise InvalidFieldError(name, "comes more than once")
+def small_body(request: Request) -> int:
+    """Return the limit for bodies that carry neither."""
+    return SMALL
 
 
-def picture_part(form: FormData, max_bytes: int) -> bytes:
-    """Return the bytes of the part `picture`; raises ContentTooLargeError as soon as it is too long."""
-    upload = form.get("picture")
-    if not isinstance(upload, UploadFile):
-        raise InvalidFieldError("picture", "expected a multipart picture file")
-    content = upload.file.read(max_bytes + 1)
-    if len(content) > max_bytes:
-        raise ContentTooLargeError("picture", f"more than {max_bytes} bytes")
-    return content
-
-
-def json_part(form: FormData, name: str) -> Any:
-    """Return the value of a JSON part, which browsers can only send as a file; None when it is absent."""
-    part = form.get(name)
-    if part is None:
-        return None
-    return parse_json(name, part if isinstance(part, str) else part.file.read())
-
-
-def two_forms(
-    model: type[BaseModel], parts: dict[str, Any], example: dict[str, Any], encoding: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the OpenAPI entry of a body that is JSON of a model, or a form with a picture.
+def parsed(
+    model: type[_Model], limit: Callable[[Request], int] = small_body, default: _Model | None = None
+) -> Any:
+    """Return the dependency that gives a JSON body as a model.
 
     Parameters
     ----------
     model : type of BaseModel
-        Of the JSON body; shown with its first example.
-    parts : dict
-        Schemas of the form's parts other than `picture`.
-    example : dict
-        Values of these parts.
-    encoding : dict
-        OpenAPI's encoding object of the form.
+        What the body holds.
+    limit : callable
+        Says how many bytes are allowed.
+    default : BaseModel, optional
+        What an empty body stands for; refused when None.
     """
-    schema = schema_of(model)
-    json_body = {"schema": schema, "example": schema["examples"][0]}
-    # Beside the example of the whole form each part has its own: Swagger UI fills the fields in with these.
-    shown = {
-        name: {**part, "examples": [example[name]]} if name in example else part
-        for name, part in parts.items()
-    }
-    form = {
-        "type": "object",
-        "required": ["picture"],
-        "properties": {"picture": {"type": "string", "format": "binary"}, **shown},
-    }
-    form_body = {"schema": form, "example": {"picture": "(the file)", **example}, "encoding": encoding}
-    content = {"application/json": json_body, "multipart/form-data": form_body}
-    return {"requestBody": {"required": True, "content": content}}
+
+    async def parse(request: Request) -> _Model:
+        body = await read_body(request, limit(request))
+        if default is not None and not body.strip():
+            return default
+        return await off_loop_when_large(len(body), lambda: parse_json(model, body))
+
+    return Depends(parse)
 
 
-def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """Return a model's JSON schema, whose parts stand among the document's components."""
-    schema = model.model_json_schema(ref_template=_COMPONENT)
-    schema.pop("$defs", None)
-    return schema
+def json_or_form(
+    of_json: Callable[[Request, bytes], _Result],
+    of_form: Callable[[FormFields], _Result],
+    known: Sequence[str],
+    limit: Callable[[Request], int],
+) -> Any:
+    """Return the dependency that reads what a body holds in either of its forms.
+
+    Parameters
+    ----------
+    of_json : callable
+        Reads a JSON body; any body that is no multipart form is taken for one.
+    of_form : callable
+        Reads a form.
+    known : sequence of str
+        Names of the form's parts other than `picture`, of which each may come once.
+    limit : callable
+        Says how many bytes are allowed.
+    """
+
+    async def parse(request: Request) -> _Result:
+        if request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+            form = await _read_form(request, known, limit(request))
+            size = len(form.picture) + sum(map(len, form.texts.values()))
+            return await off_loop_when_large(size, lambda: of_form(form))
+        body = await read_body(request, limit(request))
+        return await off_loop_when_large(len(body), lambda: of_json(request, body))
+
+    return Depends(parse)
+
+
+async def off_loop_when_large(size: int, work: Callable[[], _Result]) -> _Result:
+    """Return what `work` returns; in a thread where its input is large, so that other requests go on."""
+    return work() if size <= _LARGE else await run_in_threadpool(work)
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """Return the raw body; raises ContentTooLargeError before anything of a larger one is read."""
+    _check_length(request, limit)
+    return await request.body()
+
+
+def parse_json(model: type[_Model], body: bytes | str, place: str = "") -> _Model:
+    """Return a model from JSON; raises RequestValidationError with paths below `place`."""
+    return _validated(lambda: model.model_validate_json(body), place)
+
+
+def validated(model: type[_Model], value: Any) -> _Model:
+    """Return a model from values; raises RequestValidationError."""
+    return _validated(lambda: model.model_validate(value), "")
+
+
+def json_value(name: str, text: str) -> Any:
+    """Return the value of a form's JSON part; raises InvalidFieldError."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidFieldError(name, f"is not valid JSON: {error}") from error
+
+
+def _validated(validate: Callable[[], _Model], place: str) -> _Model:
+    try:
+        return validate()
+    except ValidationError as error:
+        prefix = (place,) if place else ()
+        found = error.errors(include_url=False, include_input=False)
+        raise RequestValidationError(
+            [{**entry, "loc": (*prefix, *entry["loc"])} for entry in found]
+        ) from error
+
+
+async def _read_form(request: Request, known: Sequence[str], limit: int) -> FormFields:
+    _check_length(request, limit)
+    max_bytes = request.app.state.settings.max_picture_bytes
+    # Browsers can give a part its media type only as a file, so each part may be one.
+    async with request.form(max_files=1 + len(known), max_fields=len(known) + 10) as form:
+        for name in form:
+            if name not in ("picture", *known):
+                expected = listed(("picture", *known), "and")
+                raise InvalidFieldError(name[:100], f"unknown part, expected {expected}")
+            if len(form.getlist(name)) > 1:
+                raise InvalidFieldError(name, "comes more than once")
+        picture = form.get("picture")
+        if not isinstance(picture, UploadFile):
+            raise InvalidFieldError("picture", "expected a multipart picture file")
+        content = await picture.read(max_bytes + 1)
+        if len(content) > max_bytes:
+            raise ContentTooLargeError("picture", f"more than {max_bytes} bytes")
+        texts = {name: await _text_of(name, part) for name, part in form.items() if name != "picture"}
+    return FormFields(content, texts)
+
+
+async def _text_of(name: str, part: UploadFile | str) -> str:
+    if isinstance(part, str):
+        return part
+    try:
+        return (await part.read()).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidFieldError(name, "expected text in UTF-8") from error
+
+
+def _check_length(request: Request, limit: int) -> None:
+    length = int(request.headers.get("content-length", "0"))
+    if length > limit:
+        raise ContentTooLargeError("body", f"{length} bytes, at most {limit} allowed here")

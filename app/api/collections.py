@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from fastapi import APIRouter, Depends, status
 
+from app.api.bodies import parsed
 from app.api.deps import Catalogue, may_administer, may_search
-from app.api.problems import responses
+from app.api.openapi import json_body
+from app.api.problems import OF_BODIES, responses
 from app.api.schemas.collections import CollectionIn, CollectionList, CollectionOut
 
 router = APIRouter(prefix="/v1/collections", tags=["collections"])
@@ -15,9 +19,12 @@ router = APIRouter(prefix="/v1/collections", tags=["collections"])
     "",
     status_code=status.HTTP_201_CREATED,
     dependencies=[Depends(may_administer)],
-    responses=responses(401, 403, 409, 422),
+    responses=responses(401, 403, 409, *OF_BODIES),
+    openapi_extra=json_body(CollectionIn),
 )
-def create_collection(body: CollectionIn, catalogue: Catalogue) -> CollectionOut:
+def create_collection(
+    body: Annotated[CollectionIn, parsed(CollectionIn)], catalogue: Catalogue
+) -> CollectionOut:
     """Create a collection: a pair of galleries with an encoder each."""
     return CollectionOut.of(catalogue.create(body.name, body.to_modalities()))
 
@@ -28,7 +35,7 @@ def list_collections(catalogue: Catalogue) -> CollectionList:
     return CollectionList(collections=[CollectionOut.of(found) for found in catalogue.collections()])
 
 
-@router.get("/{collection}", dependencies=[Depends(may_search)], responses=responses(401, 403, 404))
+@router.get("/{collection}", dependencies=[Depends(may_search)], responses=responses(401, 403, 404, 422))
 def get_collection(collection: str, catalogue: Catalogue) -> CollectionOut:
     """Return one collection with its item counts."""
     return CollectionOut.of(*catalogue.collection(collection))
@@ -38,7 +45,7 @@ def get_collection(collection: str, catalogue: Catalogue) -> CollectionOut:
     "/{collection}",
     status_code=status.HTTP_204_NO_CONTENT,
     dependencies=[Depends(may_administer)],
-    responses=responses(401, 403, 404),
+    responses=responses(401, 403, 404, 422),
 )
 def delete_collection(collection: str, catalogue: Catalogue) -> None:
     """Delete a collection with all its items and models."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -13,10 +14,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from app.api.schemas.base import Problem
 from app.domain import errors
 
 _MEDIA_TYPE = "application/problem+json"
+_MOST_ERRORS, _ERRORS_TOLD = 20, 5
 _logger = logging.getLogger(__name__)
 
 PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
@@ -33,6 +34,7 @@ PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
     errors.TrainingDataError: (409, "training-data", "Nothing to train on"),
     errors.JobCancelledError: (409, "job-cancelled", "Job cancelled"),
     errors.UnknownModalityError: (422, "unknown-modality", "Unknown modality"),
+    errors.UnknownLabelError: (422, "unknown-label", "Unknown label"),
     errors.InvalidFieldError: (422, "invalid-field", "Invalid field"),
     errors.EncoderUnavailableError: (422, "encoder-unavailable", "Encoder unavailable"),
     errors.ContentTooLargeError: (413, "content-too-large", "Content too large"),
@@ -45,11 +47,16 @@ PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
 """Every child of ServiceError has a row; a test walks them."""
 
 
+OF_BODIES = (400, 411, 413, 422)
+"""What a route with a body can answer besides."""
+
+
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the OpenAPI entries of the problems a route can answer with."""
+    """Return the OpenAPI entries of the problems a route can answer with, 500 and 503 besides."""
+    content = {_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {
-        status: {"model": Problem, "description": HTTPStatus(status).phrase, "content": {_MEDIA_TYPE: {}}}
-        for status in statuses
+        status: {"description": HTTPStatus(status).phrase, "content": content}
+        for status in sorted({*statuses, 500, 503})
     }
 
 
@@ -65,15 +72,10 @@ def install(application: FastAPI) -> None:
 
     @application.exception_handler(RequestValidationError)
     def on_invalid_request(request: Request, error: RequestValidationError) -> JSONResponse:
-        found = [
-            {
-                "field": ".".join(str(part) for part in entry["loc"] if part != "body") or "body",
-                "message": entry["msg"],
-            }
-            for entry in error.errors()
-        ]
-        detail = "; ".join(f"{entry['field']}: {entry['message']}" for entry in found[:5])
-        return problem(request, 422, "invalid-request", "Invalid request", detail, {"errors": found})
+        found = [_entry(entry) for entry in error.errors()[:_MOST_ERRORS]]
+        detail = "; ".join(f"{entry['field']}: {entry['message']}" for entry in found[:_ERRORS_TOLD])
+        extras = {"field": found[0]["field"], "errors": found}
+        return problem(request, 422, "invalid-request", "Invalid request", detail, extras)
 
     @application.exception_handler(HTTPException)
     def on_http_error(request: Request, error: HTTPException) -> JSONResponse:
@@ -88,6 +90,14 @@ def install(application: FastAPI) -> None:
         _logger.error("unexpected error %s", correlation, exc_info=error)
         detail = f"an unexpected error, logged as {correlation}"
         return problem(request, 500, "internal", "Internal error", detail, {"correlation_id": correlation})
+
+
+def _entry(error: Mapping[str, Any]) -> dict[str, str]:
+    """Return the path of a field, as the client wrote it, and what is wrong there."""
+    loc = error["loc"]
+    # FastAPI says first where a parameter stands; a body is parsed by us and has no such word.
+    parts = loc[1:] if loc and loc[0] in ("path", "query", "header", "cookie") else loc
+    return {"field": ".".join(str(part) for part in parts) or "body", "message": error["msg"]}
 
 
 def problem(

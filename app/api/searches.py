@@ -5,23 +5,30 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
-from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
-from starlette.concurrency import run_in_threadpool
 
-from app.api.bodies import check_parts, is_multipart, json_part, picture_part, schema_of, two_forms, validated
+from app.api.bodies import (
+    FormFields,
+    json_or_form,
+    json_value,
+    parse_json,
+    parsed,
+    search_body,
+    validated,
+)
 from app.api.deps import Search, may_search
-from app.api.problems import responses
+from app.api.openapi import json_body, schema_of, two_forms
+from app.api.problems import OF_BODIES, responses
 from app.api.schemas.searches import BatchSearchIn, BatchSearchOut, SearchIn, SearchOptions, SearchOut
 from app.domain.entities import Content
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
+from app.domain.names import listed
 from app.services.search import Query, SearchService
 
 router = APIRouter(
     prefix="/v1/collections/{collection}/search", tags=["search"], dependencies=[Depends(may_search)]
 )
 _OPTIONAL = ("labels", "metadata", "text", "content_url")
-_REFUSALS = responses(401, 403, 404, 409, 413, 422, 503)
+_REFUSALS = responses(401, 403, 404, 409, *OF_BODIES)
 _NUMBERS, _VALUES = ("k", "offset"), ("filter", "include")
 _OPTIONS = schema_of(SearchOptions)["properties"]
 _BODY = two_forms(
@@ -32,43 +39,39 @@ _BODY = two_forms(
 )
 
 
-async def _parse(request: Request) -> tuple[Query, SearchOptions]:
-    """Read a query from JSON or from a multipart picture."""
-    if is_multipart(request):
-        return await _parse_form(request)
-    try:
-        body = SearchIn.model_validate_json(await request.body())
-    except ValidationError as error:
-        raise RequestValidationError(error.errors(include_url=False, include_context=False)) from error
-    return body.to_query("query"), body
+def _of_json(request: Request, body: bytes) -> tuple[Query, SearchOptions]:
+    search = parse_json(SearchIn, body)
+    return search.to_query(), search
 
 
-async def _parse_form(request: Request) -> tuple[Query, SearchOptions]:
-    async with request.form(max_files=3, max_fields=10) as form:
-        check_parts(form, "picture", *_NUMBERS, *_VALUES)
-        content = picture_part(form, request.app.state.settings.max_picture_bytes)
-        given = {name: form[name] for name in _NUMBERS if name in form}
-        given |= {name: json_part(form, name) for name in _VALUES if name in form}
-    return Query(content=Content(picture=content)), validated(SearchOptions, given)
+def _of_form(form: FormFields) -> tuple[Query, SearchOptions]:
+    given = {name: json_value(name, text) if name in _VALUES else text for name, text in form.texts.items()}
+    return Query(Content(picture=form.picture, picture_field="picture")), validated(SearchOptions, given)
 
 
 @router.post("/{source}-to-{target}", openapi_extra=_BODY, responses=_REFUSALS)
-async def search(
+def search(
     collection: str,
     source: str,
     target: str,
     search: Search,
-    parsed: Annotated[tuple[Query, SearchOptions], Depends(_parse)],
+    asked: Annotated[
+        tuple[Query, SearchOptions], json_or_form(_of_json, _of_form, (*_NUMBERS, *_VALUES), search_body)
+    ],
 ) -> SearchOut:
     """Rank the target modality for one query of the source modality."""
-    query, options = parsed
-    results = await run_in_threadpool(_run, search, collection, (source, target), [query], options)
-    return results[0]
+    query, options = asked
+    return _run(search, collection, (source, target), [query], options)[0]
 
 
-@router.post("/{source}-to-{target}/batch", responses=_REFUSALS)
+@router.post("/{source}-to-{target}/batch", openapi_extra=json_body(BatchSearchIn), responses=_REFUSALS)
 def search_batch(
-    collection: str, source: str, target: str, body: BatchSearchIn, request: Request, search: Search
+    collection: str,
+    source: str,
+    target: str,
+    body: Annotated[BatchSearchIn, parsed(BatchSearchIn, search_body)],
+    request: Request,
+    search: Search,
 ) -> BatchSearchOut:
     """Answer many queries, all from one snapshot."""
     limit = request.app.state.settings.max_batch
@@ -88,11 +91,11 @@ def _run(
     options: SearchOptions,
 ) -> list[SearchOut]:
     include = set(_OPTIONAL if options.include is None else options.include)
-    unknown = include - set(_OPTIONAL)
-    if unknown:
-        raise InvalidFieldError(
-            "include", f"unknown field {min(unknown)!r}, expected some of {list(_OPTIONAL)}"
-        )
+    for number, name in enumerate(options.include or ()):
+        if name not in _OPTIONAL:
+            raise InvalidFieldError(
+                f"include.{number}", f"unknown field {name!r}, expected {listed(_OPTIONAL, 'and')} or fewer"
+            )
     results = service.search(
         collection, *direction, queries, options.k, options.offset, options.filter.to_filter()
     )

@@ -153,4 +153,5 @@ class KeyRow(Base):
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     secret_hash: Mapped[str] = mapped_column(String(64), unique=True)
     scope: Mapped[str] = mapped_column(String(16))
+    name: Mapped[str | None] = mapped_column(String(64))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -209,6 +209,20 @@ class SqlItemRepository:
         )
         return {row[0]: row[1] for row in self._session.execute(query)}
 
+    def training_labels(self, collection: Collection, modality: str) -> Iterator[tuple[str, ...]]:
+        """Yield the labels of each item of a modality that may be trained on and has any."""
+        query = (
+            select(ItemRow.labels)
+            .where(
+                ItemRow.collection_id == collection.id,
+                ItemRow.modality == modality,
+                ItemRow.train.is_(True),
+                ItemRow.is_deleted.is_(False),
+            )
+            .execution_options(yield_per=_ROWS_PER_FETCH)
+        )
+        return (tuple(labels) for labels in self._session.scalars(query) if labels)
+
     def content_of(self, collection: Collection) -> list[str]:
         """Return the hashes of a collection's pictures, each once."""
         query = select(ItemRow.content_hash).where(ItemRow.collection_id == collection.id)
@@ -316,10 +330,14 @@ class SqlKeyRepository:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def add(self, secret_hash: str, scope: Scope) -> ApiKey:
+    def add(self, secret_hash: str, scope: Scope, name: str | None = None) -> ApiKey:
         """Store a key."""
         row = KeyRow(
-            id=secrets.token_hex(8), secret_hash=secret_hash, scope=scope.value, created_at=datetime.now(UTC)
+            id=secrets.token_hex(8),
+            secret_hash=secret_hash,
+            scope=scope.value,
+            name=name,
+            created_at=datetime.now(UTC),
         )
         self._session.add(row)
         self._session.flush()
@@ -390,4 +408,4 @@ def _model(row: ModelRow, active_version: int | None) -> ModelVersion:
 
 
 def _key(row: KeyRow) -> ApiKey:
-    return ApiKey(row.id, Scope(row.scope), row.created_at)
+    return ApiKey(row.id, Scope(row.scope), row.created_at, row.name)

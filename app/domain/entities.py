@@ -33,11 +33,21 @@ class Modality:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What an item or a query consists of: exactly one of the three."""
+    """What an item or a query consists of: exactly one of the three.
+
+    `picture_field` says where the picture came from.
+    """
 
     text: str | None = None
     picture: bytes | None = None
     vector: Sequence[float] | None = None
+    picture_field: str = "image_base64"
+
+    @property
+    def field(self) -> str:
+        """What a client calls the one that is given; empty when there is none."""
+        given = ((self.text, "text"), (self.picture, self.picture_field), (self.vector, "vector"))
+        return next((name for value, name in given if value is not None), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +241,7 @@ class ApiKey:
     id: str
     scope: Scope
     created_at: datetime
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,9 +63,18 @@ class UnknownModalityError(ServiceError):
     """A modality that the collection does not have."""
 
     def __init__(self, field: str, modality: str, known: tuple[str, ...]) -> None:
-        super().__init__(f"{field}: unknown modality {modality!r}, the collection has {list(known)}")
+        super().__init__(f"{field}: unknown modality {modality!r}, the collection has {' and '.join(known)}")
         self.field = field
         self.modality = modality
+
+
+class UnknownLabelError(ServiceError):
+    """A label that no item of the collection carries."""
+
+    def __init__(self, field: str, label: str, collection: str) -> None:
+        super().__init__(f"{field}: no item of collection {collection!r} has the label {label!r}")
+        self.field = field
+        self.label = label
 
 
 class ContentTooLargeError(ServiceError):
@@ -77,14 +86,20 @@ class ContentTooLargeError(ServiceError):
 
 
 class ModelNotTrainedError(ServiceError):
-    """The collection has no active model yet."""
+    """The collection has no active model yet; says why its last retrain failed, if it did."""
 
-    def __init__(self, collection: str) -> None:
-        super().__init__(
-            f"collection {collection!r} has no trained model: add labelled items of both modalities, "
-            f"then POST /v1/admin/collections/{collection}/retrain"
-        )
+    def __init__(self, collection: str, last_failure: str | None = None) -> None:
         self.collection = collection
+        self.last_failure = last_failure
+        super().__init__(self.told(f"POST /v1/admin/collections/{collection}/retrain"))
+
+    def told(self, what_to_do: str) -> str:
+        """Return the message to somebody who starts a retrain that way."""
+        failure = f"; its last retrain failed: {self.last_failure}" if self.last_failure else ""
+        return (
+            f"collection {self.collection!r} has no trained model: add labelled items of both modalities, "
+            f"then {what_to_do}{failure}"
+        )
 
 
 class ModelNotFoundError(ServiceError):

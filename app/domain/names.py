@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from app.domain.errors import InvalidFieldError
@@ -56,6 +56,17 @@ def check_labels(field: str, labels: Sequence[str]) -> None:
                 f"{field}.{number}", f"expected 1 to {_MAX_LABEL} characters, got {len(label)}"
             )
         check_storable(f"{field}.{number}", label)
+
+
+def listed(words: Iterable[str], last: str = "or") -> str:
+    """Return words as prose: ``a, b or c``."""
+    *first, final = [str(word) for word in words] or [""]
+    return f"{', '.join(first)} {last} {final}" if first else final
+
+
+def joined(place: str, name: str) -> str:
+    """Return the path of a field in the JSON that a client sent, such as ``items.3.vector``."""
+    return f"{place}.{name}" if place else name
 
 
 def check_storable(field: str, value: Any) -> None:

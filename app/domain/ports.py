@@ -88,6 +88,10 @@ class ItemRepository(Protocol):
         """Return the number of items of each modality."""
         ...
 
+    def training_labels(self, collection: Collection, modality: str) -> Iterator[tuple[str, ...]]:
+        """Yield the labels of each item of a modality that may be trained on and has any."""
+        ...
+
     def content_of(self, collection: Collection) -> list[str]:
         """Return the hashes of a collection's pictures, each once."""
         ...
@@ -140,6 +144,10 @@ class JobQueue(Protocol):
         """Return one; raises JobNotFoundError."""
         ...
 
+    def last(self, collection: Collection) -> Job | None:
+        """Return the newest job of a collection."""
+        ...
+
     def claim(
         self, worker: str, lease_seconds: float, max_attempts: int, job_id: str | None = None
     ) -> Job | None:
@@ -162,7 +170,7 @@ class JobQueue(Protocol):
 class KeyRepository(Protocol):
     """API keys by the hash of their secret."""
 
-    def add(self, secret_hash: str, scope: Scope) -> ApiKey:
+    def add(self, secret_hash: str, scope: Scope, name: str | None = None) -> ApiKey:
         """Store a key."""
         ...
 

@@ -9,6 +9,7 @@ import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, ServiceError
+from app.domain.names import listed
 
 _MEDIA_TYPES = {
     "JPEG": "image/jpeg",
@@ -64,7 +65,9 @@ def open_picture(field: str, content: bytes, max_pixels: int) -> Image.Image:
     except Image.DecompressionBombError as error:
         raise ContentTooLargeError(field, str(error)) from error
     except UnidentifiedImageError as error:
-        raise InvalidFieldError(field, f"not a picture; expected one of {list(_MEDIA_TYPES)}") from error
+        raise InvalidFieldError(
+            field, f"is not a picture; expected a file in {listed(_MEDIA_TYPES)} format"
+        ) from error
     except Exception as error:
         # Pillow's readers raise whatever their parsing meets: struct.error, TypeError, IndexError, ...
         raise InvalidFieldError(field, f"the picture is damaged: {error}") from error

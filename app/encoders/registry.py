@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.domain.errors import InvalidFieldError
+from app.domain.names import listed
 from app.encoders.content import picture_type
 from app.encoders.pictures import PictureEncoder, hog_color_encoder, onnx_encoder
 from app.encoders.texts import TfidfEncoder
@@ -103,9 +104,7 @@ class EncoderRegistry:
         """
         kind = str(options.get("type"))
         if kind not in self._makers:
-            raise InvalidFieldError(
-                "encoder.type", f"unknown type {kind!r}, expected one of {list(self.types)}"
-            )
+            raise InvalidFieldError("encoder.type", f"unknown type {kind!r}, expected {listed(self.types)}")
         _check_options(kind, options)
         if kind not in PICTURE_TYPES:
             return self._makers[kind](options)
@@ -125,7 +124,9 @@ def _check_options(kind: str, options: Mapping[str, Any]) -> None:
         if name == "type":
             continue
         if name not in known:
-            raise InvalidFieldError("encoder", f"{kind} has no option {name!r}; it has {sorted(known)}")
+            raise InvalidFieldError(
+                "encoder", f"{kind} has no option {name!r}; it has {listed(sorted(known), 'and') or 'none'}"
+            )
         is_valid, expected = known[name]
         if not is_valid(value):
             raise InvalidFieldError(f"encoder.{name}", f"expected {expected}, got {value!r}")

@@ -36,7 +36,7 @@ class TfidfEncoder:
     def check(self, field: str, raw: Content) -> None:
         """Refuse anything but a text of allowed length with a word in it."""
         if raw.text is None or not raw.text.strip():
-            raise InvalidFieldError(field, "expected a non-empty text")
+            raise InvalidFieldError(field, "expected a text that is not empty, under text")
         if "\x00" in raw.text:
             raise InvalidFieldError(field, "contains a NUL character")
         if len(raw.text) > self._max_chars:

@@ -31,14 +31,17 @@ class VectorEncoder:
     def check(self, field: str, raw: Content) -> None:
         """Refuse anything but a finite vector of the right dimension."""
         if raw.vector is None:
-            raise InvalidFieldError(field, "expected a vector of numbers")
+            raise InvalidFieldError(field, "expected a vector of numbers, under vector")
         if len(raw.vector) == 0 or (self._dim is not None and len(raw.vector) != self._dim):
             raise InvalidFieldError(
                 field, f"has {len(raw.vector)} numbers, expected {self._dim or 'at least 1'}"
             )
         values = np.asarray(raw.vector, dtype=np.float64)
-        if not np.isfinite(values).all() or np.abs(values).max() > MAX_MAGNITUDE:
-            raise InvalidFieldError(field, f"contains NaN, infinity or a number beyond {MAX_MAGNITUDE:g}")
+        bad = np.flatnonzero(~(np.abs(values) <= MAX_MAGNITUDE))
+        if len(bad):
+            raise InvalidFieldError(
+                f"{field}.{bad[0]}", f"expected a number within +-{MAX_MAGNITUDE:g}, got {values[bad[0]]:g}"
+            )
 
     def encode(self, raw: Sequence[Content]) -> Matrix:
         """Return the (n, dim) features."""

@@ -6,10 +6,12 @@ import hashlib
 import secrets
 
 from app.domain.entities import ApiKey, Scope
-from app.domain.errors import ForbiddenError, UnauthenticatedError
+from app.domain.errors import ForbiddenError, InvalidFieldError, UnauthenticatedError
+from app.domain.names import check_storable
 from app.domain.ports import Database
 
 _PREFIX = "lrbs_"
+_MAX_NAME = 64
 
 
 class AccessService:
@@ -24,11 +26,33 @@ class AccessService:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def create(self, scope: Scope) -> tuple[ApiKey, str]:
-        """Return a new key and its secret (256 random bits), which is shown this once."""
+    def create(self, scope: Scope, name: str | None = None, replace: bool = False) -> tuple[ApiKey, str]:
+        """Return a new key and its secret (256 random bits), which is shown this once.
+
+        Parameters
+        ----------
+        scope : Scope
+            What it allows.
+        name : str, optional
+            What people call it; need not be unique.
+        replace : bool
+            Whether the keys of that name are revoked.
+
+        Raises
+        ------
+        InvalidFieldError
+            If the name is empty, too long or cannot be stored.
+        """
+        if name is not None:
+            if not 1 <= len(name) <= _MAX_NAME or not name.isprintable():
+                raise InvalidFieldError("name", f"expected 1 to {_MAX_NAME} printable characters")
+            check_storable("name", name)
         secret = _PREFIX + secrets.token_urlsafe(32)
         with self._database.write() as work:
-            return work.keys.add(_hash(secret), scope), secret
+            for key in work.keys.list() if replace else ():
+                if key.name == name:
+                    work.keys.delete(key.id)
+            return work.keys.add(_hash(secret), scope, name), secret
 
     def list_keys(self) -> list[ApiKey]:
         """Return all keys."""

@@ -24,6 +24,7 @@ from app.domain.names import (
     check_modality_name,
     check_name,
     check_storable,
+    joined,
 )
 from app.domain.ports import BlobStore, Database, EncoderSource, UnitOfWork
 from app.services.housekeeping import Housekeeping
@@ -40,6 +41,8 @@ class NewItem:
     pair_id: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     train: bool = True
+    place: str | None = None
+    """Where it stands in what the client sent; ``items.<number>`` when None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,18 +121,19 @@ class CatalogueService:
         """
         with self._database.read() as work:
             collection = work.collections.get(name)
-        items = self._encode(collection, new_items)
-        _check_unique(items)
+        places = [f"items.{n}" if new.place is None else new.place for n, new in enumerate(new_items)]
+        items = self._encode(collection, places, new_items)
+        _check_unique(places, items)
         if not replace:
             with self._database.read() as work:
-                _check_free(work, collection, items)
+                _check_free(work, collection, places, items)
         # Nothing is left to refuse but what another writer does right now: the files come last.
         items = [self._with_picture(item, new.content) for item, new in zip(items, new_items, strict=True)]
         with self._database.write() as work:
             revision = work.collections.next_revision(collection)
             if not replace:
-                _check_free(work, collection, items)
-            self._settle_dimensions(work, name, items)
+                _check_free(work, collection, places, items)
+            self._settle_dimensions(work, name, places, items)
             work.items.put(collection, items, revision)
         return Written(tuple(item.id for item in items), revision)
 
@@ -169,24 +173,29 @@ class CatalogueService:
                 raise UnknownModalityError("modality", modality, collection.modality_names)
             return work.items.page(collection, modality, after, limit)
 
-    def _encode(self, collection: Collection, new_items: Sequence[NewItem]) -> list[Item]:
+    def _encode(
+        self, collection: Collection, places: Sequence[str], new_items: Sequence[NewItem]
+    ) -> list[Item]:
         """Check every item, then encode what is of one modality together."""
         encoders = {
             modality.name: self._encoders.make(modality.encoder) for modality in collection.modalities
         }
-        for number, new in enumerate(new_items):
-            place = f"items.{number}"
+        fields = [joined(place, new.content.field) for place, new in zip(places, new_items, strict=True)]
+        for place, field_name, new in zip(places, fields, new_items, strict=True):
             if new.modality not in encoders:
-                raise UnknownModalityError(f"{place}.modality", new.modality, collection.modality_names)
+                raise UnknownModalityError(joined(place, "modality"), new.modality, collection.modality_names)
             _check_facts(place, new)
-            encoders[new.modality].check(place, new.content)
+            encoders[new.modality].check(field_name, new.content)
         features: dict[int, Vector] = {}
         for name, encoder in encoders.items():
             numbers = [number for number, new in enumerate(new_items) if new.modality == name]
             if numbers and not encoder.is_fitted_with_model:
-                _check_lengths(new_items, numbers)
+                _check_lengths(fields, new_items, numbers)
                 encoded = encoder.encode([new_items[number].content for number in numbers])
                 features |= zip(numbers, encoded, strict=True)
+        for number, row in sorted(features.items()):
+            if not np.isfinite(row).all():
+                raise InvalidFieldError(fields[number], "its features are not finite")
         return [self._item(new, features.get(number)) for number, new in enumerate(new_items)]
 
     def _item(self, new: NewItem, features: Vector | None) -> Item:
@@ -208,14 +217,16 @@ class CatalogueService:
             return item
         return dataclasses.replace(item, content_hash=self._blobs.put(content.picture))
 
-    def _settle_dimensions(self, work: UnitOfWork, name: str, items: Sequence[Item]) -> None:
+    def _settle_dimensions(
+        self, work: UnitOfWork, name: str, places: Sequence[str], items: Sequence[Item]
+    ) -> None:
         """Fix the dimension of own features at the first item; refuse others under the same lock."""
         collection = work.collections.get(name)
         for modality in collection.modalities:
             if modality.encoder.get("type") != "vector":
                 continue
             dim = modality.encoder.get("dim")
-            for number, item in enumerate(items):
+            for place, item in zip(places, items, strict=True):
                 if item.modality != modality.name or item.features is None:
                     continue
                 if dim is None:
@@ -223,43 +234,41 @@ class CatalogueService:
                     work.collections.set_encoder_option(collection, modality.name, "dim", dim)
                 if len(item.features) != dim:
                     raise InvalidFieldError(
-                        f"items.{number}.vector", f"has {len(item.features)} numbers, expected {dim}"
+                        joined(place, "vector"), f"has {len(item.features)} numbers, expected {dim}"
                     )
 
 
 def _check_facts(place: str, new: NewItem) -> None:
     if new.id is not None:
-        check_identifier(f"{place}.id", new.id)
+        check_identifier(joined(place, "id"), new.id)
     if new.pair_id is not None:
-        check_identifier(f"{place}.pair_id", new.pair_id)
-    check_labels(f"{place}.labels", new.labels)
-    check_storable(f"{place}.metadata", dict(new.metadata))
-    check_storable(f"{place}.text", new.content.text)
+        check_identifier(joined(place, "pair_id"), new.pair_id)
+    check_labels(joined(place, "labels"), new.labels)
+    check_storable(joined(place, "metadata"), dict(new.metadata))
+    check_storable(joined(place, "text"), new.content.text)
 
 
-def _check_free(work: UnitOfWork, collection: Collection, items: Sequence[Item]) -> None:
+def _check_free(
+    work: UnitOfWork, collection: Collection, places: Sequence[str], items: Sequence[Item]
+) -> None:
     taken = work.items.existing(collection, [item.id for item in items])
-    for number, item in enumerate(items):
+    for place, item in zip(places, items, strict=True):
         if item.id in taken:
-            raise ItemExistsError(f"items.{number}.id", item.id)
+            raise ItemExistsError(joined(place, "id"), item.id)
 
 
-def _check_lengths(new_items: Sequence[NewItem], numbers: Sequence[int]) -> None:
+def _check_lengths(fields: Sequence[str], new_items: Sequence[NewItem], numbers: Sequence[int]) -> None:
     """Refuse own features of different lengths; which one is right may not be known yet."""
     vectors = {number: new_items[number].content.vector for number in numbers}
     lengths = {number: len(vector) for number, vector in vectors.items() if vector is not None}
     for number, length in lengths.items():
         if length != lengths[min(lengths)]:
-            raise InvalidFieldError(
-                f"items.{number}.vector", f"has {length} numbers, expected {lengths[min(lengths)]}"
-            )
+            raise InvalidFieldError(fields[number], f"has {length} numbers, expected {lengths[min(lengths)]}")
 
 
-def _check_unique(items: Sequence[Item]) -> None:
+def _check_unique(places: Sequence[str], items: Sequence[Item]) -> None:
     seen: set[str] = set()
-    for number, item in enumerate(items):
+    for place, item in zip(places, items, strict=True):
         if item.id in seen:
-            raise ItemExistsError(f"items.{number}.id", item.id)
+            raise ItemExistsError(joined(place, "id"), item.id)
         seen.add(item.id)
-        if item.features is not None and not np.isfinite(item.features).all():
-            raise InvalidFieldError(f"items.{number}", "its features are not finite")

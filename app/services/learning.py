@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -11,13 +12,15 @@ from typing import Any
 import numpy as np
 
 from app.domain.entities import Collection, Item
-from app.domain.errors import TrainingDataError
+from app.domain.errors import InvalidFieldError, TrainingDataError
+from app.domain.names import listed
 from app.services.features import item_features
 from solver.bilinear import LowRankBilinear
 from solver.convergence import Progress
 from solver.errors import ConvergenceWarning, InvalidInputError, SupervisionError
 from solver.metrics import mean_average_precision
 from solver.pipeline import Projector
+from solver.preprocessing import SCALINGS
 from solver.problem import alpha_max
 from solver.selection import DEFAULT_SCALINGS, Candidate, LabelledPair, fit_projector, select
 from solver.supervision import Labels
@@ -45,7 +48,7 @@ class TrainingParameters:
     tol : float
         Relative duality gap of the final fit.
     max_iter : int
-        Iteration limit of the final fit.
+        Iteration limit of the final fit; seldom met, since a fit takes some twenty.
     seed : int
         Of the held-out split.
     """
@@ -54,8 +57,21 @@ class TrainingParameters:
     alpha: float | None = None
     scaling: str | None = None
     tol: float = 1e-3
-    max_iter: int = 8
+    max_iter: int = 200
     seed: int = 0
+
+
+def check_parameters(parameters: TrainingParameters) -> None:
+    """Refuse parameters that no training could use; raises InvalidFieldError."""
+    alpha, scaling = parameters.alpha, parameters.scaling
+    if alpha is not None and not (math.isfinite(alpha) and alpha > 0):
+        raise InvalidFieldError("alpha", f"expected a finite number above 0, got {alpha}")
+    if scaling is not None and scaling not in SCALINGS:
+        raise InvalidFieldError("scaling", f"expected {listed(SCALINGS)}, got {scaling!r}")
+    if not 0.0 < parameters.tol < 1.0:
+        raise InvalidFieldError("tol", f"expected a number between 0 and 1, got {parameters.tol}")
+    if parameters.max_iter < 1:
+        raise InvalidFieldError("max_iter", f"expected at least 1, got {parameters.max_iter}")
 
 
 def training_data(
@@ -90,9 +106,12 @@ def learn(
         estimator.set_params(alpha=parameters.alpha)
         fraction = None
     scaling = parameters.scaling or (best.scaling if best else DEFAULT_SCALINGS[0])
-    projector = fit_projector(
-        data, scaling, estimator, fraction, lambda progress: report({"phase": "fitting", **_shown(progress)})
-    )
+    with warnings.catch_warnings():
+        # Not converging is a fact of the model, told with it.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        projector = fit_projector(
+            data, scaling, estimator, fraction, lambda step: report({"phase": "fitting", **_shown(step)})
+        )
     last = estimator.history_[-1]
     facts = {
         "method": parameters.method,
@@ -108,9 +127,11 @@ def learn(
             "gap": estimator.duality_gap_,
             "rank": estimator.rank_,
             "converged": estimator.converged_,
+            "tol": parameters.tol,
             "seconds": last.seconds,
         },
         "held_out": _held_out(best, names),
+        "held_out_items": _held_out_items(data, names, parameters.seed) if best else {},
         "candidates": [asdict(candidate) for candidate in candidates],
     }
     return projector, facts
@@ -173,6 +194,12 @@ def _held_out(best: Candidate | None, names: tuple[str, str]) -> dict[str, float
     if best is None:
         return {}
     return {f"{names[0]}-to-{names[1]}": best.map_x_to_z, f"{names[1]}-to-{names[0]}": best.map_z_to_x}
+
+
+def _held_out_items(data: LabelledPair, names: tuple[str, str], seed: int) -> dict[str, int]:
+    """Return how many items of each modality the held-out figures rest on."""
+    _, held_out = data.split(_HELD_OUT_SHARE, _MOST_SAMPLES, seed)
+    return {names[0]: len(held_out.X), names[1]: len(held_out.Z)}
 
 
 def _shown(progress: Progress) -> dict[str, Any]:

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import scipy.special
 
 from app.domain.entities import Content, Hit, Item, ItemFilter, Matrix, SearchResult
-from app.domain.errors import InvalidFieldError, UnknownModalityError
+from app.domain.errors import InvalidFieldError, UnknownLabelError, UnknownModalityError
+from app.domain.names import joined
 from app.domain.ports import Database
 from app.services.bundles import can_be_ranked
 from app.services.features import item_features
@@ -24,6 +25,13 @@ class Query:
 
     content: Content | None = None
     item_id: str | None = None
+    place: str = ""
+    """Where it stands in what the client sent, such as ``queries.0``."""
+
+    @property
+    def field(self) -> str:
+        """Path of what is searched with."""
+        return joined(self.place, "item_id" if self.content is None else self.content.field)
 
 
 class SearchService:
@@ -35,10 +43,13 @@ class SearchService:
         Items to show with the hits.
     snapshots : Snapshots
         What is searched.
+    max_hits : int
+        Most results in one call, over all its queries.
     """
 
-    def __init__(self, database: Database, snapshots: Snapshots) -> None:
+    def __init__(self, database: Database, snapshots: Snapshots, max_hits: int) -> None:
         self._database = database
+        self._max_hits = max_hits
         self._snapshots = snapshots
 
     def search(
@@ -73,15 +84,24 @@ class SearchService:
         ModelNotTrainedError
             If there is no active model.
         InvalidFieldError, ItemNotFoundError
-            If a query cannot be encoded.
+            If a query cannot be encoded, or too many results are asked for at once.
+        UnknownLabelError
+            If the filter names a label that no item carries.
         """
         begin = time.perf_counter()
+        if len(queries) * k > self._max_hits:
+            raise InvalidFieldError(
+                "k",
+                f"{len(queries)} queries with {k} results each are {len(queries) * k} results, "
+                f"at most {self._max_hits} allowed in one call",
+            )
         snapshot = self._snapshots.current(collection)
         _check_direction(snapshot, source, target)
         projected = self._project(snapshot, source, queries)
         gallery = snapshot.galleries[target]
-        rankings = gallery.index.search(projected, offset + k, gallery.allowed(item_filter))
-        pages = [_ordered(gallery, rows, scores)[offset : offset + k] for rows, scores in rankings]
+        _check_labels(snapshot, item_filter)
+        allowed = gallery.allowed(item_filter)
+        pages = [_page(gallery, row[None, :], k, offset, allowed) for row in projected]
         wanted = sorted({gallery.ids[row] for page in pages for row, _ in page})
         with self._database.read() as work:
             items = work.items.get_many(snapshot.collection, wanted)
@@ -91,26 +111,26 @@ class SearchService:
     def _project(self, snapshot: Snapshot, source: str, queries: Sequence[Query]) -> Matrix:
         encoder = snapshot.model.encoders[source]
         features: list[Matrix] = []
-        for number, query in enumerate(queries):
+        for query in queries:
             if query.item_id is not None:
-                features.append(self._item_features(snapshot, source, query.item_id))
+                features.append(self._item_features(snapshot, source, query.field, query.item_id))
             elif query.content is not None:
-                field = "query" if len(queries) == 1 else f"queries.{number}"
-                encoder.check(field, query.content)
+                encoder.check(query.field, query.content)
                 features.append(encoder.encode([query.content]))
         # One by one: a product of many rows rounds otherwise, and scores would depend on the batch.
         projected = np.concatenate([snapshot.model.project(source, row) for row in features])
         for number in np.flatnonzero(~can_be_ranked(projected)).tolist():
-            field = "query" if len(queries) == 1 else f"queries.{number}"
-            raise InvalidFieldError(field, "lies too far outside of what the model was trained on")
+            raise InvalidFieldError(
+                queries[number].field, "lies too far outside of what the model was trained on"
+            )
         return projected
 
-    def _item_features(self, snapshot: Snapshot, source: str, item_id: str) -> Matrix:
+    def _item_features(self, snapshot: Snapshot, source: str, field: str, item_id: str) -> Matrix:
         with self._database.read() as work:
             item = work.items.get(snapshot.collection, item_id)
         if item.modality != source:
             raise InvalidFieldError(
-                "item_id", f"item {item_id!r} is of modality {item.modality!r}, not {source!r}"
+                field, f"item {item_id!r} is of modality {item.modality!r}, not {source!r}"
             )
         return item_features([item], snapshot.model.encoders[source])
 
@@ -122,6 +142,23 @@ def _check_direction(snapshot: Snapshot, source: str, target: str) -> None:
             raise UnknownModalityError(field, name, names)
     if source == target:
         raise InvalidFieldError("target", f"must be the other modality than {source!r}")
+
+
+def _check_labels(snapshot: Snapshot, item_filter: ItemFilter) -> None:
+    for number, label in enumerate(item_filter.labels):
+        if not any(label in gallery.known_labels for gallery in snapshot.galleries.values()):
+            raise UnknownLabelError(f"filter.labels.{number}", label, snapshot.collection.name)
+
+
+def _page(
+    gallery: Gallery, query: Matrix, k: int, offset: int, allowed: npt.NDArray[np.bool] | None
+) -> list[tuple[int, float]]:
+    """Return results offset + 1 to offset + k of one query; beyond the gallery nothing is ranked."""
+    n_allowed = gallery.index.size if allowed is None else int(np.count_nonzero(allowed))
+    if offset >= n_allowed:
+        return []
+    ((rows, scores),) = gallery.index.search(query, min(offset + k, n_allowed), allowed)
+    return _ordered(gallery, rows, scores)[offset : offset + k]
 
 
 def _ordered(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.domain.entities import Collection, Item, ItemFilter, Matrix
+from app.domain.entities import Collection, Item, ItemFilter, JobState, Matrix
 from app.domain.errors import CollectionNotFoundError, ModelNotTrainedError
 from app.domain.ports import Database, Encoder, GalleryIndex
 from app.services.bundles import LoadedModel, ModelBundles, can_be_ranked
@@ -44,6 +44,14 @@ class Gallery:
     metadata: tuple[Mapping[str, Any], ...]
     index: GalleryIndex
     _masks: dict[str, npt.NDArray[np.bool]] = field(default_factory=dict)
+    _labels: list[frozenset[str]] = field(default_factory=list)
+
+    @property
+    def known_labels(self) -> frozenset[str]:
+        """Every label that an item carries."""
+        if not self._labels:
+            self._labels.append(frozenset(label for labels in self.labels for label in labels))
+        return self._labels[0]
 
     def allowed(self, item_filter: ItemFilter) -> npt.NDArray[np.bool] | None:
         """Return which rows pass a filter; None when all do."""
@@ -142,7 +150,9 @@ class Snapshots:
         with self._database.read() as work:
             collection = work.collections.get(name)
             if collection.active_version is None:
-                raise ModelNotTrainedError(name)
+                last = work.jobs.last(collection)
+                failed = last is not None and last.state is JobState.FAILED
+                raise ModelNotTrainedError(name, last.error if last and failed else None)
             if held is not None and _is_same_model(held, collection):
                 base, since = held, held.collection.revision
             else:

@@ -13,7 +13,8 @@ from app.domain.errors import TrainingDataError
 from app.domain.ports import Database, EncoderSource
 from app.services.bundles import LoadedModel, ModelBundles, can_be_ranked
 from app.services.features import item_features
-from app.services.learning import Report, TrainingParameters, learn, training_data
+from app.services.learning import Report, TrainingParameters, check_parameters, learn, training_data
+from app.services.trainable import check_labels
 from solver.errors import SolverError
 
 __all__ = ["TrainingParameters", "TrainingService"]
@@ -39,13 +40,32 @@ class TrainingService:
         self._encoders = encoders
 
     def request(self, name: str, parameters: TrainingParameters) -> Job:
-        """Queue a retrain; raises TrainingAlreadyRunningError, TrainingDataError."""
-        with self._database.write() as work:
+        """Queue a retrain.
+
+        Parameters
+        ----------
+        name : str
+            Collection.
+        parameters : TrainingParameters
+            What to train.
+
+        Raises
+        ------
+        TrainingAlreadyRunningError
+            If one is queued or running.
+        TrainingDataError
+            If it is plain from the items' labels that it would fail.
+        InvalidFieldError
+            If a parameter is not as described.
+        """
+        check_parameters(parameters)
+        with self._database.read() as work:
             collection = work.collections.get(name)
-            counts = work.items.counts(collection)
-            empty = [modality for modality in collection.modality_names if not counts.get(modality)]
-            if empty:
-                raise TrainingDataError(f"collection {name!r} has no items of modality {empty[0]!r} yet")
+            labels = [
+                work.items.training_labels(collection, modality) for modality in collection.modality_names
+            ]
+            check_labels(collection.modality_names, (labels[0], labels[1]), parameters.alpha is None)
+        with self._database.write() as work:
             return work.jobs.enqueue(collection, asdict(parameters))
 
     def job(self, job_id: str) -> Job:

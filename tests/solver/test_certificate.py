@@ -86,3 +86,49 @@ def test_zero_is_not_certified_below_alpha_max(pairs: SyntheticPairs) -> None:
 def test_relative_gap_is_never_negative() -> None:
     assert Certificate(1.0, 1.0 + 1e-16).relative_gap == 0.0
     assert Certificate(2.0, 1.0).relative_gap == 0.5
+
+
+FRACTIONS = [1 / 3, 1 / 10, 1 / 30, 1 / 100, 1 / 300, 1 / 1000]
+
+
+@pytest.mark.parametrize("fraction", FRACTIONS)
+@pytest.mark.parametrize("noise", [0.5, 2.0, 6.0])
+@pytest.mark.parametrize("shape", [(80, 70, 12, 11), (40, 90, 70, 8)])
+def test_gap_reported_by_float32_work_holds_in_dense_float64(
+    fraction: float, noise: float, shape: tuple[int, int, int, int], dense_problem: Callable[..., Any]
+) -> None:
+    m, n, d1, d2 = shape
+    data = make_low_rank_pairs(m, n, n_features_x=d1, n_features_z=d2, noise=noise, random_state=0)
+    supervision = Labels(data.x_labels, data.z_labels)
+    alpha = fraction * alpha_max(data.X, data.Z, supervision)
+    model = LowRankBilinear(alpha, dtype=np.float32).fit(data.X, data.Z, supervision)
+    dense = dense_problem(data.X, data.Z, data.x_labels, data.z_labels, fit_intercept=True)
+    assert model.converged_
+    assert model.duality_gap_ <= 1e-3
+    # What remains is the rounding of the stored factors: eps of float32 in scores of up to a few tens,
+    # which moves the largest singular value of the gradient, hence the bound, by a multiple of that.
+    assert dense.relative_gap_of(model) == pytest.approx(model.duality_gap_, abs=5e-5)
+    left, right = (
+        np.vstack([factors, intercept]).astype(np.float64)
+        for factors, intercept in (
+            (model.x_factors_, model.x_intercept_),
+            (model.z_factors_, model.z_intercept_),
+        )
+    )
+    assert dense.objective(left @ right.T, alpha) == pytest.approx(model.objective_, rel=1e-6)
+
+
+@pytest.mark.parametrize("fraction", FRACTIONS)
+def test_reported_gap_bounds_the_distance_to_a_run_of_a_thousand_times_smaller_tolerance(
+    fraction: float,
+) -> None:
+    data = make_low_rank_pairs(80, 70, n_features_x=12, n_features_z=11, noise=2.0, random_state=1)
+    supervision = Labels(data.x_labels, data.z_labels)
+    alpha = fraction * alpha_max(data.X, data.Z, supervision)
+    exact = LowRankBilinear(alpha, dtype=np.float64, tol=1e-6).fit(data.X, data.Z, supervision)
+    for tol in (0.1, 1e-2, 1e-3):
+        model = LowRankBilinear(alpha, tol=tol).fit(data.X, data.Z, supervision)
+        assert model.duality_gap_ <= tol
+        lower = model.objective_ * (1 - model.duality_gap_)
+        assert lower <= exact.objective_
+        assert exact.objective_ * (1 - exact.duality_gap_) <= model.objective_

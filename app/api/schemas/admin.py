@@ -24,7 +24,7 @@ class RetrainIn(Strict):
     )
     scaling: str | None = Field(None, pattern="^(none|center|standard|l2|sqrt)$")
     tol: float = Field(1e-3, gt=0, lt=1)
-    max_iter: int = Field(8, ge=1, le=100_000)
+    max_iter: int = Field(200, ge=1, le=100_000)
     seed: int = Field(0, ge=0, lt=2**32)
 
 
@@ -89,13 +89,19 @@ class ModelList(BaseModel):
 class KeyIn(Strict):
     """A new key."""
 
-    scope: str = Field(pattern="^(search|write|admin)$", examples=["search"])
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"scope": "search", "name": "shop window"}]}
+    )
+
+    scope: str = Field(pattern="^(search|write|admin)$")
+    name: str | None = Field(None, min_length=1, max_length=64, description="what people call it")
 
 
 class KeyOut(BaseModel):
     """A key; the secret is shown once, when it is made."""
 
     id: str
+    name: str | None
     scope: str
     created_at: datetime
     secret: str | None = None
@@ -103,7 +109,7 @@ class KeyOut(BaseModel):
     @classmethod
     def of(cls, key: ApiKey, secret: str | None = None) -> KeyOut:
         """Return the wire form."""
-        return cls(id=key.id, scope=key.scope.value, created_at=key.created_at, secret=secret)
+        return cls(id=key.id, name=key.name, scope=key.scope.value, created_at=key.created_at, secret=secret)
 
 
 class KeyList(BaseModel):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from app.domain.names import is_storable
 
@@ -21,9 +20,18 @@ class Strict(BaseModel):
     @model_validator(mode="after")
     def _check_characters(self) -> Self:
         for name, value in self:
+            if name == "vector":
+                continue  # its numbers are finite already, and may be millions
             if isinstance(value, str | list | dict) and not is_storable(value):
                 raise ValueError(f"{name} contains NUL, a lone surrogate, NaN or infinity")
         return self
+
+
+class FieldError(BaseModel):
+    """What is wrong with one field."""
+
+    field: str
+    message: str
 
 
 class Problem(BaseModel):
@@ -34,4 +42,6 @@ class Problem(BaseModel):
     status: int
     detail: str
     instance: str
-    errors: list[Mapping[str, Any]] | None = None
+    field: str | None = Field(None, description="path of the culprit in what was sent: items.3.vector")
+    errors: list[FieldError] | None = Field(None, description="of an invalid request, each with its field")
+    correlation_id: str | None = Field(None, description="of an unexpected error, to find it in the log")

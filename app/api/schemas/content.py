@@ -6,11 +6,12 @@ import base64
 import binascii
 from urllib.parse import quote
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from app.api.schemas.base import Strict
 from app.domain.entities import Content, Item
 from app.domain.errors import InvalidFieldError
+from app.domain.names import joined, listed
 
 
 class RawIn(Strict):
@@ -18,17 +19,23 @@ class RawIn(Strict):
 
     text: str | None = None
     image_base64: str | None = Field(None, description="a picture file, base64")
-    vector: list[float] | None = Field(None, description="own features")
+    # Of a long list only the first mistake is told: all of them take far more memory than the request.
+    vector: list[FiniteFloat] | None = Field(None, fail_fast=True, description="own features")
 
-    def to_content(self, field: str) -> Content:
+    def to_content(self, place: str) -> Content:
         """Return the content; raises InvalidFieldError unless exactly one form is given."""
-        given = [name for name in ("text", "image_base64", "vector") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise InvalidFieldError(field, f"expected exactly one of text, image_base64, vector; got {given}")
-        picture = (
-            None if self.image_base64 is None else decode_picture(f"{field}.image_base64", self.image_base64)
-        )
+        self.check_one_of(place, ("text", "image_base64", "vector"))
+        field = joined(place, "image_base64")
+        picture = None if self.image_base64 is None else decode_picture(field, self.image_base64)
         return Content(self.text, picture, self.vector)
+
+    def check_one_of(self, place: str, forms: tuple[str, ...]) -> None:
+        """Refuse none and several of the fields; names the second of several."""
+        given = [name for name in forms if getattr(self, name) is not None]
+        if len(given) != 1:
+            field = joined(place, given[1]) if given else place or "body"
+            got = listed(given, "and") if given else "none"
+            raise InvalidFieldError(field, f"expected exactly one of {listed(forms)}, got {got}")
 
 
 def decode_picture(field: str, encoded: str) -> bytes:

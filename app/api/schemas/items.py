@@ -22,11 +22,12 @@ class ItemFactsIn(Strict):
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
     train: bool = True
 
-    def with_content(self, content: Content, item_id: str | None = None) -> NewItem:
-        """Return the service's form."""
+    def with_content(self, content: Content, place: str = "", item_id: str | None = None) -> NewItem:
+        """Return the service's form of what stands at `place` of the request."""
         return NewItem(
             modality=self.modality,
             content=content,
+            place=place,
             id=item_id or self.id,
             labels=tuple(self.labels),
             pair_id=self.pair_id,
@@ -38,9 +39,14 @@ class ItemFactsIn(Strict):
 class ItemIn(RawIn, ItemFactsIn):
     """A new item."""
 
-    def to_item(self, number: int, item_id: str | None = None) -> NewItem:
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"modality": "text", "text": "a red shoe", "labels": ["shoes"]}]},
+    )
+
+    def to_item(self, place: str = "", item_id: str | None = None) -> NewItem:
         """Return the service's form; raises InvalidFieldError unless it has one content."""
-        return self.with_content(self.to_content(f"items.{number}"), item_id)
+        return self.with_content(self.to_content(place), place, item_id)
 
 
 class ItemsIn(Strict):
@@ -60,7 +66,7 @@ class ItemsIn(Strict):
         },
     )
 
-    items: list[ItemIn] = Field(min_length=1)
+    items: list[ItemIn] = Field(min_length=1, fail_fast=True)
 
 
 class WrittenOut(BaseModel):

@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.api.schemas.base import Label, Strict
 from app.api.schemas.content import RawIn, content_url
 from app.domain.entities import Hit, ItemFilter, SearchResult
-from app.domain.errors import InvalidFieldError
 from app.services.search import Query
 
 MAX_K = 10_000
@@ -19,7 +18,7 @@ _Scalar = str | int | float | bool
 class FilterIn(Strict):
     """Which items may be returned: any of the labels, and each metadata key with any of its values."""
 
-    labels: list[Label] = Field(default_factory=list)
+    labels: list[Label] = Field(default_factory=list, max_length=1000, fail_fast=True)
     metadata: dict[str, _Scalar | list[_Scalar]] = Field(default_factory=dict)
 
     def to_filter(self) -> ItemFilter:
@@ -33,13 +32,12 @@ class QueryIn(RawIn):
 
     item_id: str | None = Field(None, description="an item of the source modality")
 
-    def to_query(self, field: str) -> Query:
+    def to_query(self, place: str = "") -> Query:
         """Return the service's form; raises InvalidFieldError unless exactly one form is given."""
+        self.check_one_of(place, ("item_id", "text", "image_base64", "vector"))
         if self.item_id is None:
-            return Query(content=self.to_content(field))
-        if any(value is not None for value in (self.text, self.image_base64, self.vector)):
-            raise InvalidFieldError(field, "expected exactly one of text, image_base64, vector, item_id")
-        return Query(item_id=self.item_id)
+            return Query(content=self.to_content(place), place=place)
+        return Query(item_id=self.item_id, place=place)
 
 
 class SearchOptions(Strict):
@@ -71,7 +69,7 @@ class BatchSearchIn(SearchOptions):
         },
     )
 
-    queries: list[QueryIn] = Field(min_length=1)
+    queries: list[QueryIn] = Field(min_length=1, fail_fast=True)
 
 
 class HitOut(BaseModel):

@@ -6,7 +6,7 @@ import pytest
 
 from app.api.problems import PROBLEMS
 from app.domain.errors import ServiceError
-from tests.app.e2e.refusals import MODALITIES, VECTORS, Api, check_problem
+from tests.app.e2e.refusals import MODALITIES, VECTORS, Api, check_problem, vector_item
 
 
 @pytest.mark.parametrize(
@@ -20,8 +20,8 @@ from tests.app.e2e.refusals import MODALITIES, VECTORS, Api, check_problem
         ({"offset": 1_000_001}, "offset"),
         ({"filter": {"label": ["a"]}}, "filter.label"),
         ({"filter": {"metadata": {"a": {"b": 1}}}}, "filter.metadata"),
-        ({"text": "two at once"}, "query"),
-        ({"item_id": "two at once"}, "query"),
+        ({"text": "two at once"}, "vector"),
+        ({"item_id": "two at once"}, "vector"),
         ({"vektor": [1.0]}, "vektor"),
     ],
 )
@@ -60,6 +60,10 @@ def test_nothing_to_train_on_is_refused(api: Api) -> None:
 
 def test_a_second_retrain_is_refused_while_one_waits(api: Api) -> None:
     path = "/v1/admin/collections/vectors/retrain"
+    more = [vector_item(id=f"x{n}", labels=[label]) for n, label in enumerate(("a", "b", "b"))]
+    api.client.post(f"{VECTORS}/items", json={"items": more}).raise_for_status()
+    more = [{"modality": "text", "vector": [1.0], "labels": [label]} for label in ("a", "b", "b")]
+    api.client.post(f"{VECTORS}/items", json={"items": more}).raise_for_status()
     job = api.client.post(path).json()
     check_problem(api.client.post(path), 409, "vectors")
     assert api.client.post(f"/v1/admin/jobs/{job['id']}/cancel").json()["state"] == "cancelled"

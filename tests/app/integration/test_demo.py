@@ -52,7 +52,7 @@ def test_a_check_needs_no_open_search_and_leaves_no_key(pairs: Any, fails: bool)
         summary = demo.check(closed)
         assert summary["ready"] is True
         assert summary["admin_without_key"] == 401
-        assert [figures["queries"] for figures in summary["held_out"].values()] == [6, 6]
+        assert [figures["queries"] for figures in summary["test"].values()] == [6, 6]
         assert summary["passed"] is True
     assert [key.id for key in closed.access.list_keys()] == [kept.id]
     closed.database.engine.dispose()
@@ -62,7 +62,7 @@ def test_a_check_fails_when_the_answers_are_wrong(pairs: Any) -> None:
     make_small_sample(pairs.services, mislabelled=True)
     summary = demo.check(pairs.services)
     assert summary["ready"] is True
-    assert all(figures["map"] <= 2 * figures["chance"] for figures in summary["held_out"].values())
+    assert all(figures["map"] <= 2 * figures["chance"] for figures in summary["test"].values())
     assert summary["passed"] is False
 
 

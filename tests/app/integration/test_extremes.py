@@ -22,7 +22,7 @@ def test_a_number_that_would_overflow_is_refused_by_name(pairs: Any, value: floa
     with pytest.raises(InvalidFieldError) as refused:
         pairs.services.catalogue.add_items("a", [good, bad])
     assert refused.value.field.startswith("items.1")
-    with pytest.raises(InvalidFieldError, match="query"):
+    with pytest.raises(InvalidFieldError, match="vector"):
         pairs.search("a", row=[value] * 6)
     assert pairs.services.catalogue.collection("a")[0] == before
     assert len(pairs.ids("a")) == 60

@@ -52,7 +52,7 @@ def pictures(album: Any) -> Path:
 def bad_items() -> list[tuple[str, NewItem]]:
     text = Content(text="words")
     return [
-        ("items.1", NewItem("text", Content(text=""))),
+        ("items.1.text", NewItem("text", Content(text=""))),
         ("items.1.id", NewItem("text", text, "..")),
         ("items.1.id", NewItem("text", text, "i" * 200)),
         ("items.1.id", NewItem("text", text, "")),

@@ -1,6 +1,7 @@
 import io
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from app.domain.errors import (
     InvalidFieldError,
     ItemNotFoundError,
     ModelNotTrainedError,
+    UnknownLabelError,
     UnknownModalityError,
 )
 from app.encoders.hog_color import describe
@@ -162,7 +164,7 @@ def test_a_filter_gives_k_results_when_k_exist(trained: Services, data: Syntheti
         ItemFilter(metadata={"odd": (True,)}),
         ItemFilter(("class 0",), {"odd": (False,)}),
         ItemFilter(metadata={"odd": (1,)}),
-        ItemFilter(labels=("no such class",)),
+        ItemFilter(("class 0",), {"odd": ("neither",)}),
     ):
         expected = [hit.id for hit in everything.hits if wanted.accepts(hit.item.labels, hit.item.metadata)]
         for k in (1, 5, len(expected), N_X):
@@ -197,7 +199,9 @@ def test_writes_after_training_are_seen_by_the_next_search(trained: Services, da
     changed = search(trained, query, N_X + 5)
     assert changed.hits[-1].id == "new"
     assert len(changed.hits) == N_X + 1
-    assert ids(search(trained, query, 5, item_filter=ItemFilter(("brand new",)))) == []
+    with pytest.raises(UnknownLabelError, match="'brand new'") as unknown:
+        search(trained, query, 5, item_filter=ItemFilter(("renamed", "brand new")))
+    assert unknown.value.field == "filter.labels.1"
 
     for item_id in ("new", winner.id):
         trained.catalogue.delete_item(NAME, item_id)
@@ -300,14 +304,23 @@ def test_an_untrained_collection_is_refused(services: Services) -> None:
         search(services, [1.0])
 
 
-def test_a_training_that_cannot_be_is_reported(services: Services) -> None:
+def test_a_training_that_cannot_be_is_reported(services: Services, caplog: pytest.LogCaptureFixture) -> None:
     services.catalogue.create(NAME, [Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"})])
-    services.catalogue.add_items(NAME, [vector_item("x", "a", [1.0]), vector_item("z", "b", [1.0])])
+    items = [vector_item(side, f"{side}{n}", [1.0], "ab"[n // 2]) for side in "xz" for n in range(4)]
+    services.catalogue.add_items(NAME, items)
     services.training.request(NAME, PARAMETERS)
-    job = run_once(services)
+    # What is asked for was fine; what is found is not.
+    services.catalogue.add_items(NAME, [replace(item, labels=()) for item in items], replace=True)
+    with caplog.at_level("INFO", "app.worker"):
+        job = run_once(services)
     assert job is not None
     assert job.state is JobState.FAILED
     assert "label" in (job.error or "")
+    (line,) = [record.getMessage() for record in caplog.records if "failed" in record.getMessage()]
+    assert line == f"job {job.id}: retraining {NAME} failed: {job.error}"
+    with pytest.raises(ModelNotTrainedError) as untrained:
+        search(services, [1.0])
+    assert (job.error or "") in str(untrained.value)
     assert services.catalogue.collection(NAME)[0].active_version is None
     assert run_once(services) is None
 

@@ -1,0 +1,70 @@
+"""Whether labels suffice for a training: what can be known before anything is encoded."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable
+
+from app.domain.errors import TrainingDataError
+from app.domain.names import listed
+
+_LABELS_SHOWN = 5
+
+
+def check_labels(
+    names: tuple[str, str], labels: tuple[Iterable[tuple[str, ...]], Iterable[tuple[str, ...]]], chooses: bool
+) -> None:
+    """Refuse labels that no model can be learned from; stops reading as soon as they suffice.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Both modalities.
+    labels : tuple of iterable of tuple of str
+        Labels of each modality's training items; of several the first is the class.
+    chooses : bool
+        Whether a part of each class is held out to choose the penalty weight.
+
+    Raises
+    ------
+    TrainingDataError
+        Says what is missing.
+    """
+    counts: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+    suffices: set[str] = set()
+    for entries in itertools.zip_longest(*labels):
+        for count, entry in zip(counts, entries, strict=True):
+            if entry is not None:
+                count[entry[0]] += 1
+        suffices.update(
+            entry[0]
+            for entry in entries
+            if entry is not None and min(count[entry[0]] for count in counts) >= 2
+        )
+        if len(suffices) >= 2:
+            return
+    for name, count in zip(names, counts, strict=True):
+        if not count:
+            raise TrainingDataError(f"no item of modality {name!r} has a label and may be trained on")
+    shared = counts[0].keys() & counts[1].keys()
+    if not shared:
+        found = " and ".join(
+            f"{name!r} has {_shown(count)}" for name, count in zip(names, counts, strict=True)
+        )
+        raise TrainingDataError(f"no label stands on items of both modalities: {found}")
+    if len(counts[0].keys() | counts[1].keys()) == 1:
+        raise TrainingDataError(
+            f"all items to train on have the label {min(shared)!r}: items of a second label are needed"
+        )
+    if chooses and not suffices:
+        raise TrainingDataError(
+            f"too few items of each label to hold a part out for choosing alpha: at least one label needs "
+            f"two items of {names[0]!r} and two of {names[1]!r}; add items, or give alpha"
+        )
+
+
+def _shown(count: Counter[str]) -> str:
+    shown = [repr(label) for label, _ in count.most_common(_LABELS_SHOWN)]
+    more = [f"{len(count) - _LABELS_SHOWN} more"] if len(count) > _LABELS_SHOWN else []
+    return listed([*shown, *more], "and")

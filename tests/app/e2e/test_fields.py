@@ -1,0 +1,280 @@
+"""Problems name fields as the client wrote them, and the OpenAPI document tells of all of it."""
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+from app.api.problems import PROBLEMS
+from app.bootstrap import build
+from app.domain.entities import Scope
+from app.main import create_app
+from app.settings import Settings
+
+VECTORS, MIXED = "/v1/collections/vectors", "/v1/collections/mixed"
+KINDS = {"sea": (20, 60, 200), "wood": (20, 160, 40)}
+
+
+def png(colour: tuple[int, int, int] = (200, 30, 30), seed: int = 0) -> bytes:
+    noise = np.random.default_rng(seed).integers(0, 40, (24, 24, 3))
+    stored = io.BytesIO()
+    Image.fromarray((np.array(colour) + noise).clip(0, 255).astype(np.uint8)).save(stored, "PNG")
+    return stored.getvalue()
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A client of `vectors` (untrained) and `mixed` (trained), with an admin key."""
+    from fastapi.testclient import TestClient
+
+    services = build(Settings(data_dir=tmp_path_factory.mktemp("fields"), database_url="", max_batch=200))
+    services.upgrade_schema()
+    _, secret = services.access.create(Scope.ADMIN)
+    headers = {"Authorization": f"Bearer {secret}"}
+    with TestClient(create_app(services), headers=headers) as client:
+        for name, types in (("vectors", ("vector", "vector")), ("mixed", ("hog-color", "tfidf"))):
+            sides = zip(("image", "text"), types, strict=True)
+            modalities = {side: {"encoder": {"type": kind}} for side, kind in sides}
+            client.post("/v1/collections", json={"name": name, "modalities": modalities}).raise_for_status()
+        for kind, colour in KINDS.items():
+            for number in range(4):
+                files = {"picture": ("a.png", png(colour, number), "image/png")}
+                facts = {"id": f"{kind}{number}", "modality": "image", "labels": [kind]}
+                added = client.post(f"{MIXED}/items", files=files, data={"item": json.dumps(facts)})
+                assert added.status_code == 201, added.text
+                text = {"modality": "text", "text": f"{kind} number{number}", "labels": [kind]}
+                client.post(f"{MIXED}/items", json={"items": [text]}).raise_for_status()
+        from app.worker import run_once
+
+        body = {"alpha": 0.01, "scaling": "center"}
+        client.post("/v1/admin/collections/mixed/retrain", json=body).raise_for_status()
+        job = run_once(services)
+        assert job is not None
+        assert job.model_version == 1, job.error
+        yield client
+    services.database.engine.dispose()
+
+
+def field_of(answer: httpx.Response, status: int = 422) -> str:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    found: str = answer.json()["field"]
+    assert answer.json()["detail"].startswith(f"{found}: ")
+    return found
+
+
+ITEM = {"modality": "image", "vector": [1.0, 2.0]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"vector": []}, "vector"),
+        ({"vector": [1.0, 1e300]}, "vector.1"),
+        ({"vector": ["a", "b"]}, "vector.0"),
+        ({"modality": "sound"}, "modality"),
+        ({"text": "two at once"}, "vector"),
+        ({"vector": None}, "body"),
+        ({"vector": None, "text": "no vector"}, "text"),
+        ({"labels": ["a", ""]}, "labels.1"),
+        ({"lables": []}, "lables"),
+    ],
+)
+def test_a_bad_item_is_named_where_it_stands(
+    client: httpx.Client, fields: dict[str, Any], field: str
+) -> None:
+    bad = {**ITEM, **fields}
+    assert field_of(client.put(f"{VECTORS}/items/new", json=bad)) == field
+    place = "items.1" if field == "body" else f"items.1.{field}"
+    assert field_of(client.post(f"{VECTORS}/items", json={"items": [ITEM, bad]})) == place
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"text": "  "}, "text"),
+        ({"vector": [1.0]}, "vector"),
+        ({"image_base64": "AAAA"}, "image_base64"),
+        ({"image_base64": "%%%"}, "image_base64"),
+        ({"text": "a", "item_id": "b"}, "text"),
+        ({"item_id": "sea0"}, "item_id"),
+        ({}, "body"),
+    ],
+)
+def test_a_bad_query_is_named_where_it_stands(
+    client: httpx.Client, query: dict[str, Any], field: str
+) -> None:
+    assert field_of(client.post(f"{MIXED}/search/text-to-image", json=query)) == field
+    place = "queries.0" if field == "body" else f"queries.0.{field}"
+    batch = client.post(f"{MIXED}/search/text-to-image/batch", json={"queries": [query]})
+    assert field_of(batch) == place
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_a_number_that_is_none_is_said_to_be_so(client: httpx.Client, number: str) -> None:
+    body = f'{{"items": [{{"modality": "image", "vector": [1.0, {number}]}}]}}'
+    answer = client.post(f"{VECTORS}/items", content=body)
+    assert field_of(answer) == "items.0.vector.1"
+    assert "finite number" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (f"{VECTORS}/items", b'{"items": ['),
+        (f"{MIXED}/search/text-to-image", b"{'text': 'a'}"),
+        ("/v1/collections", b""),
+        ("/v1/admin/keys", b"\xff"),
+        ("/v1/admin/collections/mixed/retrain", b"{,}"),
+    ],
+)
+def test_what_is_no_json_is_the_bodys_fault(client: httpx.Client, path: str, body: bytes) -> None:
+    answer = client.post(path, content=body)
+    assert field_of(answer) == "body"
+    assert "JSON" in answer.json()["detail"]
+
+
+def test_a_picture_that_is_none_is_told_in_prose(client: httpx.Client) -> None:
+    files = {"picture": ("a.png", b"no picture", "image/png")}
+    for path in (f"{MIXED}/items", f"{MIXED}/search/image-to-text"):
+        answer = client.post(path, files=files)
+        assert field_of(answer) == "picture"
+        assert "JPEG, PNG, WEBP, GIF or BMP" in answer.json()["detail"]
+
+
+def search_with_picture(client: httpx.Client, **fields: str) -> httpx.Response:
+    files = {"picture": ("a.png", png(KINDS["sea"], 9), "image/png")}
+    return client.post(f"{MIXED}/search/image-to-text", files=files, data=fields)
+
+
+def test_a_multipart_search_takes_all_options(client: httpx.Client) -> None:
+    plain = search_with_picture(client).json()["hits"]
+    assert len(plain) == 8
+    wanted = json.dumps({"labels": ["wood"]})
+    hits = search_with_picture(client, k="3", offset="1", filter=wanted, include='["text"]').json()["hits"]
+    assert [hit["rank"] for hit in hits] == [2, 3, 4]
+    assert all(hit["text"].startswith("wood") and hit["labels"] is None for hit in hits)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"filtre": "{}"}, "filtre"),
+        ({"text": "a boat"}, "text"),
+        ({"filter": "{"}, "filter"),
+        ({"filter": '{"label": []}'}, "filter.label"),
+        ({"filter": '{"labels": ["unheard of"]}'}, "filter.labels.0"),
+        ({"include": '["labels", "all"]'}, "include.1"),
+        ({"include": "text"}, "include"),
+        ({"k": "many"}, "k"),
+    ],
+)
+def test_a_bad_multipart_search_is_refused(client: httpx.Client, fields: dict[str, str], field: str) -> None:
+    assert field_of(search_with_picture(client, **fields)) == field
+
+
+def test_an_unknown_label_is_refused_in_a_filter_and_taken_in_a_write(client: httpx.Client) -> None:
+    body = {"text": "sea", "filter": {"labels": ["sea", "new"]}}
+    answer = client.post(f"{MIXED}/search/text-to-image", json=body)
+    assert field_of(answer) == "filter.labels.1"
+    assert answer.json()["type"] == "/problems/unknown-label"
+    assert "'new'" in answer.json()["detail"]
+    text = {"modality": "text", "text": "sea", "labels": ["new"]}
+    assert client.put(f"{MIXED}/items/extra", json=text).status_code == 200
+    assert client.post(f"{MIXED}/search/text-to-image", json=body).status_code == 200
+    assert client.delete(f"{MIXED}/items/extra").status_code == 200
+
+
+def test_the_size_of_an_answer_is_bounded(client: httpx.Client) -> None:
+    batch = {"queries": [{"text": "sea"}] * 11, "k": 10_000}
+    answer = client.post(f"{MIXED}/search/text-to-image/batch", json=batch)
+    assert field_of(answer) == "k"
+    assert "110000" in answer.json()["detail"]
+    assert "100000" in answer.json()["detail"]
+    far = client.post(f"{MIXED}/search/text-to-image", json={"text": "sea", "k": 10_000, "offset": 1_000_000})
+    assert far.json()["hits"] == []
+    past = client.post(f"{MIXED}/search/text-to-image", json={"text": "sea", "k": 10_000, "offset": 6})
+    assert [hit["rank"] for hit in past.json()["hits"]] == [7, 8]
+
+
+def test_a_retrain_that_would_fail_is_refused_at_once(client: httpx.Client) -> None:
+    path = "/v1/admin/collections/vectors/retrain"
+    for item, said in (
+        (None, "no item of modality 'image'"),
+        ({**ITEM, "labels": ["a"]}, "no item of modality 'text'"),
+        ({"modality": "text", "vector": [1.0], "labels": ["b"]}, "no label stands on items of both"),
+        ({"modality": "text", "vector": [2.0], "labels": ["a"]}, "two items of 'image' and two of 'text'"),
+    ):
+        if item is not None:
+            client.post(f"{VECTORS}/items", json={"items": [item]}).raise_for_status()
+        answer = client.post(path)
+        assert answer.status_code == 409
+        assert answer.json()["type"] == "/problems/training-data"
+        assert said in answer.json()["detail"]
+    accepted = client.post(path, json={"alpha": 0.01})
+    assert accepted.status_code == 202
+    client.post(f"/v1/admin/jobs/{accepted.json()['id']}/cancel").raise_for_status()
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method.upper()} {path}", operation
+
+
+def resolved(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" not in schema:
+        return schema
+    found: dict[str, Any] = document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
+    return found
+
+
+def references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"]
+        for entry in value.values():
+            yield from references(entry)
+    elif isinstance(value, list):
+        for entry in value:
+            yield from references(entry)
+
+
+def test_the_openapi_document_tells_of_every_problem(client: httpx.Client) -> None:
+    document = client.get("/openapi.json").json()
+    schemas = document["components"]["schemas"]
+    assert {reference.rsplit("/", 1)[1] for reference in references(document)} <= set(schemas)
+    wanted = {"type", "title", "status", "detail", "instance", "field", "errors", "correlation_id"}
+    assert set(schemas["Problem"]["properties"]) == wanted
+    assert "HTTPValidationError" not in schemas
+    for name, operation in operations(document):
+        if name.split()[1] in ("/healthz", "/readyz"):
+            continue
+        problems = {int(status) for status in operation["responses"] if int(status) >= 400}
+        for status in problems:
+            content = operation["responses"][str(status)]["content"]
+            assert list(content) == ["application/problem+json"], (name, status)
+            assert content["application/problem+json"]["schema"] == {"$ref": "#/components/schemas/Problem"}
+        assert {401, 403, 500} <= problems, name
+        if "requestBody" in operation:
+            assert {400, 411, 413, 422} <= problems, name
+    told = {int(status) for _, found in operations(document) for status in found["responses"]}
+    assert {status for status, _, _ in PROBLEMS.values()} <= told
+
+
+def test_every_request_body_has_an_example_that_its_schema_allows(client: httpx.Client) -> None:
+    document = client.get("/openapi.json").json()
+    bodies = [(name, found["requestBody"]) for name, found in operations(document) if "requestBody" in found]
+    assert len(bodies) == 7
+    for name, body in bodies:
+        for media_type, content in body["content"].items():
+            schema = resolved(document, content["schema"])
+            assert schema.get("examples"), (name, media_type)
+            for example in schema["examples"]:
+                assert set(example) <= set(schema["properties"]), (name, media_type)
+                assert set(schema.get("required", ())) <= set(example), (name, media_type)

@@ -1,0 +1,122 @@
+"""What a large body costs a real server."""
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from app.bootstrap import build
+from app.domain.entities import Scope
+from app.settings import Settings
+
+SIZE = 60_000_000
+ITEMS, SEARCH = "/v1/collections/x/items", "/v1/collections/x/search/a-to-b"
+
+
+def answer_to_headers(url: str, method: str, path: str, size: int, **headers: str) -> str:
+    """Return the answer to a request whose body is announced and never sent."""
+    address = urlsplit(url)
+    with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
+        lines = [f"{method} {path} HTTP/1.1", "Host: x", f"Content-Length: {size}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        connection.sendall("\r\n".join([*lines, "", ""]).encode())
+        said = ""
+        while not said.endswith("}"):
+            said += connection.recv(65536).decode()
+        return said
+
+
+def peak_megabytes(pid: int) -> float:
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+@pytest.fixture
+def admin_key(tmp_path: Path) -> str:
+    services = build(Settings(data_dir=tmp_path / "data", database_url=""))
+    services.upgrade_schema()
+    _, secret = services.access.create(Scope.ADMIN)
+    services.database.engine.dispose()
+    return secret
+
+
+def test_no_body_is_read_for_who_has_no_key(start_server: Callable[..., Any]) -> None:
+    url = start_server("--no-worker").url
+    form = "multipart/form-data; boundary=x"
+    for method, path, content_type in (
+        ("POST", ITEMS, "application/json"),
+        ("PUT", f"{ITEMS}/a", "application/json"),
+        ("POST", ITEMS, form),
+        ("POST", SEARCH, "application/json"),
+        ("POST", SEARCH, form),
+        ("POST", f"{SEARCH}/batch", "application/json"),
+        ("POST", "/v1/collections", "application/json"),
+        ("POST", "/v1/admin/collections/x/retrain", "application/json"),
+        ("POST", "/v1/admin/keys", "application/json"),
+    ):
+        said = answer_to_headers(url, method, path, 1000, **{"Content-Type": content_type})
+        assert said.startswith("HTTP/1.1 401 "), (path, said)
+        assert "/problems/unauthenticated" in said
+
+
+def test_a_search_may_bring_less_than_a_write(admin_key: str, start_server: Callable[..., Any]) -> None:
+    url = start_server("--no-worker").url
+    headers = {"Authorization": f"Bearer {admin_key}", "Content-Type": "application/json"}
+    for path, limit in ((SEARCH, 16 << 20), (f"{SEARCH}/batch", 16 << 20), ("/v1/admin/keys", 1 << 20)):
+        said = answer_to_headers(url, "POST", path, limit + 1, **headers)
+        assert said.startswith("HTTP/1.1 413 "), said
+        assert '"field":"body"' in said
+
+
+@pytest.mark.parametrize("with_key", [False, True])
+def test_others_are_served_while_a_large_body_comes_in(
+    admin_key: str, start_server: Callable[..., Any], with_key: bool
+) -> None:
+    server = start_server("--no-worker")
+    headers = {"Content-Type": "application/json"}
+    if with_key:
+        headers["Authorization"] = f"Bearer {admin_key}"
+        modalities = {name: {"encoder": {"type": "vector"}} for name in ("a", "b")}
+        body: Any = {"name": "x", "modalities": modalities}
+        httpx.post(f"{server.url}/v1/collections", json=body, headers=headers).raise_for_status()
+    # Wrong from the first number to the last: a list of all mistakes would take gigabytes.
+    start, entry, end = b'{"items":[{"modality":"a","vector":[', b'"a",', b'"a"]}]}'
+    content = start + entry * ((SIZE - len(start) - len(end)) // len(entry)) + end
+    before = peak_megabytes(server.process.pid)
+    waits: list[float] = []
+    done = threading.Event()
+
+    def watch() -> None:
+        with httpx.Client(base_url=server.url, trust_env=False, timeout=60.0) as other:
+            while not done.is_set():
+                began = time.monotonic()
+                assert other.get("/healthz").status_code == 200
+                waits.append(time.monotonic() - began)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        answer = httpx.post(
+            f"{server.url}{ITEMS}", content=content, headers=headers, trust_env=False, timeout=120.0
+        )
+    finally:
+        done.set()
+        watcher.join()
+    grown = peak_megabytes(server.process.pid) - before
+    print(f"with_key={with_key}: {max(waits):.2f} s at worst, {grown:.0f} MB")  # noqa: T201
+    if with_key:
+        assert answer.status_code == 422
+        assert answer.json()["field"] == "items.0.vector.0"
+        assert grown < 1200
+    else:
+        assert answer.status_code == 401
+        assert grown < 50
+    assert max(waits) < 10

@@ -1,0 +1,182 @@
+"""What a newcomer reads who is not at a terminal, or presses Ctrl-C."""
+
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from solver.datasets import make_low_rank_pairs
+
+ROOT = Path(__file__).parents[3]
+Lrbs = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def environment(data_dir: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LRBS_")}
+    return {**kept, "LRBS_DATA_DIR": str(data_dir), "LRBS_PORT": "0", "PYTHONUNBUFFERED": "1"}
+
+
+@pytest.fixture
+def lrbs(tmp_path: Path) -> Lrbs:
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "app.cli", *arguments],
+            cwd=ROOT,
+            env=environment(tmp_path / "data"),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+def archive(path: Path, n_classes: int = 3) -> str:
+    data = make_low_rank_pairs(60, 60, n_features_x=8, n_features_z=6, n_classes=n_classes, random_state=1)
+    order = np.argsort(data.z_labels, kind="stable")[np.argsort(np.argsort(data.x_labels, kind="stable"))]
+    fit, rest, labels = slice(0, 45), slice(45, 60), data.x_labels
+    arrays = {"x_tr": data.X[fit], "x_te": data.X[rest], "y_tr": labels[fit], "y_te": labels[rest]}
+    np.savez(path, **arrays, z_tr=data.Z[order][fit], z_te=data.Z[order][rest])
+    return str(path)
+
+
+def test_long_work_says_what_it_does_without_a_terminal(lrbs: Lrbs, tmp_path: Path) -> None:
+    brought = lrbs("ingest", "npz", archive(tmp_path / "pairs.npz"), "-c", "arrays")
+    assert brought.returncode == 0
+    first, *steps, last = brought.stderr.splitlines()
+    assert first.startswith("Brings 120 items into 'arrays'")
+    assert any("storing 120 of 120" in step for step in steps)
+    assert re.fullmatch(r"done in \d+ s", last)
+
+    untrained = lrbs("models", "arrays")
+    assert (untrained.returncode, untrained.stdout) == (0, "")
+    assert "no models yet: run lrbs train arrays" in untrained.stderr
+    refused = lrbs("search", "arrays", "--item", "image-000000")
+    assert refused.returncode == 1
+    assert "run lrbs train arrays" in refused.stderr
+    assert "POST" not in refused.stderr
+
+    trained = lrbs("train", "arrays")
+    assert trained.returncode == 0, trained.stderr
+    assert trained.stderr.startswith("Trains 'arrays', 60 image and 60 text items")
+    assert "training: " in trained.stderr
+    assert re.search(r"^done in \d+ s$", trained.stderr, re.MULTILINE)
+    assert "Warning" not in trained.stderr
+    assert re.search(
+        r"^image-to-text: validation MAP [01]\.\d+ on \d+ image and \d+ text items held out",
+        trained.stdout,
+        re.M,
+    )
+    listed = lrbs("models", "arrays").stdout
+    assert re.search(r"validation MAP image-to-text [01]\.\d+, .*\(\d+ image and \d+ text items\)", listed)
+
+    by_text = lrbs("search", "arrays", "--text", "hi")
+    assert by_text.returncode == 1
+    assert "--text: collection 'arrays' has no modality that takes text; search it" in by_text.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--alpha", "-3", "above 0"),
+        ("--alpha", "nan", "above 0"),
+        ("--scaling", "foo", "none, center, standard, l2 or sqrt"),
+    ],
+)
+def test_a_bad_option_is_named_before_anything_is_queued(
+    lrbs: Lrbs, option: str, value: str, said: str
+) -> None:
+    done = lrbs("train", "anything", f"{option}={value}")
+    assert done.returncode == 2
+    told = re.sub(r"[\s│]+", " ", done.stderr)
+    assert option in told
+    assert said in told
+
+
+@pytest.mark.parametrize(("content", "said"), [("", "is empty"), ("id,image,text,label\n", "nothing else")])
+def test_an_empty_table_is_said_to_be_empty(lrbs: Lrbs, tmp_path: Path, content: str, said: str) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text(content)
+    done = lrbs("ingest", "table", str(table), "-c", "a")
+    assert done.returncode == 1
+    assert f"{table}: " in done.stderr
+    assert said in done.stderr
+
+
+def test_a_key_has_a_name_and_its_id_is_told(lrbs: Lrbs) -> None:
+    made = lrbs("keys", "create", "--name", "shop window")
+    assert re.fullmatch(r"lrbs_\S+\n", made.stdout)
+    (line,) = lrbs("keys", "list").stdout.splitlines()
+    assert line.endswith("shop window")
+    assert line.split()[0] in made.stderr
+
+
+def test_a_failed_job_is_a_line_of_the_servers_log(tmp_path: Path, start_server: Callable[..., Any]) -> None:
+    from app.bootstrap import build
+    from app.domain.entities import Content, Modality
+    from app.services.catalogue import NewItem
+    from app.services.training import TrainingParameters
+    from app.settings import Settings
+
+    services = build(Settings(data_dir=tmp_path / "data", database_url=""))
+    services.upgrade_schema()
+    modalities = [Modality("image", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
+    services.catalogue.create("shop", modalities)
+    for number, label in enumerate("aabb"):
+        vector, text = Content(vector=[float(number)]), Content(text="?")  # no word to learn from
+        items = [NewItem(side, one, labels=(label,)) for side, one in (("image", vector), ("text", text))]
+        services.catalogue.add_items("shop", items)
+    job = services.training.request("shop", TrainingParameters())
+    server = start_server()
+    deadline = time.monotonic() + 60
+    while "failed" not in server.said():
+        assert time.monotonic() < deadline, server.said()
+        time.sleep(0.1)
+    failed = services.training.job(job.id)
+    services.database.engine.dispose()
+    (line,) = [line for line in server.said().splitlines() if "failed" in line]
+    assert f"job {job.id}: retraining shop failed: {failed.error}" in line
+
+
+def test_a_served_demo_ends_with_ctrl_c_and_without_an_error(
+    tmp_path: Path, start_server: Callable[..., Any]
+) -> None:
+    server = start_server()
+    os.killpg(server.process.pid, signal.SIGINT)
+    assert server.process.wait(timeout=30) == 0
+    assert "Traceback" not in server.said()
+    assert "rror" not in server.said()
+
+
+@pytest.mark.parametrize("status", [0, 130])
+def test_make_takes_ctrl_c_for_the_end_of_the_demo(tmp_path: Path, status: int) -> None:
+    programs = tmp_path / "venv" / "bin"
+    programs.mkdir(parents=True)
+    (tmp_path / "venv" / "pyvenv.cfg").touch()
+    (tmp_path / "venv" / ".runtime-stamp").touch()
+    lrbs = programs / "lrbs"
+    lrbs.write_text(f"#!/bin/sh\ntrap 'exit {status}' INT\necho started\nwhile :; do sleep 0.1; done\n")
+    lrbs.chmod(lrbs.stat().st_mode | stat.S_IXUSR)
+    with subprocess.Popen(
+        ["make", "demo", f"VENV={tmp_path / 'venv'}"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    assert "***" not in errors
