@@ -30,9 +30,6 @@ _STEP_GROWTH = 4.0
 _STAGE_EVALUATIONS = 10
 _EVALUATIONS: dict[np.dtype[Any], int] = {np.dtype(np.float32): 30, np.dtype(np.float64): 60}
 _REDUCTION = 0.1
-_SETTLED_DEPTH = 4
-_SETTLED_REDUCTION = 0.01
-"""Once a proximal step keeps the rank, the refinement after it may take more evaluations and go deeper."""
 _FLOAT32_TOLERANCE = 1e-9
 _FLOAT32_PROGRESS = 1e-6
 """A step that lowers the objective by a smaller share may be nothing but float32 rounding."""
@@ -164,7 +161,7 @@ class Descent:
         alpha = max(state.stage_alpha / _ALPHA_RATIO, self._alpha)
         if state.iteration == 0 and state.M.rank > 0:
             # Elsewhere a good start: first see how far its own directions carry, before others are added.
-            moved, _ = self._refined(state.M, alpha, np.inf, is_settled=False)
+            moved, _ = self._refined(state.M, alpha, np.inf)
             return self.resume(1, moved, alpha, state.step_size, np.inf)
         try:
             moved, _, step_size = proximal_step(
@@ -178,26 +175,22 @@ class Descent:
             )
         except NumericalError as error:
             raise NumericalError(f"{error} at iteration {state.iteration + 1}") from error
-        is_settled = alpha == state.stage_alpha and moved.rank == state.M.rank
-        moved, target = self._refined(moved, alpha, state.gradient_target, is_settled)
+        moved, target = self._refined(moved, alpha, state.gradient_target)
         new = self.resume(state.iteration + 1, moved, alpha, step_size, target)
         return self._in_float64(new) if self._is_drowned(state, new) else new
 
-    def _refined(
-        self, M: LowRankMatrix, alpha: float, gradient_target: float, is_settled: bool
-    ) -> tuple[LowRankMatrix, float]:
+    def _refined(self, M: LowRankMatrix, alpha: float, gradient_target: float) -> tuple[LowRankMatrix, float]:
         """Return M moved within its rank, and the gradient norm striven for if alpha is the final one."""
         if M.rank == 0:
             return M, np.inf
         dtype, is_final = M.s.dtype, alpha == self._alpha
-        evaluations = _EVALUATIONS[dtype] if is_final else _STAGE_EVALUATIONS
         refinement = refine_factors(
             self._loss_in(dtype),
             self._spectra,
             alpha,
             M,
-            max_evaluations=_SETTLED_DEPTH * evaluations if is_settled else evaluations,
-            reduction=_SETTLED_REDUCTION if is_settled else _REDUCTION,
+            max_evaluations=_EVALUATIONS[dtype] if is_final else _STAGE_EVALUATIONS,
+            reduction=_REDUCTION,
             gradient_target=gradient_target,
             relative_tolerance=_FLOAT32_TOLERANCE if dtype == np.float32 else 0.0,
         )
