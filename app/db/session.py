@@ -15,10 +15,10 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session, sessionmaker
 
+from app.db.items import SqlItemRepository
 from app.db.jobs import SqlJobQueue
 from app.db.repositories import (
     SqlCollectionRepository,
-    SqlItemRepository,
     SqlKeyRepository,
     SqlModelRepository,
 )

@@ -1,5 +1,4 @@
 import io
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +18,6 @@ from app.domain.errors import (
     UnknownLabelError,
     UnknownModalityError,
 )
-from app.encoders.hog_color import describe
-from app.encoders.texts import TfidfEncoder
 from app.main import what_is_missing
 from app.services.catalogue import NewItem
 from app.services.search import Query
@@ -366,39 +363,3 @@ def test_pictures_and_texts_find_each_other(services: Services) -> None:
         assert {hit.item.labels for hit in result.hits} == {(str(kind),)}
         fresh.database.engine.dispose()
     assert services.catalogue.content(NAME, "i0-0") == (picture(0, 0), "image/png")
-
-
-def test_picture_features_depend_on_the_picture_alone() -> None:
-    image = Image.open(io.BytesIO(picture(1, 5)))
-    first = describe(image)
-    np.testing.assert_array_equal(first, describe(image.copy()))
-    assert first.dtype == np.float32
-    assert np.isfinite(first).all()
-    assert np.linalg.norm(first) == pytest.approx(np.sqrt(2.0), rel=1e-5)
-    assert not np.array_equal(first, describe(Image.open(io.BytesIO(picture(2, 5)))))
-    assert np.isfinite(describe(Image.new("RGB", (1, 1)))).all()
-
-
-def test_a_text_encoder_comes_back_from_its_state() -> None:
-    texts = ["a boat on the sea", "Straße, été and 東京", "the sea and a tower", ""]
-    encoder = TfidfEncoder({"max_features": 12}, 1000).fit(texts)
-    state = json.loads(json.dumps(encoder.state()))
-    restored = TfidfEncoder({"max_features": 12}, 1000).restore(state)
-    contents = [Content(text=text) for text in [*texts, "nothing known", "sea sea sea boat"]]
-    np.testing.assert_array_equal(encoder.encode(contents), restored.encode(contents))
-    assert restored.state() == encoder.state()
-    lengths = np.linalg.norm(encoder.encode(contents), axis=1)
-    assert all(length == pytest.approx(1.0, rel=1e-5) or length == 0 for length in lengths)
-
-
-def test_a_rare_word_is_learned_before_any_run_of_words() -> None:
-    texts = ["the side of the sea", "the side of the town", "the side of the hill and one thorn"]
-    terms = {
-        size: TfidfEncoder({"max_features": size}, 1000).fit(texts).state()["terms"]
-        for size in (2, 9, 11, 99)
-    }
-    assert terms[2] == ["of", "the"]
-    assert {"thorn", "town"} <= set(terms[9])
-    assert not any(" " in term for term in terms[9])
-    assert [term for term in terms[11] if " " in term] == ["of the", "side of"]
-    assert len(terms[99]) > 11
