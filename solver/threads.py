@@ -8,6 +8,7 @@ the last of them lifts.
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,13 +26,16 @@ class _SharedBlasLimit:
         self._lock = threading.Lock()
         self._holders = 0
         self._controller: ThreadpoolController | None = None
+        self._n_modules = 0
         self._limiter: Any = None
 
     @contextmanager
     def hold(self) -> Iterator[None]:
         with self._lock:
             if self._holders == 0:
-                self._controller = self._controller or ThreadpoolController()
+                if self._controller is None or self._n_modules != len(sys.modules):
+                    # Libraries come with modules: look again for those that were loaded meanwhile.
+                    self._controller, self._n_modules = ThreadpoolController(), len(sys.modules)
                 with _from_any_thread():
                     self._limiter = self._controller.limit(limits=1, user_api="blas")
             self._holders += 1

@@ -168,7 +168,7 @@ def test_make_takes_ctrl_c_for_the_end_of_the_demo(tmp_path: Path, status: int) 
     lrbs.write_text(f"#!/bin/sh\ntrap 'exit {status}' INT\necho started\nwhile :; do sleep 0.1; done\n")
     lrbs.chmod(lrbs.stat().st_mode | stat.S_IXUSR)
     with subprocess.Popen(
-        ["make", "demo", f"VENV={tmp_path / 'venv'}"],
+        ["make", "--no-print-directory", "demo", f"VENV={tmp_path / 'venv'}"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
