@@ -15,11 +15,12 @@ from solver.base import Constraint, CrossModalEstimator, check_samples
 from solver.checkpoint import Checkpoint
 from solver.convergence import ConvergenceMonitor, Progress
 from solver.descent import Descent, DescentState
-from solver.errors import ConvergenceWarning, InvalidInputError, NumericalError
+from solver.errors import ConvergenceWarning, InvalidInputError
 from solver.growth import growing_samples
 from solver.linalg import FloatArray, LowRankMatrix, Samples
 from solver.problem import AnySupervision, BilinearProblem
 from solver.reference import DensePairs, iterate_paper
+from solver.rounding import Rounding
 
 _PAPER_CHECK_EVERY = 10
 
@@ -30,15 +31,6 @@ def _is_real(value: Any) -> bool:
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1
-
-
-def _representable(factor: FloatArray, dtype: npt.DTypeLike) -> FloatArray:
-    with np.errstate(over="ignore", under="ignore"):
-        rounded: FloatArray = factor.astype(dtype)
-    if not (np.isfinite(rounded).all() and rounded.any(axis=0).all()):
-        largest = float(np.abs(factor).max())
-        raise NumericalError(f"factors of size {largest:.1e} are beyond {rounded.dtype}: scale the samples")
-    return rounded
 
 
 class LowRankBilinear(CrossModalEstimator):
@@ -83,10 +75,10 @@ class LowRankBilinear(CrossModalEstimator):
     rank_ : int
         Rank of M.
     objective_ : float
-        Loss plus penalty at M, computed in float64.
+        Loss plus penalty at M as the factors give it, computed in float64.
     duality_gap_ : float
-        (objective - dual value) / objective, computed in float64: an upper bound on how far the
-        objective is from the optimum.
+        (objective - dual value) / objective at the same M, computed in float64: an upper bound on how
+        far the objective is from the optimum.
     n_iter_ : int
         Steps taken.
     converged_ : bool
@@ -211,10 +203,12 @@ class LowRankBilinear(CrossModalEstimator):
         is_paper = self.solver == "paper"
         monitor = ConvergenceMonitor(self.tol, self.max_iter, callback, _PAPER_CHECK_EVERY if is_paper else 1)
         if is_paper:
+            rounding = Rounding(problem, *samples, self.fit_intercept, np.float64)
             M = self._run_paper(problem, monitor)
         else:
-            M = yield from self._run_apg(samples, problem, monitor, start)
-        self._keep(problem, M, monitor)
+            rounding = Rounding(problem, *samples, self.fit_intercept, self.dtype)
+            M = yield from self._run_apg(samples, problem, monitor, rounding, start)
+        self._keep(problem.lift(M).s, *rounding.factors(M), monitor)
 
     def _run_paper(self, problem: BilinearProblem, monitor: ConvergenceMonitor) -> LowRankMatrix:
         alpha = float(self.alpha) / problem.penalty_scale
@@ -230,13 +224,15 @@ class LowRankBilinear(CrossModalEstimator):
         samples: tuple[Samples, Samples],
         problem: BilinearProblem,
         monitor: ConvergenceMonitor,
+        rounding: Rounding,
         start: Checkpoint | None,
     ) -> Generator[Checkpoint, None, LowRankMatrix]:
         alpha = float(self.alpha) / problem.penalty_scale
         descent = Descent(problem, alpha, np.dtype(self.dtype).type)
         first = last = self._first_state(samples, problem, monitor, descent, start)
         memory = None if start is None else start.memory
-        for state in monitor.follow(problem, alpha, descent.states(first), memory=memory):
+        states = descent.states(first)
+        for state in monitor.follow(problem, alpha, states, memory=memory, kept=rounding.kept):
             last = state
             yield Checkpoint.of(state, problem.fingerprint, monitor.memory)
         return last.M
@@ -299,18 +295,16 @@ class LowRankBilinear(CrossModalEstimator):
         left = np.vstack([self.x_factors_, self.x_intercept_])
         return left, np.vstack([self.z_factors_, self.z_intercept_])
 
-    def _keep(self, problem: BilinearProblem, M: LowRankMatrix, monitor: ConvergenceMonitor) -> None:
-        dtype = np.float64 if self.solver == "paper" else self.dtype
-        lifted = problem.lift(M)
-        left, right = (_representable(factor, dtype) for factor in lifted.balanced_factors())
+    def _keep(
+        self, singular_values: FloatArray, left: FloatArray, right: FloatArray, monitor: ConvergenceMonitor
+    ) -> None:
+        self.singular_values_, self.rank_ = singular_values, len(singular_values)
         if self.fit_intercept:
             self.x_factors_, self.x_intercept_ = left[:-1], left[-1]
             self.z_factors_, self.z_intercept_ = right[:-1], right[-1]
         else:
-            self.x_factors_, self.x_intercept_ = left, np.zeros(M.rank, dtype)
-            self.z_factors_, self.z_intercept_ = right, np.zeros(M.rank, dtype)
-        self.singular_values_ = lifted.s
-        self.rank_ = M.rank
+            self.x_factors_, self.x_intercept_ = left, np.zeros(self.rank_, left.dtype)
+            self.z_factors_, self.z_intercept_ = right, np.zeros(self.rank_, right.dtype)
         self.objective_ = monitor.certificate.objective
         self.duality_gap_ = monitor.certificate.relative_gap
         self.converged_ = monitor.converged

@@ -215,6 +215,7 @@ class ConvergenceMonitor:
         states: Iterator[_State],
         patience: float = _PATIENCE,
         memory: Memory | None = None,
+        kept: Callable[[LowRankMatrix], LowRankMatrix] = lambda M: M,
     ) -> Iterator[_State]:
         """Yield states until the certificate holds, progress dries up, or the limit is met.
 
@@ -231,6 +232,8 @@ class ConvergenceMonitor:
             that is slow by nature.
         memory : Memory, optional
             Of an interrupted `follow` whose last state comes first here; heeded for the same alpha only.
+        kept : callable
+            Returns what is kept of an iterate in the end: that is what the certificate is for.
         """
         if memory is None or memory.alpha != alpha:
             memory = Memory(alpha)
@@ -249,7 +252,7 @@ class ConvergenceMonitor:
             self.stalled = memory.quiet >= patience
             is_near = gap is not None and gap <= memory.wanted * self._tol
             if self.stalled or self._out_of_steps or is_near:
-                self.certificate = certify(problem.loss(np.float64), NuclearNorm(alpha), state.M)
+                self.certificate = certify(problem.loss(np.float64), NuclearNorm(alpha), kept(state.M))
                 if self.converged or self.stalled or self._out_of_steps:
                     if not self.history:
                         self._record(state, gap, 1.0)
