@@ -11,11 +11,12 @@ from solver.metrics import (
     precision_at_scope,
     precision_recall_curve,
 )
+from solver.multi_labels import MultiLabels
 from solver.pair_list import SignedPairs
 from solver.pipeline import Projector
 from solver.preprocessing import FeatureScaler
 from solver.problem import alpha_max
-from solver.supervision import Labels, MultiLabels, PairedRows
+from solver.supervision import Labels, PairedRows
 
 __all__ = [
     "Checkpoint",

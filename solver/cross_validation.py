@@ -18,9 +18,10 @@ from solver.convergence import Progress
 from solver.errors import InvalidParameterError, SupervisionError
 from solver.linalg import FloatArray, Samples
 from solver.metrics import mean_average_precision
+from solver.multi_labels import MultiLabels
 from solver.path import regularisation_path
 from solver.problem import AnySupervision, BilinearProblem, alpha_max
-from solver.supervision import Indices, Labels, MultiLabels, PairedRows
+from solver.supervision import Indices, Labels, PairedRows
 
 _PATH_MAX_ITER = 60
 
