@@ -1,5 +1,6 @@
 """Several labels per sample on real data: product pictures and names that share a category or a colour."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,11 +93,20 @@ def products(test_data: Path) -> Products:
     )
 
 
+@pytest.fixture(scope="module")
+def fitted(products: Products) -> Callable[[float], LowRankBilinear]:
+    """Return a function of the share of alpha_max that fits categories and colours, once for each."""
+    return functools.cache(lambda fraction: products.fit(fraction, products.supervision()))
+
+
 @pytest.mark.parametrize("fraction", [1 / 3, 1 / 100, 1 / 1000])
 def test_category_and_colour_are_certified_in_dense_float64(
-    fraction: float, products: Products, dense_problem: Callable[..., Any]
+    fraction: float,
+    products: Products,
+    fitted: Callable[[float], LowRankBilinear],
+    dense_problem: Callable[..., Any],
 ) -> None:
-    model = products.fit(fraction, products.supervision())
+    model = fitted(fraction)
     assert model.converged_
     assert model.duality_gap_ <= 1e-3
     shared = products.indicators[products.train].astype(np.float32)
@@ -107,8 +117,10 @@ def test_category_and_colour_are_certified_in_dense_float64(
     assert dense.relative_gap_of(model) == pytest.approx(model.duality_gap_, abs=1e-9)
 
 
-def test_held_out_items_find_those_of_their_category_or_colour(products: Products) -> None:
-    several = products.fit(1 / 100, products.supervision())
+def test_held_out_items_find_those_of_their_category_or_colour(
+    products: Products, fitted: Callable[[float], LowRankBilinear]
+) -> None:
+    several = fitted(1 / 100)
     either = products.held_out_maps(several, products.indicators)
     categories = products.held_out_maps(several, products.categories)
     colours = products.held_out_maps(several, products.colours)
@@ -120,8 +132,10 @@ def test_held_out_items_find_those_of_their_category_or_colour(products: Product
     assert either[2] < 0.25
 
 
-def test_colours_are_found_because_they_were_taught(products: Products) -> None:
-    several = products.fit(1 / 100, products.supervision())
+def test_colours_are_found_because_they_were_taught(
+    products: Products, fitted: Callable[[float], LowRankBilinear]
+) -> None:
+    several = fitted(1 / 100)
     of_category = Labels(products.categories[products.train].argmax(axis=1))
     alone = products.fit(1 / 100, of_category)
     for taught, untaught in zip(
