@@ -15,12 +15,14 @@ from app.services.access import AccessService
 from app.services.bundles import ModelBundles
 from app.services.catalogue import CatalogueService
 from app.services.housekeeping import Housekeeping
+from app.services.imports import ImportService
 from app.services.search import SearchService
 from app.services.snapshots import Snapshots
 from app.services.training import TrainingService
 from app.settings import Settings
 from app.storage.blobs import FileBlobStore
 from app.storage.bundles import BundleStore
+from app.storage.spool import ItemSpool
 from app.storage.sweeping import belongs_to
 
 
@@ -34,7 +36,7 @@ class Services:
         What they were built from.
     database : SqlDatabase
         Transactions.
-    catalogue, search, training, access
+    catalogue, imports, search, training, access
         The use cases.
     snapshots : Snapshots
         What is being served.
@@ -45,6 +47,7 @@ class Services:
     settings: Settings
     database: SqlDatabase
     catalogue: CatalogueService
+    imports: ImportService
     search: SearchService
     training: TrainingService
     access: AccessService
@@ -94,6 +97,7 @@ def build(settings: Settings) -> Services:
         settings=settings,
         database=database,
         catalogue=CatalogueService(database, blobs, encoders, housekeeping),
+        imports=ImportService(database, blobs, encoders, lambda: ItemSpool(settings.data_dir / "imports")),
         search=SearchService(database, snapshots, settings.max_batch_hits),
         training=TrainingService(database, bundles, encoders),
         access=AccessService(database),

@@ -78,6 +78,7 @@ class ItemRow(Base):
         UniqueConstraint("collection_id", "item_id"),
         Index("ix_items_collection_id_revision", "collection_id", "revision"),
         Index("ix_items_content_hash", "content_hash"),
+        Index("ix_items_collection_id_pair_id", "collection_id", "pair_id"),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)

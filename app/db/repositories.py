@@ -76,6 +76,16 @@ class SqlCollectionRepository:
             raise CollectionNotFoundError(collection.name)
         return int(revision)
 
+    def lock(self, collection: Collection) -> Collection:
+        """Keep other writers out until the transaction ends; raises CollectionNotFoundError."""
+        # As an update would lock it: rows that refer to the collection can still be added by others.
+        query = select(CollectionRow).where(CollectionRow.id == collection.id)
+        query = query.with_for_update(key_share=True).execution_options(populate_existing=True)
+        row = self._session.scalar(query)
+        if row is None:
+            raise CollectionNotFoundError(collection.name)
+        return _collection(row)
+
     def set_encoder_option(self, collection: Collection, modality: str, option: str, value: Any) -> None:
         """Record an option that became known later, such as the dimension of the first vector."""
         row = self._row(collection.name)

@@ -127,6 +127,26 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
+class Counts:
+    """What a write did to the items it was given."""
+
+    created: int = 0
+    updated: int = 0
+    unchanged: int = 0
+
+    @property
+    def changed(self) -> int:
+        """Items that were written; one that is the same already is left alone."""
+        return self.created + self.updated
+
+    def __add__(self, other: Counts) -> Counts:
+        """Return the sums."""
+        return Counts(
+            self.created + other.created, self.updated + other.updated, self.unchanged + other.unchanged
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """What a write did to one item: its new state, or None when it was deleted."""
 

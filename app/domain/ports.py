@@ -12,6 +12,7 @@ from app.domain.entities import (
     Change,
     Collection,
     Content,
+    Counts,
     Item,
     Job,
     JobState,
@@ -46,6 +47,13 @@ class CollectionRepository(Protocol):
         """Count one write and lock the collection until the transaction ends."""
         ...
 
+    def lock(self, collection: Collection) -> Collection:
+        """Keep other writers out until the transaction ends, and return the collection as it is now.
+
+        Raises CollectionNotFoundError when it is gone, also when another has taken its name.
+        """
+        ...
+
     def set_encoder_option(self, collection: Collection, modality: str, option: str, value: Any) -> None:
         """Record an option that became known later, such as the dimension of the first vector."""
         ...
@@ -58,8 +66,8 @@ class ItemRepository(Protocol):
         """Return which of the ids are taken."""
         ...
 
-    def put(self, collection: Collection, items: Sequence[Item], revision: int) -> None:
-        """Insert or replace items."""
+    def put(self, collection: Collection, items: Sequence[Item], revision: int) -> Counts:
+        """Insert items that are not there and replace those that differ; others keep their revision."""
         ...
 
     def get(self, collection: Collection, item_id: str) -> Item:
@@ -75,9 +83,14 @@ class ItemRepository(Protocol):
         ...
 
     def page(
-        self, collection: Collection, modality: str | None, after: int, limit: int
+        self,
+        collection: Collection,
+        modality: str | None,
+        after: int,
+        limit: int,
+        pair_id: str | None = None,
     ) -> list[tuple[int, Item]]:
-        """Return items with their stable position, in order of creation."""
+        """Return items with their stable position, in order of creation; of one pair when it is given."""
         ...
 
     def changes_since(self, collection: Collection, revision: int) -> Iterator[Change]:
@@ -239,6 +252,10 @@ class BlobStore(Protocol):
         """Return content; raises FileNotFoundError."""
         ...
 
+    def touch(self, content_hash: str) -> None:
+        """Make content as young as if it were put now; raises FileNotFoundError."""
+        ...
+
     def sweep(
         self, before: float, used: Callable[[Sequence[str]], set[str]], only: Sequence[str] | None
     ) -> int:
@@ -246,6 +263,31 @@ class BlobStore(Protocol):
 
         Of all content, and of what interrupted writes left, when `only` is None.
         """
+        ...
+
+
+class Spool(Protocol):
+    """Checked items of an import on their way to the database: kept on disk, gone when closed."""
+
+    @property
+    def size(self) -> int:
+        """Number of items."""
+        ...
+
+    def add(self, entries: Sequence[tuple[int, Item]]) -> tuple[int, int] | None:
+        """Append items, each with its line.
+
+        Returns the place among `entries` of the first whose id was there before, and the line it stands
+        on; None when each is new.
+        """
+        ...
+
+    def batches(self, size: int) -> Iterator[list[tuple[int, Item]]]:
+        """Yield everything added, in order, at most `size` at a time."""
+        ...
+
+    def close(self) -> None:
+        """Remove everything."""
         ...
 
 
