@@ -195,9 +195,9 @@ BAD_LINES: dict[str, tuple[bytes, int, str]] = {
         "",
     ),
     "a huge number": (
-        b'{"modality": "image", "body": [1, ' + b"9" * 5000 + b"]}\n",
+        b'{"modality": "image", "vector": [1, ' + b"9" * 5000 + b"]}\n",
         422,
-        "vector",
+        "body",
     ),
     "too long": (lines_of(vector_item(metadata={"a": "x" * 200_000})), 413, "body"),
     "too long, unfinished": (b'{"id": "' + b"x" * 200_000, 413, "body"),
