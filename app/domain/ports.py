@@ -286,6 +286,10 @@ class Spool(Protocol):
         """Yield everything added, in order, at most `size` at a time."""
         ...
 
+    def ids(self) -> Iterator[str]:
+        """Yield the id of everything added, in order."""
+        ...
+
     def close(self) -> None:
         """Remove everything."""
         ...

@@ -101,6 +101,7 @@ class Import:
         self._spool = spool
         self._collection = collection
         self._first_lines: dict[str, int] = {}
+        self._has_pictures = False
 
     def add(self, entries: Sequence[tuple[int, NewItem]]) -> None:
         """Check, encode and put aside items, each with its line; raises LineError for the first bad one."""
@@ -121,8 +122,9 @@ class Import:
         """
         if not self._spool.size:
             raise InvalidFieldError("body", "expected at least one line with an item")
-        for line, item in self._entries():
-            self._keep_picture(line, item)
+        if self._has_pictures:
+            for line, item in itertools.chain.from_iterable(self._spool.batches(_ITEMS_PER_BATCH)):
+                self._keep_picture(line, item)
         counts = Counts()
         with self._database.write() as work:
             locked = work.collections.lock(self._collection)
@@ -138,14 +140,11 @@ class Import:
 
     def ids(self) -> Iterator[str]:
         """Yield the id of each item, in order."""
-        return (item.id for _, item in self._entries())
+        return self._spool.ids()
 
     def close(self) -> None:
         """Let go of what was put aside."""
         self._spool.close()
-
-    def _entries(self) -> Iterator[tuple[int, Item]]:
-        return itertools.chain.from_iterable(self._spool.batches(_ITEMS_PER_BATCH))
 
     def _add(self, entries: Sequence[tuple[int, NewItem]]) -> None:
         new_items = [new for _, new in entries]
@@ -153,6 +152,7 @@ class Import:
         for line, new in entries:
             self._first_lines.setdefault(new.modality, line)
         items = self._preparation.with_pictures(self._prepared(entries, new_items), new_items)
+        self._has_pictures = self._has_pictures or any(item.content_hash for item in items)
         repeated = self._spool.add([(line, item) for (line, _), item in zip(entries, items, strict=True)])
         if repeated is not None:
             place, earlier = repeated

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sqlite3
 import struct
@@ -15,7 +16,7 @@ from app.domain.entities import Item
 
 _IN_MEMORY = 4 << 20
 _CACHE_KIB = 8 << 10
-_HEAD = struct.Struct("<QIi")
+_HEAD = struct.Struct("<QHIi")
 _NO_FEATURES = -1
 
 
@@ -62,11 +63,11 @@ class ItemSpool:
         if added != len(pairs):
             return self._first_repeated(pairs)
         for line, item in entries:
-            facts, features = _facts(item), b""
+            item_id, facts, features = item.id.encode(), _facts(item), b""
             if item.features is not None:
                 features = item.features.astype("<f4", copy=False).tobytes()
             length = _NO_FEATURES if item.features is None else len(features)
-            self._items.write(_HEAD.pack(line, len(facts), length) + facts + features)
+            self._items.write(_HEAD.pack(line, len(item_id), len(facts), length) + item_id + facts + features)
         self._size += len(entries)
         return None
 
@@ -75,6 +76,14 @@ class ItemSpool:
         self._items.seek(0)
         for start in range(0, self._size, size):
             yield [self._next() for _ in range(min(size, self._size - start))]
+
+    def ids(self) -> Iterator[str]:
+        """Yield the id of everything added, in order."""
+        self._items.seek(0)
+        for _ in range(self._size):
+            _, id_length, facts_length, length = _HEAD.unpack(self._items.read(_HEAD.size))
+            yield self._items.read(id_length).decode()
+            self._items.seek(facts_length + max(length, 0), io.SEEK_CUR)
 
     def close(self) -> None:
         """Remove everything."""
@@ -89,9 +98,10 @@ class ItemSpool:
         raise AssertionError("a row was ignored although no id is repeated")
 
     def _next(self) -> tuple[int, Item]:
-        line, facts_length, length = _HEAD.unpack(self._items.read(_HEAD.size))
-        item_id, modality, text, content_hash, content_type, labels, pair_id, metadata, train = json.loads(
-            self._items.read(facts_length)
+        line, id_length, facts_length, length = _HEAD.unpack(self._items.read(_HEAD.size))
+        item_id = self._items.read(id_length).decode()
+        modality, text, content_hash, content_type, labels, pair_id, metadata, train = json.loads(
+            self._items.read(facts_length).decode()
         )
         features = None
         if length != _NO_FEATURES:
@@ -114,7 +124,6 @@ class ItemSpool:
 def _facts(item: Item) -> bytes:
     return json.dumps(
         [
-            item.id,
             item.modality,
             item.text,
             item.content_hash,
