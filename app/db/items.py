@@ -115,6 +115,20 @@ class SqlItemRepository:
             item = None if row.is_deleted else _item(row, row.features)
             yield Change(row.item_id, row.modality, item, row.revision)
 
+    def unchanged_since(self, collection: Collection, revision: int) -> Iterator[Item]:
+        """Yield what was last written at `revision` or before and is still there, without features."""
+        query = (
+            select(*_COLUMNS)
+            .where(
+                ItemRow.collection_id == collection.id,
+                ItemRow.revision <= revision,
+                ItemRow.is_deleted.is_(False),
+            )
+            .order_by(ItemRow.id)
+            .execution_options(yield_per=_ROWS_PER_FETCH)
+        )
+        return (_item(row) for row in self._session.execute(query))
+
     def counts(self, collection: Collection) -> dict[str, int]:
         """Return the number of items of each modality."""
         query = (

@@ -97,6 +97,10 @@ class ItemRepository(Protocol):
         """Yield what changed after `revision`, in order of revision."""
         ...
 
+    def unchanged_since(self, collection: Collection, revision: int) -> Iterator[Item]:
+        """Yield what was last written at `revision` or before and is still there, without features."""
+        ...
+
     def counts(self, collection: Collection) -> dict[str, int]:
         """Return the number of items of each modality."""
         ...
