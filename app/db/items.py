@@ -140,17 +140,17 @@ class SqlItemRepository:
 
     def training_labels(self, collection: Collection, modality: str) -> Iterator[tuple[str, ...]]:
         """Yield the labels of each item of a modality that may be trained on and has any."""
-        query = (
-            select(ItemRow.labels)
-            .where(
-                ItemRow.collection_id == collection.id,
-                ItemRow.modality == modality,
-                ItemRow.train.is_(True),
-                ItemRow.is_deleted.is_(False),
-            )
-            .execution_options(yield_per=_ROWS_PER_FETCH)
+        query = select(ItemRow.id, ItemRow.labels).where(
+            ItemRow.collection_id == collection.id,
+            ItemRow.modality == modality,
+            ItemRow.train.is_(True),
+            ItemRow.is_deleted.is_(False),
         )
-        return (tuple(labels) for labels in self._session.scalars(query) if labels)
+        query, last = query.order_by(ItemRow.id).limit(_ROWS_PER_FETCH), 0
+        # Page by page: whoever has seen enough leaves no cursor open in the database.
+        while rows := self._session.execute(query.where(ItemRow.id > last)).all():
+            yield from (tuple(labels) for _, labels in rows if labels)
+            last = rows[-1].id
 
     def content_of(self, collection: Collection) -> list[str]:
         """Return the hashes of a collection's pictures, each once."""
