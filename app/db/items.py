@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -138,7 +138,9 @@ class SqlItemRepository:
         )
         return {row[0]: row[1] for row in self._session.execute(query)}
 
-    def training_labels(self, collection: Collection, modality: str) -> Iterator[tuple[str, ...]]:
+    def training_labels(
+        self, collection: Collection, modality: str
+    ) -> Generator[tuple[str, ...], None, None]:
         """Yield the labels of each item of a modality that may be trained on and has any."""
         query = select(ItemRow.id, ItemRow.labels).where(
             ItemRow.collection_id == collection.id,

@@ -53,6 +53,10 @@ class SqlCollectionRepository:
         """Return one; raises CollectionNotFoundError."""
         return _collection(self._row(name))
 
+    def lock(self, name: str) -> Collection:
+        """Return one and keep others from changing its row until the transaction ends."""
+        return _collection(self._row(name, lock=True))
+
     def list(self) -> list[Collection]:
         """Return all, by name."""
         return [
@@ -76,16 +80,6 @@ class SqlCollectionRepository:
             raise CollectionNotFoundError(collection.name)
         return int(revision)
 
-    def lock(self, collection: Collection) -> Collection:
-        """Keep other writers out until the transaction ends; raises CollectionNotFoundError."""
-        # As an update would lock it: rows that refer to the collection can still be added by others.
-        query = select(CollectionRow).where(CollectionRow.id == collection.id)
-        query = query.with_for_update(key_share=True).execution_options(populate_existing=True)
-        row = self._session.scalar(query)
-        if row is None:
-            raise CollectionNotFoundError(collection.name)
-        return _collection(row)
-
     def set_encoder_option(self, collection: Collection, modality: str, option: str, value: Any) -> None:
         """Record an option that became known later, such as the dimension of the first vector."""
         row = self._row(collection.name)
@@ -95,10 +89,13 @@ class SqlCollectionRepository:
         ]
         self._session.flush()
 
-    def _row(self, name: str) -> CollectionRow:
+    def _row(self, name: str, lock: bool = False) -> CollectionRow:
         if "\x00" in name:  # PostgreSQL cannot even be asked for it
             raise CollectionNotFoundError(name)
-        row = self._session.scalar(select(CollectionRow).where(CollectionRow.name == name))
+        query = select(CollectionRow).where(CollectionRow.name == name)
+        if lock:  # rows that refer to it may still be added
+            query = query.with_for_update(key_share=True).execution_options(populate_existing=True)
+        row = self._session.scalar(query)
         if row is None:
             raise CollectionNotFoundError(name)
         return row

@@ -35,6 +35,10 @@ class CollectionRepository(Protocol):
         """Return one; raises CollectionNotFoundError."""
         ...
 
+    def lock(self, name: str) -> Collection:
+        """Return one and keep others from changing its row until the transaction ends."""
+        ...
+
     def list(self) -> list[Collection]:
         """Return all, by name."""
         ...
@@ -45,13 +49,6 @@ class CollectionRepository(Protocol):
 
     def next_revision(self, collection: Collection) -> int:
         """Count one write and lock the collection until the transaction ends."""
-        ...
-
-    def lock(self, collection: Collection) -> Collection:
-        """Keep other writers out until the transaction ends, and return the collection as it is now.
-
-        Raises CollectionNotFoundError when it is gone, also when another has taken its name.
-        """
         ...
 
     def set_encoder_option(self, collection: Collection, modality: str, option: str, value: Any) -> None:

@@ -16,7 +16,7 @@ from app.domain.errors import (
 from app.domain.names import check_modality_name, check_name, joined
 from app.domain.ports import BlobStore, Database, EncoderSource, UnitOfWork
 from app.services.housekeeping import Housekeeping
-from app.services.preparation import NewItem, Preparation, settle_dimensions, with_dimensions
+from app.services.preparation import NewItem, Preparation, locked, settle_dimensions, with_dimensions
 
 __all__ = ["CatalogueService", "NewItem", "Written"]
 
@@ -111,14 +111,14 @@ class CatalogueService:
         for place, item in zip(places, items, strict=True):
             first_places.setdefault(item.modality, place)
         with self._database.write() as work:
-            locked = work.collections.lock(collection)
+            current = locked(work, collection)
             if not replace:
-                _check_free(work, locked, places, items)
-            settle_dimensions(work, locked, expected, first_places)
-            revision = locked.revision + 1
-            if not work.items.put(locked, items, revision).changed:
-                return Written(tuple(item.id for item in items), locked.revision)
-            work.collections.next_revision(locked)
+                _check_free(work, current, places, items)
+            settle_dimensions(work, current, expected, first_places)
+            revision = current.revision + 1
+            if not work.items.put(current, items, revision).changed:
+                return Written(tuple(item.id for item in items), current.revision)
+            work.collections.next_revision(current)
         return Written(tuple(item.id for item in items), revision)
 
     def item(self, name: str, item_id: str) -> Item:

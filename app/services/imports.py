@@ -25,6 +25,7 @@ from app.services.preparation import (
     NewItem,
     Preparation,
     content_id,
+    locked,
     settle_dimensions,
     with_dimensions,
 )
@@ -127,16 +128,16 @@ class Import:
                 self._keep_picture(line, item)
         counts = Counts()
         with self._database.write() as work:
-            locked = work.collections.lock(self._collection)
+            current = locked(work, self._collection)
             try:
-                settle_dimensions(work, locked, self._collection, dict.fromkeys(self._first_lines, ""))
+                settle_dimensions(work, current, self._collection, dict.fromkeys(self._first_lines, ""))
             except InvalidFieldError as error:
                 raise LineError(min(self._first_lines.values()), error) from error
             for batch in self._spool.batches(_ITEMS_PER_BATCH):
-                counts += work.items.put(locked, [item for _, item in batch], locked.revision + 1)
+                counts += work.items.put(current, [item for _, item in batch], current.revision + 1)
             if not counts.changed:
-                return Imported(counts, locked.revision)
-            return Imported(counts, work.collections.next_revision(locked))
+                return Imported(counts, current.revision)
+            return Imported(counts, work.collections.next_revision(current))
 
     def ids(self) -> Iterator[str]:
         """Yield the id of each item, in order."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from app.domain.entities import Collection, Content, Item, Modality, Vector
-from app.domain.errors import InvalidFieldError, UnknownModalityError
+from app.domain.errors import CollectionNotFoundError, InvalidFieldError, UnknownModalityError
 from app.domain.names import check_identifier, check_labels, check_storable, joined
 from app.domain.ports import BlobStore, EncoderSource, UnitOfWork
 
@@ -142,8 +142,22 @@ def with_dimensions(collection: Collection, new_items: Sequence[NewItem]) -> Col
     return dataclasses.replace(collection, modalities=(first, second))
 
 
+def locked(work: UnitOfWork, collection: Collection) -> Collection:
+    """Keep other writers out and return the collection as it is now.
+
+    Raises
+    ------
+    CollectionNotFoundError
+        If it is gone, also when another one has its name by now.
+    """
+    found = work.collections.lock(collection.name)
+    if found.id != collection.id:
+        raise CollectionNotFoundError(collection.name)
+    return found
+
+
 def settle_dimensions(
-    work: UnitOfWork, locked: Collection, expected: Collection, first_places: Mapping[str, str]
+    work: UnitOfWork, current: Collection, expected: Collection, first_places: Mapping[str, str]
 ) -> None:
     """Fix the dimensions that items were checked against, under the collection's lock.
 
@@ -151,7 +165,7 @@ def settle_dimensions(
     ----------
     work : UnitOfWork
         Holds the lock.
-    locked : Collection
+    current : Collection
         As it is now.
     expected : Collection
         As the items were checked against.
@@ -163,12 +177,12 @@ def settle_dimensions(
     InvalidFieldError
         If another writer fixed another dimension meanwhile.
     """
-    for now, wanted in zip(locked.modalities, expected.modalities, strict=True):
+    for now, wanted in zip(current.modalities, expected.modalities, strict=True):
         dim, settled = wanted.encoder.get(_DIM), now.encoder.get(_DIM)
         if wanted.encoder.get("type") != _VECTOR or now.name not in first_places:
             continue
         if settled is None:
-            work.collections.set_encoder_option(locked, now.name, _DIM, dim)
+            work.collections.set_encoder_option(current, now.name, _DIM, dim)
         elif settled != dim:
             place = joined(first_places[now.name], _VECTOR)
             raise InvalidFieldError(place, f"has {dim} numbers, expected {settled}")
