@@ -16,6 +16,7 @@ from app.services.bundles import ModelBundles
 from app.services.catalogue import CatalogueService
 from app.services.housekeeping import Housekeeping
 from app.services.imports import ImportService
+from app.services.saved_galleries import SavedGalleries
 from app.services.search import SearchService
 from app.services.snapshots import Snapshots
 from app.services.training import TrainingService
@@ -84,15 +85,14 @@ def build(settings: Settings) -> Services:
     )
     blobs = FileBlobStore(settings.data_dir / "pictures")
     bundle_files = BundleStore(settings.data_dir / "models")
-    housekeeping = Housekeeping(
-        database,
-        blobs,
-        bundle_files,
-        settings.sweep_grace_seconds,
-        lambda: belongs_to(settings.data_dir, _database_name(settings)),
-    )
+
+    def owns_files() -> bool:
+        return belongs_to(settings.data_dir, _database_name(settings))
+
+    housekeeping = Housekeeping(database, blobs, bundle_files, settings.sweep_grace_seconds, owns_files)
     bundles = ModelBundles(bundle_files, ExactIndexFiles(), encoders)
-    snapshots = Snapshots(database, bundles, ExactIndex)
+    saved = SavedGalleries(database, BundleStore(settings.data_dir / "galleries"), ExactIndex, owns_files)
+    snapshots = Snapshots(database, bundles, ExactIndex, saved)
     return Services(
         settings=settings,
         database=database,

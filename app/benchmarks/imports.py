@@ -120,9 +120,9 @@ def _measure(
     try:
         with httpx.Client(base_url=server.url, headers=headers, trust_env=False, timeout=None) as client:
             _search(client, query)
-            memory_before = server.peak_memory_mib()
+            memory_before, cpu_before = server.peak_memory_mib(), server.cpu_seconds()
             seconds = _import(client, lines, {"created": items})
-            memory = server.peak_memory_mib()
+            memory, cpu = server.peak_memory_mib(), server.cpu_seconds()
             next_search = _search(client, query)
             again = _import(client, lines, {"unchanged": items})
             memory_all = server.peak_memory_mib()
@@ -137,6 +137,7 @@ def _measure(
     return {
         "seconds": seconds,
         "items_per_second": items / seconds,
+        "server_cpu_seconds": None if cpu is None or cpu_before is None else cpu - cpu_before,
         "repeated_seconds": again,
         "repeated_items_per_second": items / again,
         "peak_memory_before_mib": memory_before,

@@ -68,6 +68,15 @@ class ServerProcess:
         found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text(encoding="ascii"))
         return int(found[1]) / 1024 if found else None
 
+    def cpu_seconds(self) -> float | None:
+        """Return the processor time it has used so far; None where the system does not say."""
+        status = Path(f"/proc/{self._process.pid}/stat")
+        if not status.is_file():
+            return None
+        # The name before may hold spaces; the 14th and 15th field are user and system time.
+        fields = status.read_text(encoding="utf-8").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def stop(self) -> None:
         """End it and wait until it is gone."""
         self._process.send_signal(signal.SIGINT)

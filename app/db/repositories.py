@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,8 +13,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from app.db.constraints import violates_unique
-from app.db.models import CollectionRow, KeyRow, ModelRow
-from app.domain.entities import ApiKey, Collection, Modality, ModelVersion, Scope
+from app.db.models import CollectionRow, KeyRow, ModelRow, SavedGalleryRow
+from app.domain.entities import ApiKey, Collection, Modality, ModelVersion, SavedGallery, Scope
 from app.domain.errors import (
     CollectionExistsError,
     CollectionNotFoundError,
@@ -88,6 +89,23 @@ class SqlCollectionRepository:
             for entry in row.modalities
         ]
         self._session.flush()
+
+    def saved_gallery(self, collection: Collection) -> SavedGallery | None:
+        """Return where its galleries are saved."""
+        row = self._session.get(SavedGalleryRow, collection.id)
+        if row is None:
+            return None
+        return SavedGallery(row.model_bundle, row.revision, row.folder, row.manifest_hash)
+
+    def save_gallery(self, collection: Collection, saved: SavedGallery) -> None:
+        """Record where its galleries are saved, in place of what was recorded before."""
+        self._session.merge(SavedGalleryRow(collection_id=collection.id, **asdict(saved)))
+        self._session.flush()
+
+    def used_galleries(self, folders: Sequence[str]) -> set[str]:
+        """Return which of the folders any collection's galleries are saved in."""
+        query = select(SavedGalleryRow.folder).where(SavedGalleryRow.folder.in_(folders))
+        return set(self._session.scalars(query))
 
     def _row(self, name: str, lock: bool = False) -> CollectionRow:
         if "\x00" in name:  # PostgreSQL cannot even be asked for it

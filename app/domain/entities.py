@@ -187,6 +187,28 @@ class ModelVersion:
     is_active: bool
 
 
+@dataclass(frozen=True, slots=True)
+class SavedGallery:
+    """Where the galleries of a collection are saved, so that a start need not read all items.
+
+    Parameters
+    ----------
+    model_bundle : str
+        Folder name of the model they were projected by.
+    revision : int
+        Of the collection they hold.
+    folder : str
+        Their own.
+    manifest_hash : str
+        SHA-256 of its manifest.
+    """
+
+    model_bundle: str
+    revision: int
+    folder: str
+    manifest_hash: str
+
+
 class JobState(enum.StrEnum):
     """Life of a job."""
 

@@ -19,6 +19,7 @@ from app.domain.entities import (
     Matrix,
     Modality,
     ModelVersion,
+    SavedGallery,
     Scope,
     Vector,
 )
@@ -53,6 +54,18 @@ class CollectionRepository(Protocol):
 
     def set_encoder_option(self, collection: Collection, modality: str, option: str, value: Any) -> None:
         """Record an option that became known later, such as the dimension of the first vector."""
+        ...
+
+    def saved_gallery(self, collection: Collection) -> SavedGallery | None:
+        """Return where its galleries are saved."""
+        ...
+
+    def save_gallery(self, collection: Collection, saved: SavedGallery) -> None:
+        """Record where its galleries are saved, in place of what was recorded before."""
+        ...
+
+    def used_galleries(self, folders: Sequence[str]) -> set[str]:
+        """Return which of the folders any collection's galleries are saved in."""
         ...
 
 

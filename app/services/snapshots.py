@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.domain.entities import Collection, Item, JobState, Matrix
-from app.domain.errors import CollectionNotFoundError, ModelNotTrainedError
+from app.domain.entities import Collection, Item, JobState, Matrix, ModelVersion
+from app.domain.errors import CollectionNotFoundError, ModelNotTrainedError, ServiceError
 from app.domain.ports import Database, Encoder, UnitOfWork
 from app.services.bundles import LoadedModel, ModelBundles, can_be_ranked
 from app.services.features import item_features
 from app.services.galleries import Gallery, IndexMaker, Row
+from app.services.saved_galleries import SavedGalleries
 
 _ITEMS_PER_PROJECTION = 2000
 _logger = logging.getLogger(__name__)
@@ -32,11 +33,17 @@ class Snapshot:
         Projections and encoders of the active version.
     galleries : mapping of str to Gallery
         By modality.
+    model_bundle : str
+        Folder name of the model.
+    unsaved : int
+        Changes since the galleries were saved.
     """
 
     collection: Collection
     model: LoadedModel
     galleries: Mapping[str, Gallery]
+    model_bundle: str
+    unsaved: int = 0
 
 
 class Snapshots:
@@ -50,12 +57,18 @@ class Snapshots:
         Model versions on disk.
     make_index : callable
         Builds an index over projected rows.
+    saved : SavedGalleries
+        Galleries on disk.
     """
 
-    def __init__(self, database: Database, bundles: ModelBundles, make_index: IndexMaker) -> None:
+    def __init__(
+        self, database: Database, bundles: ModelBundles, make_index: IndexMaker, saved: SavedGalleries
+    ) -> None:
         self._database = database
         self._bundles = bundles
         self._make_index = make_index
+        self._saved = saved
+        self._saving = threading.Lock()
         self._held: dict[int, Snapshot] = {}
         self._locks: dict[int, threading.Lock] = {}
         self._guard = threading.Lock()
@@ -107,15 +120,45 @@ class Snapshots:
                 raise ModelNotTrainedError(name, last.error if last and failed else None)
             if held is None or not _is_same_model(held, collection):
                 version = work.models.get(collection, collection.active_version)
-                held = self._from_bundle(work, collection, self._bundles.load(collection, version))
+                held = self._loaded(work, collection, version)
             changes = work.items.changes_since(collection, held.collection.revision)
             changed = {change.item_id: change.item for change in changes}
         galleries = {
             modality.name: self._replay(held, modality.name, changed) for modality in collection.modalities
         }
-        return replace(held, collection=collection, galleries=galleries)
+        renewed = replace(held, collection=collection, galleries=galleries)
+        return self._save_now_and_then(renewed, len(changed))
 
-    def _from_bundle(self, work: UnitOfWork, collection: Collection, model: LoadedModel) -> Snapshot:
+    def _loaded(self, work: UnitOfWork, collection: Collection, version: ModelVersion) -> Snapshot:
+        model = self._bundles.load(collection, version)
+        saved = self._saved.load(work, collection, version)
+        if saved is None:
+            return self._from_bundle(work, collection, model, version.bundle)
+        revision, galleries = saved
+        current = replace(collection, revision=revision)
+        return Snapshot(current, replace(model, galleries={}), galleries, version.bundle)
+
+    def _save_now_and_then(self, snapshot: Snapshot, changes: int) -> Snapshot:
+        """Save galleries in the background once replaying what is new would take long."""
+        unsaved = snapshot.unsaved + changes
+        size = sum(gallery.size for gallery in snapshot.galleries.values())
+        if not self._saved.is_worth_it(size, unsaved) or not self._saving.acquire(blocking=False):
+            return replace(snapshot, unsaved=unsaved)
+
+        def save() -> None:
+            try:
+                self._saved.save(snapshot.collection, snapshot.model_bundle, snapshot.galleries)
+            except (OSError, ServiceError) as error:
+                _logger.warning("%s: galleries are not saved: %s", snapshot.collection.name, error)
+            finally:
+                self._saving.release()
+
+        threading.Thread(target=save, name="save-galleries").start()
+        return replace(snapshot, unsaved=0)
+
+    def _from_bundle(
+        self, work: UnitOfWork, collection: Collection, model: LoadedModel, bundle: str
+    ) -> Snapshot:
         """Return what of the bundle's galleries has not changed since, as it was at their revision."""
         revision = min(model.index_revision, collection.revision)
         rows: dict[str, list[Row]] = {name: [] for name in collection.modality_names}
@@ -127,7 +170,8 @@ class Snapshots:
             known = [row for row in rows[name] if row.id in places]
             galleries[name] = Gallery.of(known, vectors[[places[row.id] for row in known]], self._make_index)
         # The bundle's own arrays have served their purpose.
-        return Snapshot(replace(collection, revision=revision), replace(model, galleries={}), galleries)
+        current = replace(collection, revision=revision)
+        return Snapshot(current, replace(model, galleries={}), galleries, bundle)
 
     def _replay(self, base: Snapshot, modality: str, changed: Mapping[str, Item | None]) -> Gallery:
         """Return the gallery after `changed`, an item of which is None where it was deleted."""
