@@ -21,8 +21,8 @@ from app.domain.ports import BundleFiles, Database, UnitOfWork
 from app.services.galleries import Gallery, IndexMaker, Row
 
 _GRACE_SECONDS = 3600.0
-_LEAST_CHANGES = 1000
-_MOST_CHANGED = 0.1
+_LEAST_UNSAVED = 1000
+_MOST_UNSAVED = 0.1
 _logger = logging.getLogger(__name__)
 
 
@@ -54,9 +54,9 @@ class SavedGalleries:
         self._owns_files = owns_files
 
     @staticmethod
-    def is_worth_it(size: int, changes: int) -> bool:
-        """Return whether replaying so many changes takes longer than writing a gallery is worth."""
-        return changes >= max(_LEAST_CHANGES, _MOST_CHANGED * size)
+    def is_worth_it(size: int, unsaved: int) -> bool:
+        """Return whether a start that reads so many items from the database is long enough to shorten."""
+        return unsaved >= max(_LEAST_UNSAVED, _MOST_UNSAVED * size)
 
     def load(
         self, work: UnitOfWork, collection: Collection, version: ModelVersion
@@ -77,7 +77,7 @@ class SavedGalleries:
 
     def save(self, collection: Collection, model_bundle: str, galleries: Mapping[str, Gallery]) -> None:
         """Write galleries as they are at the collection's revision, in place of what was saved before."""
-        if not self._owns_files():
+        if not self._owns_files() or self._is_saved(collection, model_bundle):
             return
 
         def fill(folder: Path) -> None:
@@ -99,6 +99,18 @@ class SavedGalleries:
         # Whoever is reading it right now finds it damaged, and reads the database.
         self._files.sweep(time.time() + 1.0, lambda _: set(), superseded)
         self._files.sweep(time.time() - _GRACE_SECONDS, self._used, None)
+
+    def _is_saved(self, collection: Collection, model_bundle: str) -> bool:
+        """Return whether another process was faster, and what it wrote is whole."""
+        with self._database.read() as work:
+            saved = work.collections.saved_gallery(collection)
+        if saved is None or (saved.model_bundle, saved.revision) != (model_bundle, collection.revision):
+            return False
+        try:
+            self._files.open(saved.folder, saved.manifest_hash)
+        except DamagedBundleError:
+            return False
+        return True
 
     def _used(self, folders: Sequence[str]) -> set[str]:
         with self._database.read() as work:

@@ -36,7 +36,7 @@ class Snapshot:
     model_bundle : str
         Folder name of the model.
     unsaved : int
-        Changes since the galleries were saved.
+        Items that a start would read from the database.
     """
 
     collection: Collection
@@ -164,6 +164,7 @@ class Snapshots:
         rows: dict[str, list[Row]] = {name: [] for name in collection.modality_names}
         for item in work.items.unchanged_since(collection, revision):
             rows[item.modality].append(Row(item.id, item.labels, item.metadata))
+        read = sum(map(len, rows.values()))
         galleries = {}
         for name, (ids, vectors) in model.galleries.items():
             places = {item_id: place for place, item_id in enumerate(ids)}
@@ -171,7 +172,7 @@ class Snapshots:
             galleries[name] = Gallery.of(known, vectors[[places[row.id] for row in known]], self._make_index)
         # The bundle's own arrays have served their purpose.
         current = replace(collection, revision=revision)
-        return Snapshot(current, replace(model, galleries={}), galleries, bundle)
+        return Snapshot(current, replace(model, galleries={}), galleries, bundle, read)
 
     def _replay(self, base: Snapshot, modality: str, changed: Mapping[str, Item | None]) -> Gallery:
         """Return the gallery after `changed`, an item of which is None where it was deleted."""

@@ -1,5 +1,6 @@
 """Galleries on disk: used when the database knows them and they are whole, and never otherwise."""
 
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ def saving(
     request: pytest.FixtureRequest, tmp_path: Path, vectors: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Pairs]:
     """Return services that save galleries after ten changes, over a trained collection of 60 and 50."""
-    monkeypatch.setattr("app.services.saved_galleries._LEAST_CHANGES", 10)
+    monkeypatch.setattr("app.services.saved_galleries._LEAST_UNSAVED", 10)
     url = ""
     if request.param == "postgres":
         found = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
@@ -72,7 +73,7 @@ def started(saving: Pairs) -> tuple[list[tuple[str, float]], bool]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SavedGalleries, "load", watched)
-        patch.setattr("app.services.saved_galleries._LEAST_CHANGES", 10**9)  # it saves nothing itself
+        patch.setattr("app.services.saved_galleries._LEAST_UNSAVED", 10**9)  # it saves nothing itself
         result = Pairs(fresh, saving.data).search("a")
     fresh.database.engine.dispose()
     assert len(used) == 1
@@ -163,17 +164,31 @@ def test_a_later_one_takes_the_place_of_an_earlier_one(saving: Pairs) -> None:
 
 
 def test_a_few_changes_are_not_worth_it(saving: Pairs) -> None:
-    write(saving, 1, 2)
+    folder = save(saving)
+    write(saving, 20, 21)
     saving.ids("a")
     wait()
-    assert folders(saving) == []
+    assert folders(saving) == [folder]
+
+
+def test_the_first_start_of_a_version_saves_what_it_read(saving: Pairs) -> None:
+    expected = answer(saving)
+    wait()
+    assert len(folders(saving)) == 1
+    found, is_used = started(saving)
+    assert is_used
+    check_same(found, expected)
 
 
 def test_nothing_is_saved_for_a_collection_that_is_gone(saving: Pairs) -> None:
     snapshot = saving.services.snapshots.current("a")
+    wait()
+    for folder in folders(saving):
+        shutil.rmtree(folder)
     saving.services.catalogue.delete_collection("a")
     fresh = build(saving.services.settings)
     saved = fresh.snapshots._saved
     saved.save(snapshot.collection, snapshot.model_bundle, snapshot.galleries)
+    wait()
     assert folders(saving) == []
     fresh.database.engine.dispose()
