@@ -12,12 +12,16 @@ from app.domain.errors import SchemaOutdatedError
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.index.exact import ExactIndex, ExactIndexFiles
 from app.services.access import AccessService
+from app.services.building import ModelBuilder
 from app.services.bundles import ModelBundles
 from app.services.catalogue import CatalogueService
 from app.services.housekeeping import Housekeeping
+from app.services.judging import Gates
+from app.services.repair import Repair
 from app.services.search import SearchService
 from app.services.snapshots import Snapshots
 from app.services.training import TrainingService
+from app.services.versions import VersionService
 from app.settings import Settings
 from app.storage.blobs import FileBlobStore
 from app.storage.bundles import BundleStore
@@ -34,12 +38,16 @@ class Services:
         What they were built from.
     database : SqlDatabase
         Transactions.
-    catalogue, search, training, access
+    catalogue, search, training, versions, access
         The use cases.
+    builder : ModelBuilder
+        Trains, in a process of its own.
     snapshots : Snapshots
         What is being served.
     housekeeping : Housekeeping
         Removes unused files.
+    repair : Repair
+        Has damaged bundles trained anew.
     """
 
     settings: Settings
@@ -47,9 +55,12 @@ class Services:
     catalogue: CatalogueService
     search: SearchService
     training: TrainingService
+    versions: VersionService
+    builder: ModelBuilder
     access: AccessService
     snapshots: Snapshots
     housekeeping: Housekeeping
+    repair: Repair
 
     def upgrade_schema(self) -> None:
         """Bring the database to the current schema."""
@@ -81,24 +92,27 @@ def build(settings: Settings) -> Services:
     )
     blobs = FileBlobStore(settings.data_dir / "pictures")
     bundle_files = BundleStore(settings.data_dir / "models")
-    housekeeping = Housekeeping(
-        database,
-        blobs,
-        bundle_files,
-        settings.sweep_grace_seconds,
-        lambda: belongs_to(settings.data_dir, _database_name(settings)),
-    )
+
+    def owns_files() -> bool:
+        return belongs_to(settings.data_dir, _database_name(settings))
+
+    housekeeping = Housekeeping(database, blobs, bundle_files, settings.sweep_grace_seconds, owns_files)
     bundles = ModelBundles(bundle_files, ExactIndexFiles(), encoders)
     snapshots = Snapshots(database, bundles, ExactIndex)
+    training = TrainingService(database)
+    gates = Gates(settings.gate_tolerance, settings.gate_index_recall)
     return Services(
         settings=settings,
         database=database,
         catalogue=CatalogueService(database, blobs, encoders, housekeeping),
         search=SearchService(database, snapshots, settings.max_batch_hits),
-        training=TrainingService(database, bundles, encoders),
+        training=training,
+        versions=VersionService(database, bundles, housekeeping, settings.keep_versions),
+        builder=ModelBuilder(database, bundles, encoders, ExactIndex, gates),
         access=AccessService(database),
         snapshots=snapshots,
         housekeeping=housekeeping,
+        repair=Repair(database, bundles, training, owns_files),
     )
 
 

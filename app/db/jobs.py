@@ -214,7 +214,9 @@ class SqlJobQueue:
 
     def _held_row(self, job: Job) -> JobRow:
         # What the session remembers of the row may be older than the lock.
-        query = select(JobRow).where(*_held_by(job)).with_for_update().execution_options(populate_existing=True)
+        query = (
+            select(JobRow).where(*_held_by(job)).with_for_update().execution_options(populate_existing=True)
+        )
         row = self._session.scalar(query)
         if row is None:
             raise JobCancelledError(f"job {job.id} was taken over by another worker")

@@ -151,7 +151,7 @@ class ActiveVersionConflictError(ServiceError):
 
     def __init__(self, collection: str, expected: int | None, active: int | None) -> None:
         super().__init__(
-            f"expected_version: {_version(expected)} was expected to be the active version of {collection!r}, "
+            f"expected_version: {_version(expected)} was expected to be active in {collection!r}, "
             f"but {_version(active)} is"
         )
         self.field = "expected_version"

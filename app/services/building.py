@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from app.domain.entities import BuiltModel, Collection, Item, Job, Matrix, ModelVersion
+from app.domain.entities import BuiltModel, Collection, Item, Matrix, ModelVersion
 from app.domain.errors import DamagedBundleError, TrainingDataError
 from app.domain.ports import Database, EncoderSource, GalleryIndex
 from app.services.bundles import Judged, LoadedModel, ModelBundles, can_be_ranked
@@ -54,13 +54,15 @@ class ModelBuilder:
         self._make_index = make_index
         self._gates = gates
 
-    def build(self, job: Job, report: Report) -> BuiltModel:
+    def build(self, name: str, parameters: TrainingParameters, report: Report) -> BuiltModel:
         """Train and write a bundle.
 
         Parameters
         ----------
-        job : Job
-            Says what to train and how.
+        name : str
+            Collection.
+        parameters : TrainingParameters
+            How to train.
         report : callable
             Takes progress; raises to end the training.
 
@@ -69,10 +71,9 @@ class ModelBuilder:
         TrainingDataError
             If the items cannot be trained on.
         """
-        parameters = TrainingParameters(**job.parameters)
         report({"phase": "loading"})
         with self._database.read() as work:
-            collection = work.collections.get(job.collection)
+            collection = work.collections.get(name)
             version = work.models.next_version(collection)
             active = None
             if collection.active_version is not None:

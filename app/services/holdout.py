@@ -51,7 +51,8 @@ class LabelledItems(LabelledPair):
     def without(self, item_ids: Container[str]) -> LabelledItems | None:
         """Return the other items; None when a modality has none."""
         x_rows, z_rows = (
-            np.flatnonzero([name not in item_ids for name in ids.tolist()]) for ids in (self.x_ids, self.z_ids)
+            np.flatnonzero([name not in item_ids for name in ids.tolist()])
+            for ids in (self.x_ids, self.z_ids)
         )
         return self._rows(x_rows, z_rows) if min(len(x_rows), len(z_rows)) else None
 
@@ -61,7 +62,10 @@ class LabelledItems(LabelledPair):
         if _LEAST * len(classes) <= max_samples:
             return classes
         x_counts, z_counts = (
-            {str(name): int(count) for name, count in zip(*np.unique(labels, return_counts=True), strict=True)}
+            {
+                str(name): int(count)
+                for name, count in zip(*np.unique(labels, return_counts=True), strict=True)
+            }
             for labels in (self.x_labels, self.z_labels)
         )
         least = [min(x_counts.get(c, 0), z_counts.get(c, 0), _LEAST) for c in classes.tolist()]

@@ -113,13 +113,13 @@ def compare(
     if common is None or min(len(common.X), len(common.Z)) < _LEAST_COMPARED:
         return {**facts, "skipped": f"fewer than {_LEAST_COMPARED} items of a modality are new to both"}
     ids = (common.x_ids.tolist(), common.z_ids.tolist())
-    X, Z = (
+    features = [
         item_features([items[item_id] for item_id in side], model.encoders[name])
         for side, name in zip(ids, model.modality_names, strict=True)
-    )
+    ]
     figures = {
-        "new": _mean_map(new.projector, common.X, common.Z, common),
-        "active": _mean_map(judged.projector, X, Z, common),
+        "new": _mean_map(new.projector, (common.X, common.Z), common),
+        "active": _mean_map(judged.projector, (features[0], features[1]), common),
     }
     if not np.isfinite(list(figures.values())).all():
         return {**facts, "skipped": "the items that are new to both cannot be ranked by both"}
@@ -128,10 +128,10 @@ def compare(
     return {**facts, "items": counts, "map": figures, "tolerance": tolerance, "passed": passed}
 
 
-def _mean_map(projector: Projector, X: Matrix, Z: Matrix, held_out: LabelledItems) -> float:
+def _mean_map(projector: Projector, features: tuple[Matrix, Matrix], held_out: LabelledItems) -> float:
     """Return MAP averaged over both directions; NaN when a sample is out of range, or no class is shared."""
     with np.errstate(over="ignore", invalid="ignore"):
-        x, z = projector.project_x(X), projector.project_z(Z)
+        x, z = projector.project_x(features[0]), projector.project_z(features[1])
     if not (can_be_ranked(x).all() and can_be_ranked(z).all()):
         return math.nan
     there = mean_average_precision(x, z, held_out.x_labels, held_out.z_labels)

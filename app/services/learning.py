@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 
 from app.domain.entities import Collection, Item
 from app.domain.errors import InvalidFieldError, TrainingDataError
@@ -119,7 +118,8 @@ def training_data(
         ids.append(np.asarray([item.id for item in chosen], dtype=np.str_))
         digest.update(features[-1].tobytes())
         digest.update("\x00".join(labels[-1].tolist()).encode())
-    return LabelledItems(*features, *labels, *ids), digest.hexdigest()
+    x, z = zip(features, labels, ids, strict=True)
+    return LabelledItems(x[0], z[0], x[1], z[1], x[2], z[2]), digest.hexdigest()
 
 
 def learn(
@@ -134,10 +134,11 @@ def learn(
         estimator.set_params(alpha=parameters.alpha)
         fraction = None
     scaling = parameters.scaling or (best.scaling if best else DEFAULT_SCALINGS[0])
-    judged, held_out, figures = None, None, {"held_out": {}, "held_out_items": {}, "curves": {}}
+    judged, held_out = None, None
+    figures: dict[str, Any] = {"held_out": {}, "held_out_items": {}, "curves": {}}
     if best is not None:
         fitting, held_out = data.split(_HELD_OUT_SHARE, _MOST_SAMPLES, parameters.seed)
-        trial = clone(estimator).set_params(tol=_LOOSE_TOL, max_iter=min(_TRIAL_STEPS, parameters.max_iter))
+        trial = LowRankBilinear(estimator.alpha, tol=_LOOSE_TOL, max_iter=_TRIAL_STEPS)
         projector = _fit(fitting, scaling, trial, fraction, "judging", report)
         judged = Judged(projector, frozenset([*fitting.x_ids.tolist(), *fitting.z_ids.tolist()]))
         x, z = projector.project_x(held_out.X), projector.project_z(held_out.Z)

@@ -193,9 +193,7 @@ def _swap(work: UnitOfWork, collection: Collection, version: int, by: str, reaso
         return
     if not work.models.replace_active(collection, version, active):
         raise ActiveVersionConflictError(collection.name, active, None)
-    work.models.record_activation(
-        collection, Activation(version, active, datetime.now(UTC), by, reason)
-    )
+    work.models.record_activation(collection, Activation(version, active, datetime.now(UTC), by, reason))
 
 
 def _previous(work: UnitOfWork, collection: Collection) -> int | None:

@@ -194,7 +194,7 @@ def test_a_failed_write_leaves_nothing(database: SqlDatabase, collection: Collec
         with database.write() as work:
             work.items.put(collection, [Item("a", "x")], work.collections.next_revision(collection))
             work.models.add(collection, version(1))
-            work.models.activate(collection, 1)
+            work.models.replace_active(collection, 1, None)
             work.jobs.enqueue(collection, {})
             raise KeyError("something went wrong")
 
@@ -216,7 +216,8 @@ def test_one_version_is_active(database: SqlDatabase, collection: Collection) ->
         assert not any(model.is_active for model in work.models.list(collection))
     for number in (3, 1, 1):
         with database.write() as work:
-            work.models.activate(collection, number)
+            active = work.collections.lock("pairs").active_version
+            assert work.models.replace_active(collection, number, active)
         with database.read() as work:
             models = work.models.list(collection)
             assert [model.version for model in models] == [3, 2, 1]
@@ -224,7 +225,7 @@ def test_one_version_is_active(database: SqlDatabase, collection: Collection) ->
             assert work.collections.get("pairs").active_version == number
             assert work.models.get(collection, number).is_active
     with pytest.raises(ModelNotFoundError), database.write() as work:
-        work.models.activate(collection, 4)
+        work.models.get(collection, 4)
     with pytest.raises(sqlalchemy.exc.IntegrityError), database.write() as work:
         work.models.add(collection, version(2))
 

@@ -89,7 +89,7 @@ def ids(result: SearchResult) -> list[str]:
 
 
 def bundle_of(services: Services) -> Path:
-    return services.settings.data_dir / "models" / services.training.models(NAME)[0].bundle
+    return services.settings.data_dir / "models" / services.versions.models(NAME)[0].bundle
 
 
 def similarities(services: Services, queries: Any, gallery: Any) -> Any:
@@ -236,7 +236,7 @@ def test_items_not_to_learn_from_are_found(trained: Services, data: SyntheticPai
     items = [vector_item("x", f"held{n}", 50.0 + data.X[n], "strange", train=False) for n in range(5)]
     trained.catalogue.add_items(NAME, items)
     assert train(trained) == 2
-    facts = trained.training.models(NAME)[0].facts
+    facts = trained.versions.models(NAME)[0].facts
     assert facts["train_items"] == {"x": N_X, "z": N_Z}
     assert "strange" not in facts["classes"]
     after, _ = load_projector(bundle_of(trained))
@@ -251,7 +251,7 @@ def test_a_rollback_serves_the_older_version(trained: Services, data: SyntheticP
     first = search(trained, data.Z[0], 100)
     train(trained, TrainingParameters(alpha=0.02, scaling="l2", max_iter=30))
     assert search(trained, data.Z[0], 100).model_version == 2
-    trained.training.activate(NAME, 1)
+    trained.versions.activate(NAME, 1, "test")
     again = search(trained, data.Z[0], 100)
     assert again.model_version == 1
     assert [(hit.id, hit.score) for hit in again.hits] == [(hit.id, hit.score) for hit in first.hits]
@@ -275,7 +275,7 @@ def test_a_damaged_bundle_is_not_served(trained: Services, data: SyntheticPairs)
             with pytest.raises(DamagedBundleError):
                 search(fresh, data.Z[0])
             with pytest.raises(DamagedBundleError):
-                fresh.training.activate(NAME, 1)
+                fresh.versions.activate(NAME, 1, "test")
             assert "bundle" in (what_is_missing(fresh) or "")
             fresh.database.engine.dispose()
         path.write_bytes(content)
