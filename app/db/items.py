@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -129,8 +130,13 @@ class SqlItemRepository:
         )
         return {row[0]: row[1] for row in self._session.execute(query)}
 
-    def training_labels(self, collection: Collection, modality: str) -> Iterator[tuple[str, ...]]:
-        """Yield the labels of each item of a modality that may be trained on and has any."""
+    def training_labels(
+        self, collection: Collection, modality: str
+    ) -> Generator[tuple[str, ...], None, None]:
+        """Yield the labels of each item of a modality that may be trained on and has any.
+
+        Who stops before the end closes the generator, and the cursor with it.
+        """
         query = (
             select(ItemRow.labels)
             .where(
@@ -141,7 +147,8 @@ class SqlItemRepository:
             )
             .execution_options(yield_per=_ROWS_PER_FETCH)
         )
-        return (tuple(labels) for labels in self._session.scalars(query) if labels)
+        with contextlib.closing(self._session.scalars(query)) as rows:
+            yield from (tuple(labels) for labels in rows if labels)
 
     def content_of(self, collection: Collection) -> list[str]:
         """Return the hashes of a collection's pictures, each once."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -94,8 +94,13 @@ class ItemRepository(Protocol):
         """Return the number of items of each modality."""
         ...
 
-    def training_labels(self, collection: Collection, modality: str) -> Iterator[tuple[str, ...]]:
-        """Yield the labels of each item of a modality that may be trained on and has any."""
+    def training_labels(
+        self, collection: Collection, modality: str
+    ) -> Generator[tuple[str, ...], None, None]:
+        """Yield the labels of each item of a modality that may be trained on and has any.
+
+        Who stops before the end closes the generator.
+        """
         ...
 
     def content_of(self, collection: Collection) -> list[str]:

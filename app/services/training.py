@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict
 
 from app.domain.entities import Job, JobEvent
@@ -44,12 +45,14 @@ class TrainingService:
             If a parameter is not as described.
         """
         check_parameters(parameters)
-        with self._database.read() as work:
+        with self._database.read() as work, contextlib.ExitStack() as reading:
             collection = work.collections.get(name)
-            labels = [
-                work.items.training_labels(collection, modality) for modality in collection.modality_names
-            ]
-            check_labels(collection.modality_names, (labels[0], labels[1]), parameters.alpha is None)
+            # Reading ends where the labels suffice: the cursors must not outlive the transaction.
+            first, second = (
+                reading.enter_context(contextlib.closing(work.items.training_labels(collection, modality)))
+                for modality in collection.modality_names
+            )
+            check_labels(collection.modality_names, (first, second), parameters.alpha is None)
         with self._database.write() as work:
             return work.jobs.enqueue(collection, asdict(parameters))
 

@@ -137,13 +137,14 @@ def _publish(services: Services, job: Job, built: BuiltModel) -> None:
 def _fail(services: Services, job: Job, failure: Failure) -> None:
     """Close a job, or queue it again for another attempt after a pause."""
     settings = services.settings
-    _logger.warning("job %s: retraining %s: %s", job.id, job.collection, failure.reason)
     if failure.may_pass and job.attempts < settings.job_attempts:
         pause = settings.job_retry_seconds * 2 ** (job.attempts - 1)
+        _logger.warning("job %s: %s; another attempt in %g s", job.id, failure.reason, pause)
         _leave(services, job, lambda work: work.jobs.give_back(job, failure.reason, pause, counts=True))
         return
     gave_up = f"gave up after {job.attempts} attempts: " if failure.may_pass else ""
     error = f"{gave_up}{failure.reason}"
+    _logger.info("job %s: retraining %s failed: %s", job.id, job.collection, error)
     _leave(services, job, lambda work: work.jobs.finish(job, JobState.FAILED, error, None))
 
 
