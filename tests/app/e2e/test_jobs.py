@@ -31,7 +31,7 @@ FAST = {
 }
 CLOSED = {"succeeded", "failed", "cancelled"}
 WORDS = [f"word{number}" for number in range(3000)]
-PER_CLASS, CLASSES, GALLERY = 250, 8, 12_000
+PER_CLASS, CLASSES, GALLERY = 100, 8, 8_000
 
 
 @dataclass
