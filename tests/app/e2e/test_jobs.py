@@ -285,7 +285,7 @@ def test_a_stopping_server_gives_the_job_back_and_ends_its_streams(place: Place)
         follower.join(20)
         assert not follower.is_alive()
         assert seen
-    assert processes(b"app.worker.trainer", place.folder) == []
+    wait_until(lambda: not processes(b"app.worker", place.folder), 30.0)
     again = place.serve()
     with place.client(again) as client:
         done = closed(client, job_id)

@@ -66,6 +66,28 @@ def test_an_upgrade_can_be_repeated_and_taken_back(engine: sqlalchemy.Engine) ->
     assert tables_of(engine) == set(Base.metadata.tables)
 
 
+def test_the_version_that_serves_opens_the_history_of_an_older_database(engine: sqlalchemy.Engine) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(ROOT / "migrations"))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0002")
+        now = "'2026-01-02 03:04:05'"
+        connection.exec_driver_sql(
+            "INSERT INTO collections (name, modalities, revision, active_version, created_at) "
+            f"VALUES ('a', '[]', 1, 2, {now}), ('b', '[]', 1, NULL, {now})"
+        )
+        for number in (1, 2):
+            connection.exec_driver_sql(
+                "INSERT INTO model_versions (collection_id, version, bundle, manifest_hash, index_revision, "
+                f"facts, created_at) SELECT id, {number}, 'b', 'h', 1, '{{}}', {now} "
+                "FROM collections WHERE name = 'a'"
+            )
+        command.upgrade(config, "head")
+        found = connection.exec_driver_sql("SELECT version, previous, actor FROM activations").all()
+    assert [tuple(row) for row in found] == [(2, None, "migration")]
+
+
 def test_collections_are_added_once_and_deleted_with_everything(
     database: SqlDatabase, collection: Collection
 ) -> None:
