@@ -140,7 +140,7 @@ def test_a_table_is_brought_in_trained_and_searched(lrbs: Lrbs, tmp_path: Path) 
     assert [(entry["version"], entry["previous"]) for entry in entries[:2]] == [(2, 1), (1, 2)]
     assert (entries[0]["by"], entries[0]["reason"]) == ("command line", "worse on mobile")
     assert "version 2 after 1, by command line: worse" in said(lrbs("models", "things", "--history"))
-    fails(lrbs("models", "things", "--history", "--rollback"), 2, "at most one of")
+    assert lrbs("models", "things", "--history", "--rollback").returncode == 2
 
 
 def test_arrays_are_brought_in_again_without_a_change(lrbs: Lrbs, tmp_path: Path) -> None:

@@ -292,10 +292,9 @@ def test_a_stopping_server_gives_the_job_back_and_ends_its_streams(place: Place)
         assert (done["state"], done["attempts"]) == ("succeeded", 1)
 
 
+@pytest.mark.parametrize("place", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True)
 def test_lost_database_connections_cost_no_job(place: Place) -> None:
-    url = place.settings.get("LRBS_DATABASE_URL")
-    if url is None:
-        pytest.skip("SQLite has no connections to lose")
+    url = place.settings["LRBS_DATABASE_URL"]
     place.fill("a", PER_CLASS, 0)
     server = place.serve()
     engine = sqlalchemy.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sqlalchemy.NullPool)
