@@ -12,14 +12,18 @@ from app.domain.errors import SchemaOutdatedError
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.index.exact import ExactIndex, ExactIndexFiles
 from app.services.access import AccessService
+from app.services.building import ModelBuilder
 from app.services.bundles import ModelBundles
 from app.services.catalogue import CatalogueService
 from app.services.housekeeping import Housekeeping
 from app.services.imports import ImportService
+from app.services.judging import Gates
+from app.services.repair import Repair
 from app.services.saved_galleries import SavedGalleries
 from app.services.search import SearchService
 from app.services.snapshots import Snapshots
 from app.services.training import TrainingService
+from app.services.versions import VersionService
 from app.settings import Settings
 from app.storage.blobs import FileBlobStore
 from app.storage.bundles import BundleStore
@@ -37,12 +41,16 @@ class Services:
         What they were built from.
     database : SqlDatabase
         Transactions.
-    catalogue, imports, search, training, access
+    catalogue, imports, search, training, versions, access
         The use cases.
+    builder : ModelBuilder
+        Trains, in a process of its own.
     snapshots : Snapshots
         What is being served.
     housekeeping : Housekeeping
         Removes unused files.
+    repair : Repair
+        Has damaged bundles trained anew.
     """
 
     settings: Settings
@@ -51,9 +59,12 @@ class Services:
     imports: ImportService
     search: SearchService
     training: TrainingService
+    versions: VersionService
+    builder: ModelBuilder
     access: AccessService
     snapshots: Snapshots
     housekeeping: Housekeeping
+    repair: Repair
 
     def upgrade_schema(self) -> None:
         """Bring the database to the current schema."""
@@ -93,16 +104,21 @@ def build(settings: Settings) -> Services:
     bundles = ModelBundles(bundle_files, ExactIndexFiles(), encoders)
     saved = SavedGalleries(database, BundleStore(settings.data_dir / "galleries"), ExactIndex, owns_files)
     snapshots = Snapshots(database, bundles, ExactIndex, saved)
+    training = TrainingService(database)
+    gates = Gates(settings.gate_tolerance, settings.gate_index_recall)
     return Services(
         settings=settings,
         database=database,
         catalogue=CatalogueService(database, blobs, encoders, housekeeping),
         imports=ImportService(database, blobs, encoders, lambda: ItemSpool(settings.data_dir / "imports")),
         search=SearchService(database, snapshots, settings.max_batch_hits),
-        training=TrainingService(database, bundles, encoders),
+        training=training,
+        versions=VersionService(database, bundles, housekeeping, settings.keep_versions),
+        builder=ModelBuilder(database, bundles, encoders, ExactIndex, gates),
         access=AccessService(database),
         snapshots=snapshots,
         housekeeping=housekeeping,
+        repair=Repair(database, bundles, training, owns_files),
     )
 
 

@@ -41,6 +41,7 @@ from app.serve import serve as run_server
 from app.services.search import Query
 from app.services.training import TrainingParameters
 from app.settings import Settings
+from app.versions import models
 from app.worker import run_forever
 from solver.datasets import load_npz, load_wikipedia
 from solver.errors import SolverError
@@ -56,6 +57,7 @@ cli.add_typer(keys, name="keys")
 cli.add_typer(db, name="db")
 cli.add_typer(ingest, name="ingest")
 cli.add_typer(bench, name="bench")
+cli.command("models")(models)
 _out, _log = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 
 CollectionOption = Annotated[str, typer.Option("--collection", "-c", help="collection; made when missing")]
@@ -127,8 +129,8 @@ def _prepared(settings: Settings, per_kind: int) -> Services:
 def _serve_demo(services: Services, bound: socket.socket, open_page: bool) -> None:
     log_to_stderr()
     _, secret = services.access.create(Scope.ADMIN, "demo", replace=True)
-    models = services.training.models(demonstration.COLLECTION)
-    _tell(next(model for model in models if model.is_active).facts)
+    versions = services.versions.models(demonstration.COLLECTION)
+    _tell(next(version for version in versions if version.is_active).facts)
     _out.print("on the test split, which no training saw: lrbs demo --check", highlight=False)
     _out.print(f"admin key (shown this once): {secret}", highlight=False)
 
@@ -191,7 +193,7 @@ def train(
     what = f"Trains {collection!r}, {size} items: about a minute for some thousands of them."
     with progress(_log, what) as show:
         version = run_retrain(services, collection, parameters, show)
-    facts = dict(services.training.model(collection, version).facts)
+    facts = dict(services.versions.model(collection, version).facts)
     if as_json:
         typer.echo(json.dumps({"version": version, **facts}, indent=2))
         return
@@ -241,33 +243,6 @@ def search(
             f"{hit.rank:3d}  {hit.score:8.4f}  {hit.id}  {', '.join(hit.item.labels)}  {hit.item.text or ''}"
         )
         typer.echo(json.dumps(fields | {"text": hit.item.text}) if as_json else line)
-
-
-@cli.command()
-def models(
-    collection: str,
-    activate: Annotated[int | None, typer.Option(help="let this version serve")] = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """List model versions, or activate one."""
-    services = _ready(Settings())
-    if activate is not None:
-        services.training.activate(collection, activate)
-    found = services.training.models(collection)
-    if not found:
-        _log.print(f"collection {collection!r} has no models yet: run lrbs train {collection}", markup=False)
-    for model in found:
-        if as_json:
-            facts = {"version": model.version, "is_active": model.is_active, **model.facts}
-            typer.echo(json.dumps(facts))
-        else:
-            mark = "*" if model.is_active else " "
-            scores = ", ".join(f"{name} {value:.4f}" for name, value in model.facts["held_out"].items())
-            n_items = model.facts.get("held_out_items") or {}
-            rests_on = " and ".join(f"{count} {name}" for name, count in n_items.items())
-            told = f"validation MAP {scores}{f' ({rests_on} items)' if rests_on else ''}" if scores else ""
-            open_gap = "" if model.facts["convergence"]["converged"] else "  did not converge"
-            typer.echo(f"{mark} {model.version:3d}  {model.created_at:%Y-%m-%d %H:%M}  {told}{open_gap}")
 
 
 @ingest.command("wikipedia")

@@ -8,7 +8,18 @@ from fastapi import FastAPI, Request
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import Response
 
-from app.api import admin, collections, health, imports, items, openapi, problems, searches
+from app.api import (
+    admin,
+    collections,
+    health,
+    imports,
+    items,
+    jobs,
+    openapi,
+    problems,
+    searches,
+    versions,
+)
 from app.bootstrap import Services
 from app.domain.errors import ServiceError
 from app.web.pages import mount_pages
@@ -32,10 +43,10 @@ def create_app(services: Services) -> FastAPI:
     state.settings, state.open_search = services.settings, services.settings.open_search
     state.catalogue, state.search = services.catalogue, services.search
     state.imports = services.imports
-    state.training, state.access = services.training, services.access
+    state.training, state.versions, state.access = services.training, services.versions, services.access
     state.what_is_missing = lambda: what_is_missing(services)
     problems.install(application)
-    for module in (collections, items, imports, searches, admin, health):
+    for module in (collections, items, imports, searches, jobs, versions, admin, health):
         application.include_router(module.router)
     openapi.describe(application)
     mount_pages(application)

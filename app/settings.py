@@ -30,7 +30,13 @@ class Settings(BaseSettings):
     lock_wait_seconds: float = Field(5.0, gt=0, description="how long a write waits for others")
     sweep_grace_seconds: float = Field(3600.0, ge=0, description="how long an unused file is kept")
     lease_seconds: float = Field(30.0, gt=0, description="how long a silent worker keeps its job")
-    job_attempts: int = Field(3, ge=1, description="how often a job whose worker died is tried")
+    job_attempts: int = Field(3, ge=1, description="how often a job whose worker or trainer died is tried")
+    job_retry_seconds: float = Field(
+        5.0, ge=0, description="pause before a second attempt; doubles each time"
+    )
+    gate_tolerance: float = Field(0.02, ge=0, le=1, description="how much worse on held-out items may serve")
+    gate_index_recall: float = Field(0.99, ge=0, le=1, description="recall@10 that an index needs to serve")
+    keep_versions: int = Field(5, ge=1, description="how many inactive versions are kept")
     test_data: Path | None = Field(None, description="real data for benchmarks")
     worker_poll_seconds: float = Field(0.5, gt=0, description="how often an idle worker looks for a job")
 

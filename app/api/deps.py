@@ -7,12 +7,13 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from app.domain.entities import Scope
+from app.domain.entities import ApiKey, Scope
 from app.services.access import AccessService
 from app.services.catalogue import CatalogueService
 from app.services.imports import ImportService
 from app.services.search import SearchService
 from app.services.training import TrainingService
+from app.services.versions import VersionService
 
 _bearer = HTTPBearer(auto_error=False, description="an API key: lrbs keys create --scope admin")
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
@@ -38,6 +39,11 @@ def _training(request: Request) -> TrainingService:
     return service
 
 
+def _versions(request: Request) -> VersionService:
+    service: VersionService = request.app.state.versions
+    return service
+
+
 def _access(request: Request) -> AccessService:
     service: AccessService = request.app.state.access
     return service
@@ -47,11 +53,12 @@ Catalogue = Annotated[CatalogueService, Depends(_catalogue)]
 Imports = Annotated[ImportService, Depends(_imports)]
 Search = Annotated[SearchService, Depends(_search)]
 Training = Annotated[TrainingService, Depends(_training)]
+Versions = Annotated[VersionService, Depends(_versions)]
 Access = Annotated[AccessService, Depends(_access)]
 
 
-def _require(scope: Scope, access: AccessService, credentials: HTTPAuthorizationCredentials | None) -> None:
-    access.require(None if credentials is None else credentials.credentials, scope)
+def _require(scope: Scope, access: AccessService, credentials: HTTPAuthorizationCredentials | None) -> ApiKey:
+    return access.require(None if credentials is None else credentials.credentials, scope)
 
 
 def may_search(request: Request, access: Access, credentials: Credentials) -> None:
@@ -65,6 +72,9 @@ def may_write(access: Access, credentials: Credentials) -> None:
     _require(Scope.WRITE, access, credentials)
 
 
-def may_administer(access: Access, credentials: Credentials) -> None:
-    """Let administration pass."""
-    _require(Scope.ADMIN, access, credentials)
+def may_administer(access: Access, credentials: Credentials) -> ApiKey:
+    """Let administration pass; return the key it comes with."""
+    return _require(Scope.ADMIN, access, credentials)
+
+
+Administrator = Annotated[ApiKey, Depends(may_administer)]

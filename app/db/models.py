@@ -127,6 +127,21 @@ class ModelRow(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
+class ActivationRow(Base):
+    """That a version began to serve."""
+
+    __tablename__ = "activations"
+    __table_args__ = (Index("ix_activations_collection_id", "collection_id"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    collection_id: Mapped[int] = mapped_column(ForeignKey("collections.id", ondelete="CASCADE"))
+    version: Mapped[int] = mapped_column(Integer)
+    previous: Mapped[int | None] = mapped_column(Integer)
+    at: Mapped[datetime] = mapped_column(UtcDateTime)
+    actor: Mapped[str] = mapped_column(String(128))
+    reason: Mapped[str | None] = mapped_column(Text)
+
+
 _IS_OPEN = text("state IN ('queued', 'running')")
 
 
@@ -153,11 +168,25 @@ class JobRow(Base):
     model_version: Mapped[int | None] = mapped_column(Integer)
     cancel_requested: Mapped[bool] = mapped_column(Boolean)
     fencing_token: Mapped[int] = mapped_column(Integer)
+    attempts: Mapped[int] = mapped_column(Integer, server_default="0")
+    not_before: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    last_event: Mapped[int] = mapped_column(Integer, server_default="0")
     worker: Mapped[str | None] = mapped_column(String(128))
     lease_expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class JobEventRow(Base):
+    """What happened to a job, numbered within it."""
+
+    __tablename__ = "job_events"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    number: Mapped[int] = mapped_column(Integer, primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16))
+    data: Mapped[dict[str, Any]] = mapped_column(JSON)
 
 
 class KeyRow(Base):

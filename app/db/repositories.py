@@ -1,4 +1,4 @@
-"""Collections, model versions and keys in SQL; items have a file of their own."""
+"""Collections and keys in SQL; items, jobs and model versions have files of their own."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from app.db.constraints import violates_unique
-from app.db.models import CollectionRow, KeyRow, ModelRow, SavedGalleryRow
-from app.domain.entities import ApiKey, Collection, Modality, ModelVersion, SavedGallery, Scope
+from app.db.models import CollectionRow, KeyRow, SavedGalleryRow
+from app.domain.entities import ApiKey, Collection, Modality, SavedGallery, Scope
 from app.domain.errors import (
     CollectionExistsError,
     CollectionNotFoundError,
     KeyNotFoundError,
-    ModelNotFoundError,
 )
 
 
@@ -119,74 +118,6 @@ class SqlCollectionRepository:
         return row
 
 
-class SqlModelRepository:
-    """Model versions of a collection."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def add(self, collection: Collection, model: ModelVersion) -> None:
-        """Record a version, inactive."""
-        self._session.add(
-            ModelRow(
-                collection_id=collection.id,
-                version=model.version,
-                bundle=model.bundle,
-                manifest_hash=model.manifest_hash,
-                index_revision=model.index_revision,
-                facts=dict(model.facts),
-                created_at=model.created_at,
-            )
-        )
-        self._session.flush()
-
-    def next_version(self, collection: Collection) -> int:
-        """Return the number a new version gets."""
-        query = select(func.max(ModelRow.version)).where(ModelRow.collection_id == collection.id)
-        return (self._session.scalar(query) or 0) + 1
-
-    def get(self, collection: Collection, version: int) -> ModelVersion:
-        """Return one; raises ModelNotFoundError."""
-        query = select(ModelRow).where(ModelRow.collection_id == collection.id, ModelRow.version == version)
-        row = self._session.scalar(query)
-        if row is None:
-            raise ModelNotFoundError(collection.name, version)
-        return _model(row, self._active_version(collection))
-
-    def list(self, collection: Collection) -> list[ModelVersion]:
-        """Return all, newest first."""
-        query = select(ModelRow).where(ModelRow.collection_id == collection.id)
-        active = self._active_version(collection)
-        return [_model(row, active) for row in self._session.scalars(query.order_by(ModelRow.version.desc()))]
-
-    def activate(self, collection: Collection, version: int) -> None:
-        """Make one version the one that serves, in a single row; raises ModelNotFoundError."""
-        self.get(collection, version)
-        self._session.execute(
-            update(CollectionRow).where(CollectionRow.id == collection.id).values(active_version=version)
-        )
-
-    def used_bundles(self, bundles: Sequence[str]) -> set[str]:
-        """Return which of the bundles any version of any collection has."""
-        return set(self._session.scalars(select(ModelRow.bundle).where(ModelRow.bundle.in_(bundles))))
-
-    def replace_active(self, collection: Collection, version: int, expected: int | None) -> bool:
-        """Make a version the one that serves if `expected` is (None: none is); return whether it was."""
-        swapped = self._session.scalar(
-            update(CollectionRow)
-            .where(CollectionRow.id == collection.id)
-            .where(CollectionRow.active_version.is_not_distinct_from(expected))
-            .values(active_version=version)
-            .returning(CollectionRow.id)
-        )
-        return swapped is not None
-
-    def _active_version(self, collection: Collection) -> int | None:
-        return self._session.scalar(
-            select(CollectionRow.active_version).where(CollectionRow.id == collection.id)
-        )
-
-
 class SqlKeyRepository:
     """API keys by the hash of their secret."""
 
@@ -228,18 +159,6 @@ class SqlKeyRepository:
 def _collection(row: CollectionRow) -> Collection:
     first, second = (Modality(entry["name"], entry["encoder"]) for entry in row.modalities)
     return Collection(row.id, row.name, (first, second), row.revision, row.active_version, row.created_at)
-
-
-def _model(row: ModelRow, active_version: int | None) -> ModelVersion:
-    return ModelVersion(
-        version=row.version,
-        bundle=row.bundle,
-        manifest_hash=row.manifest_hash,
-        index_revision=row.index_revision,
-        facts=row.facts,
-        created_at=row.created_at,
-        is_active=row.version == active_version,
-    )
 
 
 def _key(row: KeyRow) -> ApiKey:

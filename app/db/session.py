@@ -17,11 +17,8 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from app.db.items import SqlItemRepository
 from app.db.jobs import SqlJobQueue
-from app.db.repositories import (
-    SqlCollectionRepository,
-    SqlKeyRepository,
-    SqlModelRepository,
-)
+from app.db.repositories import SqlCollectionRepository, SqlKeyRepository
+from app.db.versions import SqlModelRepository
 from app.domain.errors import DatabaseUnavailableError
 
 _READ_ONLY = "lrbs_read_only"

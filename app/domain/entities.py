@@ -225,6 +225,79 @@ class JobState(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class BuiltModel:
+    """A trained model whose bundle is on disk; no row speaks of it yet.
+
+    Parameters
+    ----------
+    version : int
+        The number it was built under.
+    bundle, manifest_hash : str
+        Folder name and SHA-256 of the manifest.
+    index_revision : int
+        Collection revision whose items the bundle's indexes hold.
+    facts : mapping
+        As in the manifest.
+    expected_active : int or None
+        Version that was active when the training began, and that the new one was compared with.
+    refused : str or None
+        Why it should not serve.
+    """
+
+    version: int
+    bundle: str
+    manifest_hash: str
+    index_revision: int
+    facts: Mapping[str, Any]
+    expected_active: int | None
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """That a version began to serve.
+
+    Parameters
+    ----------
+    version : int
+        The one that serves since.
+    previous : int or None
+        The one that served before; None when none did.
+    at : datetime
+        UTC.
+    by : str
+        A job, a key or the command line.
+    reason : str or None
+        As given.
+    """
+
+    version: int
+    previous: int | None
+    at: datetime
+    by: str
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """One thing that happened to a job.
+
+    Parameters
+    ----------
+    number : int
+        Counted from 1 within the job, without gaps.
+    kind : {"state", "progress"}
+        What the data describe.
+    data : mapping
+        The new state and what goes with it, or a step of the training.
+    """
+
+    number: int
+    kind: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One retrain.
 
@@ -246,6 +319,8 @@ class Job:
         What it published.
     fencing_token : int
         Grows with each claim; a worker with an older one can write nothing.
+    attempts : int
+        Claims that count: all but those that a stopping worker gave back.
     created_at, started_at, finished_at : datetime or None
         UTC.
     """
@@ -258,6 +333,7 @@ class Job:
     error: str | None
     model_version: int | None
     fencing_token: int
+    attempts: int
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None

@@ -157,6 +157,34 @@ class DamagedBundleError(ServiceError):
     """A model bundle on disk is incomplete or does not match its sums."""
 
 
+class DamagedVersionError(ServiceError):
+    """A version that was to serve has a damaged bundle; whatever serves goes on."""
+
+    def __init__(self, collection: str, version: int, damage: str) -> None:
+        super().__init__(f"version {version} of {collection!r} cannot serve: {damage}; nothing was changed")
+        self.version = version
+
+
+class ActiveVersionConflictError(ServiceError):
+    """Another version is active than the caller took for granted."""
+
+    def __init__(self, collection: str, expected: int | None, active: int | None) -> None:
+        super().__init__(
+            f"expected_version: {_version(expected)} was expected to be active in {collection!r}, "
+            f"but {_version(active)} is"
+        )
+        self.field = "expected_version"
+        self.active = active
+
+
+class NoPreviousVersionError(ServiceError):
+    """There is nothing to roll back to."""
+
+    def __init__(self, collection: str) -> None:
+        super().__init__(f"collection {collection!r} had no other version active before: nothing was changed")
+        self.collection = collection
+
+
 class EncoderUnavailableError(ServiceError):
     """An encoder needs a library or a file that is not there."""
 
@@ -190,3 +218,7 @@ class KeyNotFoundError(ServiceError):
     def __init__(self, key_id: str) -> None:
         super().__init__(f"there is no key {key_id!r}")
         self.key_id = key_id
+
+
+def _version(number: int | None) -> str:
+    return "no version" if number is None else f"version {number}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
 from app.domain.entities import (
+    Activation,
     ApiKey,
     Change,
     Collection,
@@ -15,6 +16,7 @@ from app.domain.entities import (
     Counts,
     Item,
     Job,
+    JobEvent,
     JobState,
     Matrix,
     Modality,
@@ -115,8 +117,13 @@ class ItemRepository(Protocol):
         """Return the number of items of each modality."""
         ...
 
-    def training_labels(self, collection: Collection, modality: str) -> Iterator[tuple[str, ...]]:
-        """Yield the labels of each item of a modality that may be trained on and has any."""
+    def training_labels(
+        self, collection: Collection, modality: str
+    ) -> Generator[tuple[str, ...], None, None]:
+        """Yield the labels of each item of a modality that may be trained on and has any.
+
+        Who stops before the end closes the generator.
+        """
         ...
 
     def content_of(self, collection: Collection) -> list[str]:
@@ -147,16 +154,24 @@ class ModelRepository(Protocol):
         """Return all, newest first."""
         ...
 
-    def activate(self, collection: Collection, version: int) -> None:
-        """Make one version the one that serves, in a single row; raises ModelNotFoundError."""
-        ...
-
     def used_bundles(self, bundles: Sequence[str]) -> set[str]:
         """Return which of the bundles any version of any collection has."""
         ...
 
     def replace_active(self, collection: Collection, version: int, expected: int | None) -> bool:
         """Make a version the one that serves if `expected` is (None: none is); return whether it was."""
+        ...
+
+    def delete(self, collection: Collection, versions: Sequence[int]) -> None:
+        """Forget versions; their bundles stay on disk until they are swept."""
+        ...
+
+    def record_activation(self, collection: Collection, activation: Activation) -> None:
+        """Add to the history of what was active when."""
+        ...
+
+    def activations(self, collection: Collection, limit: int) -> Sequence[Activation]:
+        """Return that history, newest first."""
         ...
 
 
@@ -178,11 +193,35 @@ class JobQueue(Protocol):
     def claim(
         self, worker: str, lease_seconds: float, max_attempts: int, job_id: str | None = None
     ) -> Job | None:
-        """Take the oldest job that is queued or whose lease ran out."""
+        """Take the oldest job that is due or whose lease ran out, or only the one of that id."""
         ...
 
-    def heartbeat(self, job: Job, lease_seconds: float, progress: Mapping[str, Any]) -> None:
-        """Extend the lease; raises JobCancelledError when the job is no longer this claim's."""
+    def heartbeat(
+        self,
+        job: Job,
+        lease_seconds: float,
+        progress: Mapping[str, Any],
+        before: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """Extend the lease and record progress, and what came before it since the last heartbeat.
+
+        Raises JobCancelledError when the job is no longer this claim's.
+        """
+        ...
+
+    def check(self, job: Job) -> None:
+        """Raise JobCancelledError when the job is no longer this claim's; writes nothing."""
+        ...
+
+    def give_back(self, job: Job, reason: str, delay_seconds: float, counts: bool) -> None:
+        """Queue the job again; it waits for a while, and the attempt may count.
+
+        Raises JobCancelledError when the job is no longer this claim's.
+        """
+        ...
+
+    def events(self, job_id: str, after: int, limit: int) -> list[JobEvent]:
+        """Return what happened after the event of that number, oldest first."""
         ...
 
     def finish(self, job: Job, state: JobState, error: str | None, model_version: int | None) -> None:
@@ -190,7 +229,7 @@ class JobQueue(Protocol):
         ...
 
     def request_cancel(self, job_id: str) -> Job:
-        """Ask the job to stop; a queued one is cancelled at once."""
+        """Ask the job to stop; one that nobody works on is cancelled at once."""
         ...
 
 

@@ -64,8 +64,8 @@ class AccessService:
         with self._database.write() as work:
             work.keys.delete(key_id)
 
-    def require(self, secret: str | None, scope: Scope) -> None:
-        """Let a call pass that carries a key of at least this scope.
+    def require(self, secret: str | None, scope: Scope) -> ApiKey:
+        """Let a call pass that carries a key of at least this scope; return the key.
 
         Raises
         ------
@@ -83,6 +83,7 @@ class AccessService:
             raise UnauthenticatedError("the key is unknown or was revoked")
         if not key.scope.allows(scope):
             raise ForbiddenError(scope.value)
+        return key
 
 
 def _hash(secret: str) -> str:

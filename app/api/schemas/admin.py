@@ -1,4 +1,4 @@
-"""Wire models of administration: retrains, jobs, model versions, keys."""
+"""Wire models of administration: retrains, jobs, keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.schemas.base import Strict
-from app.domain.entities import ApiKey, Job, ModelVersion
+from app.domain.entities import ApiKey, Job
 
 
 class RetrainIn(Strict):
@@ -38,6 +38,7 @@ class JobOut(BaseModel):
     progress: dict[str, Any]
     error: str | None
     model_version: int | None
+    attempts: int
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -53,37 +54,11 @@ class JobOut(BaseModel):
             progress=dict(job.progress),
             error=job.error,
             model_version=job.model_version,
+            attempts=job.attempts,
             created_at=job.created_at,
             started_at=job.started_at,
             finished_at=job.finished_at,
         )
-
-
-class ModelOut(BaseModel):
-    """A model version."""
-
-    version: int
-    is_active: bool
-    created_at: datetime
-    index_revision: int
-    facts: dict[str, Any]
-
-    @classmethod
-    def of(cls, model: ModelVersion) -> ModelOut:
-        """Return the wire form."""
-        return cls(
-            version=model.version,
-            is_active=model.is_active,
-            created_at=model.created_at,
-            index_revision=model.index_revision,
-            facts=dict(model.facts),
-        )
-
-
-class ModelList(BaseModel):
-    """Versions, newest first."""
-
-    models: list[ModelOut]
 
 
 class KeyIn(Strict):

@@ -15,6 +15,7 @@ from app.bootstrap import build
 from app.domain.entities import Scope
 from app.main import create_app
 from app.settings import Settings
+from tests.app.integration.in_process import run_here
 
 VECTORS, MIXED = "/v1/collections/vectors", "/v1/collections/mixed"
 KINDS = {"sea": (20, 60, 200), "wood": (20, 160, 40)}
@@ -49,11 +50,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
                 assert added.status_code == 201, added.text
                 text = {"modality": "text", "text": f"{kind} number{number}", "labels": [kind]}
                 client.post(f"{MIXED}/items", json={"items": [text]}).raise_for_status()
-        from app.worker import run_once
-
         body = {"alpha": 0.01, "scaling": "center"}
         client.post("/v1/admin/collections/mixed/retrain", json=body).raise_for_status()
-        job = run_once(services)
+        job = run_here(services)
         assert job is not None
         assert job.model_version == 1, job.error
         yield client

@@ -67,6 +67,28 @@ def test_an_upgrade_can_be_repeated_and_taken_back(engine: sqlalchemy.Engine) ->
     assert tables_of(engine) == set(Base.metadata.tables)
 
 
+def test_the_version_that_serves_opens_the_history_of_an_older_database(engine: sqlalchemy.Engine) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(ROOT / "migrations"))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0002")
+        now = "'2026-01-02 03:04:05'"
+        connection.exec_driver_sql(
+            "INSERT INTO collections (name, modalities, revision, active_version, created_at) "
+            f"VALUES ('a', '[]', 1, 2, {now}), ('b', '[]', 1, NULL, {now})"
+        )
+        for number in (1, 2):
+            connection.exec_driver_sql(
+                "INSERT INTO model_versions (collection_id, version, bundle, manifest_hash, index_revision, "
+                f"facts, created_at) SELECT id, {number}, 'b', 'h', 1, '{{}}', {now} "
+                "FROM collections WHERE name = 'a'"
+            )
+        command.upgrade(config, "head")
+        found = connection.exec_driver_sql("SELECT version, previous, actor FROM activations").all()
+    assert [tuple(row) for row in found] == [(2, None, "migration")]
+
+
 def test_collections_are_added_once_and_deleted_with_everything(
     database: SqlDatabase, collection: Collection
 ) -> None:
@@ -267,7 +289,7 @@ def test_a_failed_write_leaves_nothing(database: SqlDatabase, collection: Collec
         with database.write() as work:
             work.items.put(collection, [Item("a", "x")], work.collections.next_revision(collection))
             work.models.add(collection, version(1))
-            work.models.activate(collection, 1)
+            work.models.replace_active(collection, 1, None)
             work.jobs.enqueue(collection, {})
             raise KeyError("something went wrong")
 
@@ -289,7 +311,8 @@ def test_one_version_is_active(database: SqlDatabase, collection: Collection) ->
         assert not any(model.is_active for model in work.models.list(collection))
     for number in (3, 1, 1):
         with database.write() as work:
-            work.models.activate(collection, number)
+            active = work.collections.lock("pairs").active_version
+            assert work.models.replace_active(collection, number, active)
         with database.read() as work:
             models = work.models.list(collection)
             assert [model.version for model in models] == [3, 2, 1]
@@ -297,7 +320,7 @@ def test_one_version_is_active(database: SqlDatabase, collection: Collection) ->
             assert work.collections.get("pairs").active_version == number
             assert work.models.get(collection, number).is_active
     with pytest.raises(ModelNotFoundError), database.write() as work:
-        work.models.activate(collection, 4)
+        work.models.get(collection, 4)
     with pytest.raises(sqlalchemy.exc.IntegrityError), database.write() as work:
         work.models.add(collection, version(2))
 
