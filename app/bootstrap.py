@@ -94,7 +94,7 @@ def build(settings: Settings) -> Services:
         settings=settings,
         database=database,
         catalogue=CatalogueService(database, blobs, encoders, housekeeping),
-        search=SearchService(database, snapshots, settings.max_batch_hits),
+        search=SearchService(snapshots, settings.max_batch_hits),
         training=TrainingService(database, bundles, encoders),
         access=AccessService(database),
         snapshots=snapshots,

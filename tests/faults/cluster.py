@@ -52,6 +52,7 @@ class PostgresCluster:
     def kill(self) -> None:
         """Kill the postmaster and all of its children at one moment, as the loss of the machine would."""
         postmaster = self._postmaster()
+        os.kill(postmaster, signal.SIGSTOP)  # so that it has no child that we do not see
         doomed = [postmaster, *children_of(postmaster)]
         for process in doomed:
             with contextlib.suppress(ProcessLookupError):
@@ -62,6 +63,8 @@ class PostgresCluster:
             if time.monotonic() > deadline:
                 raise TimeoutError("killed PostgreSQL processes do not end")
             time.sleep(0.02)
+        # Where nobody reaps orphans a dead postmaster keeps its number, and the next one would not start.
+        (self._data / "postmaster.pid").unlink(missing_ok=True)
 
     def backends(self) -> list[int]:
         """Return the processes that serve a connection."""
@@ -69,7 +72,7 @@ class PostgresCluster:
 
     def remove(self) -> None:
         """Stop the server and remove the folder."""
-        with contextlib.suppress(subprocess.CalledProcessError, FileNotFoundError):
+        with contextlib.suppress(RuntimeError, FileNotFoundError):
             self._run("pg_ctl", "-D", str(self._data), "-m", "immediate", "-w", "stop")
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -80,11 +83,14 @@ class PostgresCluster:
         # The server refuses to run as root.
         owner = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
         # Without DEVNULL the server would hold our output open for as long as it runs.
-        subprocess.run(
+        done = subprocess.run(
             [*owner, str(self._programs / program), *arguments],
             cwd=self._folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            check=True,
         )
+        if done.returncode:
+            log = self._folder / "log"
+            said = log.read_text(encoding="utf-8", errors="replace")[-2000:] if log.exists() else ""
+            raise RuntimeError(f"{program} ended with {done.returncode}: {said}")
