@@ -17,6 +17,13 @@ from tests.faults.searcher import QUERIES
 
 _K = 10
 _JOB_SECONDS = 180.0
+_VERSIONS = text(
+    "SELECT m.version FROM collections c JOIN model_versions m ON m.collection_id = c.id WHERE c.name = :name"
+)
+_PUBLISHED = text(
+    "SELECT j.model_version FROM collections c JOIN jobs j ON j.collection_id = c.id "
+    "WHERE c.name = :name AND j.state = 'succeeded'"
+)
 _FINAL = {"succeeded", "failed", "cancelled"}
 
 
@@ -104,6 +111,17 @@ def check_versions(world: World) -> None:
         active = [model["version"] for model in models if model["is_active"]]
         if len(active) != 1:
             world.tally.violation(f"{server.name} says that {active} are active")
+
+
+def check_publications(world: World, engine: Engine) -> None:
+    """Every version was published by one job that succeeded: a worker that lost its claim published none."""
+    with engine.connect() as connection:
+        versions = connection.execute(_VERSIONS, {"name": PAIRS}).scalars().all()
+        published = connection.execute(_PUBLISHED, {"name": PAIRS}).scalars().all()
+    for version in versions:
+        if published.count(version) != 1:
+            world.tally.violation(f"version {version} was published by {published.count(version)} jobs")
+    world.tally.most("versions at the end", len(versions))
 
 
 def check_files(world: World, engine: Engine, data_dir: Path) -> None:

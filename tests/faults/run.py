@@ -39,7 +39,12 @@ from tests.faults.searcher import Searcher
 from tests.faults.tally import Tally
 from tests.faults.victims import Victims
 
-_SETTINGS = {"LRBS_LEASE_SECONDS": "2", "LRBS_WORKER_POLL_SECONDS": "0.2", "LRBS_SWEEP_GRACE_SECONDS": "30"}
+_LEASE_SECONDS = 2.0
+_SETTINGS = {
+    "LRBS_LEASE_SECONDS": str(_LEASE_SECONDS),
+    "LRBS_WORKER_POLL_SECONDS": "0.2",
+    "LRBS_SWEEP_GRACE_SECONDS": "30",
+}
 _TRAIN_SECONDS = 180.0
 
 
@@ -177,6 +182,7 @@ def campaign(kills: int, database: str, seed: int, folder: Path) -> Tally:
                 )
             tally.most("recall@10 after, percent", round(100 * sum(after) / len(after)))
         _sweep(system)
+        checks.check_publications(world, engine)
         checks.check_files(world, engine, system.data_dir)
         tally.most("starts", sum(process.lives for process in system.processes))
     return tally
@@ -196,6 +202,8 @@ def _kill(kills: int, victims: Victims, system: System, chance: random.Random) -
         if chance.random() < 0.8:
             system.wait()
         time.sleep(chance.uniform(0.0, 3.0))
+        if chance.random() < 0.15:
+            victims.pause_one(chance, _LEASE_SECONDS * chance.uniform(1.1, 2.0))
         victims.kill_one(chance)
 
 

@@ -1,4 +1,4 @@
-"""Who is killed next."""
+"""Who is killed or paused next."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from tests.faults.cluster import PostgresCluster
-from tests.faults.processes import Managed, children_of, command_line
+from tests.faults.processes import Managed, children_of, command_line, descendants_of
 from tests.faults.tally import Tally
 
 _TRAINER_SECONDS = 6.0
@@ -62,6 +62,22 @@ class Victims:
         self._tally.count(f"kills of a {kind}")
         self._tally.count("kills")
 
+    def pause_one(self, chance: random.Random, seconds: float) -> None:
+        """Stop a worker and all below it for a while: it comes back believing that its job is its own."""
+        trainers = self._trainers()
+        busy = [worker for worker in self._workers() if set(children_of(worker)) & set(trainers)]
+        workers = busy or self._workers()
+        if not workers:
+            return
+        worker = chance.choice(workers)
+        stopped = [worker, *descendants_of(worker)]
+        for process in stopped:
+            _send(process, signal.SIGSTOP)
+        time.sleep(seconds)
+        for process in stopped:
+            _send(process, signal.SIGCONT)
+        self._tally.count("pauses of a worker beyond its lease")
+
     def _kill_trainer(self, chance: random.Random) -> str:
         """Kill the process that trains at some moment of its life; its worker when it has none."""
         deadline = time.monotonic() + _TRAINER_SECONDS
@@ -90,8 +106,7 @@ class Victims:
         if owner is not None:
             owner.kill()
             return
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
+        _send(process, signal.SIGKILL)
 
     @staticmethod
     def _wait_for(find: Callable[[], list[int]]) -> list[int]:
@@ -119,3 +134,8 @@ class Victims:
             for child in children
             if command_line(child) and not any(helper in command_line(child) for helper in _HELPERS)
         ]
+
+
+def _send(process: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, number)
