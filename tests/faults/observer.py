@@ -11,6 +11,7 @@ from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from tests.faults.material import PAIRS
+from tests.faults.processes import command_line
 from tests.faults.tally import Tally
 
 _EVERY_SECONDS = 0.05
@@ -104,7 +105,8 @@ class Observer:
         strays = self._strays()
         self._first_seen = {process: self._first_seen.get(process, now) for process in strays}
         for process, seen in self._first_seen.items():
-            self._tally.most("longest life of an orphan, ms", int((now - seen) * 1000))
+            kind = "a worker" if " worker " in command_line(process) else "a trainer"
+            self._tally.most(f"longest life of an orphan of {kind}, ms", int((now - seen) * 1000))
             if now - seen > _STRAY_SECONDS:
                 self._tally.violation(f"process {process} outlives its parent by {_STRAY_SECONDS} s")
                 self._first_seen[process] = float("inf")

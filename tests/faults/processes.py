@@ -99,6 +99,8 @@ class Managed:
         """Number of starts; what a process promises holds within one life."""
         self.unasked: list[str] = []
         """Ends that nobody asked for, with what was said last."""
+        self.refused_starts = 0
+        """Ends at the very start because the database was away: whoever starts it tries again."""
         self._command = [sys.executable, "-m", "app.cli", *arguments]
         self._environment = {**environment, **({} if port is None else {"LRBS_PORT": str(port)})}
         self._log = log
@@ -140,13 +142,10 @@ class Managed:
         self._thread.join(10.0)
         return self._process.returncode
 
-    def said(self) -> str:
-        """Return what all lives wrote."""
-        return self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""
-
     def _keep(self) -> None:
         while not self._stopping.is_set():
             with self._log.open("ab") as log:
+                said_before = log.tell()
                 self._process = subprocess.Popen(
                     self._command,
                     cwd=ROOT,
@@ -159,8 +158,12 @@ class Managed:
             self.lives += 1
             status = self._process.wait()
             if self._process.pid not in self._killed and not self._stopping.is_set():
-                last = " | ".join(self.said().strip().splitlines()[-3:])
-                self.unasked.append(f"{self.name} ended by itself with {status}: {last}")
+                lines = self._log.read_bytes()[said_before:].decode(errors="replace").strip().splitlines()
+                if len(lines) == 1 and lines[0].startswith("error: the database"):
+                    self.refused_starts += 1
+                else:
+                    last = " | ".join(lines[-3:])
+                    self.unasked.append(f"{self.name} ended by itself with {status}: {last}")
                 time.sleep(0.5)
 
 

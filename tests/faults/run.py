@@ -45,6 +45,7 @@ _SETTINGS = {
     "LRBS_WORKER_POLL_SECONDS": "0.2",
     "LRBS_JOB_ATTEMPTS": "5",
     "LRBS_JOB_RETRY_SECONDS": "0.2",
+    "LRBS_KEEP_VERSIONS": str(checks.KEPT_VERSIONS),
     "LRBS_SWEEP_GRACE_SECONDS": "30",
 }
 _TRAIN_SECONDS = 180.0
@@ -100,6 +101,7 @@ class System:
             process.stop()
             for line in process.unasked:
                 tally.violation(line)
+            tally.count("starts refused, the database being away", process.refused_starts)
         deadline = time.monotonic() + 30.0
         while marked(self.mark) and time.monotonic() < deadline:
             time.sleep(0.1)
