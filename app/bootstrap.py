@@ -111,7 +111,7 @@ def build(settings: Settings) -> Services:
         database=database,
         catalogue=CatalogueService(database, blobs, encoders, housekeeping),
         imports=ImportService(database, blobs, encoders, lambda: ItemSpool(settings.data_dir / "imports")),
-        search=SearchService(database, snapshots, settings.max_batch_hits),
+        search=SearchService(snapshots, settings.max_batch_hits),
         training=training,
         versions=VersionService(database, bundles, housekeeping, settings.keep_versions),
         builder=ModelBuilder(database, bundles, encoders, ExactIndex, gates),

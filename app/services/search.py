@@ -12,14 +12,11 @@ import scipy.special
 from app.domain.entities import Content, Hit, Item, ItemFilter, Matrix, SearchResult
 from app.domain.errors import InvalidFieldError, UnknownLabelError, UnknownModalityError
 from app.domain.names import joined
-from app.domain.ports import Database
+from app.domain.ports import UnitOfWork
 from app.services.bundles import can_be_ranked
 from app.services.features import item_features
 from app.services.galleries import Row
 from app.services.snapshots import Snapshot, Snapshots
-
-_ATTEMPTS = 5
-"""How often a search is repeated while others change the very items that it found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +39,13 @@ class SearchService:
 
     Parameters
     ----------
-    database : Database
-        Items to show with the hits.
     snapshots : Snapshots
-        What is searched.
+        What is searched, and what is shown of the hits.
     max_hits : int
         Most results in one call, over all its queries.
     """
 
-    def __init__(self, database: Database, snapshots: Snapshots, max_hits: int) -> None:
-        self._database = database
+    def __init__(self, snapshots: Snapshots, max_hits: int) -> None:
         self._max_hits = max_hits
         self._snapshots = snapshots
 
@@ -98,46 +92,42 @@ class SearchService:
                 f"{len(queries)} queries with {k} results each are {len(queries) * k} results, "
                 f"at most {self._max_hits} allowed in one call",
             )
-        for _ in range(_ATTEMPTS):
-            snapshot = self._snapshots.current(collection)
+        # One transaction, so that what is shown of the hits is what their scores were computed from.
+        with self._snapshots.reading(collection) as (snapshot, work):
             _check_direction(snapshot, source, target)
             _check_labels(snapshot, item_filter)
-            projected = self._project(snapshot, source, queries)
+            projected = _project(snapshot, work, source, queries)
             gallery = snapshot.galleries[target]
             pages = [gallery.search(row[None, :], k, offset, item_filter) for row in projected]
             wanted = sorted({row.id for page in pages for row, _ in page})
-            with self._database.read() as work:
-                items = work.items.get_many(snapshot.collection, wanted)
-            if _is_of(snapshot, items, wanted):
-                break
+            items = work.items.get_many(snapshot.collection, wanted)
         took_ms = (time.perf_counter() - begin) * 1000.0
         return [_result(snapshot, page, offset, items, took_ms) for page in pages]
 
-    def _project(self, snapshot: Snapshot, source: str, queries: Sequence[Query]) -> Matrix:
-        encoder = snapshot.model.encoders[source]
-        features: list[Matrix] = []
-        for query in queries:
-            if query.item_id is not None:
-                features.append(self._item_features(snapshot, source, query.field, query.item_id))
-            elif query.content is not None:
-                encoder.check(query.field, query.content)
-                features.append(encoder.encode([query.content]))
-        # One by one: a product of many rows rounds otherwise, and scores would depend on the batch.
-        projected = np.concatenate([snapshot.model.project(source, row) for row in features])
-        for number in np.flatnonzero(~can_be_ranked(projected)).tolist():
-            raise InvalidFieldError(
-                queries[number].field, "lies too far outside of what the model was trained on"
-            )
-        return projected
 
-    def _item_features(self, snapshot: Snapshot, source: str, field: str, item_id: str) -> Matrix:
-        with self._database.read() as work:
-            item = work.items.get(snapshot.collection, item_id)
-        if item.modality != source:
-            raise InvalidFieldError(
-                field, f"item {item_id!r} is of modality {item.modality!r}, not {source!r}"
-            )
-        return item_features([item], snapshot.model.encoders[source])
+def _project(snapshot: Snapshot, work: UnitOfWork, source: str, queries: Sequence[Query]) -> Matrix:
+    encoder = snapshot.model.encoders[source]
+    features: list[Matrix] = []
+    for query in queries:
+        if query.item_id is not None:
+            features.append(_item_features(snapshot, work, source, query.field, query.item_id))
+        elif query.content is not None:
+            encoder.check(query.field, query.content)
+            features.append(encoder.encode([query.content]))
+    # One by one: a product of many rows rounds otherwise, and scores would depend on the batch.
+    projected = np.concatenate([snapshot.model.project(source, row) for row in features])
+    for number in np.flatnonzero(~can_be_ranked(projected)).tolist():
+        raise InvalidFieldError(
+            queries[number].field, "lies too far outside of what the model was trained on"
+        )
+    return projected
+
+
+def _item_features(snapshot: Snapshot, work: UnitOfWork, source: str, field: str, item_id: str) -> Matrix:
+    item = work.items.get(snapshot.collection, item_id)
+    if item.modality != source:
+        raise InvalidFieldError(field, f"item {item_id!r} is of modality {item.modality!r}, not {source!r}")
+    return item_features([item], snapshot.model.encoders[source])
 
 
 def _check_direction(snapshot: Snapshot, source: str, target: str) -> None:
@@ -153,12 +143,6 @@ def _check_labels(snapshot: Snapshot, item_filter: ItemFilter) -> None:
     for number, label in enumerate(item_filter.labels):
         if not any(gallery.has_label(label) for gallery in snapshot.galleries.values()):
             raise UnknownLabelError(f"filter.labels.{number}", label, snapshot.collection.name)
-
-
-def _is_of(snapshot: Snapshot, items: Mapping[str, Item], wanted: Sequence[str]) -> bool:
-    """Return whether items, read after the search, are still those that were searched."""
-    revision = snapshot.collection.revision
-    return len(items) == len(wanted) and all(item.revision <= revision for item in items.values())
 
 
 def _result(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -85,24 +86,34 @@ class Snapshots:
         DamagedBundleError
             If the active bundle cannot be trusted.
         """
+        with self.reading(name) as (snapshot, _):
+            return snapshot
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[tuple[Snapshot, UnitOfWork]]:
+        """Open a reading transaction and the snapshot of exactly the state that it sees.
+
+        What is read of the items beside the snapshot belongs to it, whatever is written meanwhile.
+        Raises what `current` raises.
+        """
         try:
             with self._database.read() as work:
                 collection = work.collections.get(name)
+                held = self._held.get(collection.id)
+                if held is not None and _is_of(held, collection):
+                    yield held, work
+                    return
         except CollectionNotFoundError:
             self._forget(name)
             raise
-        held = self._held.get(collection.id)
-        if held is not None and _is_fresh(held, collection):
-            return held
         with self._guard:
             lock = self._locks.setdefault(collection.id, threading.Lock())
-        with lock:
-            held = self._held.get(collection.id)
-            if held is None or not _is_fresh(held, collection):
-                held = self._renew(held, name)
-                self._forget(name)
-                self._held[held.collection.id] = held
-            return held
+        with ExitStack() as open_until_the_end:
+            with lock:
+                # Begun under the lock, it sees at least what the held snapshot saw.
+                work = open_until_the_end.enter_context(self._database.read())
+                snapshot = self._renewed(work, name)
+            yield snapshot, work
 
     def _forget(self, name: str) -> None:
         """Let go of whatever was held under a name; a deleted collection frees its memory."""
@@ -111,18 +122,26 @@ class Snapshots:
             for key in gone:
                 del self._held[key]
 
-    def _renew(self, held: Snapshot | None, name: str) -> Snapshot:
-        with self._database.read() as work:
-            collection = work.collections.get(name)
-            if collection.active_version is None:
-                last = work.jobs.last(collection)
-                failed = last is not None and last.state is JobState.FAILED
-                raise ModelNotTrainedError(name, last.error if last and failed else None)
-            if held is None or not _is_same_model(held, collection):
-                version = work.models.get(collection, collection.active_version)
-                held = self._loaded(work, collection, version)
-            changes = work.items.changes_since(collection, held.collection.revision)
-            changed = {change.item_id: change.item for change in changes}
+    def _renewed(self, work: UnitOfWork, name: str) -> Snapshot:
+        """Return the snapshot of what `work` sees, and hold it."""
+        collection = work.collections.get(name)
+        held = self._held.get(collection.id)
+        if held is None or not _is_of(held, collection):
+            held = self._renew(held, collection, work)
+            self._forget(name)
+            self._held[collection.id] = held
+        return held
+
+    def _renew(self, held: Snapshot | None, collection: Collection, work: UnitOfWork) -> Snapshot:
+        if collection.active_version is None:
+            last = work.jobs.last(collection)
+            failed = last is not None and last.state is JobState.FAILED
+            raise ModelNotTrainedError(collection.name, last.error if last and failed else None)
+        if held is None or not _is_same_model(held, collection):
+            version = work.models.get(collection, collection.active_version)
+            held = self._loaded(work, collection, version)
+        changes = work.items.changes_since(collection, held.collection.revision)
+        changed = {change.item_id: change.item for change in changes}
         galleries = {
             modality.name: self._replay(held, modality.name, changed) for modality in collection.modalities
         }
@@ -201,8 +220,8 @@ class Snapshots:
         return ranked, np.concatenate(blocks)
 
 
-def _is_fresh(held: Snapshot, collection: Collection) -> bool:
-    return _is_same_model(held, collection) and held.collection.revision >= collection.revision
+def _is_of(held: Snapshot, collection: Collection) -> bool:
+    return _is_same_model(held, collection) and held.collection.revision == collection.revision
 
 
 def _is_same_model(held: Snapshot, collection: Collection) -> bool:
