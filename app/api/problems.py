@@ -13,11 +13,13 @@ from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from app.domain import errors
 
 _MEDIA_TYPE = "application/problem+json"
 _MOST_ERRORS, _ERRORS_TOLD = 20, 5
+_METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 _logger = logging.getLogger(__name__)
 
 PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
@@ -82,6 +84,9 @@ def install(application: FastAPI) -> None:
         title = HTTPStatus(error.status_code).phrase
         answer = problem(request, error.status_code, "http", title, str(error.detail), {})
         answer.headers.update(error.headers or {})
+        if error.status_code == 405:
+            # Only mounted files are not found this way.
+            answer.headers["Allow"] = ", ".join(_methods(application, request) or ("GET", "HEAD"))
         return answer
 
     @application.exception_handler(Exception)
@@ -90,6 +95,16 @@ def install(application: FastAPI) -> None:
         _logger.error("unexpected error %s", correlation, exc_info=error)
         detail = f"an unexpected error, logged as {correlation}"
         return problem(request, 500, "internal", "Internal error", detail, {"correlation_id": correlation})
+
+
+def _methods(application: FastAPI, request: Request) -> list[str]:
+    """Return every method of a request's path; a route itself knows only its own."""
+    scopes = {method: {**request.scope, "method": method} for method in _METHODS}
+    return [
+        method
+        for method, scope in scopes.items()
+        if any(route.matches(scope)[0] is Match.FULL for route in application.routes)
+    ]
 
 
 def _entry(error: Mapping[str, Any]) -> dict[str, str]:
