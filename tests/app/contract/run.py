@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ class Outcome:
 
     passed: bool
     said: str
-    report: dict[str, Any] = field(default_factory=dict)
+    report: dict[str, Any]
 
     def tally(self) -> dict[str, Any]:
         rates = [phase for phases in self.report["valid_rates"].values() for phase in phases.values()]
@@ -56,8 +56,10 @@ def run_schemathesis(
         "PYTHONPATH": os.pathsep.join(filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH")))),
     }
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    found = json.loads(report.read_text()) if report.exists() else {}
-    return Outcome(done.returncode == 0, done.stdout + done.stderr, found)
+    said = done.stdout + done.stderr
+    if not report.exists():
+        raise RuntimeError(f"schemathesis did not run:\n{said}")
+    return Outcome(done.returncode == 0, said, json.loads(report.read_text()))
 
 
 def main() -> None:
@@ -77,7 +79,8 @@ def main() -> None:
                 gallery, Path(folder) / name, arguments.examples, arguments.seed, scope
             )
             outcomes[name] = outcome.passed
-            print(outcome.said if not outcome.passed else "", end="")  # noqa: T201
+            if not outcome.passed:
+                print(outcome.said)  # noqa: T201
             print(json.dumps({"with": name, "seed": arguments.seed, **outcome.tally()}), flush=True)  # noqa: T201
     sys.exit(not all(outcomes.values()))
 
