@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Path, Response, status
 
 from app.api.bodies import parsed
 from app.api.deps import Access, Training, may_administer
-from app.api.openapi import json_body
+from app.api.openapi import JOB_QUEUED, json_body
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.admin import JobOut, KeyIn, KeyList, KeyOut, ModelList, ModelOut, RetrainIn
 from app.domain.entities import Scope
@@ -21,7 +21,7 @@ Version = Annotated[int, Path(ge=1, le=2**31 - 1)]
 @router.post(
     "/collections/{collection}/retrain",
     status_code=status.HTTP_202_ACCEPTED,
-    responses=responses(401, 403, 404, 409, *OF_BODIES),
+    responses={**responses(401, 403, 404, 409, *OF_BODIES), 202: JOB_QUEUED},
     openapi_extra=json_body(RetrainIn, required=False),
 )
 def retrain(

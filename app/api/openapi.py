@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from app.api.examples import ANSWERS
 from app.api.schemas.base import Problem
 
 _COMPONENT = "#/components/schemas/{model}"
@@ -37,6 +38,19 @@ _PARAMETERS: dict[str, tuple[str, Any]] = {
 """Description and example of each parameter, as many routes share them; None where no value always works."""
 
 
+JOB_QUEUED = {
+    "description": "Queued",
+    "headers": {
+        "Location": {
+            "description": "the job",
+            "required": True,
+            "schema": {"type": "string", "examples": ["/v1/admin/jobs/0123456789abcdef"]},
+        }
+    },
+}
+"""The answer to what is done later."""
+
+
 def describe(application: FastAPI) -> None:
     """Complete the document that an application serves."""
     generate = application.openapi
@@ -50,6 +64,8 @@ def describe(application: FastAPI) -> None:
             )
             schemas = document.setdefault("components", {}).setdefault("schemas", {})
             schemas.update(found["$defs"])
+            for name, example in ANSWERS.items():
+                schemas[name].setdefault("examples", [example])
             document["tags"] = [{"name": name, "description": text} for name, text in _TAGS.items()]
             for operation in _operations(document):
                 for parameter in operation.get("parameters", ()):

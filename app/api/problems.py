@@ -49,6 +49,23 @@ PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
 """Every child of ServiceError has a row; a test walks them."""
 
 
+_RETRY = {
+    "Retry-After": {
+        "description": "seconds to wait before trying again",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 0},
+    }
+}
+_CHALLENGE = {
+    "WWW-Authenticate": {
+        "description": "how to authenticate",
+        "required": True,
+        "schema": {"type": "string", "examples": ["Bearer"]},
+    }
+}
+_HEADERS = {401: _CHALLENGE, 429: _RETRY, 503: _RETRY}
+"""What comes with a problem besides, by its status."""
+
 OF_BODIES = (400, 411, 413, 422)
 """What a route with a body can answer besides."""
 
@@ -57,7 +74,11 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the OpenAPI entries of the problems a route can answer with, 500 and 503 besides."""
     content = {_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {
-        status: {"description": HTTPStatus(status).phrase, "content": content}
+        status: {
+            "description": HTTPStatus(status).phrase,
+            "content": content,
+            **({"headers": _HEADERS[status]} if status in _HEADERS else {}),
+        }
         for status in sorted({*statuses, 500, 503})
     }
 

@@ -108,7 +108,7 @@ def goods(random: Random, with_import: bool) -> list[Good]:
     ]
     if with_import:
         lines = [*mixed, {"id": third, "modality": "text", "text": "a leather wallet"}]
-        found.append(Good("import", "POST", f"{_PRODUCTS}/items:import", "ndjson", lines, 200))
+        found.append(Good("import", "POST", f"{_PRODUCTS}/items:import", "ndjson", lines, 201))
     return found
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import itertools
+import json
 import os
 import re
 
@@ -16,7 +17,8 @@ from tests.app.contract.gallery import GALLERIES, PRODUCTS, SPARES, VECTORS, pic
 _KEPT = {*GALLERIES, *os.environ.get("LRBS_CONTRACT_KEY_IDS", "").split(",")}
 _spares = itertools.cycle(SPARES)
 _PICTURES = [
-    Binary(picture(label, number, form)) for number, label, form in ((0, "shoes", "PNG"), (1, "wallets", "JPEG"))
+    Binary(picture(label, number, form))
+    for number, label, form in ((0, "shoes", "PNG"), (1, "wallets", "JPEG"))
 ]
 
 DEPENDS = {
@@ -37,12 +39,18 @@ DEPENDS = {
 """Refusals of what the document allows, each with the reason why no document can forbid it."""
 
 
-def _as_sent(pictures: strategies.SearchStrategy[bytes]) -> strategies.SearchStrategy[str]:
-    return pictures.map(lambda content: base64.b64encode(content).decode())
+def _as_sent(pictures: strategies.SearchStrategy[Binary]) -> strategies.SearchStrategy[str]:
+    return pictures.map(lambda content: base64.b64encode(content.data).decode())
 
 
 schemathesis.openapi.format("byte", _as_sent(strategies.sampled_from(_PICTURES)))
 schemathesis.openapi.format("binary", strategies.sampled_from(_PICTURES))
+
+
+@schemathesis.serializer("application/x-ndjson")
+def as_lines(context: schemathesis.SerializationContext, value: object) -> bytes:
+    """Return an item as the only line; an example is lines already."""
+    return value.encode() if isinstance(value, str) else json.dumps(value).encode() + b"\n"
 
 
 @schemathesis.hook
