@@ -10,6 +10,7 @@ from random import Random
 
 import sqlalchemy
 
+from app.bootstrap import Services
 from app.domain.entities import Scope
 from tests.app.contract.gallery import Gallery
 from tests.fuzz.goods import RETRAIN, goods
@@ -18,7 +19,8 @@ from tests.fuzz.octets import FORMS, OCTETS
 from tests.fuzz.trees import TREES
 from tests.fuzz.wire import CLOSED, Answer, Connection, Good, Wire, rendered
 
-_State = tuple[int, ...]
+_State = tuple[tuple[int, ...], set[str]]
+"""Rows of each table with the sum of all revisions, and names of the files of pictures."""
 
 
 @dataclass
@@ -29,6 +31,8 @@ class Tally:
     kinds: Counter[str] = field(default_factory=Counter)
     breaches: list[str] = field(default_factory=list)
     good_requests: int = 0
+    left_files: int = 0
+    """Pictures that refused imports had put aside already: unused, and gone with the next sweep."""
     start_megabytes: float = 0.0
     peak_megabytes: float = 0.0
     end_megabytes: float = 0.0
@@ -47,21 +51,27 @@ def megabytes(pid: int, field_name: str) -> float:
 class Stored:
     """Counts what the database and the folder of pictures hold."""
 
-    def __init__(self, database_url: str, pictures: Path) -> None:
-        self._engine = sqlalchemy.create_engine(database_url)
-        self._pictures = pictures
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._engine = services.database.engine
+        self._pictures = services.settings.data_dir / "pictures"
         tables = sorted(sqlalchemy.inspect(self._engine).get_table_names())
         counts = [f'(SELECT count(*) FROM "{name}")' for name in tables if name != "alembic_version"]
         self._query = f"SELECT (SELECT coalesce(sum(revision), 0) FROM collections), {', '.join(counts)}"
 
-    def state(self) -> _State:
+    def state(self) -> tuple[int, ...]:
         with self._engine.connect() as connection:
-            row = connection.exec_driver_sql(self._query).one()
-        pictures = sum(1 for path in self._pictures.rglob("*") if path.is_file())
-        return (*(int(count) for count in row), pictures)
+            return tuple(int(count) for count in connection.exec_driver_sql(self._query).one())
 
-    def close(self) -> None:
-        self._engine.dispose()
+    def pictures(self) -> set[str]:
+        return {path.name for path in self._pictures.rglob("*") if path.is_file()}
+
+    def unaccounted(self) -> set[str]:
+        """Return pictures that are unused although swept, and items' pictures that are not there."""
+        self._services.housekeeping.sweep()
+        with self._engine.connect() as connection:
+            rows = connection.exec_driver_sql("SELECT content_hash FROM items WHERE content_hash IS NOT NULL")
+            return self.pictures() ^ {row[0] for row in rows}
 
 
 class Campaign:
@@ -83,7 +93,7 @@ class Campaign:
         pid = self._gallery.server.process.pid
         try:
             self._check_good(connection, -1)
-            state = self._stored.state()
+            state = self._stored.state(), self._stored.pictures()
             for number in numbers:
                 state = self._one(connection, number, state)
                 if self._gallery.server.process.poll() is not None:
@@ -93,11 +103,12 @@ class Campaign:
                     return
                 if (number + 1) % every == 0:
                     self._check_good(connection, number)
-                    state = self._stored.state()
-                    told(
-                        f"{number + 1} inputs, {len(self.tally.breaches)} breaches, {megabytes(pid, 'VmRSS'):.0f} MB"
-                    )
+                    state = self._stored.state(), self._stored.pictures()
+                    memory = megabytes(pid, "VmRSS")
+                    told(f"{number + 1} inputs, {len(self.tally.breaches)} breaches, {memory:.0f} MB")
             self._check_good(connection, numbers.stop)
+            if unaccounted := self._stored.unaccounted():
+                self.tally.breaches.append(f"pictures unused or missing in the end: {unaccounted}")
         finally:
             connection.close()
             if self._gallery.server.process.poll() is None:
@@ -126,8 +137,13 @@ class Campaign:
         label = "closed" if answer.status == CLOSED else str(answer.status)
         self.tally.statuses[label] += 1
         self.tally.kinds[f"{kind}: {label}"] += 1
-        after = self._stored.state()
-        for wrong in _breaches(answer, before != after):
+        after = self._stored.state(), self._stored.pictures()
+        has_changed = after[0] != before[0]
+        if answer.status >= 400 and good.kind == "ndjson":
+            self.tally.left_files += len(after[1] - before[1])
+        else:
+            has_changed = has_changed or after[1] != before[1]
+        for wrong in _breaches(answer, has_changed):
             said = answer.body[:300].decode("utf-8", "replace")
             self.tally.breaches.append(f"{number}: {kind} of {good.name}: {wrong}: {said}")
         return after

@@ -1,6 +1,7 @@
 """Mutations of picture files: damaged headers, sizes that are only declared, bombs, other formats."""
 
 import base64
+import functools
 import io
 import struct
 import zlib
@@ -72,16 +73,25 @@ def _declared(random: Random) -> bytes:
 
 def _bomb(random: Random) -> bytes:
     """Few bytes that decode to many pixels, up to and above what is allowed."""
-    side = random.choice((2000, 6000, 7000, 12_000))
+    return _black(random.choice((2000, 6000, 7000, 12_000)))
+
+
+@functools.cache
+def _black(side: int) -> bytes:
     packer = zlib.compressobj(9)
     row = b"\x00" * (1 + 3 * side)
     packed = b"".join(packer.compress(row) for _ in range(side)) + packer.flush()
     return _png(side, side, packed)
 
 
+@functools.cache
+def _packed(size: int) -> bytes:
+    return zlib.compress(b"a" * size, 9)
+
+
 def _metadata(random: Random) -> bytes:
     """Compressed text, profiles and EXIF that grow or lie."""
-    large = zlib.compress(b"a" * random.choice((1000, 70 << 20)), 9)
+    large = _packed(random.choice((1000, 70 << 20)))
     more = random.choice(
         (
             _chunk(b"zTXt", b"Comment\x00\x00" + large),

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import httpx
 
+from app.bootstrap import build
 from app.settings import Settings
 from tests.app.contract.gallery import served
 from tests.fuzz.campaign import Campaign, Stored, Tally
 
 PEAK_MEGABYTES = 1500.0
-"""Most resident memory the server may ever need: a picture of all pixels allowed, decoded, and room to work."""
+"""Most resident memory the server may need: pictures of all pixels allowed, and room to work."""
 
 
 def fuzz(inputs: range, seed: int, every: int, database_url: str = "", tells: bool = False) -> Tally:
@@ -23,13 +24,13 @@ def fuzz(inputs: range, seed: int, every: int, database_url: str = "", tells: bo
         data = Path(folder) / "data"
         with served(data, "--no-worker", database_url=database_url) as gallery:
             paths = httpx.get(f"{gallery.url}/openapi.json", trust_env=False).json()["paths"]
-            url = database_url or Settings(data_dir=data, database_url="").resolved_database_url
-            stored = Stored(url, data / "pictures")
+            services = build(Settings(data_dir=data, database_url=database_url, sweep_grace_seconds=0.0))
+            stored = Stored(services)
             campaign = Campaign(gallery, stored, seed, any(path.endswith("items:import") for path in paths))
             try:
                 campaign.run(inputs, every, lambda text: print(text, file=sys.stderr) if tells else None)  # noqa: T201
             finally:
-                stored.close()
+                services.database.engine.dispose()
     if campaign.tally.peak_megabytes > PEAK_MEGABYTES:
         campaign.tally.breaches.append(f"{campaign.tally.peak_megabytes:.0f} MB of memory at the peak")
     return campaign.tally
@@ -55,6 +56,7 @@ def main() -> None:
         "statuses": dict(sorted(tally.statuses.items())),
         "kinds": dict(sorted(tally.kinds.items())),
         "good_requests": tally.good_requests,
+        "left_files": tally.left_files,
         "megabytes": {
             "start": round(tally.start_megabytes),
             "peak": round(tally.peak_megabytes),

@@ -31,7 +31,8 @@ class Part:
 class Good:
     """A request that is valid: what mutations start from.
 
-    ``value`` is the JSON value of a ``json`` body, the values of the lines of ``ndjson``, or the parts of a ``form``.
+    ``value`` is the JSON value of a ``json`` body, the values of the lines of ``ndjson``, or the parts
+    of a ``form``.
     """
 
     name: str
