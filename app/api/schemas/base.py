@@ -13,6 +13,7 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from pydantic.config import JsonDict
 
 from app.domain.names import is_storable
 
@@ -33,7 +34,12 @@ Label = Annotated[
     WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 200, "pattern": _STORABLE}),
 ]
 Text = Annotated[str, WithJsonSchema({"type": "string", "minLength": 1, "pattern": _STORABLE})]
-NAME = {"type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]*$"}
+NAME: JsonDict = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 64,
+    "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]*$",
+}
 """What the document says of a collection's or a modality's name; `app.domain.names` refuses the rest."""
 
 
