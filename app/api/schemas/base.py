@@ -24,16 +24,16 @@ def _whole(value: Any) -> Any:
 
 Integer = Annotated[int, BeforeValidator(_whole)]
 """To JSON 3.0 is an integer, whatever a strict model thinks of it."""
-_STORABLE = r"^[^\u0000]*$"
+STORABLE = r"^[^\u0000]*$"
 """What the document says of text; `Strict` refuses the rest with words of its own."""
 
 Identifier = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_.:@+\-]+$")]
 Label = Annotated[
     str,
     StringConstraints(min_length=1, max_length=200),
-    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 200, "pattern": _STORABLE}),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 200, "pattern": STORABLE}),
 ]
-Text = Annotated[str, WithJsonSchema({"type": "string", "minLength": 1, "pattern": _STORABLE})]
+Text = Annotated[str, WithJsonSchema({"type": "string", "minLength": 1, "pattern": STORABLE})]
 NAME: JsonDict = {
     "type": "string",
     "minLength": 1,

@@ -7,28 +7,27 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 
+from app.api.schemas.base import STORABLE
+
 _COUNT = {"type": "integer", "minimum": 1, "maximum": 1_000_000}
-_NUMBERS = {
-    "anyOf": [
-        {"type": "number"},
-        {"type": "array", "items": {"type": "number"}, "minItems": 3, "maxItems": 3},
-    ],
-    "description": "a number, or three for red, green and blue",
-}
+_NAME = {"type": "string", "minLength": 1, "pattern": STORABLE}
+
+
+def _numbers(number: dict[str, Any], description: str) -> dict[str, Any]:
+    three = {"type": "array", "items": number, "minItems": 3, "maxItems": 3}
+    return {"anyOf": [number, three], "description": f"{description}; for all channels, or for each"}
+
+
 ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "hog-color": ("pictures: oriented gradients and colours", {}),
     "onnx": (
         "pictures: an ONNX image model on the server",
         {
-            "path": {"type": "string", "minLength": 1, "description": "the model file"},
+            "path": {**_NAME, "description": "the model file"},
             "size": {**_COUNT, "maximum": 2048, "description": "side of its square input"},
-            "mean": _NUMBERS,
-            "scale": {**_NUMBERS, "description": "not zero; a number, or three"},
-            "output": {
-                "type": "string",
-                "minLength": 1,
-                "description": "name of the output; the first when absent",
-            },
+            "mean": _numbers({"type": "number"}, "subtracted from each pixel"),
+            "scale": _numbers({"type": "number", "not": {"const": 0}}, "then divides it"),
+            "output": {**_NAME, "description": "name of the output; the first when absent"},
         },
     ),
     "tfidf": (
