@@ -37,7 +37,13 @@ def create_app(services: Services) -> FastAPI:
     """
     # FastAPI's own pages of documentation load their scripts from other hosts; `mount_pages` adds one.
     application = FastAPI(
-        title="LRBS", version="0.1.0", description=_DESCRIPTION, docs_url=None, redoc_url=None
+        title="LRBS",
+        version="0.1.0",
+        description=_DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=openapi.operation_id,
     )
     state = application.state
     state.settings, state.open_search = services.settings, services.settings.open_search

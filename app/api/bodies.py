@@ -7,9 +7,10 @@ Large bodies are parsed outside the event loop.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from fastapi import Depends, Request
@@ -38,10 +39,13 @@ class FormFields:
         The file's content.
     texts : mapping of str to str
         The other parts.
+    lists : mapping of str to list of str
+        Those of them that may come more than once.
     """
 
     picture: bytes
     texts: Mapping[str, str]
+    lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def any_body(request: Request) -> int:
@@ -90,6 +94,7 @@ def json_or_form(
     of_form: Callable[[FormFields], _Result],
     known: Sequence[str],
     limit: Callable[[Request], int],
+    repeated: Sequence[str] = (),
 ) -> Any:
     """Return the dependency that reads what a body holds in either of its forms.
 
@@ -103,12 +108,15 @@ def json_or_form(
         Names of the form's parts other than `picture`, of which each may come once.
     limit : callable
         Says how many bytes are allowed.
+    repeated : sequence of str
+        Names of the form's parts that may come several times.
     """
 
     async def parse(request: Request) -> _Result:
         if request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
-            form = await _read_form(request, known, limit(request))
-            size = len(form.picture) + sum(map(len, form.texts.values()))
+            form = await _read_form(request, known, repeated, limit(request))
+            texts = [*form.texts.values(), *itertools.chain.from_iterable(form.lists.values())]
+            size = len(form.picture) + sum(map(len, texts))
             return await off_loop_when_large(size, lambda: of_form(form))
         body = await read_body(request, limit(request))
         return await off_loop_when_large(len(body), lambda: of_json(request, body))
@@ -156,16 +164,18 @@ def _validated(validate: Callable[[], _Model], place: str) -> _Model:
         ) from error
 
 
-async def _read_form(request: Request, known: Sequence[str], limit: int) -> FormFields:
+async def _read_form(
+    request: Request, known: Sequence[str], repeated: Sequence[str], limit: int
+) -> FormFields:
     _check_length(request, limit)
     max_bytes = request.app.state.settings.max_picture_bytes
     # Browsers can give a part its media type only as a file, so each part may be one.
     async with request.form(max_files=1 + len(known), max_fields=len(known) + 10) as form:
         for name in form:
-            if name not in ("picture", *known):
-                expected = listed(("picture", *known), "and")
+            if name not in ("picture", *known, *repeated):
+                expected = listed(("picture", *known, *repeated), "and")
                 raise InvalidFieldError(name[:100], f"unknown part, expected {expected}")
-            if len(form.getlist(name)) > 1:
+            if len(form.getlist(name)) > 1 and name not in repeated:
                 raise InvalidFieldError(name, "comes more than once")
         picture = form.get("picture")
         if not isinstance(picture, UploadFile):
@@ -173,8 +183,13 @@ async def _read_form(request: Request, known: Sequence[str], limit: int) -> Form
         content = await picture.read(max_bytes + 1)
         if len(content) > max_bytes:
             raise ContentTooLargeError("picture", f"more than {max_bytes} bytes")
-        texts = {name: await _text_of(name, part) for name, part in form.items() if name != "picture"}
-    return FormFields(content, texts)
+        texts = {name: await _text_of(name, form[name]) for name in known if name in form}
+        lists = {
+            name: [await _text_of(name, part) for part in form.getlist(name)]
+            for name in repeated
+            if name in form
+        }
+    return FormFields(content, texts, lists)
 
 
 async def _text_of(name: str, part: UploadFile | str) -> str:

@@ -66,7 +66,7 @@ def list_items(
     collection: str,
     catalogue: Catalogue,
     modality: str | None = None,
-    cursor: Annotated[str | None, Query(pattern=r"^\d{1,18}$")] = None,
+    cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")] = None,
     limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = 100,
     pair_id: Annotated[Identifier | None, Query(description="only items of this pair")] = None,
 ) -> ItemPage:

@@ -10,7 +10,7 @@ from sse_starlette import EventSourceResponse
 from app.api.bodies import parsed
 from app.api.deps import Training, may_administer
 from app.api.events import follow
-from app.api.openapi import json_body
+from app.api.openapi import JOB_QUEUED, json_body
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.admin import JobOut, RetrainIn
 from app.services.training import TrainingParameters
@@ -27,7 +27,7 @@ _STREAM = {"schema": {"type": "string"}, "example": 'id: 1\nevent: state\ndata: 
 @router.post(
     "/collections/{collection}/retrain",
     status_code=status.HTTP_202_ACCEPTED,
-    responses=responses(401, 403, 404, 409, *OF_BODIES),
+    responses={**responses(401, 403, 404, 409, *OF_BODIES), 202: JOB_QUEUED},
     openapi_extra=json_body(RetrainIn, required=False),
 )
 def retrain(

@@ -13,11 +13,13 @@ from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from app.domain import errors
 
 _MEDIA_TYPE = "application/problem+json"
 _MOST_ERRORS, _ERRORS_TOLD = 20, 5
+_METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 _logger = logging.getLogger(__name__)
 
 PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
@@ -52,6 +54,23 @@ PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
 """Every child of ServiceError has a row; a test walks them. That of a LineError is its cause's."""
 
 
+_RETRY = {
+    "Retry-After": {
+        "description": "seconds to wait before trying again",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 0},
+    }
+}
+_CHALLENGE = {
+    "WWW-Authenticate": {
+        "description": "how to authenticate",
+        "required": True,
+        "schema": {"type": "string", "examples": ["Bearer"]},
+    }
+}
+_HEADERS = {401: _CHALLENGE, 429: _RETRY, 503: _RETRY}
+"""What comes with a problem besides, by its status."""
+
 OF_BODIES = (400, 411, 413, 422)
 """What a route with a body can answer besides."""
 
@@ -60,7 +79,11 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the OpenAPI entries of the problems a route can answer with, 500 and 503 besides."""
     content = {_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {
-        status: {"description": HTTPStatus(status).phrase, "content": content}
+        status: {
+            "description": HTTPStatus(status).phrase,
+            "content": content,
+            **({"headers": _HEADERS[status]} if status in _HEADERS else {}),
+        }
         for status in sorted({*statuses, 500, 503})
     }
 
@@ -87,6 +110,9 @@ def install(application: FastAPI) -> None:
         title = HTTPStatus(error.status_code).phrase
         answer = problem(request, error.status_code, "http", title, str(error.detail), {})
         answer.headers.update(error.headers or {})
+        if error.status_code == 405:
+            # Only mounted files are not found this way.
+            answer.headers["Allow"] = ", ".join(_methods(application, request) or ("GET", "HEAD"))
         return answer
 
     @application.exception_handler(Exception)
@@ -95,6 +121,16 @@ def install(application: FastAPI) -> None:
         _logger.error("unexpected error %s", correlation, exc_info=error)
         detail = f"an unexpected error, logged as {correlation}"
         return problem(request, 500, "internal", "Internal error", detail, {"correlation_id": correlation})
+
+
+def _methods(application: FastAPI, request: Request) -> list[str]:
+    """Return every method of a request's path; a route itself knows only its own."""
+    scopes = {method: {**request.scope, "method": method} for method in _METHODS}
+    return [
+        method
+        for method, scope in scopes.items()
+        if any(route.matches(scope)[0] is Match.FULL for route in application.routes)
+    ]
 
 
 def _entry(error: Mapping[str, Any]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api.schemas.base import Strict
+from app.api.schemas.base import Integer, Strict
 from app.domain.entities import ApiKey, Job
 
 
@@ -24,8 +24,8 @@ class RetrainIn(Strict):
     )
     scaling: str | None = Field(None, pattern="^(none|center|standard|l2|sqrt)$")
     tol: float = Field(1e-3, gt=0, lt=1)
-    max_iter: int = Field(200, ge=1, le=100_000)
-    seed: int = Field(0, ge=0, lt=2**32)
+    max_iter: Integer = Field(200, ge=1, le=100_000)
+    seed: Integer = Field(0, ge=0, lt=2**32)
 
 
 class JobOut(BaseModel):

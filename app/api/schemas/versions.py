@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api.schemas.base import Strict
+from app.api.schemas.base import Integer, Strict
 from app.domain.entities import Activation, ModelVersion
 
 _LONG_FACTS = frozenset({"curves", "history"})
@@ -63,10 +63,10 @@ class ActivateIn(Strict):
 
     model_config = ConfigDict(
         extra="forbid",
-        json_schema_extra={"examples": [{}, {"expected_version": 3, "reason": "better on mobile"}]},
+        json_schema_extra={"examples": [{}, {"expected_version": 1, "reason": "better on mobile"}]},
     )
 
-    expected_version: int | None = Field(
+    expected_version: Integer | None = Field(
         None, ge=0, le=2**31 - 1, description="the version that must be active now, 0 for none; 409 otherwise"
     )
     reason: str | None = Field(None, min_length=1, max_length=500, description="kept in the history")

@@ -169,7 +169,8 @@ def test_a_multipart_search_takes_all_options(client: httpx.Client) -> None:
         ({"filter": '{"label": []}'}, "filter.label"),
         ({"filter": '{"labels": ["unheard of"]}'}, "filter.labels.0"),
         ({"include": '["labels", "all"]'}, "include.1"),
-        ({"include": "text"}, "include"),
+        ({"include": "texts"}, "include.0"),
+        ({"include": "{}"}, "include"),
         ({"k": "many"}, "k"),
     ],
 )
