@@ -15,6 +15,7 @@ from app.services.access import AccessService
 from app.services.bundles import ModelBundles
 from app.services.catalogue import CatalogueService
 from app.services.housekeeping import Housekeeping
+from app.services.rates import RateLimits
 from app.services.search import SearchService
 from app.services.snapshots import Snapshots
 from app.services.training import TrainingService
@@ -96,7 +97,7 @@ def build(settings: Settings) -> Services:
         catalogue=CatalogueService(database, blobs, encoders, housekeeping),
         search=SearchService(database, snapshots, settings.max_batch_hits),
         training=TrainingService(database, bundles, encoders),
-        access=AccessService(database),
+        access=AccessService(database, RateLimits(settings.rate_limit)),
         snapshots=snapshots,
         housekeeping=housekeeping,
     )

@@ -34,6 +34,7 @@ from app.domain.entities import Content, ItemFilter, Modality, Scope
 from app.domain.errors import InvalidFieldError, ModelNotTrainedError, ServiceError
 from app.domain.names import listed
 from app.encoders.registry import PICTURE_TYPES
+from app.operations import db, keys
 from app.retrain import train as run_retrain
 from app.sample import KINDS
 from app.serve import bound_socket, is_loopback, serve_on
@@ -49,8 +50,6 @@ from solver.preprocessing import SCALINGS
 cli = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Search pictures by text, and texts by picture."
 )
-keys = typer.Typer(no_args_is_help=True, help="API keys.")
-db = typer.Typer(no_args_is_help=True, help="The database schema.")
 ingest = typer.Typer(no_args_is_help=True, help="Bring data into a collection.")
 cli.add_typer(keys, name="keys")
 cli.add_typer(db, name="db")
@@ -310,39 +309,6 @@ def ingest_table(
     encoder = {"type": "hog-color"} if onnx is None else {"type": "onnx", "path": str(onnx.resolve())}
     modalities = [Modality("image", encoder), Modality("text", {"type": "tfidf"})]
     _store(collection, modalities, lambda: ingestion.table_items(rows, ("image", "text")), 2 * len(rows))
-
-
-@keys.command("create")
-def create_key(
-    scope: Annotated[Scope, typer.Option(help="what the key allows")] = Scope.SEARCH,
-    name: Annotated[str | None, typer.Option(help="what to call it")] = None,
-) -> None:
-    """Make a key and print its secret, this once; its id goes to standard error."""
-    key, secret = _ready(Settings()).access.create(scope, name)
-    _log.print(f"key {key.id}, to be revoked by that id", highlight=False)
-    typer.echo(secret)
-
-
-@keys.command("list")
-def list_keys() -> None:
-    """List keys, without their secrets."""
-    for key in _ready(Settings()).access.list_keys():
-        typer.echo(
-            f"{key.id}  {key.scope.value:6s}  {key.created_at:%Y-%m-%d %H:%M}  {key.name or ''}".rstrip()
-        )
-
-
-@keys.command("revoke")
-def revoke_key(key_id: str) -> None:
-    """Revoke a key."""
-    _ready(Settings()).access.revoke(key_id)
-
-
-@db.command("upgrade")
-def upgrade() -> None:
-    """Bring the database to the current schema."""
-    build(Settings()).upgrade_schema()
-    typer.echo("the schema is current")
 
 
 def _ready(settings: Settings) -> Services:

@@ -25,6 +25,7 @@ class Settings(BaseSettings):
     max_batch: int = Field(1000, gt=0, description="most items or queries in one call")
     max_batch_hits: int = Field(100_000, ge=10_000, description="most results in one call")
     max_search_body_bytes: int = Field(16 << 20, gt=0, description="largest request body of a search")
+    rate_limit: int = Field(0, ge=0, le=100_000, description="requests a minute of a key; 0 for no limit")
     lock_wait_seconds: float = Field(5.0, gt=0, description="how long a write waits for others")
     sweep_grace_seconds: float = Field(3600.0, ge=0, description="how long an unused file is kept")
     lease_seconds: float = Field(30.0, gt=0, description="how long a silent worker keeps its job")

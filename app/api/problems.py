@@ -40,6 +40,10 @@ PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
     errors.ContentTooLargeError: (413, "content-too-large", "Content too large"),
     errors.UnauthenticatedError: (401, "unauthenticated", "Key needed"),
     errors.ForbiddenError: (403, "forbidden", "Key lacks a scope"),
+    errors.KeyIsBoundError: (403, "forbidden", "Key is bound to collections"),
+    errors.RateLimitedError: (429, "rate-limited", "Too many requests"),
+    errors.BodyTimeoutError: (408, "body-timeout", "Body incomplete"),
+    errors.OverloadedError: (503, "overloaded", "Service overloaded"),
     errors.DamagedBundleError: (503, "damaged-bundle", "Model bundle damaged"),
     errors.DatabaseUnavailableError: (503, "database-unavailable", "Database unavailable"),
     errors.SchemaOutdatedError: (503, "schema-outdated", "Database schema outdated"),
@@ -47,16 +51,16 @@ PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
 """Every child of ServiceError has a row; a test walks them."""
 
 
-OF_BODIES = (400, 411, 413, 422)
+OF_BODIES = (400, 408, 413, 422)
 """What a route with a body can answer besides."""
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the OpenAPI entries of the problems a route can answer with, 500 and 503 besides."""
+    """Return the OpenAPI entries of the problems a route can answer with, 429, 500 and 503 besides."""
     content = {_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {
         status: {"description": HTTPStatus(status).phrase, "content": content}
-        for status in sorted({*statuses, 500, 503})
+        for status in sorted({*statuses, 429, 500, 503})
     }
 
 
@@ -68,7 +72,11 @@ def install(application: FastAPI) -> None:
         row = next(PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)
         field = getattr(error, "field", None)
         extras = {} if field is None else {"field": field}
-        return problem(request, row[0], row[1], row[2], str(error), extras)
+        answer = problem(request, row[0], row[1], row[2], str(error), extras)
+        wait = getattr(error, "retry_after_seconds", None)
+        if wait is not None:
+            answer.headers["Retry-After"] = str(wait)
+        return answer
 
     @application.exception_handler(RequestValidationError)
     def on_invalid_request(request: Request, error: RequestValidationError) -> JSONResponse:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from app.domain.entities import (
     Item,
     Job,
     JobState,
+    KeyBounds,
     Matrix,
     Modality,
     ModelVersion,
@@ -170,8 +172,12 @@ class JobQueue(Protocol):
 class KeyRepository(Protocol):
     """API keys by the hash of their secret."""
 
-    def add(self, secret_hash: str, scope: Scope, name: str | None = None) -> ApiKey:
+    def add(self, secret_hash: str, scope: Scope, name: str | None = None, bounds: KeyBounds = ...) -> ApiKey:
         """Store a key."""
+        ...
+
+    def note_use(self, used_at: Mapping[str, datetime]) -> None:
+        """Record when keys were last used, by id; a later time on record stays, unknown ids are ignored."""
         ...
 
     def find(self, secret_hash: str) -> ApiKey | None:
