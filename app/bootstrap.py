@@ -18,6 +18,7 @@ from app.services.housekeeping import Housekeeping
 from app.services.rates import RateLimits
 from app.services.search import SearchService
 from app.services.snapshots import Snapshots
+from app.services.status import StatusService
 from app.services.training import TrainingService
 from app.settings import Settings
 from app.storage.blobs import FileBlobStore
@@ -41,6 +42,8 @@ class Services:
         What is being served.
     housekeeping : Housekeeping
         Removes unused files.
+    status : StatusService
+        What those who watch over the service want to know.
     """
 
     settings: Settings
@@ -51,6 +54,7 @@ class Services:
     access: AccessService
     snapshots: Snapshots
     housekeeping: Housekeeping
+    status: StatusService
 
     def upgrade_schema(self) -> None:
         """Bring the database to the current schema."""
@@ -100,6 +104,7 @@ def build(settings: Settings) -> Services:
         access=AccessService(database, RateLimits(settings.rate_limit)),
         snapshots=snapshots,
         housekeeping=housekeeping,
+        status=StatusService(database, snapshots),
     )
 
 

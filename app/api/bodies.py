@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 
+from app.api.incoming import body_of
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
 from app.domain.names import listed
 
@@ -122,8 +123,8 @@ async def off_loop_when_large(size: int, work: Callable[[], _Result]) -> _Result
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """Return the raw body; raises ContentTooLargeError before anything of a larger one is read."""
-    _check_length(request, limit)
+    """Return the raw body; raises ContentTooLargeError as soon as it is known to be larger."""
+    body_of(request).restrict(limit)
     return await request.body()
 
 
@@ -157,7 +158,7 @@ def _validated(validate: Callable[[], _Model], place: str) -> _Model:
 
 
 async def _read_form(request: Request, known: Sequence[str], limit: int) -> FormFields:
-    _check_length(request, limit)
+    body_of(request).restrict(limit)
     max_bytes = request.app.state.settings.max_picture_bytes
     # Browsers can give a part its media type only as a file, so each part may be one.
     async with request.form(max_files=1 + len(known), max_fields=len(known) + 10) as form:
@@ -184,9 +185,3 @@ async def _text_of(name: str, part: UploadFile | str) -> str:
         return (await part.read()).decode()
     except UnicodeDecodeError as error:
         raise InvalidFieldError(name, "expected text in UTF-8") from error
-
-
-def _check_length(request: Request, limit: int) -> None:
-    length = int(request.headers.get("content-length", "0"))
-    if length > limit:
-        raise ContentTooLargeError("body", f"{length} bytes, at most {limit} allowed here")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -14,6 +13,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from app.api.headers import SECURITY_HEADERS
+from app.api.tracing import REQUEST_ID
 from app.domain import errors
 
 _MEDIA_TYPE = "application/problem+json"
@@ -69,14 +70,7 @@ def install(application: FastAPI) -> None:
 
     @application.exception_handler(errors.ServiceError)
     def on_service_error(request: Request, error: errors.ServiceError) -> JSONResponse:
-        row = next(PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)
-        field = getattr(error, "field", None)
-        extras = {} if field is None else {"field": field}
-        answer = problem(request, row[0], row[1], row[2], str(error), extras)
-        wait = getattr(error, "retry_after_seconds", None)
-        if wait is not None:
-            answer.headers["Retry-After"] = str(wait)
-        return answer
+        return service_problem(request, error)
 
     @application.exception_handler(RequestValidationError)
     def on_invalid_request(request: Request, error: RequestValidationError) -> JSONResponse:
@@ -94,10 +88,26 @@ def install(application: FastAPI) -> None:
 
     @application.exception_handler(Exception)
     def on_unknown_error(request: Request, error: Exception) -> JSONResponse:
-        correlation = secrets.token_hex(8)
+        correlation: str = request.state.request_id
         _logger.error("unexpected error %s", correlation, exc_info=error)
         detail = f"an unexpected error, logged as {correlation}"
-        return problem(request, 500, "internal", "Internal error", detail, {"correlation_id": correlation})
+        extras = {"correlation_id": correlation}
+        answer = problem(request, 500, "internal", "Internal error", detail, extras)
+        # This answer is given outside of all middleware.
+        answer.headers.update({**SECURITY_HEADERS, REQUEST_ID: correlation})
+        return answer
+
+
+def service_problem(request: Request, error: errors.ServiceError) -> JSONResponse:
+    """Return the problem of a refusal made on purpose."""
+    row = next(PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)
+    field = getattr(error, "field", None)
+    extras = {} if field is None else {"field": field}
+    answer = problem(request, row[0], row[1], row[2], str(error), extras)
+    wait = getattr(error, "retry_after_seconds", None)
+    if wait is not None:
+        answer.headers["Retry-After"] = str(wait)
+    return answer
 
 
 def _entry(error: Mapping[str, Any]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -126,6 +126,11 @@ class SqlJobQueue:
         )
         if closed is None:
             raise JobCancelledError(f"job {job.id} was taken over by another worker")
+
+    def counts(self) -> dict[JobState, int]:
+        """Return how many jobs are in each state."""
+        found = self._session.execute(select(JobRow.state, func.count()).group_by(JobRow.state))
+        return dict.fromkeys(JobState, 0) | {JobState(state): count for state, count in found}
 
     def request_cancel(self, job_id: str) -> Job:
         """Ask the job to stop; a queued one is cancelled at once."""

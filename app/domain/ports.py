@@ -164,6 +164,10 @@ class JobQueue(Protocol):
         """Close the job; raises JobCancelledError when the job is no longer this claim's."""
         ...
 
+    def counts(self) -> dict[JobState, int]:
+        """Return how many jobs are in each state."""
+        ...
+
     def request_cancel(self, job_id: str) -> Job:
         """Ask the job to stop; a queued one is cancelled at once."""
         ...
