@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -55,6 +56,7 @@ cli.add_typer(keys, name="keys")
 cli.add_typer(db, name="db")
 cli.add_typer(ingest, name="ingest")
 cli.add_typer(bench, name="bench")
+_logger = logging.getLogger("app.cli")  # also where this module is the main one
 _out, _log = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 
 CollectionOption = Annotated[str, typer.Option("--collection", "-c", help="collection; made when missing")]
@@ -124,7 +126,7 @@ def _prepared(settings: Settings, per_kind: int) -> Services:
 
 
 def _serve_demo(services: Services, bound: socket.socket, open_page: bool) -> None:
-    log_to_stderr()
+    log_to_stderr(services.settings.log_format)
     _, secret = services.access.create(Scope.ADMIN, "demo", replace=True)
     models = services.training.models(demonstration.COLLECTION)
     _tell(next(model for model in models if model.is_active).facts)
@@ -142,13 +144,18 @@ def _serve_demo(services: Services, bound: socket.socket, open_page: bool) -> No
 @cli.command()
 def serve(
     worker: Annotated[bool, typer.Option(help="run a worker process beside the server")] = True,
+    processes: Annotated[
+        int | None, typer.Option(min=1, max=64, help="server processes; LRBS_PROCESSES when absent")
+    ] = None,
 ) -> None:
     """Serve the API and the page on LRBS_HOST:LRBS_PORT."""
-    log_to_stderr()
-    services = build(Settings())
+    settings = Settings()
+    settings.processes = processes or settings.processes
+    log_to_stderr(settings.log_format)
+    services = build(settings)
     if not services.schema_is_current():
         services.upgrade_schema()
-    run_server(services, worker, lambda url: _log.print(f"LRBS serves on {url}", highlight=False))
+    run_server(services, worker, lambda url: _logger.info("LRBS serves on %s", url))
 
 
 @cli.command()
@@ -163,8 +170,9 @@ def worker(
         stopping = True
 
     signal.signal(signal.SIGTERM, stop)
-    log_to_stderr()
-    services = build(Settings())
+    settings = Settings()
+    log_to_stderr(settings.log_format)
+    services = build(settings)
     services.require_current_schema()
     run_forever(services, lambda: stopping or (parent is not None and os.getppid() != parent))
 

@@ -1,24 +1,32 @@
-"""Serving: the HTTP server, and a worker process beside it."""
+"""Serving: one or several processes of the HTTP server behind one port, and a worker process beside them."""
 
 from __future__ import annotations
 
 import contextlib
 import ipaddress
+import multiprocessing
 import os
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess
 
 import uvicorn
+from fastapi import FastAPI
+from uvicorn.supervisors import Multiprocess
 
-from app.bootstrap import Services
+from app.bootstrap import Services, build
+from app.console import log_to_stderr
 from app.main import create_app
 from app.settings import Settings
 
 _STOP_SECONDS = 10.0
 _RESTART_SECONDS = 1.0
+_IDLE_CONNECTION_SECONDS = 15
 
 
 def serve(services: Services, with_worker: bool, on_listening: Callable[[str], None]) -> None:
@@ -42,16 +50,66 @@ def serve_on(
 ) -> None:
     """Serve on a socket of `bound_socket` until interrupted; parameters as of `serve`."""
     settings = services.settings
-    config = uvicorn.Config(create_app(services), log_level="warning", access_log=False)
+    several = settings.processes > 1
+    # A process of several builds its own services from the environment: nothing of this one's is shared.
+    application = f"{__name__}:one_of_several" if several else create_app(services)
+    config = _configure(settings, application)
     with _explained(settings):
         bound.listen(config.backlog)
     on_listening(url_of(bound))
-    # Ctrl-C is how it is meant to end.
+    # Both ways to end it are to leave no worker behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with (
         contextlib.suppress(KeyboardInterrupt),
         worker_beside(settings) if with_worker else contextlib.nullcontext(),
     ):
-        uvicorn.Server(config).run(sockets=[bound])
+        if several:
+            services.database.engine.dispose()
+            with _shared_metrics():
+                Multiprocess(config, sockets=[bound]).run()
+        else:
+            uvicorn.Server(config).run(sockets=[bound])
+
+
+def _configure(settings: Settings, application: FastAPI | str) -> uvicorn.Config:
+    return uvicorn.Config(
+        application,
+        factory=isinstance(application, str),
+        workers=settings.processes,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=_IDLE_CONNECTION_SECONDS,
+        # What was accepted is finished, unless that takes longer.
+        timeout_graceful_shutdown=round(settings.shutdown_seconds),
+    )
+
+
+def one_of_several() -> FastAPI:
+    """Return the application of one server process of several; it ends when its parent is gone."""
+    settings = Settings()
+    log_to_stderr(settings.log_format)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    return create_app(build(settings))
+
+
+def _end_with(parent: BaseProcess) -> None:
+    """End this process when its parent is gone: the next one that serves needs the port."""
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def _shared_metrics() -> Iterator[None]:
+    """Give the server processes a folder where they count together."""
+    with tempfile.TemporaryDirectory(prefix="lrbs-metrics-") as folder:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        try:
+            yield
+        finally:
+            del os.environ["PROMETHEUS_MULTIPROC_DIR"]
 
 
 @contextlib.contextmanager
