@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -57,6 +58,15 @@ def upgrade() -> None:
     """Bring the database to the current schema; a second upgrade at the same time waits."""
     build(Settings()).upgrade_schema()
     typer.echo("the schema is current")
+
+
+@db.command("backup")
+def back_up(
+    folder: Annotated[Path, typer.Argument(help="a new folder, to be used as LRBS_DATA_DIR some day")],
+) -> None:
+    """Copy a SQLite database, the pictures and the models, while the service goes on."""
+    copied = build(Settings()).back_up(folder)
+    typer.echo(f"the database and {copied} files are in {folder}")
 
 
 def moment(text: str | None, now: datetime | None = None) -> datetime | None:

@@ -8,6 +8,8 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+DATABASE_FILE = "lrbs.sqlite3"
+
 
 class Settings(BaseSettings):
     """Every setting has a default that works; each is read from ``LRBS_<NAME>``."""
@@ -50,4 +52,4 @@ class Settings(BaseSettings):
     @property
     def resolved_database_url(self) -> str:
         """The database URL, with the default filled in."""
-        return self.database_url or f"sqlite:///{self.data_dir.resolve() / 'lrbs.sqlite3'}"
+        return self.database_url or f"sqlite:///{self.data_dir.resolve() / DATABASE_FILE}"

@@ -141,7 +141,9 @@ class SqlItemRepository:
             )
             .execution_options(yield_per=_ROWS_PER_FETCH)
         )
-        return (tuple(labels) for labels in self._session.scalars(query) if labels)
+        # Whoever has seen enough stops early: PostgreSQL's cursor is closed then, too.
+        with self._session.scalars(query) as found:
+            yield from (tuple(labels) for labels in found if labels)
 
     def content_of(self, collection: Collection) -> list[str]:
         """Return the hashes of a collection's pictures, each once."""
