@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from app.overload import measure_overload
 from app.settings import Settings
 from solver.benchmark import (
     DATASETS,
@@ -53,6 +54,28 @@ def solver_command(
         typer.echo(json.dumps(report, indent=1))
         return
     _out.print(_table(results))
+    _out.print(", ".join(f"{name} {value}" for name, value in facts.items()))
+
+
+@bench.command("overload")
+def overload_command(
+    seconds: Annotated[float, typer.Option(min=1, help="of each of the three loads")] = 10.0,
+    items: Annotated[int, typer.Option(min=100, help="gallery size")] = 20_000,
+    times: Annotated[float, typer.Option(min=1, help="offered load, as a multiple of the capacity")] = 4.0,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Latency of accepted and of refused searches when far more are asked than can be answered."""
+    with _log.status("building a gallery") as status:
+        found = measure_overload(seconds, items, times, on_phase=status.update)
+    facts = machine()
+    if as_json:
+        typer.echo(json.dumps({"machine": facts, **found}, indent=1))
+        return
+    table = Table("load", "asked/s", "answered/s", "p50 ms", "p99 ms", "refused/s", "p50 ms", "p99 ms")
+    for name, load in found["loads"].items():
+        columns = ("asked", "answered", "p50", "p99", "refused", "refused_p50", "refused_p99")
+        table.add_row(name, *("" if load[column] is None else f"{load[column]:.1f}" for column in columns))
+    _out.print(table)
     _out.print(", ".join(f"{name} {value}" for name, value in facts.items()))
 
 

@@ -38,7 +38,7 @@ from app.encoders.registry import PICTURE_TYPES
 from app.operations import db, keys
 from app.retrain import train as run_retrain
 from app.sample import KINDS
-from app.serve import bound_socket, is_loopback, serve_on
+from app.serve import bound_socket, is_loopback, serve_beside_others, serve_on
 from app.serve import serve as run_server
 from app.services.search import Query
 from app.services.training import TrainingParameters
@@ -156,6 +156,13 @@ def serve(
     if not services.schema_is_current():
         services.upgrade_schema()
     run_server(services, worker, lambda url: _logger.info("LRBS serves on %s", url))
+
+
+@cli.command("server-process", hidden=True)
+def server_process(descriptor: int, parent: int) -> None:
+    """Serve as one process of several."""
+    log_to_stderr(Settings().log_format)
+    serve_beside_others(descriptor, parent)
 
 
 @cli.command()
