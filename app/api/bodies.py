@@ -8,6 +8,7 @@ Large bodies are parsed outside the event loop.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -24,7 +25,12 @@ from app.domain.names import listed
 
 SMALL = 1 << 20
 """Limit for bodies that carry no items and no queries."""
-_LARGE = 1 << 16
+_LARGE = 1 << 14
+_SLICE = 1 << 20
+_KEYS_PER_ENTRY, _BRACKETS_PER_KEY = 64, 16
+_FEW_KEYS = 16_000
+"""Refused by nobody."""
+_KEY = re.compile(rb'(?<!\\)"\s*:')
 _Model = TypeVar("_Model", bound=BaseModel)
 _Result = TypeVar("_Result")
 
@@ -81,7 +87,8 @@ def parsed(
         body = await read_body(request, limit(request))
         if default is not None and not body.strip():
             return default
-        return await off_loop_when_large(len(body), lambda: parse_json(model, body))
+        most = _most_keys(request)
+        return await off_loop_when_large(len(body), lambda: parse_json(model, not_bloated(body, most)))
 
     return Depends(parse)
 
@@ -110,9 +117,12 @@ def json_or_form(
         if request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
             form = await _read_form(request, known, limit(request))
             size = len(form.picture) + sum(map(len, form.texts.values()))
+            for text in form.texts.values():
+                not_bloated(text.encode(errors="replace"), _most_keys(request))
             return await off_loop_when_large(size, lambda: of_form(form))
         body = await read_body(request, limit(request))
-        return await off_loop_when_large(len(body), lambda: of_json(request, body))
+        most = _most_keys(request)
+        return await off_loop_when_large(len(body), lambda: of_json(request, not_bloated(body, most)))
 
     return Depends(parse)
 
@@ -126,6 +136,34 @@ async def read_body(request: Request, limit: int) -> bytes:
     """Return the raw body; raises ContentTooLargeError as soon as it is known to be larger."""
     body_of(request).restrict(limit)
     return await request.body()
+
+
+def not_bloated(body: bytes, most_keys: int) -> bytes:
+    """Return a JSON body that is worth parsing; raises ContentTooLargeError.
+
+    The parser keeps all other threads waiting and tells of every unknown key, of millions of them for a
+    minute. Keys are counted a slice at a time, with pauses for others, and no further than they are allowed.
+
+    Parameters
+    ----------
+    body : bytes
+        JSON.
+    most_keys : int
+        How many it may have; brackets, which stand in texts too, may be 16 times as many.
+    """
+    n_keys = 0
+    for start in range(0, len(body), _SLICE):
+        n_keys += len(_KEY.findall(body, start, start + _SLICE))
+        if n_keys > most_keys:
+            raise ContentTooLargeError("body", f"more than {most_keys} keys of JSON objects")
+    most_brackets = most_keys * _BRACKETS_PER_KEY
+    if body.count(b"[") + body.count(b"{") > most_brackets:
+        raise ContentTooLargeError("body", f"more than {most_brackets} JSON lists and objects")
+    return body
+
+
+def _most_keys(request: Request) -> int:
+    return max(request.app.state.settings.max_batch * _KEYS_PER_ENTRY, _FEW_KEYS)
 
 
 def parse_json(model: type[_Model], body: bytes | str, place: str = "") -> _Model:

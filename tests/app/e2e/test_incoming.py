@@ -14,7 +14,7 @@ from fastapi import Request
 
 from app.api.incoming import BodyLimits, body_of
 from app.domain.errors import BodyTimeoutError, ContentTooLargeError, OverloadedError
-from tests.app.e2e.refusals import MAX_BODY, VECTORS, Api, check_next_request_works, check_problem
+from tests.app.e2e.refusals import MAX_BODY, MIXED, VECTORS, Api, check_next_request_works, check_problem, png
 
 JSON = {"Content-Type": "application/json"}
 
@@ -148,6 +148,19 @@ def test_an_answer_before_the_end_of_the_body_closes_the_connection(api: Api) ->
     assert answer.headers["Connection"] == "close"
     answer = api.client.post(f"{VECTORS}/items", content=b"{", headers=JSON)
     assert "Connection" not in answer.headers
+    check_next_request_works(api)
+
+
+def test_a_flood_of_unknown_keys_is_refused_before_it_is_parsed(api: Api) -> None:
+    flood = ",".join(f'"k{n}":1' for n in range(16_001))
+    path = f"{VECTORS}/search/text-to-image"
+    for body in (f"{{{flood}}}", f'{{"vector": [1], "filter": {{"metadata": {{{flood}}}}}}}'):
+        answer = api.client.post(path, content=body, headers=JSON)
+        problem = check_problem(answer, 413, "more than 16000 keys")
+        assert problem["field"] == "body"
+    form = {"item": f'{{"modality": "image", "metadata": {{{flood}}}}}'}
+    answer = api.client.post(f"{MIXED}/items", data=form, files={"picture": png()})
+    check_problem(answer, 413, "more than 16000 keys")
     check_next_request_works(api)
 
 
