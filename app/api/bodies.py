@@ -163,7 +163,8 @@ def not_bloated(body: bytes, most_keys: int) -> bytes:
 
 
 def _most_keys(request: Request) -> int:
-    return max(request.app.state.settings.max_batch * _KEYS_PER_ENTRY, _FEW_KEYS)
+    max_batch: int = request.app.state.settings.max_batch
+    return max(max_batch * _KEYS_PER_ENTRY, _FEW_KEYS)
 
 
 def parse_json(model: type[_Model], body: bytes | str, place: str = "") -> _Model:
