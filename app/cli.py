@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -34,9 +35,10 @@ from app.domain.entities import Content, ItemFilter, Modality, Scope
 from app.domain.errors import InvalidFieldError, ModelNotTrainedError, ServiceError
 from app.domain.names import listed
 from app.encoders.registry import PICTURE_TYPES
+from app.operations import db, keys
 from app.retrain import train as run_retrain
 from app.sample import KINDS
-from app.serve import bound_socket, is_loopback, serve_on
+from app.serve import bound_socket, is_loopback, serve_beside_others, serve_on
 from app.serve import serve as run_server
 from app.services.search import Query
 from app.services.training import TrainingParameters
@@ -50,14 +52,13 @@ from solver.preprocessing import SCALINGS
 cli = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Search pictures by text, and texts by picture."
 )
-keys = typer.Typer(no_args_is_help=True, help="API keys.")
-db = typer.Typer(no_args_is_help=True, help="The database schema.")
 ingest = typer.Typer(no_args_is_help=True, help="Bring data into a collection.")
 cli.add_typer(keys, name="keys")
 cli.add_typer(db, name="db")
 cli.add_typer(ingest, name="ingest")
 cli.add_typer(bench, name="bench")
 cli.command("models")(models)
+_logger = logging.getLogger("app.cli")  # also where this module is the main one
 _out, _log = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 
 CollectionOption = Annotated[str, typer.Option("--collection", "-c", help="collection; made when missing")]
@@ -127,7 +128,7 @@ def _prepared(settings: Settings, per_kind: int) -> Services:
 
 
 def _serve_demo(services: Services, bound: socket.socket, open_page: bool) -> None:
-    log_to_stderr()
+    log_to_stderr(services.settings.log_format)
     _, secret = services.access.create(Scope.ADMIN, "demo", replace=True)
     versions = services.versions.models(demonstration.COLLECTION)
     _tell(next(version for version in versions if version.is_active).facts)
@@ -145,13 +146,25 @@ def _serve_demo(services: Services, bound: socket.socket, open_page: bool) -> No
 @cli.command()
 def serve(
     worker: Annotated[bool, typer.Option(help="run a worker process beside the server")] = True,
+    processes: Annotated[
+        int | None, typer.Option(min=1, max=64, help="server processes; LRBS_PROCESSES when absent")
+    ] = None,
 ) -> None:
     """Serve the API and the page on LRBS_HOST:LRBS_PORT."""
-    log_to_stderr()
-    services = build(Settings())
+    settings = Settings()
+    settings.processes = processes or settings.processes
+    log_to_stderr(settings.log_format)
+    services = build(settings)
     if not services.schema_is_current():
         services.upgrade_schema()
-    run_server(services, worker, lambda url: _log.print(f"LRBS serves on {url}", highlight=False))
+    run_server(services, worker, lambda url: _logger.info("LRBS serves on %s", url))
+
+
+@cli.command("server-process", hidden=True)
+def server_process(descriptor: int, parent: int) -> None:
+    """Serve as one process of several."""
+    log_to_stderr(Settings().log_format)
+    serve_beside_others(descriptor, parent)
 
 
 @cli.command()
@@ -166,8 +179,9 @@ def worker(
         stopping = True
 
     signal.signal(signal.SIGTERM, stop)
-    log_to_stderr()
-    services = build(Settings())
+    settings = Settings()
+    log_to_stderr(settings.log_format)
+    services = build(settings)
     services.require_current_schema()
     run_forever(services, lambda: stopping or (parent is not None and os.getppid() != parent))
 
@@ -285,39 +299,6 @@ def ingest_table(
     encoder = {"type": "hog-color"} if onnx is None else {"type": "onnx", "path": str(onnx.resolve())}
     modalities = [Modality("image", encoder), Modality("text", {"type": "tfidf"})]
     _store(collection, modalities, lambda: ingestion.table_items(rows, ("image", "text")), 2 * len(rows))
-
-
-@keys.command("create")
-def create_key(
-    scope: Annotated[Scope, typer.Option(help="what the key allows")] = Scope.SEARCH,
-    name: Annotated[str | None, typer.Option(help="what to call it")] = None,
-) -> None:
-    """Make a key and print its secret, this once; its id goes to standard error."""
-    key, secret = _ready(Settings()).access.create(scope, name)
-    _log.print(f"key {key.id}, to be revoked by that id", highlight=False)
-    typer.echo(secret)
-
-
-@keys.command("list")
-def list_keys() -> None:
-    """List keys, without their secrets."""
-    for key in _ready(Settings()).access.list_keys():
-        typer.echo(
-            f"{key.id}  {key.scope.value:6s}  {key.created_at:%Y-%m-%d %H:%M}  {key.name or ''}".rstrip()
-        )
-
-
-@keys.command("revoke")
-def revoke_key(key_id: str) -> None:
-    """Revoke a key."""
-    _ready(Settings()).access.revoke(key_id)
-
-
-@db.command("upgrade")
-def upgrade() -> None:
-    """Bring the database to the current schema."""
-    build(Settings()).upgrade_schema()
-    typer.echo("the schema is current")
 
 
 def _ready(settings: Settings) -> Services:

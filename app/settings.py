@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+DATABASE_FILE = "lrbs.sqlite3"
 
 
 class Settings(BaseSettings):
@@ -27,6 +30,15 @@ class Settings(BaseSettings):
     max_batch: int = Field(1000, gt=0, description="most items or queries in one call")
     max_batch_hits: int = Field(100_000, ge=10_000, description="most results in one call")
     max_search_body_bytes: int = Field(16 << 20, gt=0, description="largest request body of a search")
+    body_pause_seconds: float = Field(20.0, gt=0, description="how long the rest of a body is waited for")
+    max_running: int = Field(4, ge=1, le=256, description="searches, and writes, that work at once")
+    max_waiting: int = Field(32, ge=0, le=10_000, description="searches, and writes, that wait for those")
+    cors_origins: str = Field("", description="origins of other sites' pages, comma-separated; none")
+    open_metrics: bool = Field(True, description="/metrics needs no key; else one of scope admin")
+    log_format: Literal["text", "json"] = Field("text", description="text or json, a line for each entry")
+    shutdown_seconds: float = Field(30.0, gt=0, description="how long a stop waits for what was accepted")
+    processes: int = Field(1, ge=1, le=64, description="server processes behind one port")
+    rate_limit: int = Field(0, ge=0, le=100_000, description="requests a minute of a key; 0 for no limit")
     lock_wait_seconds: float = Field(5.0, gt=0, description="how long a write waits for others")
     sweep_grace_seconds: float = Field(3600.0, ge=0, description="how long an unused file is kept")
     lease_seconds: float = Field(30.0, gt=0, description="how long a silent worker keeps its job")
@@ -41,6 +53,11 @@ class Settings(BaseSettings):
     worker_poll_seconds: float = Field(0.5, gt=0, description="how often an idle worker looks for a job")
 
     @property
+    def allowed_origins(self) -> list[str]:
+        """Origins whose pages may call, each without a slash at its end."""
+        return [origin.strip().rstrip("/") for origin in self.cors_origins.split(",") if origin.strip()]
+
+    @property
     def resolved_database_url(self) -> str:
         """The database URL, with the default filled in."""
-        return self.database_url or f"sqlite:///{self.data_dir.resolve() / 'lrbs.sqlite3'}"
+        return self.database_url or f"sqlite:///{self.data_dir.resolve() / DATABASE_FILE}"

@@ -19,12 +19,12 @@ router = APIRouter(prefix="/v1/admin", tags=["admin"], dependencies=[Depends(may
 @router.post(
     "/keys",
     status_code=status.HTTP_201_CREATED,
-    responses=responses(401, 403, *OF_BODIES),
+    responses=responses(401, 403, 404, *OF_BODIES),
     openapi_extra=json_body(KeyIn),
 )
 def create_key(body: Annotated[KeyIn, parsed(KeyIn)], access: Access) -> KeyOut:
     """Create a key; its secret is in this answer only."""
-    return KeyOut.of(*access.create(Scope(body.scope), body.name))
+    return KeyOut.of(*access.create(Scope(body.scope), body.name, bounds=body.to_bounds()))
 
 
 @router.get("/keys", responses=responses(401, 403))

@@ -63,7 +63,16 @@ _MODEL = {
     "facts": {"held_out": {"image-to-text": 0.91, "text-to-image": 0.89}},
 }
 _ACTIVATION = {"version": 2, "previous": 1, "at": _WHEN, "by": "key 0123456789abcdef", "reason": None}
-_KEY = {"id": "0123456789abcdef", "name": "shop window", "scope": "search", "created_at": _WHEN}
+_KEY = {
+    "id": "0123456789abcdef",
+    "name": "shop window",
+    "scope": "search",
+    "collections": ["products"],
+    "requests_per_minute": 600,
+    "created_at": _WHEN,
+    "expires_at": None,
+    "last_used_at": _WHEN,
+}
 
 ANSWERS: dict[str, dict[str, Any]] = {
     "CollectionOut": {**_COLLECTION, "items": {"image": 5, "text": 7}},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import AsyncIterator, Iterator
 
 from fastapi import APIRouter, Depends, HTTPException, Request, Response, status
@@ -11,6 +10,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
+from app.api.bodies import FEW_KEYS, not_bloated
 from app.api.deps import Imports, may_write
 from app.api.ndjson import LineCutter, parse_line
 from app.api.openapi import schema_of
@@ -21,7 +21,6 @@ from app.services.imports import Import, Imported
 from app.services.preparation import NewItem
 
 router = APIRouter(prefix="/v1/collections/{collection}", tags=["items"])
-_PATH = re.compile(r"/v1/collections/[^/]+/items:import")
 _BYTES_AT_A_TIME = 1 << 20
 _IDS_AT_A_TIME = 1000
 _BODY = {
@@ -37,11 +36,6 @@ _BODY = {
         },
     }
 }
-
-
-def is_import(request: Request) -> bool:
-    """Return whether a request is an import, which has limits of its own and needs no length."""
-    return request.method == "POST" and _PATH.fullmatch(request.url.path) is not None
 
 
 @router.post(
@@ -124,7 +118,7 @@ def _add(begun: Import, cutter: LineCutter, block: bytes, is_last: bool) -> None
 
 def _item(number: int, line: bytes) -> NewItem:
     try:
-        return parse_line(ItemIn, line).to_item()
+        return parse_line(ItemIn, not_bloated(line, FEW_KEYS)).to_item()
     except ServiceError as error:
         raise LineError(number, error) from error
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -15,6 +14,8 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from app.api.headers import SECURITY_HEADERS
+from app.api.tracing import REQUEST_ID
 from app.domain import errors
 
 _MEDIA_TYPE = "application/problem+json"
@@ -47,6 +48,10 @@ PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
     errors.ContentTooLargeError: (413, "content-too-large", "Content too large"),
     errors.UnauthenticatedError: (401, "unauthenticated", "Key needed"),
     errors.ForbiddenError: (403, "forbidden", "Key lacks a scope"),
+    errors.KeyIsBoundError: (403, "forbidden", "Key is bound to collections"),
+    errors.RateLimitedError: (429, "rate-limited", "Too many requests"),
+    errors.BodyTimeoutError: (408, "body-timeout", "Body incomplete"),
+    errors.OverloadedError: (503, "overloaded", "Service overloaded"),
     errors.DamagedBundleError: (503, "damaged-bundle", "Model bundle damaged"),
     errors.DatabaseUnavailableError: (503, "database-unavailable", "Database unavailable"),
     errors.SchemaOutdatedError: (503, "schema-outdated", "Database schema outdated"),
@@ -71,12 +76,12 @@ _CHALLENGE = {
 _HEADERS = {401: _CHALLENGE, 429: _RETRY, 503: _RETRY}
 """What comes with a problem besides, by its status."""
 
-OF_BODIES = (400, 411, 413, 422)
+OF_BODIES = (400, 408, 413, 422)
 """What a route with a body can answer besides."""
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the OpenAPI entries of the problems a route can answer with, 500 and 503 besides."""
+    """Return the OpenAPI entries of the problems a route can answer with, 429, 500 and 503 besides."""
     content = {_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {
         status: {
@@ -84,7 +89,7 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
             "content": content,
             **({"headers": _HEADERS[status]} if status in _HEADERS else {}),
         }
-        for status in sorted({*statuses, 500, 503})
+        for status in sorted({*statuses, 429, 500, 503})
     }
 
 
@@ -93,10 +98,7 @@ def install(application: FastAPI) -> None:
 
     @application.exception_handler(errors.ServiceError)
     def on_service_error(request: Request, error: errors.ServiceError) -> JSONResponse:
-        told = error.cause if isinstance(error, errors.LineError) else error
-        row = next(PROBLEMS[kind] for kind in type(told).__mro__ if kind in PROBLEMS)
-        extras = {name: getattr(error, name) for name in ("field", "line") if getattr(error, name, None)}
-        return problem(request, row[0], row[1], row[2], str(error), extras)
+        return service_problem(request, error)
 
     @application.exception_handler(RequestValidationError)
     def on_invalid_request(request: Request, error: RequestValidationError) -> JSONResponse:
@@ -117,10 +119,26 @@ def install(application: FastAPI) -> None:
 
     @application.exception_handler(Exception)
     def on_unknown_error(request: Request, error: Exception) -> JSONResponse:
-        correlation = secrets.token_hex(8)
+        correlation: str = request.state.request_id
         _logger.error("unexpected error %s", correlation, exc_info=error)
         detail = f"an unexpected error, logged as {correlation}"
-        return problem(request, 500, "internal", "Internal error", detail, {"correlation_id": correlation})
+        extras = {"correlation_id": correlation}
+        answer = problem(request, 500, "internal", "Internal error", detail, extras)
+        # This answer is given outside of all middleware.
+        answer.headers.update({**SECURITY_HEADERS, REQUEST_ID: correlation})
+        return answer
+
+
+def service_problem(request: Request, error: errors.ServiceError) -> JSONResponse:
+    """Return the problem of a refusal made on purpose."""
+    told = error.cause if isinstance(error, errors.LineError) else error
+    row = next(PROBLEMS[kind] for kind in type(told).__mro__ if kind in PROBLEMS)
+    extras = {name: getattr(error, name) for name in ("field", "line") if getattr(error, name, None)}
+    answer = problem(request, row[0], row[1], row[2], str(error), extras)
+    wait = getattr(told, "retry_after_seconds", None)
+    if wait is not None:
+        answer.headers["Retry-After"] = str(wait)
+    return answer
 
 
 def _methods(application: FastAPI, request: Request) -> list[str]:

@@ -41,7 +41,7 @@ class ServerProcess:
         began = time.perf_counter()
         self._log = settings.data_dir / "server.log"
         environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if not name.startswith("LRBS_")},
             "LRBS_DATA_DIR": str(settings.data_dir),
             "LRBS_DATABASE_URL": settings.resolved_database_url,
             "LRBS_HOST": "127.0.0.1",

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import and_, delete, insert, or_, select, update
+from sqlalchemy import and_, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -175,6 +175,11 @@ class SqlJobQueue:
             .limit(limit)
         )
         return [JobEvent(row.number, row.kind, row.data) for row in self._session.scalars(query)]
+
+    def counts(self) -> dict[JobState, int]:
+        """Return how many jobs are in each state."""
+        found = self._session.execute(select(JobRow.state, func.count()).group_by(JobRow.state))
+        return dict.fromkeys(JobState, 0) | {JobState(state): count for state, count in found}
 
     def request_cancel(self, job_id: str) -> Job:
         """Ask the job to stop; one that nobody works on is cancelled at once."""

@@ -198,4 +198,8 @@ class KeyRow(Base):
     secret_hash: Mapped[str] = mapped_column(String(64), unique=True)
     scope: Mapped[str] = mapped_column(String(16))
     name: Mapped[str | None] = mapped_column(String(64))
+    collections: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
+    requests_per_minute: Mapped[int | None] = mapped_column(Integer)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

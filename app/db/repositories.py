@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import hmac
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from app.db.constraints import violates_unique
 from app.db.models import CollectionRow, KeyRow, SavedGalleryRow
-from app.domain.entities import ApiKey, Collection, Modality, SavedGallery, Scope
+from app.domain.entities import ApiKey, Collection, KeyBounds, Modality, SavedGallery, Scope
 from app.domain.errors import (
     CollectionExistsError,
     CollectionNotFoundError,
     KeyNotFoundError,
 )
+
+_UNBOUND = KeyBounds()
 
 
 class SqlCollectionRepository:
@@ -124,14 +127,19 @@ class SqlKeyRepository:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def add(self, secret_hash: str, scope: Scope, name: str | None = None) -> ApiKey:
+    def add(
+        self, secret_hash: str, scope: Scope, name: str | None = None, bounds: KeyBounds = _UNBOUND
+    ) -> ApiKey:
         """Store a key."""
         row = KeyRow(
             id=secrets.token_hex(8),
             secret_hash=secret_hash,
             scope=scope.value,
             name=name,
+            collections=None if bounds.collections is None else list(bounds.collections),
+            requests_per_minute=bounds.requests_per_minute,
             created_at=datetime.now(UTC),
+            expires_at=bounds.expires_at,
         )
         self._session.add(row)
         self._session.flush()
@@ -140,7 +148,20 @@ class SqlKeyRepository:
     def find(self, secret_hash: str) -> ApiKey | None:
         """Return the key with that hash."""
         row = self._session.scalar(select(KeyRow).where(KeyRow.secret_hash == secret_hash))
-        return None if row is None else _key(row)
+        # The database compared by index; its collation and its timing are not ours to rely on.
+        if row is None or not hmac.compare_digest(row.secret_hash, secret_hash):
+            return None
+        return _key(row)
+
+    def note_use(self, used_at: Mapping[str, datetime]) -> None:
+        """Record when keys were last used, by id; a later time on record stays, unknown ids are ignored."""
+        for key_id, moment in sorted(used_at.items()):
+            self._session.execute(
+                update(KeyRow)
+                .where(KeyRow.id == key_id)
+                .where(or_(KeyRow.last_used_at.is_(None), KeyRow.last_used_at < moment))
+                .values(last_used_at=moment)
+            )
 
     def list(self) -> list[ApiKey]:
         """Return all, oldest first."""
@@ -162,4 +183,6 @@ def _collection(row: CollectionRow) -> Collection:
 
 
 def _key(row: KeyRow) -> ApiKey:
-    return ApiKey(row.id, Scope(row.scope), row.created_at, row.name)
+    collections = None if row.collections is None else tuple(row.collections)
+    bounds = KeyBounds(collections, row.expires_at, row.requests_per_minute)
+    return ApiKey(row.id, Scope(row.scope), row.created_at, row.name, bounds, row.last_used_at)

@@ -212,6 +212,40 @@ class ForbiddenError(ServiceError):
         self.scope = scope
 
 
+class KeyIsBoundError(ServiceError):
+    """The key is bound to collections, and the call is not about one of them."""
+
+    def __init__(self) -> None:
+        super().__init__("the key is bound to some collections, and this call is not about one of them")
+
+
+class RateLimitedError(ServiceError):
+    """More requests than the key is allowed."""
+
+    def __init__(self, requests_per_minute: int, retry_after_seconds: int) -> None:
+        super().__init__(
+            f"more than {requests_per_minute} requests in a minute: try again in {retry_after_seconds} s"
+        )
+        self.retry_after_seconds = retry_after_seconds
+
+
+class OverloadedError(ServiceError):
+    """More work is waiting than will be begun soon."""
+
+    retry_after_seconds = 1
+
+    def __init__(self) -> None:
+        super().__init__("too many requests are waiting already: try again in a moment")
+
+
+class BodyTimeoutError(ServiceError):
+    """The rest of a body did not come in time."""
+
+    def __init__(self) -> None:
+        super().__init__("body: the rest of it did not come in time")
+        self.field = "body"
+
+
 class KeyNotFoundError(ServiceError):
     """No key of that id."""
 

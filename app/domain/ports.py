@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ from app.domain.entities import (
     Job,
     JobEvent,
     JobState,
+    KeyBounds,
     Matrix,
     Modality,
     ModelVersion,
@@ -228,6 +230,10 @@ class JobQueue(Protocol):
         """Close the job; raises JobCancelledError when the job is no longer this claim's."""
         ...
 
+    def counts(self) -> dict[JobState, int]:
+        """Return how many jobs are in each state."""
+        ...
+
     def request_cancel(self, job_id: str) -> Job:
         """Ask the job to stop; one that nobody works on is cancelled at once."""
         ...
@@ -236,8 +242,12 @@ class JobQueue(Protocol):
 class KeyRepository(Protocol):
     """API keys by the hash of their secret."""
 
-    def add(self, secret_hash: str, scope: Scope, name: str | None = None) -> ApiKey:
+    def add(self, secret_hash: str, scope: Scope, name: str | None = None, bounds: KeyBounds = ...) -> ApiKey:
         """Store a key."""
+        ...
+
+    def note_use(self, used_at: Mapping[str, datetime]) -> None:
+        """Record when keys were last used, by id; a later time on record stays, unknown ids are ignored."""
         ...
 
     def find(self, secret_hash: str) -> ApiKey | None:

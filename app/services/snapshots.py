@@ -115,6 +115,11 @@ class Snapshots:
                 snapshot = self._renewed(work, name)
             yield snapshot, work
 
+    def held(self) -> dict[int, Snapshot]:
+        """Return the snapshots as they are, by the collections' identity, without bringing any up to date."""
+        with self._guard:
+            return dict(self._held)
+
     def _forget(self, name: str) -> None:
         """Let go of whatever was held under a name; a deleted collection frees its memory."""
         with self._guard:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from app.api.schemas.base import Integer, Strict
-from app.domain.entities import ApiKey, Job
+from app.domain.entities import ApiKey, Job, KeyBounds
 
 
 class RetrainIn(Strict):
@@ -65,11 +65,29 @@ class KeyIn(Strict):
     """A new key."""
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"scope": "search", "name": "shop window"}]}
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"scope": "search", "name": "shop window"},
+                {"scope": "write", "collections": ["products"], "expires_at": "2099-01-01T00:00:00Z"},
+            ]
+        },
     )
 
     scope: str = Field(pattern="^(search|write|admin)$")
     name: str | None = Field(None, min_length=1, max_length=64, description="what people call it")
+    collections: list[str] | None = Field(
+        None, min_length=1, max_length=100, description="the only ones it can see; all when absent"
+    )
+    expires_at: AwareDatetime | None = Field(None, description="when it stops working")
+    requests_per_minute: Integer | None = Field(
+        None, ge=1, le=100_000, description="its own rate limit; the service's when absent"
+    )
+
+    def to_bounds(self) -> KeyBounds:
+        """Return the service's form."""
+        collections = None if self.collections is None else tuple(dict.fromkeys(self.collections))
+        return KeyBounds(collections, self.expires_at, self.requests_per_minute)
 
 
 class KeyOut(BaseModel):
@@ -78,13 +96,28 @@ class KeyOut(BaseModel):
     id: str
     name: str | None
     scope: str
+    collections: list[str] | None
+    requests_per_minute: int | None
     created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
     secret: str | None = None
 
     @classmethod
     def of(cls, key: ApiKey, secret: str | None = None) -> KeyOut:
         """Return the wire form."""
-        return cls(id=key.id, name=key.name, scope=key.scope.value, created_at=key.created_at, secret=secret)
+        bound_to = key.bounds.collections
+        return cls(
+            id=key.id,
+            name=key.name,
+            scope=key.scope.value,
+            collections=None if bound_to is None else list(bound_to),
+            requests_per_minute=key.bounds.requests_per_minute,
+            created_at=key.created_at,
+            expires_at=key.bounds.expires_at,
+            last_used_at=key.last_used_at,
+            secret=secret,
+        )
 
 
 class KeyList(BaseModel):

@@ -67,7 +67,7 @@ class Server:
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 raise AssertionError(f"ended with {self.process.returncode}:\n{self.said()}")
-            found = re.search(r"LRBS serves on (http://\S+)", self.said())
+            found = re.search(r"LRBS serves on (http://[\w.:]+)", self.said())
             if found and _is_ready(found[1]):
                 self.url = found[1]
                 return

@@ -262,7 +262,7 @@ def test_the_openapi_document_tells_of_every_problem(client: httpx.Client) -> No
             assert content["application/problem+json"]["schema"] == {"$ref": "#/components/schemas/Problem"}
         assert {401, 403, 500} <= problems, name
         if "requestBody" in operation:
-            assert {400, 411, 413, 422} <= problems, name
+            assert {400, 408, 413, 422} <= problems, name
     told = {int(status) for _, found in operations(document) for status in found["responses"]}
     assert {status for status, _, _ in PROBLEMS.values()} <= told
 
