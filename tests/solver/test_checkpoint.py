@@ -38,7 +38,7 @@ def _checkpoint(rank: int = 2, dtype: type = np.float32) -> Checkpoint:
     rng = np.random.default_rng(0)
     arrays = rng.standard_normal((4, rank)), rng.random(rank), rng.standard_normal((3, rank))
     M = LowRankMatrix(*(array.astype(dtype) for array in arrays))
-    return Checkpoint(M, 0.7, 3, 0.1, 1 / 3, np.inf, Memory(0.05, 0.5, 1e-3, 2, 0.25))
+    return Checkpoint(M, 0.7, 3, 0.1, 1 / 3, np.inf, True, Memory(0.05, 0.5, 1e-3, 2, 0.25))
 
 
 @pytest.mark.parametrize("rank", [0, 2])
@@ -59,7 +59,9 @@ def test_saved_checkpoint_is_read_back_bit_by_bit(rank: int, dtype: type, tmp_pa
 def test_saving_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> None:
     for iteration in (1, 2):
         checkpoint = _checkpoint()
-        Checkpoint(checkpoint.M, 0.7, iteration, 0.1, 0.3, 1.0, checkpoint.memory).save(tmp_path / "state")
+        Checkpoint(checkpoint.M, 0.7, iteration, 0.1, 0.3, 1.0, False, checkpoint.memory).save(
+            tmp_path / "state"
+        )
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
     assert Checkpoint.load(tmp_path / "state").iteration == 2
 
