@@ -164,6 +164,7 @@ def _damage(path: Path, kind: str) -> None:
     memory = {"alpha": 0.1, "best_bound": 0.1, "best_gap": 0.1, "quiet": 0, "wanted": 1.0}
     facts: dict[str, Any] = {
         "fingerprint": 1.0, "iteration": 1, "stage_alpha": 1.0, "step_size": 1.0, "gradient_target": 1.0,
+        "is_sketched": False,
         "memory": memory,
     }  # fmt: skip
     metadata: dict[str, str] | None = None

@@ -2,6 +2,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from solver import (
     Labels,
@@ -15,7 +16,7 @@ from solver import (
 from solver.growth import growing_parts
 from solver.problem import AnySupervision, BilinearProblem
 
-N = 9000
+N = 4600
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +31,8 @@ def problem(data: Any) -> BilinearProblem:
 
 def test_one_block_comes_first_and_then_all_of_them(problem: BilinearProblem) -> None:
     parts = list(growing_parts(problem))
-    assert [part.share for part in parts] == pytest.approx([1 / 9, 1 / 3])
-    assert [part.penalty_growth for part in parts] == pytest.approx([np.sqrt(3), 1.5])
+    assert [part.share for part in parts] == pytest.approx([1 / 4, 1 / 2])
+    assert [part.penalty_growth for part in parts] == pytest.approx([np.sqrt(2), 1.5])
     for part in parts:
         assert (part.shape, part.alpha_max) == (problem.shape, problem.alpha_max)
         assert part.loss(np.float32).shape == problem.shape
@@ -59,22 +60,22 @@ def test_large_problem_is_begun_on_some_pairs_and_ends_certified_on_all(kind: st
     shares = [entry.share for entry in model.history_]
     assert model.converged_
     assert shares == sorted(shares)
-    assert (shares[0], shares[-1]) == (pytest.approx(1 / 9), 1.0)
+    assert (shares[0], shares[-1]) == (pytest.approx(1 / 4), 1.0)
     assert [entry.iteration for entry in model.history_] == list(range(1, model.n_iter_ + 1))
 
 
 def test_result_is_that_of_a_problem_begun_on_all_pairs(data: Any) -> None:
     supervision = Labels(data.x_labels, data.z_labels)
-    alpha = alpha_max(data.X, data.Z, supervision) / 20
-    grown = LowRankBilinear(alpha, tol=1e-6).fit(data.X, data.Z, supervision)
-    whole = LowRankBilinear(alpha, tol=1e-6, warm_start=True)
+    alpha = alpha_max(data.X, data.Z, supervision) / 10
+    grown = LowRankBilinear(alpha, tol=1e-5).fit(data.X, data.Z, supervision)
+    whole = LowRankBilinear(alpha, tol=1e-5, warm_start=True)
     whole.fit(data.X[:200], data.Z[:200], Labels(data.x_labels[:200], data.z_labels[:200]))
     whole.fit(data.X, data.Z, supervision)
     assert min(entry.share for entry in whole.history_) == 1.0
     assert min(entry.share for entry in grown.history_) < 1.0
     assert grown.converged_
     assert whole.converged_
-    assert grown.objective_ == pytest.approx(whole.objective_, rel=1e-6)
+    assert grown.objective_ == pytest.approx(whole.objective_, rel=1e-5)
 
 
 def test_problem_whose_parts_lack_dissimilar_pairs_is_solved_on_all_pairs_from_the_start(data: Any) -> None:
@@ -88,7 +89,6 @@ def test_problem_whose_parts_lack_dissimilar_pairs_is_solved_on_all_pairs_from_t
 
 
 def test_listed_pairs_are_cheap_as_they_are(data: Any) -> None:
-    signs = np.zeros((N, 1))
-    signs[:40, 0] = np.where(np.arange(40) < 20, 1.0, -1.0)
-    listed = BilinearProblem(data.X, data.Z[:1], SignedPairs(signs), True, None)
+    signs = scipy.sparse.coo_array(([1.0, -1.0], ([0, 1], [0, N - 1])), shape=(N, N))
+    listed = BilinearProblem(data.X, data.Z, SignedPairs(signs), True, None)
     assert listed.sketch is None
