@@ -102,3 +102,18 @@ def test_large_problem_is_begun_on_a_part_and_ends_certified_on_all_samples(kind
     assert shares[-1] == 1.0
     assert (shares[0] == pytest.approx(1 / 3, rel=1e-3)) == (kind != "rare")
     assert [entry.iteration for entry in model.history_] == list(range(1, model.n_iter_ + 1))
+
+
+def test_part_is_fitted_with_a_penalty_as_much_stronger_as_its_gradient_is_noisier() -> None:
+    data = make_low_rank_pairs(4600, 4600, n_features_x=8, n_features_z=7, noise=1.0, random_state=0)
+    supervision = Labels(data.x_labels, data.z_labels)
+    alpha = alpha_max(data.X, data.Z, supervision) / 10
+    entries = LowRankBilinear(alpha, tol=1e-2).fit(data.X, data.Z, supervision).history_
+    last = [entry for entry in entries if entry.share < 1.0][-1]
+    ((x_rows, z_rows, part),) = growing_samples(supervision)
+    stronger = LowRankBilinear(alpha / np.sqrt(last.share), tol=1e-4)
+    optimum = stronger.fit(data.X[x_rows], data.Z[z_rows], part).objective_
+    # The part is left within a twentieth of its optimum; that of alpha itself lies much lower.
+    assert optimum * (1 - 1e-4) <= last.objective <= optimum / 0.95
+    as_strong = LowRankBilinear(alpha, tol=1e-4).fit(data.X[x_rows], data.Z[z_rows], part)
+    assert as_strong.objective_ < 0.9 * optimum
