@@ -101,7 +101,7 @@ def test_resumed_fit_remembers_bounds_and_patience_of_the_states_before() -> Non
 
 
 @pytest.mark.filterwarnings("ignore::solver.errors.ConvergenceWarning")
-@pytest.mark.parametrize(("quiet", "n_iter"), [(29, 1), (20, 9), (0, 29)])  # of thirty, the start among them
+@pytest.mark.parametrize(("quiet", "n_iter"), [(29, 1), (20, 10), (0, 30)])
 def test_resumed_fit_goes_on_counting_the_quiet_iterations(quiet: int, n_iter: int) -> None:
     arguments, parameters = _fit_arguments(), {"tol": 1e-18, "dtype": np.float64}  # never met
     *_, last = _estimator(arguments, 1 / 30, **parameters).states(*arguments)
