@@ -1,7 +1,7 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,29 @@ def test_resumed_fit_remembers_bounds_and_patience_of_the_states_before() -> Non
     states = list(model.states(*arguments))
     for state in states[-8:]:
         _assert_same_bits(_estimator(arguments, 5.2e-4, **parameters).fit(*arguments, start=state), model)
+
+
+@pytest.mark.filterwarnings("ignore::solver.errors.ConvergenceWarning")
+@pytest.mark.parametrize(("quiet", "n_iter"), [(29, 1), (20, 10), (0, 30)])
+def test_resumed_fit_goes_on_counting_the_quiet_iterations(quiet: int, n_iter: int) -> None:
+    arguments, parameters = _fit_arguments(), {"tol": 1e-18, "dtype": np.float64}  # never met
+    *_, last = _estimator(arguments, 1 / 30, **parameters).states(*arguments)
+    memory = replace(last.memory, quiet=quiet, best_gap=0.0)
+    resumed = _estimator(arguments, 1 / 30, **parameters)
+    resumed.fit(*arguments, start=replace(last, memory=memory))
+    assert not resumed.converged_
+    assert resumed.n_iter_ == n_iter
+
+
+def test_resumed_fit_heeds_the_bound_found_before() -> None:
+    arguments = _fit_arguments()
+    exact = _estimator(arguments, 1 / 30, tol=1e-7, dtype=np.float64).fit(*arguments)
+    first = next(iter(_estimator(arguments, 1 / 30, dtype=np.float64).states(*arguments)))
+    memory = replace(first.memory, best_bound=exact.objective_ * (1 - exact.duality_gap_))
+    resumed = _estimator(arguments, 1 / 30, dtype=np.float64)
+    for entry in resumed.fit(*arguments, start=replace(first, memory=memory)).history_:
+        # With the best bound there is, each gap is the distance to the optimum itself.
+        assert entry.gap == pytest.approx(1 - exact.objective_ / entry.objective, abs=1e-6)
 
 
 def test_fit_cancelled_by_its_callback_goes_on_from_the_last_state() -> None:
