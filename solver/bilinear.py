@@ -231,7 +231,9 @@ class LowRankBilinear(CrossModalEstimator):
         first = last = self._first_state(problem, monitor, descent, start)
         memory = None if start is None else start.memory
         states = descent.states(first)
-        for state in monitor.follow(problem, alpha, states, memory=memory, kept=rounding.kept):
+        # All pairs of a large problem are too dear to be visited for a sharper bound than was asked for.
+        enough = 0.0 if problem.sketch is None else float(self.tol)
+        for state in monitor.follow(problem, alpha, states, memory=memory, kept=rounding.kept, enough=enough):
             last = state
             yield Checkpoint.of(state, problem.fingerprint, monitor.memory)
         return last.M

@@ -220,6 +220,7 @@ class ConvergenceMonitor:
         patience: float = _PATIENCE,
         memory: Memory | None = None,
         kept: Callable[[LowRankMatrix], LowRankMatrix] = lambda M: M,
+        enough: float = 0.0,
     ) -> Iterator[_State]:
         """Yield states until the certificate holds, progress dries up, or the limit is met.
 
@@ -238,6 +239,8 @@ class ConvergenceMonitor:
             Of an interrupted `follow` whose last state comes first here; heeded for the same alpha only.
         kept : callable
             Returns what is kept of an iterate in the end: that is what the certificate is for.
+        enough : float, >= 0
+            Gap at which a certificate need not be any sharper, see `certify`.
         """
         if memory is None or memory.alpha != alpha:
             memory = Memory(alpha)
@@ -256,7 +259,9 @@ class ConvergenceMonitor:
             self.stalled = memory.quiet >= patience
             is_near = gap is not None and gap <= memory.wanted * self._tol
             if self.stalled or self._out_of_steps or is_near:
-                self.certificate = certify(problem.loss(np.float64), NuclearNorm(alpha), kept(state.M))
+                self.certificate = certify(
+                    problem.loss(np.float64), NuclearNorm(alpha), kept(state.M), enough
+                )
                 if self.converged or self.stalled or self._out_of_steps:
                     if not self.history:
                         self._record(state, gap, 1.0)

@@ -35,8 +35,6 @@ _STAGE_EVALUATIONS = 10
 _EVALUATIONS: dict[np.dtype[Any], int] = {np.dtype(np.float32): 30, np.dtype(np.float64): 60}
 _REDUCTION = 0.1
 _FLOAT32_TOLERANCE = 1e-9
-_SKETCHED_GAIN = 1e-7
-"""A step on the sketch that lowers the objective by a smaller share is the last one."""
 _FLOAT32_PROGRESS = 1e-6
 """A step that lowers the objective by a smaller share may be nothing but float32 rounding."""
 
@@ -205,10 +203,9 @@ class Descent:
         )
         M, _ = self._refined(loss, M, self._alpha, np.inf)
         new = self.resume(iteration, M.astype(self._first_dtype), self._alpha, step_size, np.inf)
-        gained = state.objective - new.objective
-        if gained < 0.0:
+        if new.objective >= state.objective:
             return replace(state, iteration=iteration, is_sketched=False)
-        return replace(new, is_sketched=gained > _SKETCHED_GAIN * new.objective)
+        return replace(new, is_sketched=True)
 
     def _advance(self, state: DescentState) -> DescentState:
         alpha = max(state.stage_alpha / _ALPHA_RATIO, self._alpha)
