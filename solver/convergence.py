@@ -18,7 +18,7 @@ from solver.threads import single_threaded_blas
 
 _PATIENCE = 30
 _WORTHWHILE = 0.9
-_LOOSE_GAIN = 0.02
+_LOOSE_GAIN = 0.05
 _LOOSE_STEPS = 20
 
 

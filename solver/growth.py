@@ -9,9 +9,6 @@ from solver.curvature import Spectrum
 from solver.problem import BilinearProblem
 from solver.sketch import Sketch, SketchedLoss
 
-_SAMPLING_NOISE = 1.5
-"""The sketch of all samples is fitted with a penalty so much stronger."""
-
 
 class PartialProblem:
     """A problem of which only some blocks of pairs are looked at; in the coordinates of the whole.
@@ -78,4 +75,4 @@ def growing_parts(problem: BilinearProblem) -> Iterator[PartialProblem]:
     sketch = problem.sketch
     if sketch is not None:
         yield PartialProblem(problem, sketch, 1, math.sqrt(sketch.n_blocks))
-        yield PartialProblem(problem, sketch, sketch.n_blocks, _SAMPLING_NOISE)
+        yield PartialProblem(problem, sketch, sketch.n_blocks, math.sqrt(math.sqrt(sketch.n_blocks)))

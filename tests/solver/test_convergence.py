@@ -240,7 +240,7 @@ def _falling(objectives: list[float]) -> Iterator[State]:
 
 def test_approach_stops_after_the_first_step_that_gains_little_and_records_its_share() -> None:
     monitor = ConvergenceMonitor(1e-3, 1000, None)
-    state = monitor.approach(_falling([1.0, 0.999, 0.9, 0.85, 0.84, 0.7]), 0.25)
+    state = monitor.approach(_falling([1.0, 0.999, 0.9, 0.8, 0.77, 0.7]), 0.25)
     assert state.iteration == 4  # the first step alone may gain little
     assert [(entry.iteration, entry.share, entry.gap) for entry in monitor.history] == [
         (number, 0.25, None) for number in (1, 2, 3, 4)
