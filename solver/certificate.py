@@ -70,7 +70,7 @@ def certify(loss: DualisableLoss, penalty: NuclearNorm, M: LowRankMatrix, enough
     M : LowRankMatrix of shape (n_features_x, n_features_z)
         The point.
     enough : float, >= 0
-        Where `lower_bound` already gives a relative gap of at most this, it stands for the dual value, and
+        Where `lower_bound` already gives a relative gap below this, it stands for the dual value, and
         a second pass over all pairs is saved.
 
     Returns
@@ -81,7 +81,7 @@ def certify(loss: DualisableLoss, penalty: NuclearNorm, M: LowRankMatrix, enough
     point = FactoredPoint.of(M)
     value, gradient = loss.value_and_gradient(point)
     bounded = Certificate(value + penalty.value(M), lower_bound(value, gradient, point, penalty.alpha))
-    if bounded.relative_gap <= enough:
+    if bounded.relative_gap < enough:
         return bounded
     scale = _feasible_scale(gradient, penalty.alpha)
     return Certificate(bounded.objective, loss.dual_entropy(point, scale))
