@@ -49,8 +49,8 @@ class FactoredPoint:
         return dense
 
 
-class PairLoss(Protocol):
-    """Weighted logistic loss of a set of pairs, whatever says which pairs they are."""
+class SmoothLoss(Protocol):
+    """A convex, smooth function of a bilinear matrix."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -71,12 +71,16 @@ class PairLoss(Protocol):
         """Return l(A B^T) with ``l' B`` and ``l'^T A``."""
         ...
 
-    def dual_entropy(self, point: FactoredPoint, scale: float) -> float:
-        """Return the dual objective of the scaled pair variables at `point`."""
-        ...
-
     def mean_curvature(self, point: FactoredPoint) -> float:
         """Return an estimate of ``sum_ij w_ij sigma'(s_ij)`` over the number of all pairs."""
+        ...
+
+
+class PairLoss(SmoothLoss, Protocol):
+    """Weighted logistic loss of a set of pairs, whatever says which pairs they are."""
+
+    def dual_entropy(self, point: FactoredPoint, scale: float) -> float:
+        """Return the dual objective of the scaled pair variables at `point`."""
         ...
 
 

@@ -16,6 +16,7 @@ from solver.curvature import Spectrum
 from solver.linalg import FloatArray, LowRankMatrix, Samples, from_factors, is_sparse, spectral_norm
 from solver.losses import FactoredPoint, PairLogisticLoss, PairLoss, check_sizes
 from solver.pair_list import ListedPairLoss, SignedPairs
+from solver.sketch import Sketch, deal_blocks
 from solver.supervision import Indices, Supervision
 from solver.threads import single_threaded_blas
 
@@ -107,6 +108,14 @@ class BilinearProblem:
         if isinstance(self.supervision, SignedPairs):
             return ListedPairLoss(self.X, self.Z, self.supervision, dtype)
         return PairLogisticLoss(self.X, self.Z, self.supervision, dtype, self._n_threads)
+
+    @cached_property
+    def sketch(self) -> Sketch | None:
+        """A part of the pairs for the first steps; None where all of them are cheap."""
+        if isinstance(self.supervision, SignedPairs):
+            return None
+        blocks = deal_blocks(self.supervision)
+        return Sketch(self.X, self.Z, blocks, self._n_threads) if len(blocks) > 1 else None
 
     @cached_property
     def spectra(self) -> tuple[Spectrum, Spectrum]:

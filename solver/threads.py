@@ -87,22 +87,23 @@ def map_lanes(evaluate: Callable[[_Lane], _Result], lanes: Sequence[_Lane], n_th
     """
     n_helpers = min(n_threads, len(lanes)) - 1
     results: dict[int, _Result] = {}
+    errors: dict[int, BaseException] = {}
     positions = itertools.count()
 
     def take_lanes() -> None:
-        while (position := next(positions)) < len(lanes):
-            results[position] = evaluate(lanes[position])
+        while not errors and (position := next(positions)) < len(lanes):
+            try:
+                results[position] = evaluate(lanes[position])
+            except BaseException as error:  # raised below, in the calling thread
+                errors[position] = error
 
     with _BLAS_LIMIT.hold():
         helpers = [_helpers(n_helpers).submit(take_lanes) for _ in range(n_helpers)]
-        try:
-            take_lanes()
-        finally:
-            # One that has not begun by now finds nothing left to do.
-            wait([helper for helper in helpers if not helper.cancel()])
-        for helper in helpers:
-            if not helper.cancelled():
-                helper.result()
+        take_lanes()
+        # One that has not begun by now finds nothing left to do.
+        wait([helper for helper in helpers if not helper.cancel()])
+    if errors:
+        raise errors[min(errors)]
     return [results[position] for position in range(len(lanes))]
 
 
