@@ -57,6 +57,7 @@ class Observer:
         self._tally = tally
         self._strays = strays
         self._first_seen: dict[int, float] = {}
+        self._told: set[int] = set()
         self._last: tuple[int, int] | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
@@ -107,6 +108,6 @@ class Observer:
         for process, seen in self._first_seen.items():
             kind = "a worker" if " worker " in command_line(process) else "a trainer"
             self._tally.most(f"longest life of an orphan of {kind}, ms", int((now - seen) * 1000))
-            if now - seen > _STRAY_SECONDS:
-                self._tally.violation(f"process {process} outlives its parent by {_STRAY_SECONDS} s")
-                self._first_seen[process] = float("inf")
+            if now - seen > _STRAY_SECONDS and process not in self._told:
+                self._told.add(process)
+                self._tally.violation(f"{kind} ({process}) outlives its parent by {_STRAY_SECONDS} s")
