@@ -74,7 +74,7 @@ class Client(ABC):
         try:
             answer = self._clients[number].request(method, path, **arguments)
         except httpx.TimeoutException:
-            self.world.tally.violation(f"{self.name}: {method} {path} was not answered within a minute")
+            self.world.tally.violation(f"{self.name}: {method} {path} was never answered")
             return None
         except httpx.TransportError:
             self.world.tally.count("requests cut off")

@@ -19,7 +19,7 @@ import httpx
 
 ROOT = Path(__file__).parents[2]
 MARK = "LRBS_FAULTS_RUN"
-_READY_SECONDS = 120.0
+_READY_SECONDS = 300.0
 _PORTS = (18000, 30000)  # below those that the kernel gives to clients, so that a port stays ours
 
 
