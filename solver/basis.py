@@ -33,7 +33,7 @@ class SampleBasis:
 
     Notes
     -----
-    R is the Cholesky factor of the Gram matrix where that is well conditioned, otherwise its
+    R is the lower Cholesky factor of the Gram matrix where that is well conditioned, otherwise its
     eigenvectors times the roots of its eigenvalues, those at rounding level left out.
     """
 
@@ -41,31 +41,40 @@ class SampleBasis:
         self._X = X
         gram = _gram(X, n_threads)
         factor = _well_conditioned_cholesky(gram)
-        if factor is not None:
-            inverse, _ = scipy.linalg.lapack.dtrtri(factor, lower=1)
-            reduced, self._weights = factor, inverse.T
-        else:
+        self._weights: FloatArray | None = None
+        if factor is None:
             values, vectors = scipy.linalg.eigh(gram, check_finite=False)
             kept = values > max(X.shape) * np.finfo(np.float64).eps * values[-1]
             roots = np.sqrt(values[kept])
-            reduced, self._weights = vectors[:, kept] * roots, vectors[:, kept] / roots
-        self.reduced: FloatArray = reduced
+            factor, self._weights = vectors[:, kept] * roots, vectors[:, kept] / roots
+        self.reduced: FloatArray = factor
 
     def lift(self, U: FloatArray) -> FloatArray:
         """Return ``Q @ U``, of shape (n_features, k), from U of shape (rank, k)."""
-        lifted: FloatArray = np.asarray(self._X.T @ (self._weights @ U))
+        if self._weights is None:
+            weighted = scipy.linalg.solve_triangular(
+                self.reduced, U, trans="T", lower=True, check_finite=False
+            )
+        else:
+            weighted = self._weights @ U
+        lifted: FloatArray = np.asarray(self._X.T @ weighted)
         return lifted
 
     def lower(self, left: FloatArray) -> FloatArray:
         """Return ``Q.T @ left``, of shape (rank, k), from `left` of shape (n_features, k)."""
-        lowered: FloatArray = self._weights.T @ np.asarray(self._X @ left)
-        return lowered
+        return self._from_products(np.asarray(self._X @ left))
 
     def rotate(self, samples: Samples) -> FloatArray:
         """Return ``samples @ Q``: any samples in this basis, what lies outside its span left out."""
-        products = samples @ self._X.T
-        rotated: FloatArray = (products.toarray() if is_sparse(products) else products) @ self._weights
-        return rotated
+        products = self._X @ samples.T
+        return self._from_products(products.toarray() if is_sparse(products) else products).T
+
+    def _from_products(self, products: FloatArray) -> FloatArray:
+        """Return ``W.T @ products``."""
+        if self._weights is None:
+            return scipy.linalg.solve_triangular(self.reduced, products, lower=True, check_finite=False)
+        coordinates: FloatArray = self._weights.T @ products
+        return coordinates
 
 
 def _gram(X: Samples, n_threads: int) -> FloatArray:

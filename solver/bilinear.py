@@ -16,8 +16,8 @@ from solver.checkpoint import Checkpoint
 from solver.convergence import ConvergenceMonitor, Progress
 from solver.descent import Descent, DescentState
 from solver.errors import ConvergenceWarning, InvalidInputError
-from solver.growth import growing_samples
-from solver.linalg import FloatArray, LowRankMatrix, Samples
+from solver.growth import growing_parts
+from solver.linalg import FloatArray, LowRankMatrix
 from solver.problem import AnySupervision, BilinearProblem
 from solver.reference import DensePairs, iterate_paper
 from solver.rounding import Rounding
@@ -195,7 +195,7 @@ class LowRankBilinear(CrossModalEstimator):
         Yields
         ------
         Checkpoint
-            After each step on all samples; `solver="paper"` and steps on some of the samples give none.
+            After each step on all pairs; `solver="paper"` and steps on some of the pairs give none.
         """
         self._check_parameters()
         samples = check_samples(X, "X", sparse=True), check_samples(Z, "Z", sparse=True)
@@ -207,7 +207,7 @@ class LowRankBilinear(CrossModalEstimator):
             M = self._run_paper(problem, monitor)
         else:
             rounding = Rounding(problem, *samples, self.fit_intercept, self.dtype)
-            M = yield from self._run_apg(samples, problem, monitor, rounding, start)
+            M = yield from self._run_apg(problem, monitor, rounding, start)
         self._keep(problem.lift(M).s, *rounding.factors(M), monitor)
 
     def _run_paper(self, problem: BilinearProblem, monitor: ConvergenceMonitor) -> LowRankMatrix:
@@ -221,7 +221,6 @@ class LowRankBilinear(CrossModalEstimator):
 
     def _run_apg(
         self,
-        samples: tuple[Samples, Samples],
         problem: BilinearProblem,
         monitor: ConvergenceMonitor,
         rounding: Rounding,
@@ -229,17 +228,18 @@ class LowRankBilinear(CrossModalEstimator):
     ) -> Generator[Checkpoint, None, LowRankMatrix]:
         alpha = float(self.alpha) / problem.penalty_scale
         descent = Descent(problem, alpha, np.dtype(self.dtype).type)
-        first = last = self._first_state(samples, problem, monitor, descent, start)
+        first = last = self._first_state(problem, monitor, descent, start)
         memory = None if start is None else start.memory
         states = descent.states(first)
-        for state in monitor.follow(problem, alpha, states, memory=memory, kept=rounding.kept):
+        # All pairs of a large problem are too dear to be visited for a sharper bound than was asked for.
+        enough = 0.0 if problem.sketch is None else float(self.tol)
+        for state in monitor.follow(problem, alpha, states, memory=memory, kept=rounding.kept, enough=enough):
             last = state
             yield Checkpoint.of(state, problem.fingerprint, monitor.memory)
         return last.M
 
     def _first_state(
         self,
-        samples: tuple[Samples, Samples],
         problem: BilinearProblem,
         monitor: ConvergenceMonitor,
         descent: Descent,
@@ -251,34 +251,27 @@ class LowRankBilinear(CrossModalEstimator):
             ):
                 raise InvalidInputError("start was made from other samples, labels or parameters")
             return descent.resume(
-                start.iteration, start.M, start.stage_alpha, start.step_size, start.gradient_target
+                start.iteration,
+                start.M,
+                start.stage_alpha,
+                start.step_size,
+                start.gradient_target,
+                start.is_sketched,
             )
         M = self._previous_solution(problem)
-        if M.rank == 0:
-            M = self._approach(samples, problem, monitor)
-        return descent.start(M)
+        if M.rank > 0:
+            return descent.start(M)
+        M = self._approach(problem, monitor)
+        return descent.start(M, is_sketched=M.rank > 0)
 
-    def _approach(
-        self, samples: tuple[Samples, Samples], problem: BilinearProblem, monitor: ConvergenceMonitor
-    ) -> LowRankMatrix:
-        """Fit growing parts of a large problem, each from the solution of the one before."""
-        factors: tuple[FloatArray, FloatArray] | None = None
-        for x_rows, z_rows, supervision in growing_samples(problem.supervision):
-            part = BilinearProblem(
-                samples[0][x_rows],
-                samples[1][z_rows],
-                supervision,
-                self.fit_intercept,
-                self.n_threads,
-            )
-            share = len(x_rows) / samples[0].shape[0]
-            # The noise of a gradient falls with the root of the number of samples: a weaker penalty than this
-            # would have the part learn noise that all samples then have to undo.
-            alpha = float(self.alpha) / part.penalty_scale / math.sqrt(share)
+    def _approach(self, problem: BilinearProblem, monitor: ConvergenceMonitor) -> LowRankMatrix:
+        """Fit ever more of a large problem's pairs, each part from the solution of the one before."""
+        M = LowRankMatrix.zeros(*problem.shape, np.float64)
+        for part in growing_parts(problem):
+            alpha = float(self.alpha) / problem.penalty_scale * part.penalty_growth
             descent = Descent(part, alpha, np.float32)
-            states = descent.states(descent.start(None if factors is None else part.lower(*factors)))
-            factors = part.lift(monitor.approach(alpha, states, share).M).balanced_factors()
-        return LowRankMatrix.zeros(*problem.shape, np.float64) if factors is None else problem.lower(*factors)
+            M = monitor.approach(descent.states(descent.start(M)), part.share).M
+        return M
 
     def _previous_solution(self, problem: BilinearProblem) -> LowRankMatrix:
         zero = LowRankMatrix.zeros(*problem.shape, dtype=np.float64)

@@ -58,7 +58,7 @@ class Certificate:
         return max(self.objective - self.dual_value, 0.0) / self.objective
 
 
-def certify(loss: DualisableLoss, penalty: NuclearNorm, M: LowRankMatrix) -> Certificate:
+def certify(loss: DualisableLoss, penalty: NuclearNorm, M: LowRankMatrix, enough: float = 0.0) -> Certificate:
     """Compute the duality gap of `M`.
 
     Parameters
@@ -69,6 +69,9 @@ def certify(loss: DualisableLoss, penalty: NuclearNorm, M: LowRankMatrix) -> Cer
         Its weight bounds the dual's spectral norm.
     M : LowRankMatrix of shape (n_features_x, n_features_z)
         The point.
+    enough : float, >= 0
+        Where `lower_bound` already gives a relative gap of at most this, it stands for the dual value, and
+        a second pass over all pairs is saved.
 
     Returns
     -------
@@ -77,8 +80,11 @@ def certify(loss: DualisableLoss, penalty: NuclearNorm, M: LowRankMatrix) -> Cer
     """
     point = FactoredPoint.of(M)
     value, gradient = loss.value_and_gradient(point)
+    bounded = Certificate(value + penalty.value(M), lower_bound(value, gradient, point, penalty.alpha))
+    if bounded.relative_gap <= enough:
+        return bounded
     scale = _feasible_scale(gradient, penalty.alpha)
-    return Certificate(value + penalty.value(M), loss.dual_entropy(point, scale))
+    return Certificate(bounded.objective, loss.dual_entropy(point, scale))
 
 
 def lower_bound(value: float, gradient: FloatArray, point: FactoredPoint, alpha: float) -> float:

@@ -31,6 +31,8 @@ class Checkpoint:
         Steps taken so far.
     stage_alpha, step_size, gradient_target : float
         See `solver.descent.DescentState`.
+    is_sketched : bool
+        See there, too.
     memory : Memory
         What the monitor remembered.
     """
@@ -41,6 +43,7 @@ class Checkpoint:
     stage_alpha: float
     step_size: float
     gradient_target: float
+    is_sketched: bool
     memory: Memory
 
     @classmethod
@@ -53,6 +56,7 @@ class Checkpoint:
             state.stage_alpha,
             state.step_size,
             state.gradient_target,
+            state.is_sketched,
             memory,
         )
 
@@ -111,5 +115,5 @@ def _checked(M: LowRankMatrix) -> LowRankMatrix:
 
 def _numbers(facts: dict[str, Any], kind: type[Any]) -> dict[str, Any]:
     """Return the plain numbers among the fields of a dataclass."""
-    casts = {"int": int, "float": float}
+    casts = {"int": int, "float": float, "bool": bool}
     return {each.name: casts[each.type](facts[each.name]) for each in fields(kind) if each.type in casts}

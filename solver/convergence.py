@@ -18,7 +18,7 @@ from solver.threads import single_threaded_blas
 
 _PATIENCE = 30
 _WORTHWHILE = 0.9
-_LOOSE_TOL = 0.05
+_LOOSE_GAIN = 0.02
 _LOOSE_STEPS = 20
 
 
@@ -41,8 +41,8 @@ class Progress:
     seconds : float
         Since the fit began.
     share : float
-        Share of all samples that the iteration looked at; below 1 while a large problem is begun
-        on some of its samples.
+        Share of all pairs that the objective is of; below 1 while a large problem is begun on some of
+        its pairs.
     """
 
     iteration: int
@@ -186,26 +186,30 @@ class ConvergenceMonitor:
         """Whether the certificate of the last state meets the tolerance."""
         return self.certificate.relative_gap <= self._tol
 
-    def approach(self, alpha: float, states: Iterator[_State], share: float) -> _State:
-        """Take states on some of the samples until they are a good start for more of them.
+    def approach(self, states: Iterator[_State], share: float) -> _State:
+        """Take states on some of the pairs until they are a good start for more of them.
 
         Parameters
         ----------
-        alpha : float
-            Penalty weight in the units of the states.
         states : iterator of SolverState
             Endless.
         share : float
-            Share of all samples, for the record.
+            Share of all pairs, for the record.
+
+        Returns
+        -------
+        SolverState
+            The first whose step gained little, or the twentieth.
         """
-        best = 0.0
-        for steps, state in enumerate(states):
-            best = max(best, lower_bound(state.search_value, state.gradient, state.search_point, alpha))
-            gap = Certificate(state.objective, best).relative_gap
+        previous = np.inf
+        for state in states:
             if state.iteration > 0:
                 self._record(state, None, share)
-            if gap <= max(self._tol, _LOOSE_TOL) or steps >= _LOOSE_STEPS or self._out_of_steps:
+            # The first step down from zero may be held back by its first trial of a step size.
+            is_flat = state.iteration > 1 and previous - state.objective < _LOOSE_GAIN * state.objective
+            if is_flat or state.iteration >= _LOOSE_STEPS or self._out_of_steps:
                 return state
+            previous = state.objective
         raise NumericalError("the solver ended before it converged")
 
     def follow(
@@ -216,6 +220,7 @@ class ConvergenceMonitor:
         patience: float = _PATIENCE,
         memory: Memory | None = None,
         kept: Callable[[LowRankMatrix], LowRankMatrix] = lambda M: M,
+        enough: float = 0.0,
     ) -> Iterator[_State]:
         """Yield states until the certificate holds, progress dries up, or the limit is met.
 
@@ -234,6 +239,8 @@ class ConvergenceMonitor:
             Of an interrupted `follow` whose last state comes first here; heeded for the same alpha only.
         kept : callable
             Returns what is kept of an iterate in the end: that is what the certificate is for.
+        enough : float, >= 0
+            Gap at which a certificate need not be any sharper, see `certify`.
         """
         if memory is None or memory.alpha != alpha:
             memory = Memory(alpha)
@@ -252,7 +259,9 @@ class ConvergenceMonitor:
             self.stalled = memory.quiet >= patience
             is_near = gap is not None and gap <= memory.wanted * self._tol
             if self.stalled or self._out_of_steps or is_near:
-                self.certificate = certify(problem.loss(np.float64), NuclearNorm(alpha), kept(state.M))
+                self.certificate = certify(
+                    problem.loss(np.float64), NuclearNorm(alpha), kept(state.M), enough
+                )
                 if self.converged or self.stalled or self._out_of_steps:
                     if not self.history:
                         self._record(state, gap, 1.0)

@@ -6,12 +6,15 @@ condition ``||l'(M)||_2 <= alpha`` is violated and drops those that the penalty 
 goes down within the rank as far as the next proximal step can use. From zero, the penalty weight
 starts near alpha_max and falls geometrically, so that the rank grows no further than it must.
 Float32 does most of the work; where its rounding hides any further progress, float64 takes over.
+
+Of a large problem, whose every evaluation is dear, the first steps are taken on a sketch of it
+(`solver.sketch`) that has the gradient of the whole at the point at hand, as long as the whole gains by them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,9 +23,10 @@ from solver.apg import proximal_step
 from solver.curvature import Spectrum
 from solver.errors import NumericalError
 from solver.linalg import FloatArray, LowRankMatrix
-from solver.losses import FactoredPoint, PairLoss
+from solver.losses import FactoredPoint, SmoothLoss
 from solver.penalties import NuclearNorm
-from solver.refinement import refine_factors
+from solver.refinement import FactorableLoss, refine_factors
+from solver.sketch import Sketch
 from solver.threads import single_threaded_blas
 
 _ALPHA_RATIO = 4.0
@@ -43,7 +47,7 @@ class DescendableProblem(Protocol):
         """Shape of the bilinear matrix."""
         ...
 
-    def loss(self, dtype: type) -> PairLoss:
+    def loss(self, dtype: type) -> SmoothLoss:
         """Return the smooth term in the given precision."""
         ...
 
@@ -60,6 +64,11 @@ class DescendableProblem(Protocol):
     @property
     def first_step(self) -> float:
         """A step of the right order of size."""
+        ...
+
+    @property
+    def sketch(self) -> Sketch | None:
+        """A sketch, where the problem is large."""
         ...
 
 
@@ -85,6 +94,8 @@ class DescentState:
         Loss at M.
     gradient : ndarray of shape (n_features_x, n_features_z)
         Gradient of the loss at M.
+    is_sketched : bool
+        Whether the next step is taken on the sketch.
     """
 
     iteration: int
@@ -95,6 +106,7 @@ class DescentState:
     objective: float
     search_value: float
     gradient: FloatArray
+    is_sketched: bool = False
 
     @property
     def search_point(self) -> FactoredPoint:
@@ -123,31 +135,42 @@ class Descent:
         self._loss = problem.loss(dtype)
         self._loss_dtype: np.dtype[Any] = np.dtype(dtype)
 
-    def start(self, M: LowRankMatrix | None = None) -> DescentState:
+    def start(self, M: LowRankMatrix | None = None, *, is_sketched: bool = False) -> DescentState:
         """Return the state before the first step.
 
         Parameters
         ----------
         M : LowRankMatrix, optional
             Where to begin; at zero, with a larger penalty weight first, when left out or zero.
+        is_sketched : bool
+            Take the first steps on the sketch of the problem, which then has one.
         """
         largest = self._problem.alpha_max
         if M is None or M.rank == 0:
             M, stage_alpha = LowRankMatrix.zeros(*self._problem.shape, dtype=np.float64), largest
         else:
             stage_alpha = self._alpha
-        return self.resume(
+        state = self.resume(
             0, M.astype(self._first_dtype), max(stage_alpha, self._alpha), self._problem.first_step, np.inf
         )
+        return replace(state, is_sketched=is_sketched)
 
     def resume(
-        self, iteration: int, M: LowRankMatrix, stage_alpha: float, step_size: float, gradient_target: float
+        self,
+        iteration: int,
+        M: LowRankMatrix,
+        stage_alpha: float,
+        step_size: float,
+        gradient_target: float,
+        is_sketched: bool = False,
     ) -> DescentState:
         """Return the state with these fields, the others computed anew."""
         loss = self._loss_in(M.s.dtype)
         value, gradient = loss.value_and_gradient(FactoredPoint.of(M))
         objective = value + self._alpha * M.nuclear_norm
-        return DescentState(iteration, M, stage_alpha, step_size, gradient_target, objective, value, gradient)
+        return DescentState(
+            iteration, M, stage_alpha, step_size, gradient_target, objective, value, gradient, is_sketched
+        )
 
     def states(self, start: DescentState) -> Iterator[DescentState]:
         """Yield `start` and the states after it, without end.
@@ -161,13 +184,34 @@ class Descent:
         while True:
             yield state
             with single_threaded_blas():
-                state = self._advance(state)
+                state = self._advance_on_sketch(state) if state.is_sketched else self._advance(state)
+
+    def _advance_on_sketch(self, state: DescentState) -> DescentState:
+        sketch, iteration = self._problem.sketch, state.iteration + 1
+        if sketch is None:
+            raise ValueError("a sketched state of a problem without a sketch")
+        loss = sketch.corrected(state.search_point, state.gradient)
+        value = loss.value(state.M)
+        M, _, step_size = proximal_step(
+            loss,
+            NuclearNorm(self._alpha),
+            state.search_point,
+            value,
+            state.gradient.astype(np.float32),
+            _STEP_GROWTH * state.step_size,
+            state.M.rank,
+        )
+        M, _ = self._refined(loss, M, self._alpha, np.inf)
+        new = self.resume(iteration, M.astype(self._first_dtype), self._alpha, step_size, np.inf)
+        if new.objective >= state.objective:
+            return replace(state, iteration=iteration, is_sketched=False)
+        return replace(new, is_sketched=True)
 
     def _advance(self, state: DescentState) -> DescentState:
         alpha = max(state.stage_alpha / _ALPHA_RATIO, self._alpha)
         if state.iteration == 0 and state.M.rank > 0:
             # Elsewhere a good start: first see how far its own directions carry, before others are added.
-            moved, _ = self._refined(state.M, alpha, np.inf)
+            moved, _ = self._refined(self._loss_in(state.M.s.dtype), state.M, alpha, np.inf)
             return self.resume(1, moved, alpha, state.step_size, np.inf)
         try:
             moved, _, step_size = proximal_step(
@@ -181,17 +225,19 @@ class Descent:
             )
         except NumericalError as error:
             raise NumericalError(f"{error} at iteration {state.iteration + 1}") from error
-        moved, target = self._refined(moved, alpha, state.gradient_target)
+        moved, target = self._refined(self._loss_in(moved.s.dtype), moved, alpha, state.gradient_target)
         new = self.resume(state.iteration + 1, moved, alpha, step_size, target)
         return self._in_float64(new) if self._is_drowned(state, new) else new
 
-    def _refined(self, M: LowRankMatrix, alpha: float, gradient_target: float) -> tuple[LowRankMatrix, float]:
+    def _refined(
+        self, loss: FactorableLoss, M: LowRankMatrix, alpha: float, gradient_target: float
+    ) -> tuple[LowRankMatrix, float]:
         """Return M moved within its rank, and the gradient norm striven for if alpha is the final one."""
         if M.rank == 0:
             return M, np.inf
         dtype, is_final = M.s.dtype, alpha == self._alpha
         refinement = refine_factors(
-            self._loss_in(dtype),
+            loss,
             self._spectra,
             alpha,
             M,
@@ -212,7 +258,7 @@ class Descent:
         M = state.M.astype(np.float64)
         return self.resume(state.iteration, M, state.stage_alpha, state.step_size, state.gradient_target)
 
-    def _loss_in(self, dtype: np.dtype[Any]) -> PairLoss:
+    def _loss_in(self, dtype: np.dtype[Any]) -> SmoothLoss:
         if dtype != self._loss_dtype:
             self._loss, self._loss_dtype = self._problem.loss(dtype.type), dtype
         return self._loss

@@ -1,51 +1,81 @@
-"""Beginning a large problem on some of its samples."""
+"""Beginning a large problem on some of its pairs."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-import numpy as np
+from solver.curvature import Spectrum
+from solver.problem import BilinearProblem
+from solver.sketch import Sketch, SketchedLoss
 
-from solver.errors import SupervisionError
-from solver.pair_list import SignedPairs
-from solver.problem import AnySupervision
-from solver.supervision import Indices, PairedRows, Supervision
-
-_SMALL = 3000
-_GROWTH = 3.0
-_SEED = 0
+_SAMPLING_NOISE = 1.5
+"""The sketch of all samples is fitted with a penalty so much stronger."""
 
 
-def growing_samples(supervision: AnySupervision) -> Iterator[tuple[Indices, Indices, Supervision]]:
-    """Yield ever larger parts of both modalities' samples, short of all of them.
+class PartialProblem:
+    """A problem of which only some blocks of pairs are looked at; in the coordinates of the whole.
 
     Parameters
     ----------
-    supervision : Supervision or SignedPairs
-        Of all samples. Lists of pairs are cheap as they are and give nothing.
+    whole : BilinearProblem
+        All of it.
+    sketch : Sketch
+        Of it.
+    n_blocks : int
+        How many of the sketch's blocks are looked at.
+    penalty_growth : float
+        By what its penalty weight exceeds that of the whole: the noise of a gradient falls with the number of
+        pairs, and a weaker penalty would have the part learn noise that all pairs then have to undo.
+    """
+
+    sketch = None
+
+    def __init__(self, whole: BilinearProblem, sketch: Sketch, n_blocks: int, penalty_growth: float) -> None:
+        self._whole = whole
+        self._loss = sketch.loss(n_blocks)
+        self.share = n_blocks / sketch.n_blocks**2
+        self.penalty_growth = penalty_growth
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the bilinear matrix."""
+        return self._whole.shape
+
+    def loss(self, dtype: type) -> SketchedLoss:
+        """Return the smooth term; in float32, whatever is asked for."""
+        return self._loss
+
+    @property
+    def spectra(self) -> tuple[Spectrum, Spectrum]:
+        """Spectra of all samples."""
+        return self._whole.spectra
+
+    @property
+    def alpha_max(self) -> float:
+        """Penalty weight from which on zero is optimal for the whole."""
+        return self._whole.alpha_max
+
+    @property
+    def first_step(self) -> float:
+        """A step of the right order of size."""
+        return self._whole.first_step
+
+
+def growing_parts(problem: BilinearProblem) -> Iterator[PartialProblem]:
+    """Yield ever larger parts of a problem, short of all of it; none where it has no sketch.
+
+    Parameters
+    ----------
+    problem : BilinearProblem
+        All of it.
 
     Yields
     ------
-    x_rows, z_rows : ndarray of int
-        Ascending rows, drawn at random with a fixed seed; each part holds the one before. Sizes grow
-        threefold, from a geometric mean of about 3000 samples.
-    part : Supervision
-        Of these rows. Rows without any similar or any dissimilar pair are passed over.
+    PartialProblem
+        The first block alone, then all blocks, in which each sample takes part.
     """
-    if isinstance(supervision, SignedPairs):
-        return
-    m, n = len(supervision.x_order), len(supervision.z_order)
-    rng = np.random.default_rng(_SEED)
-    x_drawn = rng.permutation(m)
-    z_drawn = x_drawn if isinstance(supervision, PairedRows) else rng.permutation(n)
-    shares = [1.0]
-    while shares[-1] * np.sqrt(float(m) * n) > _GROWTH * _SMALL / 2:
-        shares.append(shares[-1] / _GROWTH)
-    for share in shares[:0:-1]:
-        x_rows = np.sort(x_drawn[: max(int(share * m), 2)])
-        z_rows = np.sort(z_drawn[: max(int(share * n), 2)])
-        try:
-            part = supervision.restricted(x_rows, z_rows)
-        except SupervisionError:
-            continue
-        yield x_rows, z_rows, part
+    sketch = problem.sketch
+    if sketch is not None:
+        yield PartialProblem(problem, sketch, 1, math.sqrt(sketch.n_blocks))
+        yield PartialProblem(problem, sketch, sketch.n_blocks, _SAMPLING_NOISE)

@@ -67,14 +67,16 @@ def sum_losses(scores: FloatArray, factors: FloatArray, similar: list[PairKey]) 
     largest = _LARGEST_SCORE[scores.itemsize]
     on_dissimilar, on_similar = 0.0, 0.0
     if not float(scores.max()) <= largest:
-        beyond = np.maximum(scores, largest)
-        beyond -= largest
-        on_dissimilar += _sum(beyond) - sum(_sum(beyond[key]) for key in similar)
-        np.minimum(scores, largest, out=scores)
+        # Few scores are that large, if any.
+        on_dissimilar -= sum(_sum(np.maximum(scores[key] - largest, 0.0)) for key in similar)
+        flat = scores.reshape(-1)
+        beyond = np.flatnonzero(flat > largest)
+        on_dissimilar += _sum(flat[beyond] - largest)
+        flat[beyond] = largest
     on_similar -= sum(_sum(scores[key]) for key in similar)
     np.exp(scores, out=scores)
     np.add(scores, 1.0, out=factors)
-    logarithms = sum(_sum(np.log(factors[key])) for key in similar)
+    logarithms = sum(_sum_logarithms(factors[key]) for key in similar)
     return on_dissimilar + _sum_logarithms(factors) - logarithms, on_similar + logarithms
 
 
@@ -111,14 +113,15 @@ def sum_entropies(p: FloatArray) -> float:
 
 
 def _sum_logarithms(factors: FloatArray) -> float:
-    width = factors.shape[1] // _FACTORS_PER_LOG
-    grouped = width * _FACTORS_PER_LOG
-    total = _sum(np.log(factors[:, grouped:]))
-    if width == 0:
+    # Long contiguous runs: short calls would have threads wait for each other more than work.
+    flat = factors.reshape(-1)
+    quarter = len(flat) // _FACTORS_PER_LOG
+    grouped = quarter * _FACTORS_PER_LOG
+    total = _sum(np.log(flat[grouped:]))
+    if quarter == 0:
         return total
-    product = factors[:, :width] * factors[:, width : 2 * width]
-    for start in range(2 * width, grouped, width):
-        product *= factors[:, start : start + width]
+    pairs = flat[: 2 * quarter] * flat[2 * quarter : grouped]
+    product = np.multiply(pairs[:quarter], pairs[quarter:], out=pairs[:quarter])
     return total + _sum(np.log(product, out=product))
 
 

@@ -18,15 +18,14 @@ import numpy as np
 
 from solver.errors import SupervisionError
 from solver.kernels import TileBuffers, differentiate, sum_entropies, sum_losses
-from solver.linalg import FloatArray, LowRankMatrix, Samples, is_sparse
+from solver.linalg import FloatArray, LowRankMatrix, Samples
+from solver.projections import SampleProjector
 from solver.supervision import Indices, PairKey, Supervision
-from solver.threads import even_slices, map_lanes
+from solver.threads import map_lanes
 
-_TILE_BYTES = 1 << 19
-_TILE_COLUMNS = 2048
+_TILE_BYTES = 3 << 19
+_TILE_COLUMNS = 1280
 _COPIED_ROWS = 1024
-_SAMPLE_LANES = 4
-_ROWS_WORTH_A_THREAD = 500
 _LANES = 16
 _LANE_BYTES = 1 << 28
 """Rows are dealt to this many lanes, whatever the number of threads; fewer where their sums are large."""
@@ -50,8 +49,8 @@ class FactoredPoint:
         return dense
 
 
-class PairLoss(Protocol):
-    """Weighted logistic loss of a set of pairs, whatever says which pairs they are."""
+class SmoothLoss(Protocol):
+    """A convex, smooth function of a bilinear matrix."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -72,12 +71,16 @@ class PairLoss(Protocol):
         """Return l(A B^T) with ``l' B`` and ``l'^T A``."""
         ...
 
-    def dual_entropy(self, point: FactoredPoint, scale: float) -> float:
-        """Return the dual objective of the scaled pair variables at `point`."""
-        ...
-
     def mean_curvature(self, point: FactoredPoint) -> float:
         """Return an estimate of ``sum_ij w_ij sigma'(s_ij)`` over the number of all pairs."""
+        ...
+
+
+class PairLoss(SmoothLoss, Protocol):
+    """Weighted logistic loss of a set of pairs, whatever says which pairs they are."""
+
+    def dual_entropy(self, point: FactoredPoint, scale: float) -> float:
+        """Return the dual objective of the scaled pair variables at `point`."""
         ...
 
 
@@ -144,6 +147,7 @@ class PairLogisticLoss:
         self._w_dissimilar = 1.0 / supervision.n_dissimilar
         m, n = self.X.shape[0], self.Z.shape[0]
         self._width = -(-n // -(-n // _TILE_COLUMNS))
+        self._x_side, self._z_side = SampleProjector(self.X, n_threads), SampleProjector(self.Z, n_threads)
         self._height = min(max(_TILE_BYTES // (self._width * self._dtype.itemsize), 16), m)
 
     @property
@@ -180,7 +184,7 @@ class PairLogisticLoss:
             return value
 
         value = sum(map_lanes(evaluate, self._lanes(1), self._n_threads))
-        gradient = self._w_dissimilar * self._gather(self.X, weighted_Z)
+        gradient = self._w_dissimilar * self._x_side.gather(weighted_Z)
         return value, gradient.astype(self._dtype)
 
     def value_and_factor_gradients(
@@ -195,7 +199,7 @@ class PairLogisticLoss:
         B : ndarray of shape (n_features_z, k)
             Not modified.
         """
-        XA, ZB = self._project(self.X, A), self._project(self.Z, B)
+        XA, ZB = self._x_side.project(A), self._z_side.project(B)
         along_x = np.zeros_like(XA)
 
         def evaluate(lane: slice) -> tuple[float, FloatArray]:
@@ -212,8 +216,8 @@ class PairLogisticLoss:
         for lane_value, lane_along_z in map_lanes(evaluate, self._lanes(ZB.shape[1]), self._n_threads):
             value += lane_value
             along_z += lane_along_z
-        on_A = self._w_dissimilar * self._gather(self.X, along_x)
-        on_B = self._w_dissimilar * self._gather(self.Z, along_z.astype(self._dtype))
+        on_A = self._w_dissimilar * self._x_side.gather(along_x)
+        on_B = self._w_dissimilar * self._z_side.gather(along_z.astype(self._dtype))
         return value, on_A, on_B
 
     def dual_entropy(self, point: FactoredPoint, scale: float) -> float:
@@ -256,28 +260,7 @@ class PairLogisticLoss:
 
     def _score_factors(self, point: FactoredPoint) -> tuple[FloatArray, FloatArray]:
         """Return two factors, one row per sample, whose inner products are the scores."""
-        return self._project(self.X, point.left), self._project(self.Z, point.right)
-
-    def _project(self, samples: Samples, factor: FloatArray) -> FloatArray:
-        """Return ``samples @ factor``."""
-        factor = factor.astype(self._dtype, copy=False)
-        projected = np.empty((samples.shape[0], factor.shape[1]), self._dtype)
-
-        def evaluate(rows: slice) -> None:
-            projected[rows] = samples[rows] @ factor
-
-        map_lanes(evaluate, _sample_lanes(samples.shape[0]), self._n_threads)
-        return projected
-
-    def _gather(self, samples: Samples, weighted: FloatArray) -> FloatArray:
-        """Return ``samples.T @ weighted`` in float64."""
-        parts = map_lanes(
-            lambda rows: _transposed_product(samples[rows], weighted[rows]),
-            _sample_lanes(samples.shape[0]),
-            self._n_threads,
-        )
-        gathered: FloatArray = np.asarray(np.sum(parts, axis=0, dtype=np.float64))
-        return gathered
+        return self._x_side.project(point.left), self._z_side.project(point.right)
 
     def _value_and_derivatives(
         self, tile: _Tile, scores: FloatArray, buffers: TileBuffers
@@ -313,21 +296,11 @@ class PairLogisticLoss:
                 yield _Tile(rows, slice(first, min(first + self._width, n)))
 
 
-def _transposed_product(samples: Samples, weighted: FloatArray) -> FloatArray:
-    # This order of the factors reads dense samples row by row, which is quicker.
-    product: FloatArray = samples.T @ weighted if is_sparse(samples) else (weighted.T @ samples).T
-    return product
-
-
 def check_sizes(X: Samples, Z: Samples, supervision: Ordered) -> None:
     """Raise SupervisionError unless `supervision` speaks of as many samples as there are."""
     for name, samples, order in (("X", X, supervision.x_order), ("Z", Z, supervision.z_order)):
         if samples.shape[0] != len(order):
             raise SupervisionError(f"{name} has {samples.shape[0]} samples, the supervision has {len(order)}")
-
-
-def _sample_lanes(n_rows: int) -> list[slice]:
-    return even_slices(n_rows, min(_SAMPLE_LANES, max(n_rows // _ROWS_WORTH_A_THREAD, 1)))
 
 
 def _in_order(samples: Samples, order: Indices, dtype: type) -> Samples:

@@ -16,7 +16,8 @@ from solver.curvature import Spectrum
 from solver.linalg import FloatArray, LowRankMatrix, Samples, from_factors, is_sparse, spectral_norm
 from solver.losses import FactoredPoint, PairLogisticLoss, PairLoss, check_sizes
 from solver.pair_list import ListedPairLoss, SignedPairs
-from solver.supervision import Supervision
+from solver.sketch import Sketch, deal_blocks
+from solver.supervision import Indices, Supervision
 from solver.threads import single_threaded_blas
 
 AnySupervision = Supervision | SignedPairs
@@ -74,8 +75,12 @@ class BilinearProblem:
         x_size, z_size = _power_of_two(x_norm, X.dtype), _power_of_two(z_norm, Z.dtype)
         self.penalty_scale = x_size * z_size
         self._typical_score = (x_norm / x_size) * (z_norm / z_size)
-        self.X, self._x_basis = self._smallest_basis(_of_unit_size(X, x_size, fit_intercept))
-        self.Z, self._z_basis = self._smallest_basis(_of_unit_size(Z, z_size, fit_intercept))
+        self.X, self._x_basis = self._smallest_basis(
+            _of_unit_size(X, x_size, fit_intercept), supervision.x_order
+        )
+        self.Z, self._z_basis = self._smallest_basis(
+            _of_unit_size(Z, z_size, fit_intercept), supervision.z_order
+        )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -103,6 +108,14 @@ class BilinearProblem:
         if isinstance(self.supervision, SignedPairs):
             return ListedPairLoss(self.X, self.Z, self.supervision, dtype)
         return PairLogisticLoss(self.X, self.Z, self.supervision, dtype, self._n_threads)
+
+    @cached_property
+    def sketch(self) -> Sketch | None:
+        """A part of the pairs for the first steps; None where all of them are cheap."""
+        if isinstance(self.supervision, SignedPairs):
+            return None
+        blocks = deal_blocks(self.supervision)
+        return Sketch(self.X, self.Z, blocks, self._n_threads) if len(blocks) > 1 else None
 
     @cached_property
     def spectra(self) -> tuple[Spectrum, Spectrum]:
@@ -140,15 +153,18 @@ class BilinearProblem:
         M = from_factors(left.astype(np.float64), right.astype(np.float64))
         return LowRankMatrix(M.U, M.s * self.penalty_scale, M.V)
 
-    def _smallest_basis(self, samples: Samples) -> tuple[Samples, SampleBasis | None]:
+    def _smallest_basis(self, samples: Samples, order: Indices) -> tuple[Samples, SampleBasis | None]:
         n_samples, n_features = samples.shape
         # A few features more than samples are not worth a decomposition.
         too_many = is_sparse(samples) and n_samples > _REDUCED_SPARSE_SAMPLES
         if n_features <= 1.1 * n_samples or too_many:
             return samples, None
+        # In the order in which the loss visits them, so that it meets a triangle.
         with single_threaded_blas():
-            basis = SampleBasis(samples, self._n_threads)
-        return basis.reduced, basis
+            basis = SampleBasis(samples[order], self._n_threads)
+        reduced = np.empty_like(basis.reduced)
+        reduced[order] = basis.reduced
+        return reduced, basis
 
 
 def alpha_max(

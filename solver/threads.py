@@ -7,11 +7,12 @@ the last of them lifts.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
@@ -82,10 +83,31 @@ def map_lanes(evaluate: Callable[[_Lane], _Result], lanes: Sequence[_Lane], n_th
     lanes : sequence
         Independent parts of the work.
     n_threads : int, >= 1
-        How many lanes run at once.
+        How many lanes run at once; the calling thread takes part.
     """
+    n_helpers = min(n_threads, len(lanes)) - 1
+    results: dict[int, _Result] = {}
+    errors: dict[int, BaseException] = {}
+    positions = itertools.count()
+
+    def take_lanes() -> None:
+        while not errors and (position := next(positions)) < len(lanes):
+            try:
+                results[position] = evaluate(lanes[position])
+            except BaseException as error:  # raised below, in the calling thread
+                errors[position] = error
+
     with _BLAS_LIMIT.hold():
-        if n_threads == 1 or len(lanes) == 1:
-            return [evaluate(lane) for lane in lanes]
-        with ThreadPoolExecutor(min(n_threads, len(lanes))) as pool:
-            return list(pool.map(evaluate, lanes))
+        helpers = [_helpers(n_helpers).submit(take_lanes) for _ in range(n_helpers)]
+        take_lanes()
+        # One that has not begun by now finds nothing left to do.
+        wait([helper for helper in helpers if not helper.cancel()])
+    if errors:
+        raise errors[min(errors)]
+    return [results[position] for position in range(len(lanes))]
+
+
+@functools.cache
+def _helpers(n_helpers: int) -> ThreadPoolExecutor:
+    """Return threads that are kept: starting new ones takes as long as a small lane."""
+    return ThreadPoolExecutor(n_helpers, thread_name_prefix="lanes")

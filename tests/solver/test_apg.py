@@ -103,6 +103,23 @@ def test_accepted_step_satisfies_the_quadratic_model() -> None:
         assert smooth.value(state.M) <= model + 1e-12 * (1 + abs(value))  # rounding
 
 
+def test_momentum_carries_on_and_restarts_where_it_points_uphill_or_the_objective_rises() -> None:
+    states = _run(Quadratic(_target(), np.geomspace(1.0, 100.0, 54).reshape(9, 6)), 120)
+    restarts = 0
+    for before, state in itertools.pairwise(states):
+        grown = (1.0 + np.sqrt(1.0 + 4.0 * before.momentum**2)) / 2.0
+        M, last = before.M.dense(), before.previous.dense()
+        expected = M + (before.momentum - 1.0) / grown * (M - last)
+        np.testing.assert_allclose(state.search_point.dense(), expected, atol=1e-12)  # a few eps
+        np.testing.assert_array_equal(state.previous.dense(), M)
+        uphill = np.vdot(state.M.dense() - state.search_point.dense(), state.M.dense() - M) < 0
+        restarted = uphill or state.objective > before.objective
+        assert state.momentum == pytest.approx(1.0 if restarted else grown, rel=1e-14)
+        restarts += restarted
+    assert 2 <= restarts <= 30  # the slowest of the directions swings once in some tens of steps
+    assert max(state.momentum for state in states) > 5.0
+
+
 def test_step_grows_beyond_a_too_small_first_step() -> None:
     assert _run(Quadratic(_target()), 30)[-1].step_size > 0.3  # L = 1 allows 1, halved at worst twice
 

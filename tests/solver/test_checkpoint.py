@@ -1,7 +1,7 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ def _checkpoint(rank: int = 2, dtype: type = np.float32) -> Checkpoint:
     rng = np.random.default_rng(0)
     arrays = rng.standard_normal((4, rank)), rng.random(rank), rng.standard_normal((3, rank))
     M = LowRankMatrix(*(array.astype(dtype) for array in arrays))
-    return Checkpoint(M, 0.7, 3, 0.1, 1 / 3, np.inf, Memory(0.05, 0.5, 1e-3, 2, 0.25))
+    return Checkpoint(M, 0.7, 3, 0.1, 1 / 3, np.inf, True, Memory(0.05, 0.5, 1e-3, 2, 0.25))
 
 
 @pytest.mark.parametrize("rank", [0, 2])
@@ -59,7 +59,9 @@ def test_saved_checkpoint_is_read_back_bit_by_bit(rank: int, dtype: type, tmp_pa
 def test_saving_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> None:
     for iteration in (1, 2):
         checkpoint = _checkpoint()
-        Checkpoint(checkpoint.M, 0.7, iteration, 0.1, 0.3, 1.0, checkpoint.memory).save(tmp_path / "state")
+        Checkpoint(checkpoint.M, 0.7, iteration, 0.1, 0.3, 1.0, False, checkpoint.memory).save(
+            tmp_path / "state"
+        )
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
     assert Checkpoint.load(tmp_path / "state").iteration == 2
 
@@ -98,6 +100,29 @@ def test_resumed_fit_remembers_bounds_and_patience_of_the_states_before() -> Non
     states = list(model.states(*arguments))
     for state in states[-8:]:
         _assert_same_bits(_estimator(arguments, 5.2e-4, **parameters).fit(*arguments, start=state), model)
+
+
+@pytest.mark.filterwarnings("ignore::solver.errors.ConvergenceWarning")
+@pytest.mark.parametrize(("quiet", "n_iter"), [(29, 1), (20, 10), (0, 30)])
+def test_resumed_fit_goes_on_counting_the_quiet_iterations(quiet: int, n_iter: int) -> None:
+    arguments, parameters = _fit_arguments(), {"tol": 1e-18, "dtype": np.float64}  # never met
+    *_, last = _estimator(arguments, 1 / 30, **parameters).states(*arguments)
+    memory = replace(last.memory, quiet=quiet, best_gap=0.0)
+    resumed = _estimator(arguments, 1 / 30, **parameters)
+    resumed.fit(*arguments, start=replace(last, memory=memory))
+    assert not resumed.converged_
+    assert resumed.n_iter_ == n_iter
+
+
+def test_resumed_fit_heeds_the_bound_found_before() -> None:
+    arguments = _fit_arguments()
+    exact = _estimator(arguments, 1 / 30, tol=1e-7, dtype=np.float64).fit(*arguments)
+    first = next(iter(_estimator(arguments, 1 / 30, dtype=np.float64).states(*arguments)))
+    memory = replace(first.memory, best_bound=exact.objective_ * (1 - exact.duality_gap_))
+    resumed = _estimator(arguments, 1 / 30, dtype=np.float64)
+    for entry in resumed.fit(*arguments, start=replace(first, memory=memory)).history_:
+        # With the best bound there is, each gap is the distance to the optimum itself.
+        assert entry.gap == pytest.approx(1 - exact.objective_ / entry.objective, abs=1e-6)
 
 
 def test_fit_cancelled_by_its_callback_goes_on_from_the_last_state() -> None:
@@ -162,6 +187,7 @@ def _damage(path: Path, kind: str) -> None:
     memory = {"alpha": 0.1, "best_bound": 0.1, "best_gap": 0.1, "quiet": 0, "wanted": 1.0}
     facts: dict[str, Any] = {
         "fingerprint": 1.0, "iteration": 1, "stage_alpha": 1.0, "step_size": 1.0, "gradient_target": 1.0,
+        "is_sketched": False,
         "memory": memory,
     }  # fmt: skip
     metadata: dict[str, str] | None = None

@@ -3,6 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.base import clone
 
 from solver import (
     Labels,
@@ -10,9 +11,11 @@ from solver import (
     LowRankBilinearCV,
     MultiLabels,
     PairedRows,
+    Progress,
     SignedPairs,
     alpha_max,
     make_low_rank_pairs,
+    mean_average_precision,
 )
 from solver.datasets import SyntheticPairs
 from solver.errors import SupervisionError
@@ -51,14 +54,50 @@ def test_results_are_consistent_and_the_best_mean_is_chosen() -> None:
 
 
 def test_one_standard_error_chooses_the_strongest_penalty_that_is_nearly_best() -> None:
-    best, simple = _fit(_noisy()), _fit(_noisy(), one_standard_error=True)
-    results = simple.cv_results_
-    top = int(np.argmax(results["mean_map"]))
-    admissible = results["alpha"][
-        results["mean_map"] >= results["mean_map"][top] - results["standard_error"][top]
-    ]
-    assert simple.alpha_ == admissible.max()
-    assert simple.alpha_ >= best.alpha_
+    told_apart = set()
+    for seed in (2, 4, 5):
+        data = _noisy(seed)
+        alphas = alpha_max(data.X, data.Z, Labels(data.x_labels, data.z_labels)) * np.geomspace(0.9, 0.1, 10)
+        best, simple = (_fit(data, alphas=alphas, one_standard_error=simple) for simple in (False, True))
+        mean, error = simple.cv_results_["mean_map"], simple.cv_results_["standard_error"]
+        top = int(np.argmax(mean))
+        admissible = simple.cv_results_["alpha"][mean >= mean[top] - error[top]]
+        assert best.alpha_ == alphas[top]
+        assert simple.alpha_ == admissible.max()
+        # What a rule that is wrong would have chosen here.
+        others = {
+            "the best": alphas[top],
+            "the weakest": admissible.min(),
+            "within its own error": alphas[mean + error >= mean[top]].max(),
+            "within one standard deviation": alphas[mean >= mean[top] - np.sqrt(3) * error[top]].max(),
+        }
+        told_apart |= {name for name, alpha in others.items() if alpha != simple.alpha_}
+    assert len(told_apart) == 4
+
+
+def test_each_direction_is_scored_by_its_own_queries() -> None:
+    data = make_low_rank_pairs(200, 200, n_classes=4, noise=0.5, random_state=0)
+    X, rng = data.X.copy(), np.random.default_rng(1)
+    X[::20] = 20.0 * rng.standard_normal(X[::20].shape)
+    model = LowRankBilinearCV(n_alphas=6, n_folds=2).fit(X, data.Z, Labels(data.x_labels, data.z_labels))
+    results, best = model.cv_results_, int(np.argmax(model.cv_results_["mean_map"]))
+    # The odd samples are a twentieth of the queries, but half of them stand before all others in a ranking.
+    assert results["map_x_to_z"][best].min() > 0.93
+    assert results["map_z_to_x"][best].max() < 0.90
+
+
+def test_swapping_the_modalities_swaps_the_directions() -> None:
+    data = make_low_rank_pairs(80, 80, n_classes=4, noise=2.0, random_state=0)
+    order_x, order_z = np.argsort(data.x_labels), np.argsort(data.z_labels)
+    X, Z, labels = data.X[order_x], data.Z[order_z], data.x_labels[order_x]  # equal classes row by row
+    alphas = alpha_max(X, Z, Labels(labels)) * np.array([0.5, 0.2, 0.05])
+    model = LowRankBilinearCV(alphas=alphas, n_folds=3, path_tol=1e-5)
+    there = clone(model).fit(X, Z, Labels(labels)).cv_results_
+    back = clone(model).fit(Z, X, Labels(labels)).cv_results_
+    # Both paths are within 1e-5 of the optimum: hardly a pair of near equals changes places.
+    np.testing.assert_allclose(there["map_x_to_z"], back["map_z_to_x"], atol=1e-3)
+    np.testing.assert_allclose(there["map_z_to_x"], back["map_x_to_z"], atol=1e-3)
+    assert np.abs(there["map_x_to_z"] - there["map_z_to_x"]).max() > 0.01
 
 
 def test_final_fit_is_that_of_the_chosen_weight_on_all_samples() -> None:
@@ -120,6 +159,83 @@ def test_sparse_samples_give_the_same_choice_as_dense_ones() -> None:
     sparse = LowRankBilinearCV(n_alphas=4, n_folds=2).fit(scipy.sparse.csr_array(X), data.Z, supervision)
     assert sparse.alpha_ == pytest.approx(dense.alpha_, rel=1e-9)
     np.testing.assert_allclose(sparse.cv_results_["mean_map"], dense.cv_results_["mean_map"], atol=1e-3)
+
+
+class _Watched(Labels):
+    """Labels that remember which samples they were asked to be restricted to."""
+
+    def __init__(self, *labels: Any) -> None:
+        super().__init__(*labels)
+        self.kept: list[tuple[Any, Any]] = []
+
+    def restricted(self, x_rows: Any, z_rows: Any) -> "_Watched":
+        self.kept.append((x_rows, z_rows))
+        return super().restricted(x_rows, z_rows)
+
+
+def _held_out(labels: _Watched, X: Any, Z: Any, n_folds: int) -> list[tuple[Any, Any]]:
+    """Return the rows of both modalities that each fold was trained without."""
+    LowRankBilinearCV(alphas=[0.1], n_folds=n_folds, n_jobs=1).fit(X, Z, labels)
+    assert len(labels.kept) == n_folds
+    return [
+        (np.setdiff1d(np.arange(len(X)), x_rows), np.setdiff1d(np.arange(len(Z)), z_rows))
+        for x_rows, z_rows in labels.kept
+    ]
+
+
+def test_each_sample_is_held_out_once_and_each_fold_has_its_share_of_each_class() -> None:
+    data = _noisy()
+    x_labels, z_labels = data.x_labels.copy(), data.z_labels.copy()
+    x_labels[:5], z_labels[:6] = 7, 7  # few of another class
+    folds = _held_out(_Watched(x_labels, z_labels), data.X, data.Z, 5)
+    for side, labels in enumerate((x_labels, z_labels)):
+        rows = [fold[side] for fold in folds]
+        np.testing.assert_array_equal(np.sort(np.concatenate(rows)), np.arange(len(labels)))
+        for each in np.unique(labels):
+            counts = [np.count_nonzero(labels[some] == each) for some in rows]
+            assert max(counts) - min(counts) <= 1
+
+
+def test_rows_that_are_paired_are_held_out_as_pairs_and_others_are_not() -> None:
+    data = make_low_rank_pairs(80, 80, n_classes=4, random_state=0)
+    labels = np.arange(80) % 4
+    for x_rows, z_rows in _held_out(_Watched(labels), data.X, data.Z, 4):
+        np.testing.assert_array_equal(x_rows, z_rows)
+    unpaired = _held_out(_Watched(data.x_labels, data.z_labels), data.X, data.Z, 4)
+    assert all(not np.array_equal(x_rows, z_rows) for x_rows, z_rows in unpaired)
+
+
+def test_what_is_held_out_has_no_say_in_what_is_learned() -> None:
+    rng = np.random.default_rng(0)
+    # Labels without any relation to the samples, and features enough to learn all of them by heart.
+    X, Z = rng.standard_normal((120, 150)), rng.standard_normal((120, 150))
+    supervision = Labels(np.arange(120) % 3)
+    alpha = alpha_max(X, Z, supervision) / 30
+    by_heart = LowRankBilinear(alpha).fit(X, Z, supervision)
+    x, z, labels = by_heart.project_x(X), by_heart.project_z(Z), supervision.x_targets
+    assert mean_average_precision(x, z, labels, labels) > 0.99
+    results = LowRankBilinearCV(alphas=[alpha], n_folds=3).fit(X, Z, supervision).cv_results_
+    # A third is relevant; a random order of forty scores .38 on average.
+    np.testing.assert_allclose(results["mean_map"], 0.38, atol=0.06)
+
+
+def test_each_solution_of_a_path_is_begun_at_the_one_before() -> None:
+    data = _noisy()
+    problem = BilinearProblem(data.X, data.Z, Labels(data.x_labels, data.z_labels), True, 1)
+    alphas = (problem.alpha_max * problem.penalty_scale * np.geomspace(0.5, 0.05, 10)).tolist()
+    options: dict[str, Any] = {"tol": 1e-4, "max_iter": 100}
+
+    def first_over_last(alphas: list[float]) -> list[float]:
+        """Return, for each penalty weight but the first, the objective after one step over the last one."""
+        seen: list[Progress] = []
+        list(regularisation_path(problem, alphas, callback=seen.append, **options))
+        begun = [number for number, entry in enumerate(seen) if entry.iteration == 1]
+        ended = [*(number - 1 for number in begun[1:]), len(seen) - 1]
+        return [seen[i].objective / seen[j].objective for i, j in zip(begun, ended, strict=True)][-9:]
+
+    # One descent within the rank of the solution before is nearly all that is left to do.
+    assert max(first_over_last(alphas)) < 1.005
+    assert max(ratio for alpha in alphas[1:] for ratio in first_over_last([alpha])) > 1.02
 
 
 def test_path_is_walked_downwards_and_certified() -> None:

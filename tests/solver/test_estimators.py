@@ -1,8 +1,14 @@
+import copy
+import importlib
 import inspect
+import pickle
+import pkgutil
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from sklearn.base import BaseEstimator, clone
 
 import solver
@@ -53,6 +59,25 @@ def test_the_contract_covers_the_public_estimators() -> None:
     assert {each.__name__ for each in ESTIMATORS} >= {"LowRankBilinear", "FeatureScaler"}
 
 
+def _estimators_of_the_package() -> Iterator[type[Any]]:
+    for module in pkgutil.walk_packages(solver.__path__, "solver."):
+        for each in vars(importlib.import_module(module.name)).values():
+            is_own = inspect.isclass(each) and each.__module__ == module.name
+            if is_own and issubclass(each, BaseEstimator) and not inspect.isabstract(each):
+                yield each
+
+
+def test_every_estimator_of_the_package_is_public_and_so_under_the_contract() -> None:
+    found = set(_estimators_of_the_package())
+    assert found == set(ESTIMATORS)
+    assert len(found) == len(ESTIMATORS)
+
+
+@pytest.mark.parametrize("Estimator", ESTIMATORS)
+def test_each_estimator_projects_two_modalities_or_transforms_one(Estimator: type[Any]) -> None:
+    assert Estimator in CROSS_MODAL or callable(getattr(Estimator, "transform", None))
+
+
 def test_each_parameter_of_each_estimator_has_an_invalid_value() -> None:
     for Estimator in CROSS_MODAL:
         assert _parameters(Estimator) <= {name for name, _ in INVALID}
@@ -65,9 +90,9 @@ def test_parameters_survive_get_set_and_clone(Estimator: type[Any]) -> None:
     assert model.get_params() == marked
     assert Estimator(**Estimator().get_params()).get_params() == Estimator().get_params()
     fresh = Estimator()
-    copy = clone(fresh)
-    assert copy is not fresh
-    assert copy.get_params() == fresh.get_params()
+    twin = clone(fresh)
+    assert twin is not fresh
+    assert twin.get_params() == fresh.get_params()
 
 
 @pytest.mark.parametrize("Estimator", ESTIMATORS)
@@ -157,16 +182,105 @@ def test_wrong_number_of_features_is_refused_by_name(
         _fitted(Estimator, pairs).similarity(samples["X"], samples["Z"])
 
 
+def _fit_any(Estimator: type[Any], X: Any, pairs: SyntheticPairs) -> tuple[Any, Callable[[Any], Any]]:
+    """Return any estimator fitted, and what it does to samples of the first modality."""
+    if Estimator in CROSS_MODAL:
+        model = _cheap(Estimator).fit(X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
+        return model, model.project_x
+    model = Estimator().fit(X)
+    return model, model.transform
+
+
+@pytest.mark.parametrize("Estimator", ESTIMATORS)
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_samples_stay_unmodified_and_may_be_read_only(
+    Estimator: type[Any], dtype: type, order: Any, pairs: SyntheticPairs
+) -> None:
+    X = np.array(pairs.X, dtype, order=order)
+    before = X.copy()
+    _, apply = _fit_any(Estimator, X, pairs)
+    projected = apply(X)
+    np.testing.assert_array_equal(X, before)
+    assert not np.shares_memory(projected, X)
+    X.flags.writeable = False
+    _, apply = _fit_any(Estimator, X, pairs)
+    np.testing.assert_array_equal(apply(X), projected)
+
+
+@pytest.mark.parametrize("Estimator", ESTIMATORS)
+def test_fitted_estimator_survives_pickling_and_copying(Estimator: type[Any], pairs: SyntheticPairs) -> None:
+    model, apply = _fit_any(Estimator, pairs.X, pairs)
+    for twin in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert twin.get_params() == model.get_params()
+        again = twin.project_x if Estimator in CROSS_MODAL else twin.transform
+        np.testing.assert_array_equal(again(pairs.X), apply(pairs.X))
+
+
+@pytest.mark.parametrize("Estimator", ESTIMATORS)
+def test_fit_returns_itself_and_leaves_its_parameters(Estimator: type[Any], pairs: SyntheticPairs) -> None:
+    model = _cheap(Estimator)
+    before = dict(model.get_params())
+    fitted = (
+        model.fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
+        if Estimator in CROSS_MODAL
+        else model.fit(pairs.X)
+    )
+    assert fitted is model
+    assert all(value is before[name] for name, value in model.get_params().items())
+
+
+@pytest.mark.parametrize("Estimator", ESTIMATORS)
+def test_fit_neither_uses_nor_moves_the_global_random_state(
+    Estimator: type[Any], pairs: SyntheticPairs
+) -> None:
+    projections = []
+    for seed in (0, 1):
+        np.random.seed(seed)  # noqa: NPY002 - the state in question
+        before = np.random.get_state()[1].copy()  # noqa: NPY002
+        _, apply = _fit_any(Estimator, pairs.X, pairs)
+        projections.append(apply(pairs.X))
+        np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+    np.testing.assert_array_equal(*projections)
+
+
+@pytest.mark.parametrize("Estimator", CROSS_MODAL)
+@pytest.mark.parametrize("n_features", [(8, 6), (9, 7)])  # as many as the second time; others
+def test_fitting_again_on_other_samples_forgets_the_first(
+    Estimator: type[Any], n_features: tuple[int, int], pairs: SyntheticPairs
+) -> None:
+    d1, d2 = n_features
+    other = make_low_rank_pairs(40, 45, n_features_x=d1, n_features_z=d2, n_classes=3, random_state=5)
+    model = _fitted(Estimator, other)
+    assert model.project_x(other.X).shape[0] == 40
+    again = model.fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
+    fresh = _fitted(Estimator, pairs)
+    np.testing.assert_array_equal(again.x_factors_, fresh.x_factors_)
+    np.testing.assert_array_equal(again.z_intercept_, fresh.z_intercept_)
+
+
+@pytest.mark.parametrize("Estimator", [each for each in CROSS_MODAL if "random_state" in _parameters(each)])
+def test_random_state_decides_the_result(Estimator: type[Any], pairs: SyntheticPairs) -> None:
+    first, same, other = (_fitted(Estimator, pairs, random_state=seed) for seed in (3, 3, 4))
+    for name, values in first.cv_results_.items():
+        np.testing.assert_array_equal(same.cv_results_[name], values)
+    assert not np.array_equal(first.cv_results_["map_x_to_z"], other.cv_results_["map_x_to_z"])
+
+
 @pytest.mark.parametrize("Estimator", CROSS_MODAL)
 def test_fit_and_projection_leave_their_inputs_unmodified(
     Estimator: type[Any], pairs: SyntheticPairs
 ) -> None:
-    arrays = (pairs.X, pairs.Z, pairs.x_labels, pairs.z_labels)
-    copies = [array.copy() for array in arrays]
-    for solver_name in ("apg", "paper"):
-        _fitted(Estimator, pairs, solver=solver_name).similarity(pairs.X, pairs.Z)
-    for array, copy in zip(arrays, copies, strict=True):
-        np.testing.assert_array_equal(array, copy)
+    for convert in (np.array, lambda each: np.array(each, np.float32), scipy.sparse.csr_array):
+        X, Z = convert(pairs.X), convert(pairs.Z)
+        supervision = Labels(pairs.x_labels, pairs.z_labels)
+        arrays = [each.data if scipy.sparse.issparse(each) else each for each in (X, Z)]
+        arrays += [pairs.x_labels, pairs.z_labels]
+        copies = [array.copy() for array in arrays]
+        for name in ("apg", "paper"):
+            _cheap(Estimator, solver=name).fit(X, Z, supervision).similarity(X, Z)
+        for array, before in zip(arrays, copies, strict=True):
+            np.testing.assert_array_equal(array, before)
 
 
 @pytest.mark.parametrize("Estimator", CROSS_MODAL)

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -11,94 +13,82 @@ from solver import (
     alpha_max,
     make_low_rank_pairs,
 )
-from solver.growth import growing_samples
-from solver.problem import AnySupervision
+from solver.growth import growing_parts
+from solver.problem import AnySupervision, BilinearProblem
+
+N = 4600
 
 
-def _classes(m: int, n: int, n_classes: int = 5) -> Labels:
-    return Labels(np.arange(m) % n_classes, np.arange(n) % n_classes)
+@pytest.fixture(scope="module")
+def data() -> Any:
+    return make_low_rank_pairs(N, N, n_features_x=6, n_features_z=5, noise=1.0, random_state=0)
 
 
-def _sizes(supervision: AnySupervision) -> list[tuple[int, int]]:
-    return [(len(x_rows), len(z_rows)) for x_rows, z_rows, _ in growing_samples(supervision)]
+@pytest.fixture(scope="module")
+def problem(data: Any) -> BilinearProblem:
+    return BilinearProblem(data.X, data.Z, Labels(data.x_labels, data.z_labels), True, None)
 
 
-@pytest.mark.parametrize(
-    ("m", "n", "sizes"),
-    [
-        (60, 50, []),
-        (4500, 4500, []),  # one and a half times the small size is solved at once
-        (4501, 4501, [(1500, 1500)]),
-        (27_000, 27_000, [(3000, 3000), (9000, 9000)]),
-        (60_000, 600, [(20_000, 200)]),
-        (1_000_000, 3, []),
-    ],
-)
-def test_parts_grow_threefold_from_a_geometric_mean_of_about_three_thousand(
-    m: int, n: int, sizes: list[tuple[int, int]]
-) -> None:
-    assert _sizes(_classes(m, n, 2)) == sizes
+def test_one_block_comes_first_and_then_all_of_them(problem: BilinearProblem) -> None:
+    parts = list(growing_parts(problem))
+    assert [part.share for part in parts] == pytest.approx([1 / 4, 1 / 2])
+    assert [part.penalty_growth for part in parts] == pytest.approx([np.sqrt(2), 1.5])
+    for part in parts:
+        assert (part.shape, part.alpha_max) == (problem.shape, problem.alpha_max)
+        assert part.loss(np.float32).shape == problem.shape
 
 
-@pytest.mark.parametrize(
-    "supervision", [_classes(20_000, 15_000), MultiLabels(np.eye(3)[np.arange(20_000) % 3])]
-)
-def test_each_part_is_drawn_at_random_and_holds_the_one_before(supervision: AnySupervision) -> None:
-    parts = list(growing_samples(supervision))
-    assert len(parts) == 2
-    for side in (0, 1):
-        smaller, larger = parts[0][side], parts[1][side]
-        assert np.isin(smaller, larger).all()
-        assert (np.diff(smaller) > 0).all()
-        n_all = len((supervision.x_order, supervision.z_order)[side])
-        # The mean of a uniform draw is within four standard errors of the middle.
-        assert np.mean(smaller) == pytest.approx(n_all / 2, abs=4 * n_all / np.sqrt(12 * len(smaller)))
-    assert not np.array_equal(parts[0][0][:100], parts[0][1][:100])
-    for x_rows, z_rows, part in parts:
-        assert (len(part.x_order), len(part.z_order)) == (len(x_rows), len(z_rows))
+def test_small_problem_is_solved_at_once() -> None:
+    data = make_low_rank_pairs(60, 50, random_state=0)
+    small = BilinearProblem(data.X, data.Z, Labels(data.x_labels, data.z_labels), True, None)
+    assert list(growing_parts(small)) == []
 
 
-def test_parts_are_the_same_again() -> None:
-    first, second = (list(growing_samples(_classes(9000, 9000))) for _ in range(2))
-    for one, other in zip(first, second, strict=True):
-        np.testing.assert_array_equal(one[0], other[0])
-        np.testing.assert_array_equal(one[1], other[1])
-
-
-def test_paired_rows_stay_paired() -> None:
-    for x_rows, z_rows, part in growing_samples(PairedRows(9000)):
-        np.testing.assert_array_equal(x_rows, z_rows)
-        assert part.n_similar == len(x_rows)
-
-
-def test_listed_pairs_have_no_parts() -> None:
-    signs = scipy.sparse.coo_array(([1, -1], ([0, 1], [0, 8999])), shape=(9000, 9000))
-    assert _sizes(SignedPairs(signs)) == []
-
-
-def test_parts_that_lack_similar_or_dissimilar_pairs_are_passed_over() -> None:
-    rare = np.zeros(9000, int)
-    missing = np.setdiff1d(np.arange(9000), next(growing_samples(_classes(9000, 9000)))[0])
-    rare[missing[0]] = 1  # the only sample of its class is not in the first part
-    assert _sizes(Labels(rare, np.zeros(9000, int))) == []  # nothing dissimilar
-    assert _sizes(Labels(rare, np.ones(9000, int))) == []  # nothing similar
-
-
-@pytest.mark.parametrize("kind", ["labels", "paired", "rare"])
-def test_large_problem_is_begun_on_a_part_and_ends_certified_on_all_samples(kind: str) -> None:
-    data = make_low_rank_pairs(4600, 4600, n_features_x=8, n_features_z=7, noise=1.0, random_state=0)
-    supervision: AnySupervision = Labels(data.x_labels, data.z_labels)
+def _supervision(kind: str, data: Any) -> AnySupervision:
     if kind == "paired":
-        supervision = PairedRows(4600)
-    if kind == "rare":
-        one = np.zeros(4600, int)
-        one[np.setdiff1d(np.arange(4600), next(growing_samples(supervision))[0])[0]] = 1
-        supervision = Labels(one, np.zeros(4600, int))
+        return PairedRows(N)
+    if kind == "several":
+        return MultiLabels(np.eye(10)[data.x_labels], np.eye(10)[data.z_labels])
+    return Labels(data.x_labels, data.z_labels)
+
+
+@pytest.mark.parametrize("kind", ["labels", "several", "paired"])
+def test_large_problem_is_begun_on_some_pairs_and_ends_certified_on_all(kind: str, data: Any) -> None:
+    supervision = _supervision(kind, data)
     alpha = alpha_max(data.X, data.Z, supervision) / 3
     model = LowRankBilinear(alpha, tol=1e-2).fit(data.X, data.Z, supervision)
     shares = [entry.share for entry in model.history_]
     assert model.converged_
     assert shares == sorted(shares)
-    assert shares[-1] == 1.0
-    assert (shares[0] == pytest.approx(1 / 3, rel=1e-3)) == (kind != "rare")
+    assert (shares[0], shares[-1]) == (pytest.approx(1 / 4), 1.0)
     assert [entry.iteration for entry in model.history_] == list(range(1, model.n_iter_ + 1))
+
+
+def test_result_is_that_of_a_problem_begun_on_all_pairs(data: Any) -> None:
+    supervision = Labels(data.x_labels, data.z_labels)
+    alpha = alpha_max(data.X, data.Z, supervision) / 10
+    grown = LowRankBilinear(alpha, tol=1e-5).fit(data.X, data.Z, supervision)
+    whole = LowRankBilinear(alpha, tol=1e-5, warm_start=True)
+    whole.fit(data.X[:200], data.Z[:200], Labels(data.x_labels[:200], data.z_labels[:200]))
+    whole.fit(data.X, data.Z, supervision)
+    assert min(entry.share for entry in whole.history_) == 1.0
+    assert min(entry.share for entry in grown.history_) < 1.0
+    assert grown.converged_
+    assert whole.converged_
+    assert grown.objective_ == pytest.approx(whole.objective_, rel=1e-5)
+
+
+def test_problem_whose_parts_lack_dissimilar_pairs_is_solved_on_all_pairs_from_the_start(data: Any) -> None:
+    x_labels = np.zeros(N, int)
+    x_labels[0] = 1
+    supervision = Labels(x_labels, np.zeros(N, int))
+    alpha = alpha_max(data.X, data.Z, supervision) / 3
+    model = LowRankBilinear(alpha, tol=1e-2).fit(data.X, data.Z, supervision)
+    assert model.converged_
+    assert {entry.share for entry in model.history_} == {1.0}
+
+
+def test_listed_pairs_are_cheap_as_they_are(data: Any) -> None:
+    signs = scipy.sparse.coo_array(([1.0, -1.0], ([0, 1], [0, N - 1])), shape=(N, N))
+    listed = BilinearProblem(data.X, data.Z, SignedPairs(signs), True, None)
+    assert listed.sketch is None

@@ -177,6 +177,33 @@ def test_any_instance_equals_the_dense_float64_formula(
     assert loss.mean_curvature(point) == pytest.approx(expected["curvature"], abs=tolerance / min(n, m))
 
 
+@pytest.mark.parametrize("as_sparse", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("kind", "n", "m"), [("labels", 150, 5000), ("several", 150, 5000), ("paired", 800, 800)]
+)
+def test_many_tiles_of_every_supervision_equal_the_dense_float64_formula(
+    kind: str, n: int, m: int, dtype: type, as_sparse: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    supervision, similar = _supervision(kind, n, m, rng)
+    X, Z = (rng.standard_normal(shape).astype(dtype) for shape in ((n, 5), (m, 4)))
+    A, B = rng.standard_normal((5, 2)).astype(dtype), rng.standard_normal((4, 2)).astype(dtype)
+    expected = _dense_reference(X, Z, similar, A.astype(np.float64) @ B.astype(np.float64).T)
+    sides = map(scipy.sparse.csr_array, (X, Z)) if as_sparse else (X, Z)
+    loss = PairLogisticLoss(*sides, supervision, dtype, 2)
+    point, tolerance = FactoredPoint(A, B), 2 * TOLERANCE[dtype]
+    value, gradient = loss.value_and_gradient(point)
+    size = float(np.abs(expected["gradient"]).max())
+    assert value == pytest.approx(expected["value"], rel=tolerance)
+    np.testing.assert_allclose(gradient, expected["gradient"], atol=tolerance * size)
+    other, on_A, on_B = loss.value_and_factor_gradients(A, B)
+    assert other == pytest.approx(value, rel=1e-12)  # the same tiles, dealt to other lanes
+    np.testing.assert_allclose(on_A, expected["gradient"] @ B, atol=8 * tolerance * size)
+    np.testing.assert_allclose(on_B, expected["gradient"].T @ A, atol=8 * tolerance * size)
+    assert loss.dual_entropy(point, 0.6) == pytest.approx(expected["entropy"], rel=tolerance)
+
+
 @settings(max_examples=40)
 @given(
     n=st.integers(2, 40),

@@ -7,6 +7,8 @@ import pytest
 import scipy.optimize
 import scipy.sparse
 import scipy.special
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from solver import Labels, SignedPairs
 from solver.certificate import certify
@@ -105,6 +107,56 @@ def test_listed_pairs_equal_the_dense_formula(
         dense.loss(M), abs=tolerance
     )
     assert loss.shape == (5, 4)
+
+
+@settings(max_examples=60)
+@given(
+    m=st.integers(2, 40),
+    n=st.integers(2, 40),
+    rank=st.integers(0, 4),
+    density=st.floats(0.0, 1.0),
+    scale=st.floats(0.01, 60.0),
+    weighted=st.booleans(),
+    as_sparse=st.booleans(),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    seed=st.integers(0, 2**16),
+)
+def test_any_list_equals_the_dense_float64_formula(
+    m: int,
+    n: int,
+    rank: int,
+    density: float,
+    scale: float,
+    weighted: bool,
+    as_sparse: bool,
+    dtype: type,
+    seed: int,
+) -> None:
+    signs = _signs(m, n, density, seed)
+    signs[0, 0], signs[-1, -1] = 1.0, -1.0  # at least one pair of each sign
+    weights = _weights(signs, seed) if weighted else None
+    rng = np.random.default_rng(seed)
+    X, Z = (rng.standard_normal(shape).astype(dtype) for shape in ((m, 5), (n, 4)))
+    A, B = rng.standard_normal((5, rank)), rng.standard_normal((4, rank))
+    A *= scale / max(float(np.abs(X @ A @ B.T @ Z.T).max()), 1e-9)
+    point = FactoredPoint(A.astype(dtype), B.astype(dtype))
+    M = point.left.astype(np.float64) @ point.right.astype(np.float64).T
+    dense = _Reference(X, Z, signs, weights)
+    pairs = SignedPairs(_csr(signs), None if weights is None else _csr(weights))
+    loss = ListedPairLoss(*((_csr(X), _csr(Z)) if as_sparse else (X, Z)), pairs, dtype)
+    # Scores of at most `scale` are sums of products that may cancel, known to some eps times their terms.
+    terms = 1.0 + float(np.abs(X @ point.left).max(initial=0.0) * np.abs(Z @ point.right).max(initial=0.0))
+    tolerance = 50 * EPS[dtype] * (scale + terms)
+    value, gradient = loss.value_and_gradient(point)
+    assert value == pytest.approx(dense.loss(M), abs=tolerance)
+    np.testing.assert_allclose(gradient, dense.gradient(M), atol=10 * tolerance)
+    other, on_A, on_B = loss.value_and_factor_gradients(point.left, point.right)
+    assert other == value
+    largest = 1.0 + max(float(np.abs(factor).max(initial=0.0)) for factor in (point.left, point.right))
+    np.testing.assert_allclose(on_A, dense.gradient(M) @ point.right, atol=40 * tolerance * largest)
+    np.testing.assert_allclose(on_B, dense.gradient(M).T @ point.left, atol=40 * tolerance * largest)
+    assert loss.dual_entropy(point, 0.6) == pytest.approx(dense.entropy(M, 0.6), abs=tolerance)
+    assert loss.mean_curvature(point) == pytest.approx(dense.curvature(M), abs=tolerance / (m * n))
 
 
 def test_gradient_is_the_derivative_of_the_value() -> None:
@@ -210,6 +262,10 @@ def _with(array: npt.NDArray[np.float64], value: float) -> npt.NDArray[np.float6
         (_csr(_with(_signs(), 0.5)), r"\+1 and -1 only"),
         (_csr(_with(_signs(), np.nan)), r"\+1 and -1 only"),
         (scipy.sparse.coo_array(([1, 1, -1], ([0, 0, 1], [0, 0, 1]))), r"\+1 and -1 only"),  # 1 + 1
+        (
+            scipy.sparse.csr_array(([1, 1, -1], [0, 0, 1], [0, 2, 3])),
+            r"\+1 and -1 only",
+        ),  # by rows, as stored
         (scipy.sparse.csr_array(([1, -1, 0], ([0, 1, 2], [0, 1, 2]))), r"\+1 and -1 only"),  # a stored zero
         (_signs(), "signs must be a scipy sparse array"),
         ([[1, -1]], "signs must be a scipy sparse array"),

@@ -47,6 +47,42 @@ def test_step_never_grows_and_halves_exactly(pairs: SyntheticPairs) -> None:
         assert np.log2(before / after) == int(np.log2(before / after))
 
 
+def _algorithm_1(dense: Any, alpha: float, step: float, n_steps: int) -> list[tuple[Any, Any, float, float]]:
+    """Return M, Q, momentum and step of each iteration, line by line as the paper has them."""
+    M, Q, momentum = np.zeros((8, 6)), np.zeros((8, 6)), 1.0
+    states = []
+    for _ in range(n_steps):
+        while True:
+            U, s, Vt = np.linalg.svd(Q - step * dense.gradient(Q), full_matrices=False)
+            new_M = (U * np.maximum(s - alpha * step, 0.0)) @ Vt
+            move = new_M - Q
+            model = dense.loss(Q) + np.sum(dense.gradient(Q) * move) + np.sum(move**2) / (2 * step)
+            if dense.loss(new_M) <= model + 2e-16 * dense.loss(Q):
+                break
+            step /= 2
+        next_momentum = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+        states.append((new_M, Q, next_momentum, step))
+        Q = new_M + (momentum - 1) / next_momentum * (new_M - M)
+        M, momentum = new_M, next_momentum
+    return states
+
+
+@pytest.mark.parametrize("first_step", [0.5, 1000.0])  # smaller than any that is refused; cut several times
+def test_states_are_those_of_algorithm_1(
+    first_step: float, pairs: SyntheticPairs, dense_problem: Callable[..., Any]
+) -> None:
+    dense = dense_problem(pairs.X, pairs.Z, pairs.x_labels, pairs.z_labels)
+    expected = _algorithm_1(dense, 0.02, first_step, 60)
+    assert (expected[-1][3] < first_step) == (first_step > 1.0)
+    assert expected[-1][2] > 30.0  # (t + 2) / 2 and more: the momentum never restarts
+    found = itertools.islice(iterate_paper(_dense_pairs(pairs), 0.02, first_step), 60)
+    for state, (M, Q, momentum, step) in zip(found, expected, strict=True):
+        np.testing.assert_allclose(state.M.dense(), M, atol=1e-11)  # rounding of sixty steps
+        np.testing.assert_allclose(state.search_point.dense(), Q, atol=1e-11)
+        assert state.momentum == pytest.approx(momentum, rel=1e-14)
+        assert state.step_size == step
+
+
 def test_objective_is_within_the_rate_of_accelerated_gradient(
     pairs: SyntheticPairs, dense_problem: Callable[..., Any]
 ) -> None:

@@ -1,0 +1,281 @@
+import re
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from solver.datasets import PairedFeatures, load_npz
+from solver.errors import DatasetError
+
+
+def _arrays() -> dict[str, npt.NDArray[Any]]:
+    rng = np.random.default_rng(0)
+    return {
+        "I_tr": rng.random((5, 3)), "I_te": rng.random((2, 3)),
+        "T_tr": rng.random((5, 4)), "T_te": rng.random((2, 4)),
+        "A_tr": rng.random((5, 2)), "A_te": rng.random((2, 2)),
+        "y_tr": np.array([0, 1, 1, 0, 2]), "y_te": np.array([2, 0]),
+        "class_names": np.array(["art", "bird", "car"]),
+    }  # fmt: skip
+
+
+def _save(path: Path, **changes: Any) -> Path:
+    arrays: dict[str, Any] = {**_arrays(), **changes}
+    np.savez_compressed(path, **{name: value for name, value in arrays.items() if value is not None})
+    return path
+
+
+def test_npz_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+    arrays = _arrays()
+    data = load_npz(_save(tmp_path / "pairs.npz"))
+    np.testing.assert_array_equal(data.X, np.vstack([arrays["I_tr"], arrays["I_te"]]))
+    np.testing.assert_array_equal(data.Z, np.vstack([arrays["T_tr"], arrays["T_te"]]))
+    assert data.labels.tolist() == ["art", "bird", "bird", "art", "car", "car", "art"]
+    assert data.is_train.tolist() == [True] * 5 + [False] * 2
+    assert data.x_ids == data.z_ids
+    assert len(set(data.x_ids)) == 7
+
+
+def test_npz_modalities_can_be_chosen(tmp_path: Path) -> None:
+    data = load_npz(_save(tmp_path / "pairs.npz"), x="A", z="I")
+    np.testing.assert_array_equal(data.X[:5], _arrays()["A_tr"])
+    np.testing.assert_array_equal(data.Z[:5], _arrays()["I_tr"])
+
+
+def test_npz_second_modality_chosen_alone_is_paired_with_another(tmp_path: Path) -> None:
+    data = load_npz(_save(tmp_path / "pairs.npz"), z="I")
+    assert data.X.shape[1] != data.Z.shape[1]
+
+
+def test_npz_without_class_names_keeps_labels_as_text(tmp_path: Path) -> None:
+    data = load_npz(_save(tmp_path / "pairs.npz", class_names=None))
+    assert data.labels.tolist() == ["0", "1", "1", "0", "2", "2", "0"]
+
+
+def test_npz_with_pickled_objects_is_refused(tmp_path: Path) -> None:
+    objects = np.array([{"a": 1}, None], dtype=object)
+    with pytest.raises(DatasetError, match=r"not a readable \.npz archive"):
+        load_npz(_save(tmp_path / "pairs.npz", y_te=objects))
+
+
+@pytest.mark.parametrize("content", [b"", b"plain text"])
+def test_damaged_npz_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "pairs.npz").write_bytes(content)
+    with pytest.raises(DatasetError, match=r"pairs\.npz"):
+        load_npz(tmp_path / "pairs.npz")
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7])
+def test_npz_with_overwritten_bytes_is_refused(tmp_path: Path, share: float) -> None:
+    path = _save(tmp_path / "pairs.npz", I_tr=np.random.default_rng(0).random((5, 400)))
+    content = bytearray(path.read_bytes())
+    begin = int(share * len(content))
+    content[begin : begin + 40] = b"\xff" * 40
+    path.write_bytes(bytes(content))
+    with pytest.raises(DatasetError, match=r"pairs\.npz"):
+        load_npz(path)
+
+
+def test_npy_in_place_of_npz_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "one.npy", np.zeros((3, 2)))
+    with pytest.raises(DatasetError, match=r"one\.npy"):
+        load_npz(tmp_path / "one.npy")
+
+
+def test_missing_npz_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"absent\.npz"):
+        load_npz(tmp_path / "absent.npz")
+
+
+@pytest.mark.parametrize("name", ["y_tr", "y_te"])
+def test_npz_without_labels_names_them_and_lists_what_it_has(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DatasetError, match=rf"lacks \['{name}'\].*'A_te', 'A_tr', 'I_te'"):
+        load_npz(_save(tmp_path / "pairs.npz", **{name: None}))
+
+
+def test_npz_without_the_wanted_modality_lists_those_it_has(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"no modality 'video'; it has \['I', 'T', 'A'\]"):
+        load_npz(_save(tmp_path / "pairs.npz"), x="video")
+    with pytest.raises(DatasetError, match=r"no modality 'T'; it has \['I', 'T', 'A'\]"):
+        load_npz(_save(tmp_path / "pairs.npz", T_te=None))
+
+
+def test_npz_with_one_modality_is_refused(tmp_path: Path) -> None:
+    path = _save(tmp_path / "pairs.npz", T_tr=None, T_te=None, A_tr=None, A_te=None)
+    with pytest.raises(DatasetError, match="lacks two modalities"):
+        load_npz(path)
+
+
+def test_npz_with_labels_beyond_the_class_names_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"3 names, labels lie in 0\.\.7"):
+        load_npz(_save(tmp_path / "pairs.npz", y_te=np.array([7, 0])))
+
+
+def test_npz_with_rows_missing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="different lengths"):
+        load_npz(_save(tmp_path / "pairs.npz", T_te=np.zeros((1, 4))))
+
+
+def test_npz_with_features_missing_in_one_split_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"pairs\.npz"):
+        load_npz(_save(tmp_path / "pairs.npz", T_te=np.zeros((2, 3))))
+
+
+Y_TR, Y_TE = np.array([0, 1, 1, 0, 2]), np.array([2, 0])
+NAMED = ["art", "bird", "bird", "art", "car", "car", "art"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda y: y[:, None],
+        lambda y: y[None, :],
+        lambda y: y.astype(np.float64),
+        lambda y: y.astype(np.float32)[:, None],
+        lambda y: y.astype(np.uint8),
+        lambda y: y.astype(np.uint64),
+    ],
+    ids=["column", "row", "float", "float column", "uint8", "uint64"],
+)
+def test_npz_labels_of_any_vector_form_are_named(tmp_path: Path, change: Callable[[Any], Any]) -> None:
+    path = _save(tmp_path / "pairs.npz", y_tr=change(Y_TR), y_te=change(Y_TE))
+    assert load_npz(path).labels.tolist() == NAMED
+    # MATLAB writes columns for one split as for the other, but a file may mix them.
+    path = _save(tmp_path / "pairs.npz", y_tr=change(Y_TR))
+    assert load_npz(path).labels.tolist() == NAMED
+
+
+@pytest.mark.parametrize(
+    "names", [np.array([["art"], ["bird"], ["car"]]), np.array([b"art", b"bird", b"car"])]
+)
+def test_npz_class_names_of_any_vector_form_are_taken(tmp_path: Path, names: Any) -> None:
+    assert load_npz(_save(tmp_path / "pairs.npz", class_names=names)).labels.tolist() == NAMED
+
+
+def test_npz_labels_that_are_strings_stand_for_themselves(tmp_path: Path) -> None:
+    words = np.array(["x", "\u00fc"])
+    for convert in (np.asarray, lambda each: np.strings.encode(each, "utf-8")):
+        path = _save(tmp_path / "pairs.npz", y_tr=convert(words[Y_TR % 2]), y_te=convert(words[Y_TE % 2]))
+        assert load_npz(path).labels.tolist() == words[np.concatenate([Y_TR, Y_TE]) % 2].tolist()
+
+
+def test_npz_whole_floats_without_class_names_are_named_as_integers(tmp_path: Path) -> None:
+    path = _save(tmp_path / "pairs.npz", y_tr=Y_TR.astype(float), y_te=Y_TE.astype(float), class_names=None)
+    assert load_npz(path).labels.tolist() == ["0", "1", "1", "0", "2", "2", "0"]
+
+
+STRUCTURE = np.zeros((2, 3), [("a", int)])
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"y_te": np.array([0.5, 1.0])}, "y_te holds numbers that are no integers"),
+        ({"y_te": np.array([np.nan, 1.0])}, "y_te holds numbers that are no integers"),
+        ({"y_te": np.array([1e300, 1.0])}, "y_te holds numbers that are no integers"),
+        ({"y_te": np.array([2**63 + 1, 1], np.uint64)}, "y_te holds numbers that are no integers"),
+        ({"y_te": np.zeros((2, 2), int)}, "y_te must be a vector"),
+        ({"y_te": np.zeros((2, 1, 1), int)}, "y_te must be a vector"),
+        ({"y_tr": np.array(1), "y_te": np.array(1)}, "y_tr must be a vector"),
+        ({"y_te": np.array([1j, 2])}, "y_te must be a vector"),
+        ({"y_te": np.array(["2020", "2021"], "M8[Y]")}, "y_te must be a vector"),
+        ({"y_te": np.array(["a", "b"])}, "not of one kind"),
+        ({"y_te": np.array([b"\xff", b"b"])}, "not a readable archive of UTF-8 strings"),
+        ({"y_te": np.array([-1, 0])}, r"labels lie in -1\.\.2"),
+        ({"class_names": np.array("art")}, "class_names must be a vector"),
+        ({"class_names": np.array([["a", "b"], ["c", "d"], ["e", "f"]])}, "class_names must be a vector"),
+        ({"class_names": np.zeros(0, np.str_)}, "class_names has 0 names"),
+        ({"I_tr": np.array(1.0), "I_te": np.array(2.0)}, "I_tr must be a numeric matrix"),
+        ({"I_tr": np.zeros((5, 3, 2)), "I_te": np.zeros((2, 3, 2))}, "I_tr must be a numeric matrix"),
+        ({"I_te": np.zeros(2)}, "I_te must be a numeric matrix"),
+        ({"I_te": np.array([["a", "b", "c"]] * 2)}, "I_te must be a numeric matrix"),
+        ({"I_te": STRUCTURE}, "I_te must be a numeric matrix"),
+        ({"I_tr": STRUCTURE[[0] * 5], "I_te": STRUCTURE}, "I_tr must be a numeric matrix"),
+        ({"I_te": np.full((2, 3), 1j)}, "I_te must be a numeric matrix"),
+        ({"I_te": np.zeros((2, 4))}, "I_tr and I_te have different features"),
+        ({"I_tr": np.zeros((5, 0)), "I_te": np.zeros((2, 0))}, "different features or none"),
+        ({"I_te": np.full((2, 3), np.inf)}, "X contains NaN or infinity"),
+        # As many rows as labels in all, but not in each split.
+        ({"y_tr": Y_TR[:4], "y_te": np.array([2, 0, 1])}, "I_tr has 5 rows for 4 labels"),
+    ],
+)
+def test_npz_array_that_does_not_fit_is_named(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DatasetError, match=problem):
+        load_npz(_save(tmp_path / "pairs.npz", **changes))
+
+
+@pytest.mark.parametrize("class_names", [None, np.array(["art"])])
+def test_npz_without_rows_is_refused(tmp_path: Path, class_names: Any) -> None:
+    empty = {name: array[:0] for name, array in _arrays().items() if name != "class_names"}
+    with pytest.raises(DatasetError, match="no rows"):
+        load_npz(_save(tmp_path / "pairs.npz", **empty, class_names=class_names))
+
+
+def test_npz_with_an_empty_test_split_is_read(tmp_path: Path) -> None:
+    empty = {name: array[:0] for name, array in _arrays().items() if name.endswith("_te")}
+    data = load_npz(_save(tmp_path / "pairs.npz", **empty))
+    assert data.is_train.tolist() == [True] * 5
+    assert data.labels.tolist() == NAMED[:5]
+
+
+def _header(text: bytes) -> bytes:
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        b"raw bytes",
+        b"",
+        b"\x93NUMPY\x09\x09",
+        _header(b"{'descr':'<f8','fortran_order':False,'shape':(1000000000000,3)}\n"),
+        _header(b"{'descr':'<f8','fortran_order':False,'shape':(-5,3)}\n") + bytes(120),
+        _header(b"{'descr':'<f8','fortran_order':False,'shape':(5,3\n"),
+        _header(b"(" * 9000 + b"\n"),
+        _header(b"{'descr':'<f8','fortran_order':False,'shape':(99999999999999999999999,3)}\n"),
+        _header(b"{'descr':'no such','fortran_order':False,'shape':(5,3)}\n"),
+        _header(b"{'descr':'<f8','fortran_order':False,'shape':(5,3)}\n") + bytes(100),
+    ],
+    ids=["no npy", "empty", "version", "huge", "negative", "unclosed", "deep", "overflow", "type", "cut"],
+)
+def test_npz_with_a_damaged_member_is_refused(tmp_path: Path, member: bytes) -> None:
+    path = _save(tmp_path / "pairs.npz", I_tr=None)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("I_tr.npy", member)
+    with pytest.raises(DatasetError, match=r"pairs\.npz"):
+        load_npz(path, x="I")
+
+
+def test_npz_members_that_are_not_asked_for_are_not_read(tmp_path: Path) -> None:
+    path = _save(tmp_path / "pairs.npz")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("V_tr.npy", b"raw bytes")
+        archive.writestr("V_te", b"raw bytes")
+    assert load_npz(path).X.shape == (7, 3)
+    with pytest.raises(DatasetError, match=r"pairs\.npz"):
+        load_npz(path, x="V")
+
+
+@pytest.mark.parametrize(("central", "local", "value"), [(8, 6, 1), (10, 8, 97)], ids=["encrypted", "method"])
+def test_npz_of_another_zip_kind_is_refused(tmp_path: Path, central: int, local: int, value: int) -> None:
+    path = _save(tmp_path / "pairs.npz")
+    content = bytearray(path.read_bytes())
+    for signature, offset in ((b"PK\x01\x02", central), (b"PK\x03\x04", local)):
+        for found in re.finditer(re.escape(signature), bytes(content)):
+            content[found.start() + offset] = value
+    path.write_bytes(bytes(content))
+    with pytest.raises(DatasetError, match=r"pairs\.npz is not a readable"):
+        load_npz(path)
+
+
+def test_features_that_are_not_finite_are_refused() -> None:
+    ids = ("a", "b")
+    with pytest.raises(DatasetError, match="Z contains NaN"):
+        PairedFeatures(
+            np.zeros((2, 1)), np.full((2, 1), np.nan), np.array(["x", "y"]), np.array([True, True]), ids, ids
+        )
