@@ -15,12 +15,15 @@ from app.services.access import AccessService
 from app.services.bundles import ModelBundles
 from app.services.catalogue import CatalogueService
 from app.services.housekeeping import Housekeeping
+from app.services.imports import ImportService
+from app.services.saved_galleries import SavedGalleries
 from app.services.search import SearchService
 from app.services.snapshots import Snapshots
 from app.services.training import TrainingService
 from app.settings import Settings
 from app.storage.blobs import FileBlobStore
 from app.storage.bundles import BundleStore
+from app.storage.spool import ItemSpool
 from app.storage.sweeping import belongs_to
 
 
@@ -34,7 +37,7 @@ class Services:
         What they were built from.
     database : SqlDatabase
         Transactions.
-    catalogue, search, training, access
+    catalogue, imports, search, training, access
         The use cases.
     snapshots : Snapshots
         What is being served.
@@ -45,6 +48,7 @@ class Services:
     settings: Settings
     database: SqlDatabase
     catalogue: CatalogueService
+    imports: ImportService
     search: SearchService
     training: TrainingService
     access: AccessService
@@ -81,19 +85,19 @@ def build(settings: Settings) -> Services:
     )
     blobs = FileBlobStore(settings.data_dir / "pictures")
     bundle_files = BundleStore(settings.data_dir / "models")
-    housekeeping = Housekeeping(
-        database,
-        blobs,
-        bundle_files,
-        settings.sweep_grace_seconds,
-        lambda: belongs_to(settings.data_dir, _database_name(settings)),
-    )
+
+    def owns_files() -> bool:
+        return belongs_to(settings.data_dir, _database_name(settings))
+
+    housekeeping = Housekeeping(database, blobs, bundle_files, settings.sweep_grace_seconds, owns_files)
     bundles = ModelBundles(bundle_files, ExactIndexFiles(), encoders)
-    snapshots = Snapshots(database, bundles, ExactIndex)
+    saved = SavedGalleries(database, BundleStore(settings.data_dir / "galleries"), ExactIndex, owns_files)
+    snapshots = Snapshots(database, bundles, ExactIndex, saved)
     return Services(
         settings=settings,
         database=database,
         catalogue=CatalogueService(database, blobs, encoders, housekeeping),
+        imports=ImportService(database, blobs, encoders, lambda: ItemSpool(settings.data_dir / "imports")),
         search=SearchService(database, snapshots, settings.max_batch_hits),
         training=TrainingService(database, bundles, encoders),
         access=AccessService(database),

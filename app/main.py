@@ -8,7 +8,7 @@ from fastapi import FastAPI, Request
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import Response
 
-from app.api import admin, collections, health, items, openapi, problems, searches
+from app.api import admin, collections, health, imports, items, openapi, problems, searches
 from app.bootstrap import Services
 from app.domain.errors import ServiceError
 from app.web.pages import mount_pages
@@ -37,10 +37,11 @@ def create_app(services: Services) -> FastAPI:
     state = application.state
     state.settings, state.open_search = services.settings, services.settings.open_search
     state.catalogue, state.search = services.catalogue, services.search
+    state.imports = services.imports
     state.training, state.access = services.training, services.access
     state.what_is_missing = lambda: what_is_missing(services)
     problems.install(application)
-    for module in (collections, items, searches, admin, health):
+    for module in (collections, items, imports, searches, admin, health):
         application.include_router(module.router)
     openapi.describe(application)
     mount_pages(application)
@@ -50,6 +51,8 @@ def create_app(services: Services) -> FastAPI:
     async def refuse_large_bodies(
         request: Request, call_next: Callable[[Request], Awaitable[Response]]
     ) -> Response:
+        if imports.is_import(request):
+            return await call_next(request)
         length = request.headers.get("content-length", "")
         chunked = request.method in ("POST", "PUT", "PATCH") and "transfer-encoding" in request.headers
         if chunked or (length.isdigit() and int(length) > limit):

@@ -19,6 +19,8 @@ class Settings(BaseSettings):
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
     open_search: bool = Field(False, description="search and reading need no key")
     max_body_bytes: int = Field(64 << 20, gt=0, description="largest request body")
+    max_import_bytes: int = Field(16 << 30, gt=0, description="largest body of an import")
+    max_import_line_bytes: int = Field(16 << 20, gt=0, description="longest line of an import")
     max_picture_bytes: int = Field(10 << 20, gt=0, description="largest picture file")
     max_picture_pixels: int = Field(40_000_000, gt=0, description="largest picture, decoded")
     max_text_chars: int = Field(20_000, gt=0, description="longest text")

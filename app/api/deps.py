@@ -10,6 +10,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from app.domain.entities import Scope
 from app.services.access import AccessService
 from app.services.catalogue import CatalogueService
+from app.services.imports import ImportService
 from app.services.search import SearchService
 from app.services.training import TrainingService
 
@@ -19,6 +20,11 @@ Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 def _catalogue(request: Request) -> CatalogueService:
     service: CatalogueService = request.app.state.catalogue
+    return service
+
+
+def _imports(request: Request) -> ImportService:
+    service: ImportService = request.app.state.imports
     return service
 
 
@@ -38,6 +44,7 @@ def _access(request: Request) -> AccessService:
 
 
 Catalogue = Annotated[CatalogueService, Depends(_catalogue)]
+Imports = Annotated[ImportService, Depends(_imports)]
 Search = Annotated[SearchService, Depends(_search)]
 Training = Annotated[TrainingService, Depends(_training)]
 Access = Annotated[AccessService, Depends(_access)]

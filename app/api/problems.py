@@ -30,6 +30,7 @@ PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
     errors.JobNotFoundError: (404, "job-not-found", "Job not found"),
     errors.KeyNotFoundError: (404, "key-not-found", "Key not found"),
     errors.CollectionExistsError: (409, "collection-exists", "Collection exists"),
+    errors.RepeatedItemError: (409, "item-repeated", "Item repeated"),
     errors.ItemExistsError: (409, "item-exists", "Item exists"),
     errors.ModelNotTrainedError: (409, "model-not-trained", "No trained model"),
     errors.TrainingAlreadyRunningError: (409, "training-already-running", "Training already running"),
@@ -37,6 +38,7 @@ PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
     errors.JobCancelledError: (409, "job-cancelled", "Job cancelled"),
     errors.UnknownModalityError: (422, "unknown-modality", "Unknown modality"),
     errors.UnknownLabelError: (422, "unknown-label", "Unknown label"),
+    errors.LineError: (422, "invalid-line", "Invalid line"),
     errors.InvalidFieldError: (422, "invalid-field", "Invalid field"),
     errors.EncoderUnavailableError: (422, "encoder-unavailable", "Encoder unavailable"),
     errors.ContentTooLargeError: (413, "content-too-large", "Content too large"),
@@ -46,7 +48,7 @@ PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
     errors.DatabaseUnavailableError: (503, "database-unavailable", "Database unavailable"),
     errors.SchemaOutdatedError: (503, "schema-outdated", "Database schema outdated"),
 }
-"""Every child of ServiceError has a row; a test walks them."""
+"""Every child of ServiceError has a row; a test walks them. That of a LineError is its cause's."""
 
 
 _RETRY = {
@@ -88,9 +90,9 @@ def install(application: FastAPI) -> None:
 
     @application.exception_handler(errors.ServiceError)
     def on_service_error(request: Request, error: errors.ServiceError) -> JSONResponse:
-        row = next(PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)
-        field = getattr(error, "field", None)
-        extras = {} if field is None else {"field": field}
+        told = error.cause if isinstance(error, errors.LineError) else error
+        row = next(PROBLEMS[kind] for kind in type(told).__mro__ if kind in PROBLEMS)
+        extras = {name: getattr(error, name) for name in ("field", "line") if getattr(error, name, None)}
         return problem(request, row[0], row[1], row[2], str(error), extras)
 
     @application.exception_handler(RequestValidationError)

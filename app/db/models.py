@@ -70,6 +70,20 @@ class CollectionRow(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
+class SavedGalleryRow(Base):
+    """Where a collection's galleries are saved; what this table does not know is not used."""
+
+    __tablename__ = "saved_galleries"
+
+    collection_id: Mapped[int] = mapped_column(
+        ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    model_bundle: Mapped[str] = mapped_column(String(128))
+    revision: Mapped[int] = mapped_column(Integer)
+    folder: Mapped[str] = mapped_column(String(128))
+    manifest_hash: Mapped[str] = mapped_column(String(64))
+
+
 class ItemRow(Base):
     """An item, or the tombstone of one: other processes learn of a deletion from its revision."""
 
@@ -78,6 +92,7 @@ class ItemRow(Base):
         UniqueConstraint("collection_id", "item_id"),
         Index("ix_items_collection_id_revision", "collection_id", "revision"),
         Index("ix_items_content_hash", "content_hash"),
+        Index("ix_items_collection_id_pair_id", "collection_id", "pair_id"),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)

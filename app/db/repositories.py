@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,8 +13,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from app.db.constraints import violates_unique
-from app.db.models import CollectionRow, KeyRow, ModelRow
-from app.domain.entities import ApiKey, Collection, Modality, ModelVersion, Scope
+from app.db.models import CollectionRow, KeyRow, ModelRow, SavedGalleryRow
+from app.domain.entities import ApiKey, Collection, Modality, ModelVersion, SavedGallery, Scope
 from app.domain.errors import (
     CollectionExistsError,
     CollectionNotFoundError,
@@ -53,6 +54,10 @@ class SqlCollectionRepository:
         """Return one; raises CollectionNotFoundError."""
         return _collection(self._row(name))
 
+    def lock(self, name: str) -> Collection:
+        """Return one and keep others from changing its row until the transaction ends."""
+        return _collection(self._row(name, lock=True))
+
     def list(self) -> list[Collection]:
         """Return all, by name."""
         return [
@@ -85,10 +90,30 @@ class SqlCollectionRepository:
         ]
         self._session.flush()
 
-    def _row(self, name: str) -> CollectionRow:
+    def saved_gallery(self, collection: Collection) -> SavedGallery | None:
+        """Return where its galleries are saved."""
+        row = self._session.get(SavedGalleryRow, collection.id)
+        if row is None:
+            return None
+        return SavedGallery(row.model_bundle, row.revision, row.folder, row.manifest_hash)
+
+    def save_gallery(self, collection: Collection, saved: SavedGallery) -> None:
+        """Record where its galleries are saved, in place of what was recorded before."""
+        self._session.merge(SavedGalleryRow(collection_id=collection.id, **asdict(saved)))
+        self._session.flush()
+
+    def used_galleries(self, folders: Sequence[str]) -> set[str]:
+        """Return which of the folders any collection's galleries are saved in."""
+        query = select(SavedGalleryRow.folder).where(SavedGalleryRow.folder.in_(folders))
+        return set(self._session.scalars(query))
+
+    def _row(self, name: str, lock: bool = False) -> CollectionRow:
         if "\x00" in name:  # PostgreSQL cannot even be asked for it
             raise CollectionNotFoundError(name)
-        row = self._session.scalar(select(CollectionRow).where(CollectionRow.name == name))
+        query = select(CollectionRow).where(CollectionRow.name == name)
+        if lock:  # rows that refer to it may still be added
+            query = query.with_for_update(key_share=True).execution_options(populate_existing=True)
+        row = self._session.scalar(query)
         if row is None:
             raise CollectionNotFoundError(name)
         return row

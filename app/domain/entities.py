@@ -127,6 +127,26 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
+class Counts:
+    """What a write did to the items it was given."""
+
+    created: int = 0
+    updated: int = 0
+    unchanged: int = 0
+
+    @property
+    def changed(self) -> int:
+        """Items that were written; one that is the same already is left alone."""
+        return self.created + self.updated
+
+    def __add__(self, other: Counts) -> Counts:
+        """Return the sums."""
+        return Counts(
+            self.created + other.created, self.updated + other.updated, self.unchanged + other.unchanged
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """What a write did to one item: its new state, or None when it was deleted."""
 
@@ -165,6 +185,28 @@ class ModelVersion:
     facts: Mapping[str, Any]
     created_at: datetime
     is_active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SavedGallery:
+    """Where the galleries of a collection are saved, so that a start need not read all items.
+
+    Parameters
+    ----------
+    model_bundle : str
+        Folder name of the model they were projected by.
+    revision : int
+        Of the collection they hold.
+    folder : str
+        Their own.
+    manifest_hash : str
+        SHA-256 of its manifest.
+    """
+
+    model_bundle: str
+    revision: int
+    folder: str
+    manifest_hash: str
 
 
 class JobState(enum.StrEnum):

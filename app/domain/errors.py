@@ -85,6 +85,25 @@ class ContentTooLargeError(ServiceError):
         self.field = field
 
 
+class LineError(ServiceError):
+    """A line of an import that cannot be stored; `cause` says why, and nothing of the import is stored."""
+
+    def __init__(self, line: int, cause: ServiceError) -> None:
+        super().__init__(f"line {line}: {cause}")
+        self.line = line
+        self.cause = cause
+        self.field: str | None = getattr(cause, "field", None)
+
+
+class RepeatedItemError(ServiceError):
+    """An id that stands on two lines of one import."""
+
+    def __init__(self, field: str, item_id: str, earlier: int) -> None:
+        super().__init__(f"{field}: item {item_id!r} stands on line {earlier} already")
+        self.field = field
+        self.item_id = item_id
+
+
 class ModelNotTrainedError(ServiceError):
     """The collection has no active model yet; says why its last retrain failed, if it did."""
 

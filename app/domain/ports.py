@@ -12,12 +12,14 @@ from app.domain.entities import (
     Change,
     Collection,
     Content,
+    Counts,
     Item,
     Job,
     JobState,
     Matrix,
     Modality,
     ModelVersion,
+    SavedGallery,
     Scope,
     Vector,
 )
@@ -32,6 +34,10 @@ class CollectionRepository(Protocol):
 
     def get(self, name: str) -> Collection:
         """Return one; raises CollectionNotFoundError."""
+        ...
+
+    def lock(self, name: str) -> Collection:
+        """Return one and keep others from changing its row until the transaction ends."""
         ...
 
     def list(self) -> list[Collection]:
@@ -50,6 +56,18 @@ class CollectionRepository(Protocol):
         """Record an option that became known later, such as the dimension of the first vector."""
         ...
 
+    def saved_gallery(self, collection: Collection) -> SavedGallery | None:
+        """Return where its galleries are saved."""
+        ...
+
+    def save_gallery(self, collection: Collection, saved: SavedGallery) -> None:
+        """Record where its galleries are saved, in place of what was recorded before."""
+        ...
+
+    def used_galleries(self, folders: Sequence[str]) -> set[str]:
+        """Return which of the folders any collection's galleries are saved in."""
+        ...
+
 
 class ItemRepository(Protocol):
     """Items of a collection."""
@@ -58,8 +76,8 @@ class ItemRepository(Protocol):
         """Return which of the ids are taken."""
         ...
 
-    def put(self, collection: Collection, items: Sequence[Item], revision: int) -> None:
-        """Insert or replace items."""
+    def put(self, collection: Collection, items: Sequence[Item], revision: int) -> Counts:
+        """Insert items that are not there and replace those that differ; others keep their revision."""
         ...
 
     def get(self, collection: Collection, item_id: str) -> Item:
@@ -75,13 +93,22 @@ class ItemRepository(Protocol):
         ...
 
     def page(
-        self, collection: Collection, modality: str | None, after: int, limit: int
+        self,
+        collection: Collection,
+        modality: str | None,
+        after: int,
+        limit: int,
+        pair_id: str | None = None,
     ) -> list[tuple[int, Item]]:
-        """Return items with their stable position, in order of creation."""
+        """Return items with their stable position, in order of creation; of one pair when it is given."""
         ...
 
     def changes_since(self, collection: Collection, revision: int) -> Iterator[Change]:
         """Yield what changed after `revision`, in order of revision."""
+        ...
+
+    def unchanged_since(self, collection: Collection, revision: int) -> Iterator[Item]:
+        """Yield what was last written at `revision` or before and is still there, without features."""
         ...
 
     def counts(self, collection: Collection) -> dict[str, int]:
@@ -239,6 +266,10 @@ class BlobStore(Protocol):
         """Return content; raises FileNotFoundError."""
         ...
 
+    def touch(self, content_hash: str) -> None:
+        """Make content as young as if it were put now; raises FileNotFoundError."""
+        ...
+
     def sweep(
         self, before: float, used: Callable[[Sequence[str]], set[str]], only: Sequence[str] | None
     ) -> int:
@@ -246,6 +277,35 @@ class BlobStore(Protocol):
 
         Of all content, and of what interrupted writes left, when `only` is None.
         """
+        ...
+
+
+class Spool(Protocol):
+    """Checked items of an import on their way to the database: kept on disk, gone when closed."""
+
+    @property
+    def size(self) -> int:
+        """Number of items."""
+        ...
+
+    def add(self, entries: Sequence[tuple[int, Item]]) -> tuple[int, int] | None:
+        """Append items, each with its line.
+
+        Returns the place among `entries` of the first whose id was there before, and the line it stands
+        on; None when each is new.
+        """
+        ...
+
+    def batches(self, size: int) -> Iterator[list[tuple[int, Item]]]:
+        """Yield everything added, in order, at most `size` at a time."""
+        ...
+
+    def ids(self) -> Iterator[str]:
+        """Yield the id of everything added, in order."""
+        ...
+
+    def close(self) -> None:
+        """Remove everything."""
         ...
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import scipy.special
 
 from app.domain.entities import Content, Hit, Item, ItemFilter, Matrix, SearchResult
@@ -16,7 +15,11 @@ from app.domain.names import joined
 from app.domain.ports import Database
 from app.services.bundles import can_be_ranked
 from app.services.features import item_features
-from app.services.snapshots import Gallery, Snapshot, Snapshots
+from app.services.galleries import Row
+from app.services.snapshots import Snapshot, Snapshots
+
+_ATTEMPTS = 5
+"""How often a search is repeated while others change the very items that it found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +98,20 @@ class SearchService:
                 f"{len(queries)} queries with {k} results each are {len(queries) * k} results, "
                 f"at most {self._max_hits} allowed in one call",
             )
-        snapshot = self._snapshots.current(collection)
-        _check_direction(snapshot, source, target)
-        projected = self._project(snapshot, source, queries)
-        gallery = snapshot.galleries[target]
-        _check_labels(snapshot, item_filter)
-        allowed = gallery.allowed(item_filter)
-        pages = [_page(gallery, row[None, :], k, offset, allowed) for row in projected]
-        wanted = sorted({gallery.ids[row] for page in pages for row, _ in page})
-        with self._database.read() as work:
-            items = work.items.get_many(snapshot.collection, wanted)
+        for _ in range(_ATTEMPTS):
+            snapshot = self._snapshots.current(collection)
+            _check_direction(snapshot, source, target)
+            _check_labels(snapshot, item_filter)
+            projected = self._project(snapshot, source, queries)
+            gallery = snapshot.galleries[target]
+            pages = [gallery.search(row[None, :], k, offset, item_filter) for row in projected]
+            wanted = sorted({row.id for page in pages for row, _ in page})
+            with self._database.read() as work:
+                items = work.items.get_many(snapshot.collection, wanted)
+            if _is_of(snapshot, items, wanted):
+                break
         took_ms = (time.perf_counter() - begin) * 1000.0
-        return [_result(snapshot, gallery, page, offset, items, took_ms) for page in pages]
+        return [_result(snapshot, page, offset, items, took_ms) for page in pages]
 
     def _project(self, snapshot: Snapshot, source: str, queries: Sequence[Query]) -> Matrix:
         encoder = snapshot.model.encoders[source]
@@ -146,41 +151,27 @@ def _check_direction(snapshot: Snapshot, source: str, target: str) -> None:
 
 def _check_labels(snapshot: Snapshot, item_filter: ItemFilter) -> None:
     for number, label in enumerate(item_filter.labels):
-        if not any(label in gallery.known_labels for gallery in snapshot.galleries.values()):
+        if not any(gallery.has_label(label) for gallery in snapshot.galleries.values()):
             raise UnknownLabelError(f"filter.labels.{number}", label, snapshot.collection.name)
 
 
-def _page(
-    gallery: Gallery, query: Matrix, k: int, offset: int, allowed: npt.NDArray[np.bool] | None
-) -> list[tuple[int, float]]:
-    """Return results offset + 1 to offset + k of one query; beyond the gallery nothing is ranked."""
-    n_allowed = gallery.index.size if allowed is None else int(np.count_nonzero(allowed))
-    if offset >= n_allowed:
-        return []
-    ((rows, scores),) = gallery.index.search(query, min(offset + k, n_allowed), allowed)
-    return _ordered(gallery, rows, scores)[offset : offset + k]
-
-
-def _ordered(
-    gallery: Gallery, rows: npt.NDArray[np.intp], scores: npt.NDArray[np.float32]
-) -> list[tuple[int, float]]:
-    """Return (row, score) by descending score, equal scores by id."""
-    pairs = zip(rows.tolist(), scores.tolist(), strict=True)
-    return sorted(pairs, key=lambda pair: (-pair[1], gallery.ids[pair[0]]))
+def _is_of(snapshot: Snapshot, items: Mapping[str, Item], wanted: Sequence[str]) -> bool:
+    """Return whether items, read after the search, are still those that were searched."""
+    revision = snapshot.collection.revision
+    return len(items) == len(wanted) and all(item.revision <= revision for item in items.values())
 
 
 def _result(
     snapshot: Snapshot,
-    gallery: Gallery,
-    page: list[tuple[int, float]],
+    page: list[tuple[Row, float]],
     offset: int,
-    items: dict[str, Item],
+    items: Mapping[str, Item],
     took_ms: float,
 ) -> SearchResult:
     probabilities = scipy.special.expit([score for _, score in page]).tolist()
     hits: list[Hit] = []
     for (row, score), probability in zip(page, probabilities, strict=True):
-        item = items.get(gallery.ids[row])
+        item = items.get(row.id)
         if item is not None:
             hits.append(Hit(item.id, offset + len(hits) + 1, score, probability, item))
     return SearchResult(

@@ -77,5 +77,6 @@ class Problem(BaseModel):
     detail: str
     instance: str
     field: str | None = Field(None, description="path of the culprit in what was sent: items.3.vector")
+    line: int | None = Field(None, description="of an import: the line that the field stands on")
     errors: list[FieldError] | None = Field(None, description="of an invalid request, each with its field")
     correlation_id: str | None = Field(None, description="of an unexpected error, to find it in the log")

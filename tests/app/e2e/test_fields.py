@@ -250,7 +250,7 @@ def test_the_openapi_document_tells_of_every_problem(client: httpx.Client) -> No
     document = client.get("/openapi.json").json()
     schemas = document["components"]["schemas"]
     assert {reference.rsplit("/", 1)[1] for reference in references(document)} <= set(schemas)
-    wanted = {"type", "title", "status", "detail", "instance", "field", "errors", "correlation_id"}
+    wanted = {"type", "title", "status", "detail", "instance", "field", "errors", "line", "correlation_id"}
     assert set(schemas["Problem"]["properties"]) == wanted
     assert "HTTPValidationError" not in schemas
     for name, operation in operations(document):
@@ -271,7 +271,7 @@ def test_the_openapi_document_tells_of_every_problem(client: httpx.Client) -> No
 def test_every_request_body_has_an_example_that_its_schema_allows(client: httpx.Client) -> None:
     document = client.get("/openapi.json").json()
     bodies = [(name, found["requestBody"]) for name, found in operations(document) if "requestBody" in found]
-    assert len(bodies) == 7
+    assert len(bodies) == 8
     for name, body in bodies:
         for media_type, content in body["content"].items():
             schema = resolved(document, content["schema"])

@@ -1,4 +1,5 @@
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from alembic.migration import MigrationContext
 from app.db.migrate import is_current, upgrade
 from app.db.models import Base
 from app.db.session import SqlDatabase
-from app.domain.entities import Collection, Item, Modality, ModelVersion, Scope
+from app.domain.entities import Collection, Counts, Item, Modality, ModelVersion, Scope
 from app.domain.errors import (
     CollectionExistsError,
     CollectionNotFoundError,
@@ -133,6 +134,78 @@ def test_an_item_comes_back_as_it_was_put(database: SqlDatabase, collection: Col
     assert found.revision == revision
     assert list(light) == ["a:1"]
     assert light["a:1"].features is None
+
+
+def test_items_that_are_the_same_are_left_alone(database: SqlDatabase, collection: Collection) -> None:
+    features = np.array([1.5, -0.0], np.float32)
+    items = [
+        Item(
+            "a", "x", features=features, labels=("é", "b"), metadata={"n": 1, "deep": {"b": [1], "a": None}}
+        ),
+        Item("b", "z", text="Straße 🚂", pair_id="p", train=False),
+    ]
+    first = put(database, collection, *items)
+    reordered = replace(items[0], metadata={"deep": {"a": None, "b": [1]}, "n": 1})
+    with database.write() as work:
+        assert work.items.put(collection, items, first + 1) == Counts(unchanged=2)
+        assert work.items.put(collection, [reordered], first + 1) == Counts(unchanged=1)
+    different = [
+        replace(items[0], features=np.array([1.5, 0.0], np.float32)),
+        replace(items[0], metadata={**items[0].metadata, "n": 1.0}),
+        replace(items[0], metadata={**items[0].metadata, "n": True}),
+        replace(items[0], labels=("b", "é")),
+        replace(items[1], text=None),
+        replace(items[1], pair_id=None),
+        replace(items[1], train=True),
+        replace(items[1], modality="x"),
+        replace(items[1], features=features),
+        replace(items[1], content_hash="0" * 64, content_type="image/png"),
+    ]
+    for revision, item in enumerate(different, first + 1):
+        with database.write() as work:
+            new = Item(f"new{revision}", "x")
+            assert work.items.put(collection, [item, new], revision) == Counts(created=1, updated=1)
+            assert work.items.put(collection, [item, new], revision + 100) == Counts(unchanged=2)
+        with database.read() as work:
+            found = work.items.get(collection, item.id)
+        assert found.revision == revision
+        assert (found.labels, found.metadata, found.train) == (item.labels, item.metadata, item.train)
+        assert found.modality == item.modality
+    with database.write() as work:
+        work.items.delete(collection, "a", 50)
+        assert work.items.put(collection, different[-1:] + items[:1], 51) == Counts(created=1, unchanged=1)
+
+
+def test_items_are_found_by_their_pair(database: SqlDatabase, collection: Collection) -> None:
+    put(
+        database,
+        collection,
+        *(Item(f"{side}{n}", side, pair_id=f"p{n % 2}") for n in range(4) for side in "xz"),
+    )
+    with database.read() as work:
+        pages = {
+            (modality, pair): [item.id for _, item in work.items.page(collection, modality, 0, 100, pair)]
+            for modality in (None, "x")
+            for pair in ("p1", "p2")
+        }
+    assert pages == {
+        (None, "p1"): ["x1", "z1", "x3", "z3"],
+        ("x", "p1"): ["x1", "x3"],
+        (None, "p2"): [],
+        ("x", "p2"): [],
+    }
+
+
+def test_a_locked_collection_is_as_others_left_it(database: SqlDatabase, collection: Collection) -> None:
+    with database.write() as work:
+        work.collections.next_revision(collection)
+    with database.write() as work:
+        assert work.collections.get("pairs").revision == 1
+        assert work.collections.lock("pairs").revision == 1
+        assert work.collections.next_revision(collection) == 2
+        assert work.collections.lock("pairs").revision == 2
+    with pytest.raises(CollectionNotFoundError), database.write() as work:
+        work.collections.lock("none")
 
 
 def test_deleted_items_leave_a_tombstone_and_can_come_back(
