@@ -78,7 +78,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "CollectionOut": {**_COLLECTION, "items": {"image": 5, "text": 7}},
     "CollectionList": {"collections": [_COLLECTION]},
     "WrittenOut": {"ids": ["t1", "t2"], "revision": 13},
-    "ImportedOut": {"revision": 13, "created": 1, "updated": 0, "unchanged": 1, "ids": ["t1", "t2"]},
+    "ImportedOut": {"revision": 14, "created": 1, "updated": 1, "unchanged": 0, "ids": ["t1", "t2"]},
     "ItemOut": _ITEM,
     "ItemPage": {"items": [_ITEM], "next_cursor": "42"},
     "SearchOut": _RESULT,

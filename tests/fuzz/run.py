@@ -40,13 +40,16 @@ def main() -> None:
     """Print a tally as JSON; exit with 1 where anything was breached."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--inputs", type=int, default=10_000)
+    parser.add_argument("--first", type=int, default=0, help="number of the first input")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, help="send this input alone")
     parser.add_argument("--every", type=int, default=250, help="inputs between two rounds of good requests")
     parser.add_argument("--database-url", default="", help="an empty database; SQLite when absent")
     arguments = parser.parse_args()
     only = arguments.only
-    inputs = range(arguments.inputs) if only is None else range(only, only + 1)
+    inputs = (
+        range(arguments.first, arguments.first + arguments.inputs) if only is None else range(only, only + 1)
+    )
     began = time.monotonic()
     tally = fuzz(inputs, arguments.seed, arguments.every, arguments.database_url, tells=True)
     report = {

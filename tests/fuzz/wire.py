@@ -10,6 +10,9 @@ from urllib.parse import urlsplit
 BOUNDARY = "fuzz-boundary"
 CLOSED = 0
 """What stands for the status where the server closed the connection without an answer."""
+SILENT = 599
+"""What stands for the status where no answer came in `_PATIENCE_SECONDS`: as bad as any failure."""
+_PATIENCE_SECONDS = 300.0
 _TYPES = {
     "json": "application/json",
     "ndjson": "application/x-ndjson",
@@ -111,7 +114,7 @@ class Connection:
         """Return the answer; one of status `CLOSED` where there is none to a body cut short."""
         if self._open is None:
             self._open = http.client.HTTPConnection(
-                self._address.hostname or "", self._address.port, timeout=120.0
+                self._address.hostname or "", self._address.port, timeout=_PATIENCE_SECONDS
             )
         connection = self._open
         try:
@@ -131,6 +134,9 @@ class Connection:
             if announced < len(wire.body):
                 self.close()
             return answer
+        except TimeoutError:
+            self.close()
+            return Answer(SILENT, "", b"")
         except (BrokenPipeError, ConnectionResetError, http.client.RemoteDisconnected):
             # A body that is refused by its length alone is not read to its end.
             self.close()

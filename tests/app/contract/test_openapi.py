@@ -87,7 +87,7 @@ def test_every_operation_is_told_in_full(document: dict[str, Any]) -> None:
 def test_operations_keep_their_ids(document: dict[str, Any]) -> None:
     assert {
         *("create_collection", "list_collections", "get_collection", "delete_collection"),
-        *("create_items", "list_items", "put_item", "get_item", "get_content", "delete_item"),
+        *("create_items", "import_items", "list_items", "put_item", "get_item", "get_content", "delete_item"),
         *("search", "search_batch", "retrain", "get_job", "cancel_job"),
         *("import_items", "job_events", "list_models", "get_model", "activate_model", "roll_back"),
         "list_activations",
