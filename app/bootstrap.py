@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from sqlalchemy import make_url
 
+from app.db.copies import copy_sqlite
 from app.db.migrate import is_current, upgrade
 from app.db.session import SqlDatabase, make_engine
-from app.domain.errors import SchemaOutdatedError
+from app.domain.errors import InvalidFieldError, SchemaOutdatedError
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.index.exact import ExactIndex, ExactIndexFiles
 from app.services.access import AccessService
+from app.services.building import ModelBuilder
 from app.services.bundles import ModelBundles
 from app.services.catalogue import CatalogueService
 from app.services.housekeeping import Housekeeping
+from app.services.imports import ImportService
+from app.services.judging import Gates
+from app.services.rates import RateLimits
+from app.services.repair import Repair
+from app.services.saved_galleries import SavedGalleries
 from app.services.search import SearchService
 from app.services.snapshots import Snapshots
+from app.services.status import StatusService
 from app.services.training import TrainingService
-from app.settings import Settings
+from app.services.versions import VersionService
+from app.settings import DATABASE_FILE, Settings
 from app.storage.blobs import FileBlobStore
 from app.storage.bundles import BundleStore
+from app.storage.copies import copy_new_files
+from app.storage.spool import ItemSpool
 from app.storage.sweeping import belongs_to
+
+_PICTURES, _BUNDLES = "pictures", "models"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,26 +48,61 @@ class Services:
         What they were built from.
     database : SqlDatabase
         Transactions.
-    catalogue, search, training, access
+    catalogue, imports, search, training, versions, access
         The use cases.
+    builder : ModelBuilder
+        Trains, in a process of its own.
     snapshots : Snapshots
         What is being served.
     housekeeping : Housekeeping
         Removes unused files.
+    repair : Repair
+        Has damaged bundles trained anew.
+    status : StatusService
+        What those who watch over the service want to know.
     """
 
     settings: Settings
     database: SqlDatabase
     catalogue: CatalogueService
+    imports: ImportService
     search: SearchService
     training: TrainingService
+    versions: VersionService
+    builder: ModelBuilder
     access: AccessService
     snapshots: Snapshots
     housekeeping: Housekeeping
+    repair: Repair
+    status: StatusService
 
     def upgrade_schema(self) -> None:
         """Bring the database to the current schema."""
         upgrade(self.database.engine)
+
+    def back_up(self, folder: Path) -> int:
+        """Copy a SQLite database, pictures and bundles into a new folder, while the service goes on.
+
+        The copy serves as a data folder. Returns how many pictures and files of bundles it holds.
+
+        Parameters
+        ----------
+        folder : Path
+            Made; raises FileExistsError when it exists, and InvalidFieldError on another database.
+        """
+        if self.database.engine.dialect.name != "sqlite":
+            raise InvalidFieldError(
+                "LRBS_DATABASE_URL", "is no SQLite database: copy LRBS_DATA_DIR, run pg_dump, copy it again"
+            )
+        folder.mkdir(parents=True)
+        # What the copied database speaks of was there before it was copied, or is young and not swept.
+        copied = self._copy_files(folder)
+        copy_sqlite(self.database.engine, folder / DATABASE_FILE)
+        return copied + self._copy_files(folder)
+
+    def _copy_files(self, folder: Path) -> int:
+        kinds = (_PICTURES, _BUNDLES)
+        return sum(copy_new_files(self.settings.data_dir / kind, folder / kind) for kind in kinds)
 
     def schema_is_current(self) -> bool:
         """Return whether the database has the schema this code expects."""
@@ -79,26 +128,32 @@ def build(settings: Settings) -> Services:
     encoders = EncoderRegistry(
         ContentLimits(settings.max_picture_bytes, settings.max_picture_pixels, settings.max_text_chars)
     )
-    blobs = FileBlobStore(settings.data_dir / "pictures")
-    bundle_files = BundleStore(settings.data_dir / "models")
-    housekeeping = Housekeeping(
-        database,
-        blobs,
-        bundle_files,
-        settings.sweep_grace_seconds,
-        lambda: belongs_to(settings.data_dir, _database_name(settings)),
-    )
+    blobs = FileBlobStore(settings.data_dir / _PICTURES)
+    bundle_files = BundleStore(settings.data_dir / _BUNDLES)
+
+    def owns_files() -> bool:
+        return belongs_to(settings.data_dir, _database_name(settings))
+
+    housekeeping = Housekeeping(database, blobs, bundle_files, settings.sweep_grace_seconds, owns_files)
     bundles = ModelBundles(bundle_files, ExactIndexFiles(), encoders)
-    snapshots = Snapshots(database, bundles, ExactIndex)
+    saved = SavedGalleries(database, BundleStore(settings.data_dir / "galleries"), ExactIndex, owns_files)
+    snapshots = Snapshots(database, bundles, ExactIndex, saved)
+    training = TrainingService(database)
+    gates = Gates(settings.gate_tolerance, settings.gate_index_recall)
     return Services(
         settings=settings,
         database=database,
         catalogue=CatalogueService(database, blobs, encoders, housekeeping),
-        search=SearchService(database, snapshots, settings.max_batch_hits),
-        training=TrainingService(database, bundles, encoders),
-        access=AccessService(database),
+        imports=ImportService(database, blobs, encoders, lambda: ItemSpool(settings.data_dir / "imports")),
+        search=SearchService(snapshots, settings.max_batch_hits),
+        training=training,
+        versions=VersionService(database, bundles, housekeeping, settings.keep_versions),
+        builder=ModelBuilder(database, bundles, encoders, ExactIndex, gates),
+        access=AccessService(database, RateLimits(settings.rate_limit)),
         snapshots=snapshots,
         housekeeping=housekeeping,
+        repair=Repair(database, bundles, training, owns_files),
+        status=StatusService(database, snapshots),
     )
 
 

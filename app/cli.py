@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -34,13 +35,15 @@ from app.domain.entities import Content, ItemFilter, Modality, Scope
 from app.domain.errors import InvalidFieldError, ModelNotTrainedError, ServiceError
 from app.domain.names import listed
 from app.encoders.registry import PICTURE_TYPES
+from app.operations import db, keys
 from app.retrain import train as run_retrain
 from app.sample import KINDS
-from app.serve import bound_socket, is_loopback, serve_on
+from app.serve import bound_socket, is_loopback, serve_beside_others, serve_on
 from app.serve import serve as run_server
 from app.services.search import Query
 from app.services.training import TrainingParameters
 from app.settings import Settings
+from app.versions import models
 from app.worker import run_forever
 from solver.datasets import load_npz, load_wikipedia
 from solver.errors import SolverError
@@ -49,13 +52,13 @@ from solver.preprocessing import SCALINGS
 cli = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Search pictures by text, and texts by picture."
 )
-keys = typer.Typer(no_args_is_help=True, help="API keys.")
-db = typer.Typer(no_args_is_help=True, help="The database schema.")
 ingest = typer.Typer(no_args_is_help=True, help="Bring data into a collection.")
 cli.add_typer(keys, name="keys")
 cli.add_typer(db, name="db")
 cli.add_typer(ingest, name="ingest")
 cli.add_typer(bench, name="bench")
+cli.command("models")(models)
+_logger = logging.getLogger("app.cli")  # also where this module is the main one
 _out, _log = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 
 CollectionOption = Annotated[str, typer.Option("--collection", "-c", help="collection; made when missing")]
@@ -125,10 +128,10 @@ def _prepared(settings: Settings, per_kind: int) -> Services:
 
 
 def _serve_demo(services: Services, bound: socket.socket, open_page: bool) -> None:
-    log_to_stderr()
+    log_to_stderr(services.settings.log_format)
     _, secret = services.access.create(Scope.ADMIN, "demo", replace=True)
-    models = services.training.models(demonstration.COLLECTION)
-    _tell(next(model for model in models if model.is_active).facts)
+    versions = services.versions.models(demonstration.COLLECTION)
+    _tell(next(version for version in versions if version.is_active).facts)
     _out.print("on the test split, which no training saw: lrbs demo --check", highlight=False)
     _out.print(f"admin key (shown this once): {secret}", highlight=False)
 
@@ -143,13 +146,25 @@ def _serve_demo(services: Services, bound: socket.socket, open_page: bool) -> No
 @cli.command()
 def serve(
     worker: Annotated[bool, typer.Option(help="run a worker process beside the server")] = True,
+    processes: Annotated[
+        int | None, typer.Option(min=1, max=64, help="server processes; LRBS_PROCESSES when absent")
+    ] = None,
 ) -> None:
     """Serve the API and the page on LRBS_HOST:LRBS_PORT."""
-    log_to_stderr()
-    services = build(Settings())
+    settings = Settings()
+    settings.processes = processes or settings.processes
+    log_to_stderr(settings.log_format)
+    services = build(settings)
     if not services.schema_is_current():
         services.upgrade_schema()
-    run_server(services, worker, lambda url: _log.print(f"LRBS serves on {url}", highlight=False))
+    run_server(services, worker, lambda url: _logger.info("LRBS serves on %s", url))
+
+
+@cli.command("server-process", hidden=True)
+def server_process(descriptor: int, parent: int) -> None:
+    """Serve as one process of several."""
+    log_to_stderr(Settings().log_format)
+    serve_beside_others(descriptor, parent)
 
 
 @cli.command()
@@ -164,8 +179,9 @@ def worker(
         stopping = True
 
     signal.signal(signal.SIGTERM, stop)
-    log_to_stderr()
-    services = build(Settings())
+    settings = Settings()
+    log_to_stderr(settings.log_format)
+    services = build(settings)
     services.require_current_schema()
     run_forever(services, lambda: stopping or (parent is not None and os.getppid() != parent))
 
@@ -191,7 +207,7 @@ def train(
     what = f"Trains {collection!r}, {size} items: about a minute for some thousands of them."
     with progress(_log, what) as show:
         version = run_retrain(services, collection, parameters, show)
-    facts = dict(services.training.model(collection, version).facts)
+    facts = dict(services.versions.model(collection, version).facts)
     if as_json:
         typer.echo(json.dumps({"version": version, **facts}, indent=2))
         return
@@ -243,33 +259,6 @@ def search(
         typer.echo(json.dumps(fields | {"text": hit.item.text}) if as_json else line)
 
 
-@cli.command()
-def models(
-    collection: str,
-    activate: Annotated[int | None, typer.Option(help="let this version serve")] = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """List model versions, or activate one."""
-    services = _ready(Settings())
-    if activate is not None:
-        services.training.activate(collection, activate)
-    found = services.training.models(collection)
-    if not found:
-        _log.print(f"collection {collection!r} has no models yet: run lrbs train {collection}", markup=False)
-    for model in found:
-        if as_json:
-            facts = {"version": model.version, "is_active": model.is_active, **model.facts}
-            typer.echo(json.dumps(facts))
-        else:
-            mark = "*" if model.is_active else " "
-            scores = ", ".join(f"{name} {value:.4f}" for name, value in model.facts["held_out"].items())
-            n_items = model.facts.get("held_out_items") or {}
-            rests_on = " and ".join(f"{count} {name}" for name, count in n_items.items())
-            told = f"validation MAP {scores}{f' ({rests_on} items)' if rests_on else ''}" if scores else ""
-            open_gap = "" if model.facts["convergence"]["converged"] else "  did not converge"
-            typer.echo(f"{mark} {model.version:3d}  {model.created_at:%Y-%m-%d %H:%M}  {told}{open_gap}")
-
-
 @ingest.command("wikipedia")
 def ingest_wikipedia(directory: Path, collection: CollectionOption = "wikipedia") -> None:
     """Bring in the release files of the Wikipedia image-text set."""
@@ -310,39 +299,6 @@ def ingest_table(
     encoder = {"type": "hog-color"} if onnx is None else {"type": "onnx", "path": str(onnx.resolve())}
     modalities = [Modality("image", encoder), Modality("text", {"type": "tfidf"})]
     _store(collection, modalities, lambda: ingestion.table_items(rows, ("image", "text")), 2 * len(rows))
-
-
-@keys.command("create")
-def create_key(
-    scope: Annotated[Scope, typer.Option(help="what the key allows")] = Scope.SEARCH,
-    name: Annotated[str | None, typer.Option(help="what to call it")] = None,
-) -> None:
-    """Make a key and print its secret, this once; its id goes to standard error."""
-    key, secret = _ready(Settings()).access.create(scope, name)
-    _log.print(f"key {key.id}, to be revoked by that id", highlight=False)
-    typer.echo(secret)
-
-
-@keys.command("list")
-def list_keys() -> None:
-    """List keys, without their secrets."""
-    for key in _ready(Settings()).access.list_keys():
-        typer.echo(
-            f"{key.id}  {key.scope.value:6s}  {key.created_at:%Y-%m-%d %H:%M}  {key.name or ''}".rstrip()
-        )
-
-
-@keys.command("revoke")
-def revoke_key(key_id: str) -> None:
-    """Revoke a key."""
-    _ready(Settings()).access.revoke(key_id)
-
-
-@db.command("upgrade")
-def upgrade() -> None:
-    """Bring the database to the current schema."""
-    build(Settings()).upgrade_schema()
-    typer.echo("the schema is current")
 
 
 def _ready(settings: Settings) -> Services:

@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import contextlib
+import logging
+from collections.abc import AsyncIterator
 
-from fastapi import FastAPI, Request
+import anyio
+from anyio import to_thread
+from fastapi import FastAPI
 from sqlalchemy.exc import SQLAlchemyError
-from starlette.responses import Response
+from starlette.middleware.cors import CORSMiddleware
 
-from app.api import admin, collections, health, items, openapi, problems, searches
+from app.api import (
+    admin,
+    collections,
+    health,
+    imports,
+    items,
+    jobs,
+    openapi,
+    problems,
+    searches,
+    versions,
+)
+from app.api.headers import SecurityHeaders
+from app.api.incoming import BodyLimits
+from app.api.lanes import Admission, Lanes
+from app.api.metrics import Metrics
+from app.api.tracing import REQUEST_ID, Tracing
 from app.bootstrap import Services
 from app.domain.errors import ServiceError
 from app.web.pages import mount_pages
 
 _DESCRIPTION = "Learns a similarity between two kinds of data, and searches one with the other."
+_BODIES_AT_ONCE = 4
+"""So many of the largest bodies are held in memory at once."""
+_EVENT_STREAMS = 64
+_OTHER_THREADS = 8
+"""For looking up keys, and for files."""
+_RECORD_USE_SECONDS = 30.0
+_logger = logging.getLogger(__name__)
 
 
 def create_app(services: Services) -> FastAPI:
@@ -24,36 +51,62 @@ def create_app(services: Services) -> FastAPI:
     services : Services
         As built by `app.bootstrap.build`.
     """
+    settings = services.settings
+    lanes = Lanes(settings.max_running, settings.max_waiting, _EVENT_STREAMS)
+    metrics = Metrics(services.status, lambda: services.housekeeping.swept)
+    lanes.watch(metrics.on_lane, metrics.on_refusal)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        # FastAPI runs plain functions in the threads of this limiter: as many as the lanes let in.
+        to_thread.current_default_thread_limiter().total_tokens = lanes.threads + _OTHER_THREADS
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_record_use, services)
+            yield
+            tasks.cancel_scope.cancel()
+        await _record_use_once(services)
+
     # FastAPI's own pages of documentation load their scripts from other hosts; `mount_pages` adds one.
     application = FastAPI(
-        title="LRBS", version="0.1.0", description=_DESCRIPTION, docs_url=None, redoc_url=None
+        title="LRBS",
+        version="0.1.0",
+        description=_DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=openapi.operation_id,
+        lifespan=lifespan,
     )
     state = application.state
-    state.settings, state.open_search = services.settings, services.settings.open_search
+    state.settings, state.open_search = settings, settings.open_search
     state.catalogue, state.search = services.catalogue, services.search
-    state.training, state.access = services.training, services.access
+    state.imports = services.imports
+    state.training, state.versions, state.access = services.training, services.versions, services.access
     state.what_is_missing = lambda: what_is_missing(services)
+    state.metrics = metrics
     problems.install(application)
-    for module in (collections, items, searches, admin, health):
+    for module in (collections, items, imports, searches, jobs, versions, admin, health):
         application.include_router(module.router)
     openapi.describe(application)
     mount_pages(application)
-    limit = services.settings.max_body_bytes
-
-    @application.middleware("http")
-    async def refuse_large_bodies(
-        request: Request, call_next: Callable[[Request], Awaitable[Response]]
-    ) -> Response:
-        length = request.headers.get("content-length", "")
-        chunked = request.method in ("POST", "PUT", "PATCH") and "transfer-encoding" in request.headers
-        if chunked or (length.isdigit() and int(length) > limit):
-            detail = f"body: at most {limit} bytes allowed, with a Content-Length header"
-            status = 411 if chunked else 413
-            return problems.problem(
-                request, status, "content-too-large", "Body refused", detail, {"field": "body"}
-            )
-        return await call_next(request)
-
+    # The last one added is the first that a request meets.
+    application.add_middleware(Admission, lanes=lanes)
+    application.add_middleware(
+        BodyLimits,
+        max_bytes=settings.max_body_bytes,
+        max_bytes_at_once=_BODIES_AT_ONCE * settings.max_body_bytes,
+        pause_seconds=settings.body_pause_seconds,
+    )
+    if settings.allowed_origins:
+        application.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.allowed_origins,
+            allow_methods=["GET", "POST", "PUT", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", REQUEST_ID],
+            expose_headers=["Location", "Retry-After", REQUEST_ID],
+        )
+    application.add_middleware(SecurityHeaders)
+    application.add_middleware(Tracing, on_answer=metrics.on_answer, on_change=metrics.on_change)
     return application
 
 
@@ -76,3 +129,16 @@ def what_is_missing(services: Services) -> str | None:
     except ServiceError as error:
         return str(error)
     return None
+
+
+async def _record_use(services: Services) -> None:
+    while True:
+        await anyio.sleep(_RECORD_USE_SECONDS)
+        await _record_use_once(services)
+
+
+async def _record_use_once(services: Services) -> None:
+    try:
+        await to_thread.run_sync(services.access.record_use)
+    except (ServiceError, SQLAlchemyError) as error:
+        _logger.warning("when keys were last used is written down later: %s", error)

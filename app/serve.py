@@ -1,24 +1,34 @@
-"""Serving: the HTTP server, and a worker process beside it."""
+"""Serving: one or several processes of the HTTP server behind one port, and a worker process beside them."""
 
 from __future__ import annotations
 
 import contextlib
 import ipaddress
+import math
 import os
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import MappingProxyType
 
 import uvicorn
+from prometheus_client.multiprocess import mark_process_dead
 
-from app.bootstrap import Services
+from app.bootstrap import Services, build
 from app.main import create_app
 from app.settings import Settings
 
 _STOP_SECONDS = 10.0
 _RESTART_SECONDS = 1.0
+_PARENT_LOOK_SECONDS = 0.5
+_IDLE_CONNECTION_SECONDS = 15
+_BACKLOG = 2048
 
 
 def serve(services: Services, with_worker: bool, on_listening: Callable[[str], None]) -> None:
@@ -42,16 +52,81 @@ def serve_on(
 ) -> None:
     """Serve on a socket of `bound_socket` until interrupted; parameters as of `serve`."""
     settings = services.settings
-    config = uvicorn.Config(create_app(services), log_level="warning", access_log=False)
     with _explained(settings):
-        bound.listen(config.backlog)
+        bound.listen(_BACKLOG)
     on_listening(url_of(bound))
-    # Ctrl-C is how it is meant to end.
+    # Both ways to end it are to leave nothing behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with (
         contextlib.suppress(KeyboardInterrupt),
         worker_beside(settings) if with_worker else contextlib.nullcontext(),
     ):
-        uvicorn.Server(config).run(sockets=[bound])
+        if settings.processes == 1:
+            _run(bound, services)
+        else:
+            with _server_processes(bound, settings):
+                signal.pause()
+
+
+def serve_beside_others(descriptor: int, parent: int) -> None:
+    """Serve as one process of several, until told to stop or until the parent is gone.
+
+    Parameters
+    ----------
+    descriptor : int
+        Of the listening socket, inherited.
+    parent : int
+        Process that started this one.
+    """
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt), socket.socket(fileno=descriptor) as bound:
+        _run(bound, build(Settings()))
+
+
+def _run(bound: socket.socket, services: Services) -> None:
+    config = uvicorn.Config(
+        create_app(services),
+        backlog=_BACKLOG,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=_IDLE_CONNECTION_SECONDS,
+        # What was accepted is finished, unless that takes longer.
+        timeout_graceful_shutdown=math.ceil(services.settings.shutdown_seconds),
+    )
+    uvicorn.Server(config).run(sockets=[bound])
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent is gone: the next one that serves needs the port."""
+    closing = threading.Event()
+    while os.getppid() == parent:
+        closing.wait(_PARENT_LOOK_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def _server_processes(bound: socket.socket, settings: Settings) -> Iterator[None]:
+    """Keep several server processes alive, which count together for the metrics."""
+    arguments = ["server-process", str(bound.fileno()), str(os.getpid())]
+    seconds = settings.shutdown_seconds + _STOP_SECONDS
+    with (
+        tempfile.TemporaryDirectory(prefix="lrbs-metrics-") as folder,
+        _kept_alive(
+            arguments,
+            settings,
+            seconds,
+            count=settings.processes,
+            more_environment={"PROMETHEUS_MULTIPROC_DIR": folder},
+            descriptors=(bound.fileno(),),
+            on_end=lambda process: mark_process_dead(process, folder),  # type: ignore[no-untyped-call]
+        ),
+    ):
+        try:
+            yield
+        finally:
+            bound.close()  # what is not accepted yet is refused, rather than left waiting
 
 
 @contextlib.contextmanager
@@ -88,34 +163,74 @@ def url_of(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-@contextlib.contextmanager
-def worker_beside(settings: Settings) -> Iterator[None]:
+def worker_beside(settings: Settings) -> AbstractContextManager[None]:
     """Keep one worker process alive; it ends with this process, however that ends."""
-    # Ctrl-C reaches every process of a terminal; this one ends the worker.
+    return _kept_alive(["worker", "--parent", str(os.getpid())], settings, _STOP_SECONDS)
+
+
+@contextlib.contextmanager
+def _kept_alive(
+    arguments: Sequence[str],
+    settings: Settings,
+    stop_seconds: float,
+    count: int = 1,
+    more_environment: Mapping[str, str] = MappingProxyType({}),
+    descriptors: Sequence[int] = (),
+    on_end: Callable[[int], None] = lambda _: None,
+) -> Iterator[None]:
+    """Keep processes of the command line alive: started again when they die, told to end at the end.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        Of the command.
+    settings : Settings
+        Which data it is about.
+    stop_seconds : float
+        How long they may take to end.
+    count : int
+        How many.
+    more_environment : mapping of str to str
+        What they are told besides.
+    descriptors : sequence of int
+        Files they inherit.
+    on_end : callable
+        Gets the number of a process that ended.
+    """
+    # Ctrl-C reaches every process of a terminal; this one ends the others.
     deaf = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh"]
-    command = [*deaf, sys.executable, "-m", "app.cli", "worker", "--parent", str(os.getpid())]
+    command = [*deaf, sys.executable, "-m", "app.cli", *arguments]
     environment = {
         **os.environ,
         "LRBS_DATA_DIR": str(settings.data_dir.resolve()),
         "LRBS_DATABASE_URL": settings.resolved_database_url,
+        **more_environment,
     }
-    closing = threading.Event()
-    running: list[subprocess.Popen[bytes]] = []
+    closing, starting = threading.Event(), threading.Lock()
+    running: dict[int, subprocess.Popen[bytes]] = {}
 
-    def keep_alive() -> None:
-        while not closing.is_set():
-            running[:] = [subprocess.Popen(command, env=environment)]
-            running[0].wait()
+    def keep_alive(number: int) -> None:
+        while True:
+            with starting:
+                if closing.is_set():
+                    return
+                process = running[number] = subprocess.Popen(command, env=environment, pass_fds=descriptors)
+            process.wait()
+            on_end(process.pid)
             closing.wait(_RESTART_SECONDS)
 
-    thread = threading.Thread(target=keep_alive, daemon=True)
-    thread.start()
+    threads = [threading.Thread(target=keep_alive, args=(number,), daemon=True) for number in range(count)]
+    for thread in threads:
+        thread.start()
     try:
         yield
     finally:
-        closing.set()
-        for process in running:
+        with starting:
+            closing.set()
+        for process in running.values():
             process.terminate()
-        thread.join(_STOP_SECONDS)
-        for process in running:
+        deadline = time.monotonic() + stop_seconds
+        for thread in threads:
+            thread.join(max(deadline - time.monotonic(), 0.0))
+        for process in running.values():
             process.kill()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+DATABASE_FILE = "lrbs.sqlite3"
 
 
 class Settings(BaseSettings):
@@ -19,20 +22,42 @@ class Settings(BaseSettings):
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
     open_search: bool = Field(False, description="search and reading need no key")
     max_body_bytes: int = Field(64 << 20, gt=0, description="largest request body")
+    max_import_bytes: int = Field(16 << 30, gt=0, description="largest body of an import")
+    max_import_line_bytes: int = Field(16 << 20, gt=0, description="longest line of an import")
     max_picture_bytes: int = Field(10 << 20, gt=0, description="largest picture file")
     max_picture_pixels: int = Field(40_000_000, gt=0, description="largest picture, decoded")
     max_text_chars: int = Field(20_000, gt=0, description="longest text")
     max_batch: int = Field(1000, gt=0, description="most items or queries in one call")
     max_batch_hits: int = Field(100_000, ge=10_000, description="most results in one call")
     max_search_body_bytes: int = Field(16 << 20, gt=0, description="largest request body of a search")
+    body_pause_seconds: float = Field(20.0, gt=0, description="how long the rest of a body is waited for")
+    max_running: int = Field(4, ge=1, le=256, description="searches, and writes, that work at once")
+    max_waiting: int = Field(32, ge=0, le=10_000, description="searches, and writes, that wait for those")
+    cors_origins: str = Field("", description="origins of other sites' pages, comma-separated; none")
+    open_metrics: bool = Field(True, description="/metrics needs no key; else one of scope admin")
+    log_format: Literal["text", "json"] = Field("text", description="text or json, a line for each entry")
+    shutdown_seconds: float = Field(30.0, gt=0, description="how long a stop waits for what was accepted")
+    processes: int = Field(1, ge=1, le=64, description="server processes behind one port")
+    rate_limit: int = Field(0, ge=0, le=100_000, description="requests a minute of a key; 0 for no limit")
     lock_wait_seconds: float = Field(5.0, gt=0, description="how long a write waits for others")
     sweep_grace_seconds: float = Field(3600.0, ge=0, description="how long an unused file is kept")
     lease_seconds: float = Field(30.0, gt=0, description="how long a silent worker keeps its job")
-    job_attempts: int = Field(3, ge=1, description="how often a job whose worker died is tried")
+    job_attempts: int = Field(3, ge=1, description="how often a job whose worker or trainer died is tried")
+    job_retry_seconds: float = Field(
+        5.0, ge=0, description="pause before a second attempt; doubles each time"
+    )
+    gate_tolerance: float = Field(0.02, ge=0, le=1, description="how much worse on held-out items may serve")
+    gate_index_recall: float = Field(0.99, ge=0, le=1, description="recall@10 that an index needs to serve")
+    keep_versions: int = Field(5, ge=1, description="how many inactive versions are kept")
     test_data: Path | None = Field(None, description="real data for benchmarks")
     worker_poll_seconds: float = Field(0.5, gt=0, description="how often an idle worker looks for a job")
 
     @property
+    def allowed_origins(self) -> list[str]:
+        """Origins whose pages may call, each without a slash at its end."""
+        return [origin.strip().rstrip("/") for origin in self.cors_origins.split(",") if origin.strip()]
+
+    @property
     def resolved_database_url(self) -> str:
         """The database URL, with the default filled in."""
-        return self.database_url or f"sqlite:///{self.data_dir.resolve() / 'lrbs.sqlite3'}"
+        return self.database_url or f"sqlite:///{self.data_dir.resolve() / DATABASE_FILE}"

@@ -7,9 +7,11 @@ Large bodies are parsed outside the event loop.
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from fastapi import Depends, Request
@@ -18,12 +20,18 @@ from pydantic import BaseModel, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 
+from app.api.incoming import body_of
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
 from app.domain.names import listed
 
 SMALL = 1 << 20
 """Limit for bodies that carry no items and no queries."""
-_LARGE = 1 << 16
+_LARGE = 1 << 14
+_SLICE = 1 << 20
+_KEYS_PER_ENTRY, _BRACKETS_PER_KEY = 64, 16
+FEW_KEYS = 16_000
+"""Of JSON objects in one body or one line of an import: refused by nobody."""
+_KEY = re.compile(rb'(?<!\\)"\s*:')
 _Model = TypeVar("_Model", bound=BaseModel)
 _Result = TypeVar("_Result")
 
@@ -38,10 +46,13 @@ class FormFields:
         The file's content.
     texts : mapping of str to str
         The other parts.
+    lists : mapping of str to list of str
+        Those of them that may come more than once.
     """
 
     picture: bytes
     texts: Mapping[str, str]
+    lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def any_body(request: Request) -> int:
@@ -80,7 +91,8 @@ def parsed(
         body = await read_body(request, limit(request))
         if default is not None and not body.strip():
             return default
-        return await off_loop_when_large(len(body), lambda: parse_json(model, body))
+        most = most_keys(request)
+        return await off_loop_when_large(len(body), lambda: parse_json(model, not_bloated(body, most)))
 
     return Depends(parse)
 
@@ -90,6 +102,7 @@ def json_or_form(
     of_form: Callable[[FormFields], _Result],
     known: Sequence[str],
     limit: Callable[[Request], int],
+    repeated: Sequence[str] = (),
 ) -> Any:
     """Return the dependency that reads what a body holds in either of its forms.
 
@@ -103,15 +116,21 @@ def json_or_form(
         Names of the form's parts other than `picture`, of which each may come once.
     limit : callable
         Says how many bytes are allowed.
+    repeated : sequence of str
+        Names of the form's parts that may come several times.
     """
 
     async def parse(request: Request) -> _Result:
         if request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
-            form = await _read_form(request, known, limit(request))
-            size = len(form.picture) + sum(map(len, form.texts.values()))
+            form = await _read_form(request, known, repeated, limit(request))
+            texts = [*form.texts.values(), *itertools.chain.from_iterable(form.lists.values())]
+            for text in texts:
+                not_bloated(text.encode(errors="replace"), most_keys(request))
+            size = len(form.picture) + sum(map(len, texts))
             return await off_loop_when_large(size, lambda: of_form(form))
         body = await read_body(request, limit(request))
-        return await off_loop_when_large(len(body), lambda: of_json(request, body))
+        most = most_keys(request)
+        return await off_loop_when_large(len(body), lambda: of_json(request, not_bloated(body, most)))
 
     return Depends(parse)
 
@@ -122,9 +141,39 @@ async def off_loop_when_large(size: int, work: Callable[[], _Result]) -> _Result
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """Return the raw body; raises ContentTooLargeError before anything of a larger one is read."""
-    _check_length(request, limit)
+    """Return the raw body; raises ContentTooLargeError as soon as it is known to be larger."""
+    body_of(request).restrict(limit)
     return await request.body()
+
+
+def not_bloated(body: bytes, most_keys: int) -> bytes:
+    """Return a JSON body that is worth parsing; raises ContentTooLargeError.
+
+    The parser keeps all other threads waiting and tells of every unknown key, of millions of them for a
+    minute. Keys are counted a slice at a time, with pauses for others, and no further than they are allowed.
+
+    Parameters
+    ----------
+    body : bytes
+        JSON.
+    most_keys : int
+        How many it may have; brackets, which stand in texts too, may be 16 times as many.
+    """
+    n_keys = 0
+    for start in range(0, len(body), _SLICE):
+        n_keys += len(_KEY.findall(body, start, start + _SLICE))
+        if n_keys > most_keys:
+            raise ContentTooLargeError("body", f"more than {most_keys} keys of JSON objects")
+    most_brackets = most_keys * _BRACKETS_PER_KEY
+    if body.count(b"[") + body.count(b"{") > most_brackets:
+        raise ContentTooLargeError("body", f"more than {most_brackets} JSON lists and objects")
+    return body
+
+
+def most_keys(request: Request) -> int:
+    """Return how many keys of JSON objects a body may have."""
+    max_batch: int = request.app.state.settings.max_batch
+    return max(max_batch * _KEYS_PER_ENTRY, FEW_KEYS)
 
 
 def parse_json(model: type[_Model], body: bytes | str, place: str = "") -> _Model:
@@ -156,16 +205,18 @@ def _validated(validate: Callable[[], _Model], place: str) -> _Model:
         ) from error
 
 
-async def _read_form(request: Request, known: Sequence[str], limit: int) -> FormFields:
-    _check_length(request, limit)
+async def _read_form(
+    request: Request, known: Sequence[str], repeated: Sequence[str], limit: int
+) -> FormFields:
+    body_of(request).restrict(limit)
     max_bytes = request.app.state.settings.max_picture_bytes
     # Browsers can give a part its media type only as a file, so each part may be one.
     async with request.form(max_files=1 + len(known), max_fields=len(known) + 10) as form:
         for name in form:
-            if name not in ("picture", *known):
-                expected = listed(("picture", *known), "and")
+            if name not in ("picture", *known, *repeated):
+                expected = listed(("picture", *known, *repeated), "and")
                 raise InvalidFieldError(name[:100], f"unknown part, expected {expected}")
-            if len(form.getlist(name)) > 1:
+            if len(form.getlist(name)) > 1 and name not in repeated:
                 raise InvalidFieldError(name, "comes more than once")
         picture = form.get("picture")
         if not isinstance(picture, UploadFile):
@@ -173,8 +224,13 @@ async def _read_form(request: Request, known: Sequence[str], limit: int) -> Form
         content = await picture.read(max_bytes + 1)
         if len(content) > max_bytes:
             raise ContentTooLargeError("picture", f"more than {max_bytes} bytes")
-        texts = {name: await _text_of(name, part) for name, part in form.items() if name != "picture"}
-    return FormFields(content, texts)
+        texts = {name: await _text_of(name, form[name]) for name in known if name in form}
+        lists = {
+            name: [await _text_of(name, part) for part in form.getlist(name)]
+            for name in repeated
+            if name in form
+        }
+    return FormFields(content, texts, lists)
 
 
 async def _text_of(name: str, part: UploadFile | str) -> str:
@@ -184,9 +240,3 @@ async def _text_of(name: str, part: UploadFile | str) -> str:
         return (await part.read()).decode()
     except UnicodeDecodeError as error:
         raise InvalidFieldError(name, "expected text in UTF-8") from error
-
-
-def _check_length(request: Request, limit: int) -> None:
-    length = int(request.headers.get("content-length", "0"))
-    if length > limit:
-        raise ContentTooLargeError("body", f"{length} bytes, at most {limit} allowed here")

@@ -7,10 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, status
 
 from app.api.bodies import parsed
-from app.api.deps import Catalogue, may_administer, may_search
+from app.api.deps import Catalogue, may_administer, may_list, may_search
 from app.api.openapi import json_body
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.collections import CollectionIn, CollectionList, CollectionOut
+from app.domain.entities import ApiKey
 
 router = APIRouter(prefix="/v1/collections", tags=["collections"])
 
@@ -29,10 +30,15 @@ def create_collection(
     return CollectionOut.of(catalogue.create(body.name, body.to_modalities()))
 
 
-@router.get("", dependencies=[Depends(may_search)], responses=responses(401, 403))
-def list_collections(catalogue: Catalogue) -> CollectionList:
-    """List all collections."""
-    return CollectionList(collections=[CollectionOut.of(found) for found in catalogue.collections()])
+@router.get("", responses=responses(401, 403))
+def list_collections(
+    key: Annotated[ApiKey | None, Depends(may_list)], catalogue: Catalogue
+) -> CollectionList:
+    """List the collections that the key can see."""
+    found = catalogue.collections()
+    if key is not None:
+        found = [collection for collection in found if key.bounds.allow(collection.name)]
+    return CollectionList(collections=[CollectionOut.of(collection) for collection in found])
 
 
 @router.get("/{collection}", dependencies=[Depends(may_search)], responses=responses(401, 403, 404, 422))

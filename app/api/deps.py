@@ -1,4 +1,4 @@
-"""What routes ask for: the services, and a key of the right scope."""
+"""What routes ask for: the services, and a key of the right scope that may see what the path names."""
 
 from __future__ import annotations
 
@@ -7,57 +7,112 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from app.domain.entities import Scope
+from app.domain.entities import ApiKey, Scope
+from app.domain.errors import CollectionNotFoundError, JobNotFoundError, KeyIsBoundError
 from app.services.access import AccessService
 from app.services.catalogue import CatalogueService
+from app.services.imports import ImportService
 from app.services.search import SearchService
 from app.services.training import TrainingService
+from app.services.versions import VersionService
 
 _bearer = HTTPBearer(auto_error=False, description="an API key: lrbs keys create --scope admin")
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
-def _catalogue(request: Request) -> CatalogueService:
+# Coroutines, since FastAPI gives every plain function a thread.
+async def _catalogue(request: Request) -> CatalogueService:
     service: CatalogueService = request.app.state.catalogue
     return service
 
 
-def _search(request: Request) -> SearchService:
+async def _imports(request: Request) -> ImportService:
+    service: ImportService = request.app.state.imports
+    return service
+
+
+async def _search(request: Request) -> SearchService:
     service: SearchService = request.app.state.search
     return service
 
 
-def _training(request: Request) -> TrainingService:
+async def _training(request: Request) -> TrainingService:
     service: TrainingService = request.app.state.training
     return service
 
 
-def _access(request: Request) -> AccessService:
+async def _versions(request: Request) -> VersionService:
+    service: VersionService = request.app.state.versions
+    return service
+
+
+async def _access(request: Request) -> AccessService:
     service: AccessService = request.app.state.access
     return service
 
 
 Catalogue = Annotated[CatalogueService, Depends(_catalogue)]
+Imports = Annotated[ImportService, Depends(_imports)]
 Search = Annotated[SearchService, Depends(_search)]
 Training = Annotated[TrainingService, Depends(_training)]
+Versions = Annotated[VersionService, Depends(_versions)]
 Access = Annotated[AccessService, Depends(_access)]
 
 
-def _require(scope: Scope, access: AccessService, credentials: HTTPAuthorizationCredentials | None) -> None:
-    access.require(None if credentials is None else credentials.credentials, scope)
+def _key(request: Request, credentials: HTTPAuthorizationCredentials | None, scope: Scope) -> ApiKey:
+    access: AccessService = request.app.state.access
+    key = access.require(None if credentials is None else credentials.credentials, scope)
+    request.state.key_id = key.id
+    return key
 
 
-def may_search(request: Request, access: Access, credentials: Credentials) -> None:
-    """Let searches and reads pass: with a key, or with none where search is open."""
+def _key_or_open(request: Request, credentials: HTTPAuthorizationCredentials | None) -> ApiKey | None:
     if not request.app.state.open_search:
-        _require(Scope.SEARCH, access, credentials)
+        return _key(request, credentials, Scope.SEARCH)
+    access: AccessService = request.app.state.access
+    access.count_without_key("" if request.client is None else request.client.host)
+    return None
 
 
-def may_write(access: Access, credentials: Credentials) -> None:
+def _check_bounds(request: Request, key: ApiKey | None) -> None:
+    """Refuse a bound key whatever it is not bound to, in the words for what does not exist.
+
+    A route whose path names neither a collection nor a job is about more than the key may see.
+    """
+    if key is None or key.bounds.collections is None:
+        return
+    path = request.path_params
+    if "collection" in path:
+        if not key.bounds.allow(path["collection"]):
+            raise CollectionNotFoundError(path["collection"])
+    elif "job_id" in path:
+        training: TrainingService = request.app.state.training
+        if not key.bounds.allow(training.job(path["job_id"]).collection):
+            raise JobNotFoundError(path["job_id"])
+    else:
+        raise KeyIsBoundError
+
+
+def may_search(request: Request, credentials: Credentials) -> None:
+    """Let searches and reads pass: with a key, or with none where search is open."""
+    _check_bounds(request, _key_or_open(request, credentials))
+
+
+def may_list(request: Request, credentials: Credentials) -> ApiKey | None:
+    """Let a list of collections pass; returns the key, by which the route leaves out what it cannot see."""
+    return _key_or_open(request, credentials)
+
+
+def may_write(request: Request, credentials: Credentials) -> None:
     """Let writes pass."""
-    _require(Scope.WRITE, access, credentials)
+    _check_bounds(request, _key(request, credentials, Scope.WRITE))
 
 
-def may_administer(access: Access, credentials: Credentials) -> None:
-    """Let administration pass."""
-    _require(Scope.ADMIN, access, credentials)
+def may_administer(request: Request, credentials: Credentials) -> ApiKey:
+    """Let administration pass; return the key it comes with."""
+    key = _key(request, credentials, Scope.ADMIN)
+    _check_bounds(request, key)
+    return key
+
+
+Administrator = Annotated[ApiKey, Depends(may_administer)]

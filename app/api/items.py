@@ -15,7 +15,7 @@ from app.api.schemas.content import RawIn
 from app.api.schemas.items import ItemFactsIn, ItemIn, ItemOut, ItemPage, ItemsIn, WrittenOut
 from app.domain.entities import Content
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
-from app.services.catalogue import NewItem
+from app.services.preparation import NewItem
 
 router = APIRouter(prefix="/v1/collections/{collection}/items", tags=["items"])
 _MAX_PAGE = 1000
@@ -66,11 +66,12 @@ def list_items(
     collection: str,
     catalogue: Catalogue,
     modality: str | None = None,
-    cursor: Annotated[str | None, Query(pattern=r"^\d{1,18}$")] = None,
+    cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")] = None,
     limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = 100,
+    pair_id: Annotated[Identifier | None, Query(description="only items of this pair")] = None,
 ) -> ItemPage:
     """Page through items in order of creation; the cursor stays valid while others write."""
-    rows = catalogue.page(collection, modality, int(cursor or 0), limit + 1)
+    rows = catalogue.page(collection, modality, int(cursor or 0), limit + 1, pair_id)
     page = rows[:limit]
     return ItemPage(
         items=[ItemOut.of(collection, item) for _, item in page],

@@ -2,18 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from app.api.examples import ANSWERS
 from app.api.schemas.base import Problem
 
 _COMPONENT = "#/components/schemas/{model}"
 _described: set[type[BaseModel]] = {Problem}
 """Models whose schemas the document holds although FastAPI knows nothing of them."""
+_TAGS = {
+    "collections": "Pairs of galleries, each side with its encoder.",
+    "items": "What is searched: pictures, texts or own features, with labels and metadata.",
+    "search": "Queries of one modality, answered with ranked items of the other.",
+    "admin": "Retrains, jobs, model versions and keys; needs a key of scope `admin`.",
+    "health": "For those who watch over the service; needs no key.",
+}
+_PARAMETERS: dict[str, tuple[str, Any]] = {
+    "collection": ("Name of a collection.", "products"),
+    "item_id": ("Id of an item.", "t1"),
+    "source": ("Modality of the query.", "text"),
+    "target": ("Modality of the results, the other of the two.", "image"),
+    "version": ("Number of a model version.", 1),
+    "job_id": ("Id of a job.", "0123456789abcdef"),
+    "key_id": ("Id of a key, not its secret.", "0123456789abcdef"),
+    "modality": ("Only items of this modality.", "text"),
+    "cursor": ("`next_cursor` of the page before; the first page when absent.", None),
+    "limit": ("Most entries in one answer.", 100),
+}
+"""Description and example of each parameter, as many routes share them; None where no value always works."""
+
+
+JOB_QUEUED = {
+    "description": "Queued",
+    "headers": {
+        "Location": {
+            "description": "the job",
+            "required": True,
+            "schema": {"type": "string", "examples": ["/v1/admin/jobs/0123456789abcdef"]},
+        }
+    },
+}
+"""The answer to what is done later."""
 
 
 def describe(application: FastAPI) -> None:
@@ -29,10 +64,34 @@ def describe(application: FastAPI) -> None:
             )
             schemas = document.setdefault("components", {}).setdefault("schemas", {})
             schemas.update(found["$defs"])
+            for name, example in ANSWERS.items():
+                schemas[name].setdefault("examples", [example])
+            document["tags"] = [{"name": name, "description": text} for name, text in _TAGS.items()]
+            for operation in _operations(document):
+                for parameter in operation.get("parameters", ()):
+                    _tell(parameter)
             application.openapi_schema = document
         return application.openapi_schema
 
     application.openapi = complete  # type: ignore[method-assign]
+
+
+def operation_id(route: APIRoute) -> str:
+    """Return the name of a route's function, which generated clients call it by."""
+    return route.name
+
+
+def _operations(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for methods in document["paths"].values():
+        yield from methods.values()
+
+
+def _tell(parameter: dict[str, Any]) -> None:
+    description, example = _PARAMETERS.get(parameter["name"], (None, None))
+    if description is not None:
+        parameter.setdefault("description", description)
+    if example is not None:
+        parameter.setdefault("example", example)
 
 
 def json_body(model: type[BaseModel], required: bool = True) -> dict[str, Any]:

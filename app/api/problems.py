@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -13,11 +12,15 @@ from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
+from app.api.headers import SECURITY_HEADERS
+from app.api.tracing import REQUEST_ID
 from app.domain import errors
 
 _MEDIA_TYPE = "application/problem+json"
 _MOST_ERRORS, _ERRORS_TOLD = 20, 5
+_METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 _logger = logging.getLogger(__name__)
 
 PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
@@ -28,35 +31,65 @@ PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
     errors.JobNotFoundError: (404, "job-not-found", "Job not found"),
     errors.KeyNotFoundError: (404, "key-not-found", "Key not found"),
     errors.CollectionExistsError: (409, "collection-exists", "Collection exists"),
+    errors.RepeatedItemError: (409, "item-repeated", "Item repeated"),
     errors.ItemExistsError: (409, "item-exists", "Item exists"),
     errors.ModelNotTrainedError: (409, "model-not-trained", "No trained model"),
     errors.TrainingAlreadyRunningError: (409, "training-already-running", "Training already running"),
     errors.TrainingDataError: (409, "training-data", "Nothing to train on"),
     errors.JobCancelledError: (409, "job-cancelled", "Job cancelled"),
+    errors.DamagedVersionError: (409, "damaged-version", "Model version damaged"),
+    errors.ActiveVersionConflictError: (409, "active-version-conflict", "Another version is active"),
+    errors.NoPreviousVersionError: (409, "no-previous-version", "Nothing to roll back to"),
     errors.UnknownModalityError: (422, "unknown-modality", "Unknown modality"),
     errors.UnknownLabelError: (422, "unknown-label", "Unknown label"),
+    errors.LineError: (422, "invalid-line", "Invalid line"),
     errors.InvalidFieldError: (422, "invalid-field", "Invalid field"),
     errors.EncoderUnavailableError: (422, "encoder-unavailable", "Encoder unavailable"),
     errors.ContentTooLargeError: (413, "content-too-large", "Content too large"),
     errors.UnauthenticatedError: (401, "unauthenticated", "Key needed"),
     errors.ForbiddenError: (403, "forbidden", "Key lacks a scope"),
+    errors.KeyIsBoundError: (403, "forbidden", "Key is bound to collections"),
+    errors.RateLimitedError: (429, "rate-limited", "Too many requests"),
+    errors.BodyTimeoutError: (408, "body-timeout", "Body incomplete"),
+    errors.OverloadedError: (503, "overloaded", "Service overloaded"),
     errors.DamagedBundleError: (503, "damaged-bundle", "Model bundle damaged"),
     errors.DatabaseUnavailableError: (503, "database-unavailable", "Database unavailable"),
     errors.SchemaOutdatedError: (503, "schema-outdated", "Database schema outdated"),
 }
-"""Every child of ServiceError has a row; a test walks them."""
+"""Every child of ServiceError has a row; a test walks them. That of a LineError is its cause's."""
 
 
-OF_BODIES = (400, 411, 413, 422)
+_RETRY = {
+    "Retry-After": {
+        "description": "seconds to wait before trying again",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 0},
+    }
+}
+_CHALLENGE = {
+    "WWW-Authenticate": {
+        "description": "how to authenticate",
+        "required": True,
+        "schema": {"type": "string", "examples": ["Bearer"]},
+    }
+}
+_HEADERS = {401: _CHALLENGE, 429: _RETRY, 503: _RETRY}
+"""What comes with a problem besides, by its status."""
+
+OF_BODIES = (400, 408, 413, 422)
 """What a route with a body can answer besides."""
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the OpenAPI entries of the problems a route can answer with, 500 and 503 besides."""
+    """Return the OpenAPI entries of the problems a route can answer with, 429, 500 and 503 besides."""
     content = {_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {
-        status: {"description": HTTPStatus(status).phrase, "content": content}
-        for status in sorted({*statuses, 500, 503})
+        status: {
+            "description": HTTPStatus(status).phrase,
+            "content": content,
+            **({"headers": _HEADERS[status]} if status in _HEADERS else {}),
+        }
+        for status in sorted({*statuses, 429, 500, 503})
     }
 
 
@@ -65,10 +98,7 @@ def install(application: FastAPI) -> None:
 
     @application.exception_handler(errors.ServiceError)
     def on_service_error(request: Request, error: errors.ServiceError) -> JSONResponse:
-        row = next(PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)
-        field = getattr(error, "field", None)
-        extras = {} if field is None else {"field": field}
-        return problem(request, row[0], row[1], row[2], str(error), extras)
+        return service_problem(request, error)
 
     @application.exception_handler(RequestValidationError)
     def on_invalid_request(request: Request, error: RequestValidationError) -> JSONResponse:
@@ -82,14 +112,43 @@ def install(application: FastAPI) -> None:
         title = HTTPStatus(error.status_code).phrase
         answer = problem(request, error.status_code, "http", title, str(error.detail), {})
         answer.headers.update(error.headers or {})
+        if error.status_code == 405:
+            # Only mounted files are not found this way.
+            answer.headers["Allow"] = ", ".join(_methods(application, request) or ("GET", "HEAD"))
         return answer
 
     @application.exception_handler(Exception)
     def on_unknown_error(request: Request, error: Exception) -> JSONResponse:
-        correlation = secrets.token_hex(8)
+        correlation: str = request.state.request_id
         _logger.error("unexpected error %s", correlation, exc_info=error)
         detail = f"an unexpected error, logged as {correlation}"
-        return problem(request, 500, "internal", "Internal error", detail, {"correlation_id": correlation})
+        extras = {"correlation_id": correlation}
+        answer = problem(request, 500, "internal", "Internal error", detail, extras)
+        # This answer is given outside of all middleware.
+        answer.headers.update({**SECURITY_HEADERS, REQUEST_ID: correlation})
+        return answer
+
+
+def service_problem(request: Request, error: errors.ServiceError) -> JSONResponse:
+    """Return the problem of a refusal made on purpose."""
+    told = error.cause if isinstance(error, errors.LineError) else error
+    row = next(PROBLEMS[kind] for kind in type(told).__mro__ if kind in PROBLEMS)
+    extras = {name: getattr(error, name) for name in ("field", "line") if getattr(error, name, None)}
+    answer = problem(request, row[0], row[1], row[2], str(error), extras)
+    wait = getattr(told, "retry_after_seconds", None)
+    if wait is not None:
+        answer.headers["Retry-After"] = str(wait)
+    return answer
+
+
+def _methods(application: FastAPI, request: Request) -> list[str]:
+    """Return every method of a request's path; a route itself knows only its own."""
+    scopes = {method: {**request.scope, "method": method} for method in _METHODS}
+    return [
+        method
+        for method, scope in scopes.items()
+        if any(route.matches(scope)[0] is Match.FULL for route in application.routes)
+    ]
 
 
 def _entry(error: Mapping[str, Any]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, get_args
 
 from fastapi import APIRouter, Depends, Request
 
@@ -18,24 +18,30 @@ from app.api.bodies import (
 from app.api.deps import Search, may_search
 from app.api.openapi import json_body, schema_of, two_forms
 from app.api.problems import OF_BODIES, responses
-from app.api.schemas.searches import BatchSearchIn, BatchSearchOut, SearchIn, SearchOptions, SearchOut
+from app.api.schemas.searches import (
+    BatchSearchIn,
+    BatchSearchOut,
+    OptionalField,
+    SearchIn,
+    SearchOptions,
+    SearchOut,
+)
 from app.domain.entities import Content
-from app.domain.errors import ContentTooLargeError, InvalidFieldError
-from app.domain.names import listed
+from app.domain.errors import ContentTooLargeError
 from app.services.search import Query, SearchService
 
 router = APIRouter(
     prefix="/v1/collections/{collection}/search", tags=["search"], dependencies=[Depends(may_search)]
 )
-_OPTIONAL = ("labels", "metadata", "text", "content_url")
+_OPTIONAL = get_args(OptionalField)
 _REFUSALS = responses(401, 403, 404, 409, *OF_BODIES)
-_NUMBERS, _VALUES = ("k", "offset"), ("filter", "include")
+_VALUES, _LISTS = ("k", "offset", "filter"), ("include",)
 _OPTIONS = schema_of(SearchOptions)["properties"]
 _BODY = two_forms(
     SearchIn,
-    parts={name: _OPTIONS[name] for name in (*_NUMBERS, *_VALUES)},
+    parts={**{name: _OPTIONS[name] for name in _VALUES}, "include": _OPTIONS["include"]["anyOf"][0]},
     example={"k": 10, "filter": {"labels": ["shoes"]}},
-    encoding={name: {"contentType": "application/json"} for name in _VALUES},
+    encoding={"filter": {"contentType": "application/json"}},
 )
 
 
@@ -45,7 +51,12 @@ def _of_json(request: Request, body: bytes) -> tuple[Query, SearchOptions]:
 
 
 def _of_form(form: FormFields) -> tuple[Query, SearchOptions]:
-    given = {name: json_value(name, text) if name in _VALUES else text for name, text in form.texts.items()}
+    given = {name: json_value(name, text) for name, text in form.texts.items()}
+    include = form.lists.get("include")
+    if include is not None:
+        # Either a part for each name, or all of them as one JSON array.
+        is_array = len(include) == 1 and not include[0].isidentifier()
+        given["include"] = json_value("include", include[0]) if is_array else include
     return Query(Content(picture=form.picture, picture_field="picture")), validated(SearchOptions, given)
 
 
@@ -56,7 +67,7 @@ def search(
     target: str,
     search: Search,
     asked: Annotated[
-        tuple[Query, SearchOptions], json_or_form(_of_json, _of_form, (*_NUMBERS, *_VALUES), search_body)
+        tuple[Query, SearchOptions], json_or_form(_of_json, _of_form, _VALUES, search_body, _LISTS)
     ],
 ) -> SearchOut:
     """Rank the target modality for one query of the source modality."""
@@ -91,11 +102,6 @@ def _run(
     options: SearchOptions,
 ) -> list[SearchOut]:
     include = set(_OPTIONAL if options.include is None else options.include)
-    for number, name in enumerate(options.include or ()):
-        if name not in _OPTIONAL:
-            raise InvalidFieldError(
-                f"include.{number}", f"unknown field {name!r}, expected {listed(_OPTIONAL, 'and')} or fewer"
-            )
     results = service.search(
         collection, *direction, queries, options.k, options.offset, options.filter.to_filter()
     )

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from sqlalchemy import Row, func, select
-from sqlalchemy.orm import Session, defer
+from sqlalchemy.orm import Session
 
+from app.db.item_writes import put_items
 from app.db.models import ItemRow
-from app.domain.entities import Change, Collection, Item, Vector
-from app.domain.errors import (
-    ItemNotFoundError,
-)
+from app.domain.entities import Change, Collection, Counts, Item, Vector
+from app.domain.errors import ItemNotFoundError
 
 _IDS_PER_QUERY = 500
 _ROWS_PER_FETCH = 1000
@@ -50,20 +49,9 @@ class SqlItemRepository:
             for item_id in self._session.scalars(query.where(ItemRow.item_id.in_(wanted)))
         }
 
-    def put(self, collection: Collection, items: Sequence[Item], revision: int) -> None:
-        """Insert or replace items."""
-        rows = {row.item_id: row for row in self._rows(collection, [item.id for item in items])}
-        for item in items:
-            row = rows.get(item.id)
-            if row is None:
-                row = ItemRow(collection_id=collection.id, item_id=item.id)
-                self._session.add(row)
-            row.modality, row.text, row.train = item.modality, item.text, item.train
-            row.content_hash, row.content_type = item.content_hash, item.content_type
-            row.features = None if item.features is None else item.features.astype("<f4").tobytes()
-            row.labels, row.attributes = list(item.labels), dict(item.metadata)
-            row.pair_id, row.revision, row.is_deleted = item.pair_id, revision, False
-        self._session.flush()
+    def put(self, collection: Collection, items: Sequence[Item], revision: int) -> Counts:
+        """Insert items that are not there and replace those that differ; others keep their revision."""
+        return put_items(self._session, collection, items, revision)
 
     def get(self, collection: Collection, item_id: str) -> Item:
         """Return one; raises ItemNotFoundError."""
@@ -97,14 +85,21 @@ class SqlItemRepository:
         self._session.flush()
 
     def page(
-        self, collection: Collection, modality: str | None, after: int, limit: int
+        self,
+        collection: Collection,
+        modality: str | None,
+        after: int,
+        limit: int,
+        pair_id: str | None = None,
     ) -> list[tuple[int, Item]]:
-        """Return items with their stable position, in order of creation."""
+        """Return items with their stable position, in order of creation; of one pair when it is given."""
         query = select(*_COLUMNS, ItemRow.id).where(
             ItemRow.collection_id == collection.id, ItemRow.id > after, ItemRow.is_deleted.is_(False)
         )
         if modality is not None:
             query = query.where(ItemRow.modality == modality)
+        if pair_id is not None:
+            query = query.where(ItemRow.pair_id == pair_id)
         rows = self._session.execute(query.order_by(ItemRow.id).limit(limit))
         return [(row.id, _item(row)) for row in rows]
 
@@ -120,6 +115,20 @@ class SqlItemRepository:
             item = None if row.is_deleted else _item(row, row.features)
             yield Change(row.item_id, row.modality, item, row.revision)
 
+    def unchanged_since(self, collection: Collection, revision: int) -> Iterator[Item]:
+        """Yield what was last written at `revision` or before and is still there, without features."""
+        query = (
+            select(*_COLUMNS)
+            .where(
+                ItemRow.collection_id == collection.id,
+                ItemRow.revision <= revision,
+                ItemRow.is_deleted.is_(False),
+            )
+            .order_by(ItemRow.id)
+            .execution_options(yield_per=_ROWS_PER_FETCH)
+        )
+        return (_item(row) for row in self._session.execute(query))
+
     def counts(self, collection: Collection) -> dict[str, int]:
         """Return the number of items of each modality."""
         query = (
@@ -129,19 +138,21 @@ class SqlItemRepository:
         )
         return {row[0]: row[1] for row in self._session.execute(query)}
 
-    def training_labels(self, collection: Collection, modality: str) -> Iterator[tuple[str, ...]]:
+    def training_labels(
+        self, collection: Collection, modality: str
+    ) -> Generator[tuple[str, ...], None, None]:
         """Yield the labels of each item of a modality that may be trained on and has any."""
-        query = (
-            select(ItemRow.labels)
-            .where(
-                ItemRow.collection_id == collection.id,
-                ItemRow.modality == modality,
-                ItemRow.train.is_(True),
-                ItemRow.is_deleted.is_(False),
-            )
-            .execution_options(yield_per=_ROWS_PER_FETCH)
+        query = select(ItemRow.id, ItemRow.labels).where(
+            ItemRow.collection_id == collection.id,
+            ItemRow.modality == modality,
+            ItemRow.train.is_(True),
+            ItemRow.is_deleted.is_(False),
         )
-        return (tuple(labels) for labels in self._session.scalars(query) if labels)
+        query, last = query.order_by(ItemRow.id).limit(_ROWS_PER_FETCH), 0
+        # Page by page: whoever has seen enough leaves no cursor open in the database.
+        while rows := self._session.execute(query.where(ItemRow.id > last)).all():
+            yield from (tuple(labels) for _, labels in rows if labels)
+            last = rows[-1].id
 
     def content_of(self, collection: Collection) -> list[str]:
         """Return the hashes of a collection's pictures, each once."""
@@ -159,12 +170,6 @@ class SqlItemRepository:
             )
             used.update(content_hash for content_hash in found if content_hash is not None)
         return used
-
-    def _rows(self, collection: Collection, item_ids: Sequence[str]) -> Iterator[ItemRow]:
-        query = select(ItemRow).where(ItemRow.collection_id == collection.id)
-        for wanted in _chunks(item_ids):
-            found = query.where(ItemRow.item_id.in_(wanted)).options(defer(ItemRow.features))
-            yield from self._session.scalars(found)
 
     def _live_row(self, collection: Collection, item_id: str) -> ItemRow:
         if "\x00" in item_id:

@@ -1,19 +1,23 @@
-"""The job queue: a table, claimed row by row with a lease and a fencing token."""
+"""The job queue: a table, claimed row by row with a lease and a fencing token.
+
+Every change of a job's state and every step of its training is an event with a number, written in the
+transaction that makes the change; who follows a job asks for the events after the last one it saw.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import and_, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from app.db.constraints import violates_foreign_key, violates_unique
-from app.db.models import CollectionRow, JobRow
-from app.domain.entities import Collection, Job, JobState
+from app.db.models import CollectionRow, JobEventRow, JobRow
+from app.domain.entities import Collection, Job, JobEvent, JobState
 from app.domain.errors import (
     CollectionNotFoundError,
     JobCancelledError,
@@ -22,6 +26,8 @@ from app.domain.errors import (
 )
 
 _OPEN = (JobState.QUEUED.value, JobState.RUNNING.value)
+_STATE, _PROGRESS = "state", "progress"
+_EVENTS_KEPT = timedelta(days=1)
 
 
 class SqlJobQueue:
@@ -40,6 +46,8 @@ class SqlJobQueue:
             progress={},
             cancel_requested=False,
             fencing_token=0,
+            attempts=0,
+            last_event=0,
             created_at=datetime.now(UTC),
         )
         self._session.add(row)
@@ -51,6 +59,8 @@ class SqlJobQueue:
             if violates_foreign_key(error, "fk_jobs_collection_id_collections"):
                 raise CollectionNotFoundError(collection.name) from error
             raise
+        self._forget_old_events(collection)
+        self._record_state(row)
         return self._job(row)
 
     def get(self, job_id: str) -> Job:
@@ -66,14 +76,15 @@ class SqlJobQueue:
     def claim(
         self, worker: str, lease_seconds: float, max_attempts: int, job_id: str | None = None
     ) -> Job | None:
-        """Take the oldest job that is queued or whose lease ran out, or only the one of that id."""
+        """Take the oldest job that is due or whose lease ran out, or only the one of that id."""
         now = datetime.now(UTC)
+        is_due = and_(
+            JobRow.state == JobState.QUEUED.value,
+            or_(JobRow.not_before.is_(None), JobRow.not_before <= now),
+        )
         query = (
             select(JobRow)
-            .where(
-                JobRow.state.in_(_OPEN),
-                or_(JobRow.state == JobState.QUEUED.value, JobRow.lease_expires_at < now),
-            )
+            .where(JobRow.state.in_(_OPEN), or_(is_due, JobRow.lease_expires_at < now))
             .order_by(JobRow.created_at)
             .limit(1)
             .with_for_update(skip_locked=True)
@@ -81,61 +92,140 @@ class SqlJobQueue:
         if job_id is not None:
             query = query.where(JobRow.id == job_id)
         while (row := self._session.scalar(query)) is not None:
-            if not row.cancel_requested and row.fencing_token < max_attempts:
+            if not row.cancel_requested and row.attempts < max_attempts:
                 break
-            row.state = (JobState.CANCELLED if row.cancel_requested else JobState.FAILED).value
-            gave_up = f"gave up after {max_attempts} attempts: the worker died"
-            row.error = None if row.cancel_requested else gave_up
-            row.finished_at = now
-            self._session.flush()
+            gave_up = f"gave up after {row.attempts} attempts: the worker died"
+            is_cancelled = row.cancel_requested
+            self._close(
+                row,
+                JobState.CANCELLED if is_cancelled else JobState.FAILED,
+                None if is_cancelled else gave_up,
+            )
         if row is None:
             return None
         row.state, row.worker, row.progress = JobState.RUNNING.value, worker, {}
         row.fencing_token += 1
+        row.attempts += 1
+        row.not_before = None
         row.started_at, row.lease_expires_at = now, now + timedelta(seconds=lease_seconds)
-        self._session.flush()
+        self._record_state(row, attempt=row.attempts)
         return self._job(row)
 
-    def heartbeat(self, job: Job, lease_seconds: float, progress: Mapping[str, Any]) -> None:
-        """Extend the lease; raises JobCancelledError when the job is no longer this claim's."""
-        cancel_requested = self._session.scalar(
+    def heartbeat(
+        self,
+        job: Job,
+        lease_seconds: float,
+        progress: Mapping[str, Any],
+        before: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """Extend the lease and record progress, and what came before it since the last heartbeat.
+
+        Raises JobCancelledError when the job is no longer this claim's.
+        """
+        steps = [dict(step) for step in (*before, progress) if step]
+        found = self._session.execute(
             update(JobRow)
             .where(*_held_by(job))
             .values(
-                progress=dict(progress),
+                **({"progress": steps[-1]} if steps else {}),
+                last_event=JobRow.last_event + len(steps),
                 lease_expires_at=datetime.now(UTC) + timedelta(seconds=lease_seconds),
             )
-            .returning(JobRow.cancel_requested)
-        )
+            .returning(JobRow.cancel_requested, JobRow.last_event)
+        ).one_or_none()
+        if found is None or found.cancel_requested:
+            raise JobCancelledError(f"job {job.id} was cancelled or taken over")
+        first = found.last_event - len(steps) + 1
+        self._record(job.id, _PROGRESS, steps, first)
+
+    def check(self, job: Job) -> None:
+        """Raise JobCancelledError when the job is no longer this claim's; writes nothing."""
+        cancel_requested = self._session.scalar(select(JobRow.cancel_requested).where(*_held_by(job)))
         if cancel_requested is None or cancel_requested:
             raise JobCancelledError(f"job {job.id} was cancelled or taken over")
 
+    def give_back(self, job: Job, reason: str, delay_seconds: float, counts: bool) -> None:
+        """Queue the job again; it waits for a while, and the attempt may count.
+
+        Raises JobCancelledError when the job is no longer this claim's.
+        """
+        row = self._held_row(job)
+        if row.cancel_requested:
+            self._close(row, JobState.CANCELLED, None)
+            return
+        row.state, row.lease_expires_at = JobState.QUEUED.value, None
+        row.not_before = datetime.now(UTC) + timedelta(seconds=delay_seconds)
+        row.progress = {"phase": "waiting for another attempt", "reason": reason}
+        if not counts:
+            row.attempts -= 1
+        self._record_state(row, reason=reason, retry_in_seconds=delay_seconds)
+
     def finish(self, job: Job, state: JobState, error: str | None, model_version: int | None) -> None:
         """Close the job; raises JobCancelledError when the job is no longer this claim's."""
-        closed = self._session.scalar(
-            update(JobRow)
-            .where(*_held_by(job))
-            .values(
-                state=state.value,
-                error=error,
-                model_version=model_version,
-                finished_at=datetime.now(UTC),
-                lease_expires_at=None,
-            )
-            .returning(JobRow.id)
+        row = self._held_row(job)
+        row.model_version = model_version
+        self._close(row, state, error)
+
+    def events(self, job_id: str, after: int, limit: int) -> list[JobEvent]:
+        """Return what happened after the event of that number, oldest first."""
+        query = (
+            select(JobEventRow)
+            .where(JobEventRow.job_id == job_id, JobEventRow.number > after)
+            .order_by(JobEventRow.number)
+            .limit(limit)
         )
-        if closed is None:
-            raise JobCancelledError(f"job {job.id} was taken over by another worker")
+        return [JobEvent(row.number, row.kind, row.data) for row in self._session.scalars(query)]
+
+    def counts(self) -> dict[JobState, int]:
+        """Return how many jobs are in each state."""
+        found = self._session.execute(select(JobRow.state, func.count()).group_by(JobRow.state))
+        return dict.fromkeys(JobState, 0) | {JobState(state): count for state, count in found}
 
     def request_cancel(self, job_id: str) -> Job:
-        """Ask the job to stop; a queued one is cancelled at once."""
+        """Ask the job to stop; one that nobody works on is cancelled at once."""
         row = self._row(job_id, lock=True)
-        if row.state == JobState.QUEUED.value:
-            row.state, row.finished_at = JobState.CANCELLED.value, datetime.now(UTC)
+        is_abandoned = row.lease_expires_at is not None and row.lease_expires_at < datetime.now(UTC)
+        if row.state == JobState.QUEUED.value or (row.state == JobState.RUNNING.value and is_abandoned):
+            self._close(row, JobState.CANCELLED, None)
         elif row.state == JobState.RUNNING.value:
             row.cancel_requested = True
         self._session.flush()
         return self._job(row)
+
+    def _close(self, row: JobRow, state: JobState, error: str | None) -> None:
+        row.state, row.error = state.value, error
+        row.finished_at, row.lease_expires_at = datetime.now(UTC), None
+        self._record_state(row, error=error, model_version=row.model_version)
+
+    def _record_state(self, row: JobRow, **facts: Any) -> None:
+        row.last_event += 1
+        self._session.flush()
+        self._record(row.id, _STATE, [{"state": row.state, **facts}], row.last_event)
+
+    def _record(self, job_id: str, kind: str, entries: Sequence[Mapping[str, Any]], first: int) -> None:
+        rows = [
+            {"job_id": job_id, "number": first + place, "kind": kind, "data": data}
+            for place, data in enumerate(entries)
+        ]
+        if rows:
+            self._session.execute(insert(JobEventRow), rows)
+
+    def _forget_old_events(self, collection: Collection) -> None:
+        """Keep the table small: a job's facts stay, its steps go a day after it ended."""
+        closed = select(JobRow.id).where(
+            JobRow.collection_id == collection.id, JobRow.finished_at < datetime.now(UTC) - _EVENTS_KEPT
+        )
+        self._session.execute(delete(JobEventRow).where(JobEventRow.job_id.in_(closed)))
+
+    def _held_row(self, job: Job) -> JobRow:
+        # What the session remembers of the row may be older than the lock.
+        query = (
+            select(JobRow).where(*_held_by(job)).with_for_update().execution_options(populate_existing=True)
+        )
+        row = self._session.scalar(query)
+        if row is None:
+            raise JobCancelledError(f"job {job.id} was taken over by another worker")
+        return row
 
     def _row(self, job_id: str, lock: bool = False) -> JobRow:
         row = None if "\x00" in job_id else self._session.get(JobRow, job_id, with_for_update=lock)
@@ -154,6 +244,7 @@ class SqlJobQueue:
             error=row.error,
             model_version=row.model_version,
             fencing_token=row.fencing_token,
+            attempts=row.attempts,
             created_at=row.created_at,
             started_at=row.started_at,
             finished_at=row.finished_at,

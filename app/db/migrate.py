@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from alembic import command
@@ -9,10 +12,11 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from app.domain.errors import SchemaOutdatedError
 
+_WAIT_SECONDS = 60
 _MIGRATIONS = Path(__file__).parents[2] / "migrations"
 
 
@@ -30,12 +34,30 @@ def upgrade(engine: Engine) -> None:
         If the database was made by a newer version.
     """
     config = _config()
-    with engine.begin() as connection:
+    with engine.connect() as connection, _patient(connection), connection.begin():
         config.attributes["connection"] = connection
         try:
             command.upgrade(config, "head")
         except CommandError as error:
             raise SchemaOutdatedError(f"the database cannot be brought to this schema: {error}") from error
+
+
+@contextmanager
+def _patient(connection: Connection) -> Iterator[None]:
+    """Let a second upgrade wait longer for the first one than a write waits for others.
+
+    On PostgreSQL the migration environment does so, within its transaction.
+    """
+    raw = connection.connection.driver_connection
+    if not isinstance(raw, sqlite3.Connection):
+        yield
+        return
+    (usual,) = raw.execute("PRAGMA busy_timeout").fetchone()
+    raw.execute(f"PRAGMA busy_timeout = {_WAIT_SECONDS * 1000}")
+    try:
+        yield
+    finally:
+        raw.execute(f"PRAGMA busy_timeout = {int(usual)}")
 
 
 def is_current(engine: Engine) -> bool:

@@ -70,6 +70,20 @@ class CollectionRow(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
+class SavedGalleryRow(Base):
+    """Where a collection's galleries are saved; what this table does not know is not used."""
+
+    __tablename__ = "saved_galleries"
+
+    collection_id: Mapped[int] = mapped_column(
+        ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    model_bundle: Mapped[str] = mapped_column(String(128))
+    revision: Mapped[int] = mapped_column(Integer)
+    folder: Mapped[str] = mapped_column(String(128))
+    manifest_hash: Mapped[str] = mapped_column(String(64))
+
+
 class ItemRow(Base):
     """An item, or the tombstone of one: other processes learn of a deletion from its revision."""
 
@@ -78,6 +92,7 @@ class ItemRow(Base):
         UniqueConstraint("collection_id", "item_id"),
         Index("ix_items_collection_id_revision", "collection_id", "revision"),
         Index("ix_items_content_hash", "content_hash"),
+        Index("ix_items_collection_id_pair_id", "collection_id", "pair_id"),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -112,6 +127,21 @@ class ModelRow(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
+class ActivationRow(Base):
+    """That a version began to serve."""
+
+    __tablename__ = "activations"
+    __table_args__ = (Index("ix_activations_collection_id", "collection_id"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    collection_id: Mapped[int] = mapped_column(ForeignKey("collections.id", ondelete="CASCADE"))
+    version: Mapped[int] = mapped_column(Integer)
+    previous: Mapped[int | None] = mapped_column(Integer)
+    at: Mapped[datetime] = mapped_column(UtcDateTime)
+    actor: Mapped[str] = mapped_column(String(128))
+    reason: Mapped[str | None] = mapped_column(Text)
+
+
 _IS_OPEN = text("state IN ('queued', 'running')")
 
 
@@ -138,11 +168,25 @@ class JobRow(Base):
     model_version: Mapped[int | None] = mapped_column(Integer)
     cancel_requested: Mapped[bool] = mapped_column(Boolean)
     fencing_token: Mapped[int] = mapped_column(Integer)
+    attempts: Mapped[int] = mapped_column(Integer, server_default="0")
+    not_before: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    last_event: Mapped[int] = mapped_column(Integer, server_default="0")
     worker: Mapped[str | None] = mapped_column(String(128))
     lease_expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class JobEventRow(Base):
+    """What happened to a job, numbered within it."""
+
+    __tablename__ = "job_events"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    number: Mapped[int] = mapped_column(Integer, primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16))
+    data: Mapped[dict[str, Any]] = mapped_column(JSON)
 
 
 class KeyRow(Base):
@@ -154,4 +198,8 @@ class KeyRow(Base):
     secret_hash: Mapped[str] = mapped_column(String(64), unique=True)
     scope: Mapped[str] = mapped_column(String(16))
     name: Mapped[str | None] = mapped_column(String(64))
+    collections: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
+    requests_per_minute: Mapped[int | None] = mapped_column(Integer)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

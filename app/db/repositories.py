@@ -1,25 +1,28 @@
-"""Collections, model versions and keys in SQL; items have a file of their own."""
+"""Collections and keys in SQL; items, jobs and model versions have files of their own."""
 
 from __future__ import annotations
 
+import hmac
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from app.db.constraints import violates_unique
-from app.db.models import CollectionRow, KeyRow, ModelRow
-from app.domain.entities import ApiKey, Collection, Modality, ModelVersion, Scope
+from app.db.models import CollectionRow, KeyRow, SavedGalleryRow
+from app.domain.entities import ApiKey, Collection, KeyBounds, Modality, SavedGallery, Scope
 from app.domain.errors import (
     CollectionExistsError,
     CollectionNotFoundError,
     KeyNotFoundError,
-    ModelNotFoundError,
 )
+
+_UNBOUND = KeyBounds()
 
 
 class SqlCollectionRepository:
@@ -53,6 +56,10 @@ class SqlCollectionRepository:
         """Return one; raises CollectionNotFoundError."""
         return _collection(self._row(name))
 
+    def lock(self, name: str) -> Collection:
+        """Return one and keep others from changing its row until the transaction ends."""
+        return _collection(self._row(name, lock=True))
+
     def list(self) -> list[Collection]:
         """Return all, by name."""
         return [
@@ -85,81 +92,33 @@ class SqlCollectionRepository:
         ]
         self._session.flush()
 
-    def _row(self, name: str) -> CollectionRow:
+    def saved_gallery(self, collection: Collection) -> SavedGallery | None:
+        """Return where its galleries are saved."""
+        row = self._session.get(SavedGalleryRow, collection.id)
+        if row is None:
+            return None
+        return SavedGallery(row.model_bundle, row.revision, row.folder, row.manifest_hash)
+
+    def save_gallery(self, collection: Collection, saved: SavedGallery) -> None:
+        """Record where its galleries are saved, in place of what was recorded before."""
+        self._session.merge(SavedGalleryRow(collection_id=collection.id, **asdict(saved)))
+        self._session.flush()
+
+    def used_galleries(self, folders: Sequence[str]) -> set[str]:
+        """Return which of the folders any collection's galleries are saved in."""
+        query = select(SavedGalleryRow.folder).where(SavedGalleryRow.folder.in_(folders))
+        return set(self._session.scalars(query))
+
+    def _row(self, name: str, lock: bool = False) -> CollectionRow:
         if "\x00" in name:  # PostgreSQL cannot even be asked for it
             raise CollectionNotFoundError(name)
-        row = self._session.scalar(select(CollectionRow).where(CollectionRow.name == name))
+        query = select(CollectionRow).where(CollectionRow.name == name)
+        if lock:  # rows that refer to it may still be added
+            query = query.with_for_update(key_share=True).execution_options(populate_existing=True)
+        row = self._session.scalar(query)
         if row is None:
             raise CollectionNotFoundError(name)
         return row
-
-
-class SqlModelRepository:
-    """Model versions of a collection."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def add(self, collection: Collection, model: ModelVersion) -> None:
-        """Record a version, inactive."""
-        self._session.add(
-            ModelRow(
-                collection_id=collection.id,
-                version=model.version,
-                bundle=model.bundle,
-                manifest_hash=model.manifest_hash,
-                index_revision=model.index_revision,
-                facts=dict(model.facts),
-                created_at=model.created_at,
-            )
-        )
-        self._session.flush()
-
-    def next_version(self, collection: Collection) -> int:
-        """Return the number a new version gets."""
-        query = select(func.max(ModelRow.version)).where(ModelRow.collection_id == collection.id)
-        return (self._session.scalar(query) or 0) + 1
-
-    def get(self, collection: Collection, version: int) -> ModelVersion:
-        """Return one; raises ModelNotFoundError."""
-        query = select(ModelRow).where(ModelRow.collection_id == collection.id, ModelRow.version == version)
-        row = self._session.scalar(query)
-        if row is None:
-            raise ModelNotFoundError(collection.name, version)
-        return _model(row, self._active_version(collection))
-
-    def list(self, collection: Collection) -> list[ModelVersion]:
-        """Return all, newest first."""
-        query = select(ModelRow).where(ModelRow.collection_id == collection.id)
-        active = self._active_version(collection)
-        return [_model(row, active) for row in self._session.scalars(query.order_by(ModelRow.version.desc()))]
-
-    def activate(self, collection: Collection, version: int) -> None:
-        """Make one version the one that serves, in a single row; raises ModelNotFoundError."""
-        self.get(collection, version)
-        self._session.execute(
-            update(CollectionRow).where(CollectionRow.id == collection.id).values(active_version=version)
-        )
-
-    def used_bundles(self, bundles: Sequence[str]) -> set[str]:
-        """Return which of the bundles any version of any collection has."""
-        return set(self._session.scalars(select(ModelRow.bundle).where(ModelRow.bundle.in_(bundles))))
-
-    def replace_active(self, collection: Collection, version: int, expected: int | None) -> bool:
-        """Make a version the one that serves if `expected` is (None: none is); return whether it was."""
-        swapped = self._session.scalar(
-            update(CollectionRow)
-            .where(CollectionRow.id == collection.id)
-            .where(CollectionRow.active_version.is_not_distinct_from(expected))
-            .values(active_version=version)
-            .returning(CollectionRow.id)
-        )
-        return swapped is not None
-
-    def _active_version(self, collection: Collection) -> int | None:
-        return self._session.scalar(
-            select(CollectionRow.active_version).where(CollectionRow.id == collection.id)
-        )
 
 
 class SqlKeyRepository:
@@ -168,14 +127,19 @@ class SqlKeyRepository:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def add(self, secret_hash: str, scope: Scope, name: str | None = None) -> ApiKey:
+    def add(
+        self, secret_hash: str, scope: Scope, name: str | None = None, bounds: KeyBounds = _UNBOUND
+    ) -> ApiKey:
         """Store a key."""
         row = KeyRow(
             id=secrets.token_hex(8),
             secret_hash=secret_hash,
             scope=scope.value,
             name=name,
+            collections=None if bounds.collections is None else list(bounds.collections),
+            requests_per_minute=bounds.requests_per_minute,
             created_at=datetime.now(UTC),
+            expires_at=bounds.expires_at,
         )
         self._session.add(row)
         self._session.flush()
@@ -184,7 +148,20 @@ class SqlKeyRepository:
     def find(self, secret_hash: str) -> ApiKey | None:
         """Return the key with that hash."""
         row = self._session.scalar(select(KeyRow).where(KeyRow.secret_hash == secret_hash))
-        return None if row is None else _key(row)
+        # The database compared by index; its collation and its timing are not ours to rely on.
+        if row is None or not hmac.compare_digest(row.secret_hash, secret_hash):
+            return None
+        return _key(row)
+
+    def note_use(self, used_at: Mapping[str, datetime]) -> None:
+        """Record when keys were last used, by id; a later time on record stays, unknown ids are ignored."""
+        for key_id, moment in sorted(used_at.items()):
+            self._session.execute(
+                update(KeyRow)
+                .where(KeyRow.id == key_id)
+                .where(or_(KeyRow.last_used_at.is_(None), KeyRow.last_used_at < moment))
+                .values(last_used_at=moment)
+            )
 
     def list(self) -> list[ApiKey]:
         """Return all, oldest first."""
@@ -205,17 +182,7 @@ def _collection(row: CollectionRow) -> Collection:
     return Collection(row.id, row.name, (first, second), row.revision, row.active_version, row.created_at)
 
 
-def _model(row: ModelRow, active_version: int | None) -> ModelVersion:
-    return ModelVersion(
-        version=row.version,
-        bundle=row.bundle,
-        manifest_hash=row.manifest_hash,
-        index_revision=row.index_revision,
-        facts=row.facts,
-        created_at=row.created_at,
-        is_active=row.version == active_version,
-    )
-
-
 def _key(row: KeyRow) -> ApiKey:
-    return ApiKey(row.id, Scope(row.scope), row.created_at, row.name)
+    collections = None if row.collections is None else tuple(row.collections)
+    bounds = KeyBounds(collections, row.expires_at, row.requests_per_minute)
+    return ApiKey(row.id, Scope(row.scope), row.created_at, row.name, bounds, row.last_used_at)

@@ -17,11 +17,8 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from app.db.items import SqlItemRepository
 from app.db.jobs import SqlJobQueue
-from app.db.repositories import (
-    SqlCollectionRepository,
-    SqlKeyRepository,
-    SqlModelRepository,
-)
+from app.db.repositories import SqlCollectionRepository, SqlKeyRepository
+from app.db.versions import SqlModelRepository
 from app.domain.errors import DatabaseUnavailableError
 
 _READ_ONLY = "lrbs_read_only"
@@ -93,6 +90,8 @@ def _translated() -> Iterator[None]:
 def make_engine(url: str, lock_wait_seconds: float = 5.0) -> Engine:
     """Return an engine for SQLite or PostgreSQL with the settings this service relies on.
 
+    Its errors do not show what was stored or asked for: they end in logs.
+
     Parameters
     ----------
     url : str
@@ -101,13 +100,13 @@ def make_engine(url: str, lock_wait_seconds: float = 5.0) -> Engine:
         How long a statement waits for a lock, and a caller for a connection.
     """
     if not url.startswith("sqlite"):
-        engine = create_engine(url, pool_pre_ping=True, pool_timeout=lock_wait_seconds)
+        engine = create_engine(url, pool_pre_ping=True, pool_timeout=lock_wait_seconds, hide_parameters=True)
         event.listen(engine, "connect", partial(_prepare_postgres, lock_wait_seconds))
         return engine
     arguments = {"timeout": lock_wait_seconds, "check_same_thread": False}
     is_file = make_url(url).database not in (None, "", ":memory:")  # only files have a pool to wait for
     pool = {"pool_timeout": lock_wait_seconds} if is_file else {}
-    engine = create_engine(url, connect_args=arguments, **pool)
+    engine = create_engine(url, connect_args=arguments, hide_parameters=True, **pool)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine

@@ -127,6 +127,26 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
+class Counts:
+    """What a write did to the items it was given."""
+
+    created: int = 0
+    updated: int = 0
+    unchanged: int = 0
+
+    @property
+    def changed(self) -> int:
+        """Items that were written; one that is the same already is left alone."""
+        return self.created + self.updated
+
+    def __add__(self, other: Counts) -> Counts:
+        """Return the sums."""
+        return Counts(
+            self.created + other.created, self.updated + other.updated, self.unchanged + other.unchanged
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """What a write did to one item: its new state, or None when it was deleted."""
 
@@ -167,6 +187,28 @@ class ModelVersion:
     is_active: bool
 
 
+@dataclass(frozen=True, slots=True)
+class SavedGallery:
+    """Where the galleries of a collection are saved, so that a start need not read all items.
+
+    Parameters
+    ----------
+    model_bundle : str
+        Folder name of the model they were projected by.
+    revision : int
+        Of the collection they hold.
+    folder : str
+        Their own.
+    manifest_hash : str
+        SHA-256 of its manifest.
+    """
+
+    model_bundle: str
+    revision: int
+    folder: str
+    manifest_hash: str
+
+
 class JobState(enum.StrEnum):
     """Life of a job."""
 
@@ -180,6 +222,79 @@ class JobState(enum.StrEnum):
     def is_open(self) -> bool:
         """Whether work remains."""
         return self in (JobState.QUEUED, JobState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltModel:
+    """A trained model whose bundle is on disk; no row speaks of it yet.
+
+    Parameters
+    ----------
+    version : int
+        The number it was built under.
+    bundle, manifest_hash : str
+        Folder name and SHA-256 of the manifest.
+    index_revision : int
+        Collection revision whose items the bundle's indexes hold.
+    facts : mapping
+        As in the manifest.
+    expected_active : int or None
+        Version that was active when the training began, and that the new one was compared with.
+    refused : str or None
+        Why it should not serve.
+    """
+
+    version: int
+    bundle: str
+    manifest_hash: str
+    index_revision: int
+    facts: Mapping[str, Any]
+    expected_active: int | None
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """That a version began to serve.
+
+    Parameters
+    ----------
+    version : int
+        The one that serves since.
+    previous : int or None
+        The one that served before; None when none did.
+    at : datetime
+        UTC.
+    by : str
+        A job, a key or the command line.
+    reason : str or None
+        As given.
+    """
+
+    version: int
+    previous: int | None
+    at: datetime
+    by: str
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """One thing that happened to a job.
+
+    Parameters
+    ----------
+    number : int
+        Counted from 1 within the job, without gaps.
+    kind : {"state", "progress"}
+        What the data describe.
+    data : mapping
+        The new state and what goes with it, or a step of the training.
+    """
+
+    number: int
+    kind: str
+    data: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +319,8 @@ class Job:
         What it published.
     fencing_token : int
         Grows with each claim; a worker with an older one can write nothing.
+    attempts : int
+        Claims that count: all but those that a stopping worker gave back.
     created_at, started_at, finished_at : datetime or None
         UTC.
     """
@@ -216,6 +333,7 @@ class Job:
     error: str | None
     model_version: int | None
     fencing_token: int
+    attempts: int
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -235,6 +353,30 @@ class Scope(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class KeyBounds:
+    """What a key is bound to besides its scope.
+
+    Parameters
+    ----------
+    collections : tuple of str or None
+        The only collections it can see; all of them when None. A name, not a collection's identity:
+        the key goes on working when the collection is made anew.
+    expires_at : datetime or None
+        When it stops working, UTC.
+    requests_per_minute : int or None
+        Its own rate limit; the service's when None.
+    """
+
+    collections: tuple[str, ...] | None = None
+    expires_at: datetime | None = None
+    requests_per_minute: int | None = None
+
+    def allow(self, collection: str) -> bool:
+        """Return whether a key of these bounds can see a collection."""
+        return self.collections is None or collection in self.collections
+
+
+@dataclass(frozen=True, slots=True)
 class ApiKey:
     """A key as it is stored: never the secret itself."""
 
@@ -242,6 +384,8 @@ class ApiKey:
     scope: Scope
     created_at: datetime
     name: str | None = None
+    bounds: KeyBounds = KeyBounds()
+    last_used_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,25 @@ class ContentTooLargeError(ServiceError):
         self.field = field
 
 
+class LineError(ServiceError):
+    """A line of an import that cannot be stored; `cause` says why, and nothing of the import is stored."""
+
+    def __init__(self, line: int, cause: ServiceError) -> None:
+        super().__init__(f"line {line}: {cause}")
+        self.line = line
+        self.cause = cause
+        self.field: str | None = getattr(cause, "field", None)
+
+
+class RepeatedItemError(ServiceError):
+    """An id that stands on two lines of one import."""
+
+    def __init__(self, field: str, item_id: str, earlier: int) -> None:
+        super().__init__(f"{field}: item {item_id!r} stands on line {earlier} already")
+        self.field = field
+        self.item_id = item_id
+
+
 class ModelNotTrainedError(ServiceError):
     """The collection has no active model yet; says why its last retrain failed, if it did."""
 
@@ -138,6 +157,34 @@ class DamagedBundleError(ServiceError):
     """A model bundle on disk is incomplete or does not match its sums."""
 
 
+class DamagedVersionError(ServiceError):
+    """A version that was to serve has a damaged bundle; whatever serves goes on."""
+
+    def __init__(self, collection: str, version: int, damage: str) -> None:
+        super().__init__(f"version {version} of {collection!r} cannot serve: {damage}; nothing was changed")
+        self.version = version
+
+
+class ActiveVersionConflictError(ServiceError):
+    """Another version is active than the caller took for granted."""
+
+    def __init__(self, collection: str, expected: int | None, active: int | None) -> None:
+        super().__init__(
+            f"expected_version: {_version(expected)} was expected to be active in {collection!r}, "
+            f"but {_version(active)} is"
+        )
+        self.field = "expected_version"
+        self.active = active
+
+
+class NoPreviousVersionError(ServiceError):
+    """There is nothing to roll back to."""
+
+    def __init__(self, collection: str) -> None:
+        super().__init__(f"collection {collection!r} had no other version active before: nothing was changed")
+        self.collection = collection
+
+
 class EncoderUnavailableError(ServiceError):
     """An encoder needs a library or a file that is not there."""
 
@@ -165,9 +212,47 @@ class ForbiddenError(ServiceError):
         self.scope = scope
 
 
+class KeyIsBoundError(ServiceError):
+    """The key is bound to collections, and the call is not about one of them."""
+
+    def __init__(self) -> None:
+        super().__init__("the key is bound to some collections, and this call is not about one of them")
+
+
+class RateLimitedError(ServiceError):
+    """More requests than the key is allowed."""
+
+    def __init__(self, requests_per_minute: int, retry_after_seconds: int) -> None:
+        super().__init__(
+            f"more than {requests_per_minute} requests in a minute: try again in {retry_after_seconds} s"
+        )
+        self.retry_after_seconds = retry_after_seconds
+
+
+class OverloadedError(ServiceError):
+    """More work is waiting than will be begun soon."""
+
+    retry_after_seconds = 1
+
+    def __init__(self) -> None:
+        super().__init__("too many requests are waiting already: try again in a moment")
+
+
+class BodyTimeoutError(ServiceError):
+    """The rest of a body did not come in time."""
+
+    def __init__(self) -> None:
+        super().__init__("body: the rest of it did not come in time")
+        self.field = "body"
+
+
 class KeyNotFoundError(ServiceError):
     """No key of that id."""
 
     def __init__(self, key_id: str) -> None:
         super().__init__(f"there is no key {key_id!r}")
         self.key_id = key_id
+
+
+def _version(number: int | None) -> str:
+    return "no version" if number is None else f"version {number}"

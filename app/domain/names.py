@@ -11,6 +11,7 @@ from app.domain.errors import InvalidFieldError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_.:@+-]+")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_NAME = 64
 _MAX_IDENTIFIER = 128
 _MAX_LABEL = 200
@@ -78,7 +79,7 @@ def check_storable(field: str, value: Any) -> None:
 def is_storable(value: Any) -> bool:
     """Return whether a JSON value can be stored by any database."""
     if isinstance(value, str):
-        return "\x00" not in value and not any("\ud800" <= character <= "\udfff" for character in value)
+        return "\x00" not in value and (value.isascii() or _LONE_SURROGATE.search(value) is None)
     if isinstance(value, float):
         return math.isfinite(value)
     if isinstance(value, list):

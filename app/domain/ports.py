@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from app.domain.entities import (
+    Activation,
     ApiKey,
     Change,
     Collection,
     Content,
+    Counts,
     Item,
     Job,
+    JobEvent,
     JobState,
+    KeyBounds,
     Matrix,
     Modality,
     ModelVersion,
+    SavedGallery,
     Scope,
     Vector,
 )
@@ -32,6 +38,10 @@ class CollectionRepository(Protocol):
 
     def get(self, name: str) -> Collection:
         """Return one; raises CollectionNotFoundError."""
+        ...
+
+    def lock(self, name: str) -> Collection:
+        """Return one and keep others from changing its row until the transaction ends."""
         ...
 
     def list(self) -> list[Collection]:
@@ -50,6 +60,18 @@ class CollectionRepository(Protocol):
         """Record an option that became known later, such as the dimension of the first vector."""
         ...
 
+    def saved_gallery(self, collection: Collection) -> SavedGallery | None:
+        """Return where its galleries are saved."""
+        ...
+
+    def save_gallery(self, collection: Collection, saved: SavedGallery) -> None:
+        """Record where its galleries are saved, in place of what was recorded before."""
+        ...
+
+    def used_galleries(self, folders: Sequence[str]) -> set[str]:
+        """Return which of the folders any collection's galleries are saved in."""
+        ...
+
 
 class ItemRepository(Protocol):
     """Items of a collection."""
@@ -58,8 +80,8 @@ class ItemRepository(Protocol):
         """Return which of the ids are taken."""
         ...
 
-    def put(self, collection: Collection, items: Sequence[Item], revision: int) -> None:
-        """Insert or replace items."""
+    def put(self, collection: Collection, items: Sequence[Item], revision: int) -> Counts:
+        """Insert items that are not there and replace those that differ; others keep their revision."""
         ...
 
     def get(self, collection: Collection, item_id: str) -> Item:
@@ -75,21 +97,35 @@ class ItemRepository(Protocol):
         ...
 
     def page(
-        self, collection: Collection, modality: str | None, after: int, limit: int
+        self,
+        collection: Collection,
+        modality: str | None,
+        after: int,
+        limit: int,
+        pair_id: str | None = None,
     ) -> list[tuple[int, Item]]:
-        """Return items with their stable position, in order of creation."""
+        """Return items with their stable position, in order of creation; of one pair when it is given."""
         ...
 
     def changes_since(self, collection: Collection, revision: int) -> Iterator[Change]:
         """Yield what changed after `revision`, in order of revision."""
         ...
 
+    def unchanged_since(self, collection: Collection, revision: int) -> Iterator[Item]:
+        """Yield what was last written at `revision` or before and is still there, without features."""
+        ...
+
     def counts(self, collection: Collection) -> dict[str, int]:
         """Return the number of items of each modality."""
         ...
 
-    def training_labels(self, collection: Collection, modality: str) -> Iterator[tuple[str, ...]]:
-        """Yield the labels of each item of a modality that may be trained on and has any."""
+    def training_labels(
+        self, collection: Collection, modality: str
+    ) -> Generator[tuple[str, ...], None, None]:
+        """Yield the labels of each item of a modality that may be trained on and has any.
+
+        Who stops before the end closes the generator.
+        """
         ...
 
     def content_of(self, collection: Collection) -> list[str]:
@@ -120,16 +156,24 @@ class ModelRepository(Protocol):
         """Return all, newest first."""
         ...
 
-    def activate(self, collection: Collection, version: int) -> None:
-        """Make one version the one that serves, in a single row; raises ModelNotFoundError."""
-        ...
-
     def used_bundles(self, bundles: Sequence[str]) -> set[str]:
         """Return which of the bundles any version of any collection has."""
         ...
 
     def replace_active(self, collection: Collection, version: int, expected: int | None) -> bool:
         """Make a version the one that serves if `expected` is (None: none is); return whether it was."""
+        ...
+
+    def delete(self, collection: Collection, versions: Sequence[int]) -> None:
+        """Forget versions; their bundles stay on disk until they are swept."""
+        ...
+
+    def record_activation(self, collection: Collection, activation: Activation) -> None:
+        """Add to the history of what was active when."""
+        ...
+
+    def activations(self, collection: Collection, limit: int) -> Sequence[Activation]:
+        """Return that history, newest first."""
         ...
 
 
@@ -151,27 +195,59 @@ class JobQueue(Protocol):
     def claim(
         self, worker: str, lease_seconds: float, max_attempts: int, job_id: str | None = None
     ) -> Job | None:
-        """Take the oldest job that is queued or whose lease ran out."""
+        """Take the oldest job that is due or whose lease ran out, or only the one of that id."""
         ...
 
-    def heartbeat(self, job: Job, lease_seconds: float, progress: Mapping[str, Any]) -> None:
-        """Extend the lease; raises JobCancelledError when the job is no longer this claim's."""
+    def heartbeat(
+        self,
+        job: Job,
+        lease_seconds: float,
+        progress: Mapping[str, Any],
+        before: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """Extend the lease and record progress, and what came before it since the last heartbeat.
+
+        Raises JobCancelledError when the job is no longer this claim's.
+        """
+        ...
+
+    def check(self, job: Job) -> None:
+        """Raise JobCancelledError when the job is no longer this claim's; writes nothing."""
+        ...
+
+    def give_back(self, job: Job, reason: str, delay_seconds: float, counts: bool) -> None:
+        """Queue the job again; it waits for a while, and the attempt may count.
+
+        Raises JobCancelledError when the job is no longer this claim's.
+        """
+        ...
+
+    def events(self, job_id: str, after: int, limit: int) -> list[JobEvent]:
+        """Return what happened after the event of that number, oldest first."""
         ...
 
     def finish(self, job: Job, state: JobState, error: str | None, model_version: int | None) -> None:
         """Close the job; raises JobCancelledError when the job is no longer this claim's."""
         ...
 
+    def counts(self) -> dict[JobState, int]:
+        """Return how many jobs are in each state."""
+        ...
+
     def request_cancel(self, job_id: str) -> Job:
-        """Ask the job to stop; a queued one is cancelled at once."""
+        """Ask the job to stop; one that nobody works on is cancelled at once."""
         ...
 
 
 class KeyRepository(Protocol):
     """API keys by the hash of their secret."""
 
-    def add(self, secret_hash: str, scope: Scope, name: str | None = None) -> ApiKey:
+    def add(self, secret_hash: str, scope: Scope, name: str | None = None, bounds: KeyBounds = ...) -> ApiKey:
         """Store a key."""
+        ...
+
+    def note_use(self, used_at: Mapping[str, datetime]) -> None:
+        """Record when keys were last used, by id; a later time on record stays, unknown ids are ignored."""
         ...
 
     def find(self, secret_hash: str) -> ApiKey | None:
@@ -239,6 +315,10 @@ class BlobStore(Protocol):
         """Return content; raises FileNotFoundError."""
         ...
 
+    def touch(self, content_hash: str) -> None:
+        """Make content as young as if it were put now; raises FileNotFoundError."""
+        ...
+
     def sweep(
         self, before: float, used: Callable[[Sequence[str]], set[str]], only: Sequence[str] | None
     ) -> int:
@@ -246,6 +326,35 @@ class BlobStore(Protocol):
 
         Of all content, and of what interrupted writes left, when `only` is None.
         """
+        ...
+
+
+class Spool(Protocol):
+    """Checked items of an import on their way to the database: kept on disk, gone when closed."""
+
+    @property
+    def size(self) -> int:
+        """Number of items."""
+        ...
+
+    def add(self, entries: Sequence[tuple[int, Item]]) -> tuple[int, int] | None:
+        """Append items, each with its line.
+
+        Returns the place among `entries` of the first whose id was there before, and the line it stands
+        on; None when each is new.
+        """
+        ...
+
+    def batches(self, size: int) -> Iterator[list[tuple[int, Item]]]:
+        """Yield everything added, in order, at most `size` at a time."""
+        ...
+
+    def ids(self) -> Iterator[str]:
+        """Yield the id of everything added, in order."""
+        ...
+
+    def close(self) -> None:
+        """Remove everything."""
         ...
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +34,10 @@ def _is_count(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     numbers = value if isinstance(value, list) and len(value) == 3 else [value]
-    return all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in numbers)
+    return all(
+        isinstance(v, int | float) and not isinstance(v, bool) and abs(v) <= sys.float_info.max
+        for v in numbers
+    )
 
 
 def _is_name(value: Any) -> bool:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import threading
+from datetime import UTC, datetime
 
-from app.domain.entities import ApiKey, Scope
-from app.domain.errors import ForbiddenError, InvalidFieldError, UnauthenticatedError
+from app.domain.entities import ApiKey, KeyBounds, Scope
+from app.domain.errors import (
+    DatabaseUnavailableError,
+    ForbiddenError,
+    InvalidFieldError,
+    UnauthenticatedError,
+)
 from app.domain.names import check_storable
 from app.domain.ports import Database
+from app.services.rates import RateLimits
 
 _PREFIX = "lrbs_"
 _MAX_NAME = 64
+_MAX_COLLECTIONS = 100
+_UNBOUND = KeyBounds()
 
 
 class AccessService:
@@ -21,12 +31,19 @@ class AccessService:
     ----------
     database : Database
         Holds the hashes.
+    rates : RateLimits
+        Counts calls.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, rates: RateLimits) -> None:
         self._database = database
+        self._rates = rates
+        self._used_at: dict[str, datetime] = {}
+        self._lock = threading.Lock()
 
-    def create(self, scope: Scope, name: str | None = None, replace: bool = False) -> tuple[ApiKey, str]:
+    def create(
+        self, scope: Scope, name: str | None = None, replace: bool = False, bounds: KeyBounds = _UNBOUND
+    ) -> tuple[ApiKey, str]:
         """Return a new key and its secret (256 random bits), which is shown this once.
 
         Parameters
@@ -37,22 +54,29 @@ class AccessService:
             What people call it; need not be unique.
         replace : bool
             Whether the keys of that name are revoked.
+        bounds : KeyBounds
+            The collections it can see, when it expires, how often it may call.
 
         Raises
         ------
         InvalidFieldError
-            If the name is empty, too long or cannot be stored.
+            If the name is empty, too long or cannot be stored, or a bound makes no sense.
+        CollectionNotFoundError
+            If it is bound to a collection that does not exist.
         """
         if name is not None:
             if not 1 <= len(name) <= _MAX_NAME or not name.isprintable():
                 raise InvalidFieldError("name", f"expected 1 to {_MAX_NAME} printable characters")
             check_storable("name", name)
+        _check_bounds(bounds)
         secret = _PREFIX + secrets.token_urlsafe(32)
         with self._database.write() as work:
+            for collection in bounds.collections or ():
+                work.collections.get(collection)
             for key in work.keys.list() if replace else ():
                 if key.name == name:
                     work.keys.delete(key.id)
-            return work.keys.add(_hash(secret), scope, name), secret
+            return work.keys.add(_hash(secret), scope, name, bounds), secret
 
     def list_keys(self) -> list[ApiKey]:
         """Return all keys."""
@@ -64,25 +88,61 @@ class AccessService:
         with self._database.write() as work:
             work.keys.delete(key_id)
 
-    def require(self, secret: str | None, scope: Scope) -> None:
-        """Let a call pass that carries a key of at least this scope.
+    def require(self, secret: str | None, scope: Scope) -> ApiKey:
+        """Return the key of a call, if it has at least this scope; counts the call.
 
         Raises
         ------
         UnauthenticatedError
-            If there is no key, or it is unknown.
+            If there is no key, or it is unknown or expired.
+        RateLimitedError
+            If it called too often.
         ForbiddenError
             If its scope is too small.
         """
         if not secret:
             raise UnauthenticatedError("this call needs a key: Authorization: Bearer <key>")
-        # Looked up by hash: timing reveals nothing of a secret of 256 random bits.
         with self._database.read() as work:
             key = work.keys.find(_hash(secret))
         if key is None:
             raise UnauthenticatedError("the key is unknown or was revoked")
+        now = datetime.now(UTC)
+        if key.bounds.expires_at is not None and key.bounds.expires_at <= now:
+            raise UnauthenticatedError("the key has expired")
+        self._rates.count(f"key {key.id}", key.bounds.requests_per_minute)
+        with self._lock:
+            self._used_at[key.id] = now
         if not key.scope.allows(scope):
             raise ForbiddenError(scope.value)
+        return key
+
+    def count_without_key(self, address: str) -> None:
+        """Count a call that needs no key, by where it comes from; raises RateLimitedError."""
+        self._rates.count(f"address {address}", None)
+
+    def record_use(self) -> None:
+        """Write down when keys were last used; called now and then, since no call should wait for it."""
+        with self._lock:
+            used_at, self._used_at = self._used_at, {}
+        if not used_at:
+            return
+        try:
+            with self._database.write() as work:
+                work.keys.note_use(used_at)
+        except DatabaseUnavailableError:
+            with self._lock:
+                self._used_at = used_at | self._used_at
+            raise
+
+
+def _check_bounds(bounds: KeyBounds) -> None:
+    if bounds.collections is not None and not 1 <= len(bounds.collections) <= _MAX_COLLECTIONS:
+        raise InvalidFieldError("collections", f"expected 1 to {_MAX_COLLECTIONS} collections")
+    if bounds.expires_at is not None:
+        if bounds.expires_at.tzinfo is None:
+            raise InvalidFieldError("expires_at", "expected a time with its zone")
+        if bounds.expires_at <= datetime.now(UTC):
+            raise InvalidFieldError("expires_at", "is in the past")
 
 
 def _hash(secret: str) -> str:

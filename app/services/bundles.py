@@ -22,6 +22,23 @@ _MAX_COORDINATE = 1e15
 """Largest coordinate of a projection: the inner product of any two is finite in single precision."""
 _GALLERIES = "galleries.json"
 _ENCODERS = "encoders.json"
+_JUDGED = "judged"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judged:
+    """What the held-out figures of a version are of: its recipe, fitted without the held-out items.
+
+    Parameters
+    ----------
+    projector : Projector
+        Never serves; a later version is compared with it.
+    fitted : frozenset of str
+        Items it learned from.
+    """
+
+    projector: Projector
+    fitted: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,12 +104,19 @@ class ModelBundles:
         self._encoders = encoders
 
     def publish(
-        self, collection: Collection, model: LoadedModel, facts: Mapping[str, Any]
+        self,
+        collection: Collection,
+        model: LoadedModel,
+        facts: Mapping[str, Any],
+        judged: Judged | None = None,
     ) -> tuple[str, str]:
         """Write a bundle and return its folder name and manifest hash."""
 
         def fill(folder: Path) -> None:
             save_projector(model.projector, folder, dict(facts))
+            if judged is not None:
+                (folder / _JUDGED).mkdir()
+                save_projector(judged.projector, folder / _JUDGED, {"fitted": sorted(judged.fitted)})
             states = {
                 name: encoder.state()
                 for name, encoder in model.encoders.items()
@@ -104,6 +128,21 @@ class ModelBundles:
                 self._index_files.save(model.galleries[name][1], folder / f"{side}.faiss")
 
         return self._files.write(f"{collection.id}-v{model.version}", fill, facts)
+
+    def check(self, version: ModelVersion) -> None:
+        """Compare a bundle with its sums; raises DamagedBundleError."""
+        self._files.open(version.bundle, version.manifest_hash)
+
+    def load_judged(self, version: ModelVersion) -> Judged | None:
+        """Return what a later version is compared with, if this one has it; raises DamagedBundleError."""
+        folder = self._files.open(version.bundle, version.manifest_hash) / _JUDGED
+        if not folder.is_dir():
+            return None
+        try:
+            projector, facts = load_projector(folder)
+        except ArtifactError as error:
+            raise DamagedBundleError(f"bundle {version.bundle}: its model cannot be read") from error
+        return Judged(projector, frozenset(facts["fitted"]))
 
     def load(self, collection: Collection, version: ModelVersion) -> LoadedModel:
         """Read a bundle back; raises DamagedBundleError when anything in it is not as published."""

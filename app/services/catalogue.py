@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-import numpy as np
-
-from app.domain.entities import Collection, Content, Item, Modality, Vector
+from app.domain.entities import Collection, Item, Modality
 from app.domain.errors import (
     ContentMissingError,
     InvalidFieldError,
@@ -18,31 +13,12 @@ from app.domain.errors import (
     ItemNotFoundError,
     UnknownModalityError,
 )
-from app.domain.names import (
-    check_identifier,
-    check_labels,
-    check_modality_name,
-    check_name,
-    check_storable,
-    joined,
-)
+from app.domain.names import check_modality_name, check_name, joined
 from app.domain.ports import BlobStore, Database, EncoderSource, UnitOfWork
 from app.services.housekeeping import Housekeeping
+from app.services.preparation import NewItem, Preparation, locked, settle_dimensions, with_dimensions
 
-
-@dataclass(frozen=True, slots=True)
-class NewItem:
-    """An item as a client sends it."""
-
-    modality: str
-    content: Content
-    id: str | None = None
-    labels: tuple[str, ...] = ()
-    pair_id: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    train: bool = True
-    place: str | None = None
-    """Where it stands in what the client sent; ``items.<number>`` when None."""
+__all__ = ["CatalogueService", "NewItem", "Written"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +51,7 @@ class CatalogueService:
         self._database = database
         self._blobs = blobs
         self._encoders = encoders
+        self._preparation = Preparation(blobs, encoders)
 
     def create(self, name: str, modalities: Sequence[Modality]) -> Collection:
         """Create a collection of two modalities; raises CollectionExistsError, InvalidFieldError."""
@@ -122,19 +99,26 @@ class CatalogueService:
         with self._database.read() as work:
             collection = work.collections.get(name)
         places = [f"items.{n}" if new.place is None else new.place for n, new in enumerate(new_items)]
-        items = self._encode(collection, places, new_items)
+        expected = with_dimensions(collection, new_items)
+        items = self._preparation.items(expected, places, new_items)
         _check_unique(places, items)
         if not replace:
             with self._database.read() as work:
                 _check_free(work, collection, places, items)
         # Nothing is left to refuse but what another writer does right now: the files come last.
-        items = [self._with_picture(item, new.content) for item, new in zip(items, new_items, strict=True)]
+        items = self._preparation.with_pictures(items, new_items)
+        first_places: dict[str, str] = {}
+        for place, item in zip(places, items, strict=True):
+            first_places.setdefault(item.modality, place)
         with self._database.write() as work:
-            revision = work.collections.next_revision(collection)
+            current = locked(work, collection)
             if not replace:
-                _check_free(work, collection, places, items)
-            self._settle_dimensions(work, name, places, items)
-            work.items.put(collection, items, revision)
+                _check_free(work, current, places, items)
+            settle_dimensions(work, current, expected, first_places)
+            revision = current.revision + 1
+            if not work.items.put(current, items, revision).changed:
+                return Written(tuple(item.id for item in items), current.revision)
+            work.collections.next_revision(current)
         return Written(tuple(item.id for item in items), revision)
 
     def item(self, name: str, item_id: str) -> Item:
@@ -165,87 +149,15 @@ class CatalogueService:
             self._housekeeping.sweep_after_delete([content_hash])
         return revision
 
-    def page(self, name: str, modality: str | None, after: int, limit: int) -> list[tuple[int, Item]]:
-        """Return items with their positions, in order of creation."""
+    def page(
+        self, name: str, modality: str | None, after: int, limit: int, pair_id: str | None = None
+    ) -> list[tuple[int, Item]]:
+        """Return items with their positions, in order of creation; of one pair when it is given."""
         with self._database.read() as work:
             collection = work.collections.get(name)
             if modality is not None and modality not in collection.modality_names:
                 raise UnknownModalityError("modality", modality, collection.modality_names)
-            return work.items.page(collection, modality, after, limit)
-
-    def _encode(
-        self, collection: Collection, places: Sequence[str], new_items: Sequence[NewItem]
-    ) -> list[Item]:
-        """Check every item, then encode what is of one modality together."""
-        encoders = {
-            modality.name: self._encoders.make(modality.encoder) for modality in collection.modalities
-        }
-        fields = [joined(place, new.content.field) for place, new in zip(places, new_items, strict=True)]
-        for place, field_name, new in zip(places, fields, new_items, strict=True):
-            if new.modality not in encoders:
-                raise UnknownModalityError(joined(place, "modality"), new.modality, collection.modality_names)
-            _check_facts(place, new)
-            encoders[new.modality].check(field_name, new.content)
-        features: dict[int, Vector] = {}
-        for name, encoder in encoders.items():
-            numbers = [number for number, new in enumerate(new_items) if new.modality == name]
-            if numbers and not encoder.is_fitted_with_model:
-                _check_lengths(fields, new_items, numbers)
-                encoded = encoder.encode([new_items[number].content for number in numbers])
-                features |= zip(numbers, encoded, strict=True)
-        for number, row in sorted(features.items()):
-            if not np.isfinite(row).all():
-                raise InvalidFieldError(fields[number], "its features are not finite")
-        return [self._item(new, features.get(number)) for number, new in enumerate(new_items)]
-
-    def _item(self, new: NewItem, features: Vector | None) -> Item:
-        picture = new.content.picture
-        return Item(
-            id=secrets.token_hex(8) if new.id is None else new.id,
-            modality=new.modality,
-            text=new.content.text,
-            content_type=None if picture is None else self._encoders.picture_type(picture),
-            features=features,
-            labels=new.labels,
-            pair_id=new.pair_id,
-            metadata=new.metadata,
-            train=new.train,
-        )
-
-    def _with_picture(self, item: Item, content: Content) -> Item:
-        if content.picture is None:
-            return item
-        return dataclasses.replace(item, content_hash=self._blobs.put(content.picture))
-
-    def _settle_dimensions(
-        self, work: UnitOfWork, name: str, places: Sequence[str], items: Sequence[Item]
-    ) -> None:
-        """Fix the dimension of own features at the first item; refuse others under the same lock."""
-        collection = work.collections.get(name)
-        for modality in collection.modalities:
-            if modality.encoder.get("type") != "vector":
-                continue
-            dim = modality.encoder.get("dim")
-            for place, item in zip(places, items, strict=True):
-                if item.modality != modality.name or item.features is None:
-                    continue
-                if dim is None:
-                    dim = len(item.features)
-                    work.collections.set_encoder_option(collection, modality.name, "dim", dim)
-                if len(item.features) != dim:
-                    raise InvalidFieldError(
-                        joined(place, "vector"), f"has {len(item.features)} numbers, expected {dim}"
-                    )
-
-
-def _check_facts(place: str, new: NewItem) -> None:
-    if new.id is not None:
-        check_identifier(joined(place, "id"), new.id)
-    if new.pair_id is not None:
-        check_identifier(joined(place, "pair_id"), new.pair_id)
-    check_labels(joined(place, "labels"), new.labels)
-    check_storable(joined(place, "metadata"), dict(new.metadata))
-    check_storable(joined(place, "text"), new.content.text)
+            return work.items.page(collection, modality, after, limit, pair_id)
 
 
 def _check_free(
@@ -255,15 +167,6 @@ def _check_free(
     for place, item in zip(places, items, strict=True):
         if item.id in taken:
             raise ItemExistsError(joined(place, "id"), item.id)
-
-
-def _check_lengths(fields: Sequence[str], new_items: Sequence[NewItem], numbers: Sequence[int]) -> None:
-    """Refuse own features of different lengths; which one is right may not be known yet."""
-    vectors = {number: new_items[number].content.vector for number in numbers}
-    lengths = {number: len(vector) for number, vector in vectors.items() if vector is not None}
-    for number, length in lengths.items():
-        if length != lengths[min(lengths)]:
-            raise InvalidFieldError(fields[number], f"has {length} numbers, expected {lengths[min(lengths)]}")
 
 
 def _check_unique(places: Sequence[str], items: Sequence[Item]) -> None:

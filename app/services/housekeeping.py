@@ -46,6 +46,8 @@ class Housekeeping:
         self._bundles = bundles
         self._grace_seconds = grace_seconds
         self._owns_files = owns_files
+        self.swept = 0
+        """Files and folders removed so far."""
 
     def sweep(self, content_hashes: Sequence[str] | None = None, bundles: Sequence[str] | None = None) -> int:
         """Remove unused files and return how many.
@@ -61,6 +63,7 @@ class Housekeeping:
         before = time.time() - self._grace_seconds
         removed = self._blobs.sweep(before, self._used_content, content_hashes)
         removed += self._bundles.sweep(before, self._used_bundles, bundles)
+        self.swept += removed
         if removed:
             _logger.info("swept %d unused files and folders", removed)
         return removed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,7 +14,10 @@ import numpy as np
 from app.domain.entities import Collection, Item
 from app.domain.errors import InvalidFieldError, TrainingDataError
 from app.domain.names import listed
+from app.services.bundles import Judged
 from app.services.features import item_features
+from app.services.holdout import LabelledItems
+from app.services.judging import held_out_figures
 from solver.bilinear import LowRankBilinear
 from solver.convergence import Progress
 from solver.errors import ConvergenceWarning, InvalidInputError, SupervisionError
@@ -27,7 +30,8 @@ from solver.supervision import Labels
 
 _HELD_OUT_SHARE = 0.2
 _MOST_SAMPLES = 3000
-_LOOSE_TOL, _FEW_STEPS = 1e-2, 3
+_LOOSE_TOL, _FEW_STEPS, _TRIAL_STEPS = 1e-2, 3, 30
+_LONGEST_HISTORY = 1000
 
 Report = Callable[[Mapping[str, Any]], None]
 """Takes progress; raises to end the training."""
@@ -74,11 +78,33 @@ def check_parameters(parameters: TrainingParameters) -> None:
         raise InvalidFieldError("max_iter", f"expected at least 1, got {parameters.max_iter}")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Learned:
+    """What `learn` gives.
+
+    Parameters
+    ----------
+    projector : Projector
+        Fitted on all training items: the one that serves.
+    facts : dict
+        How it was learned and how good it is.
+    judged : Judged or None
+        The same recipe without the held-out items; None when too few items could be held out.
+    held_out : LabelledItems or None
+        Those items.
+    """
+
+    projector: Projector
+    facts: dict[str, Any]
+    judged: Judged | None
+    held_out: LabelledItems | None
+
+
 def training_data(
-    collection: Collection, items: list[Item], encoders: Mapping[str, Any]
-) -> tuple[LabelledPair, str]:
+    collection: Collection, items: Sequence[Item], encoders: Mapping[str, Any]
+) -> tuple[LabelledItems, str]:
     """Return the labelled training items' features and a hash of all that was learned from."""
-    features, labels, digest = [], [], hashlib.sha256()
+    features, labels, ids, digest = [], [], [], hashlib.sha256()
     for name in collection.modality_names:
         chosen = sorted(
             (item for item in items if item.modality == name and item.train and item.labels),
@@ -89,15 +115,17 @@ def training_data(
         features.append(item_features(chosen, encoders[name]))
         # One class per item: of several labels the first is the class.
         labels.append(np.asarray([item.labels[0] for item in chosen], dtype=np.str_))
+        ids.append(np.asarray([item.id for item in chosen], dtype=np.str_))
         digest.update(features[-1].tobytes())
         digest.update("\x00".join(labels[-1].tolist()).encode())
-    return LabelledPair(features[0], features[1], labels[0], labels[1]), digest.hexdigest()
+    x, z = zip(features, labels, ids, strict=True)
+    return LabelledItems(x[0], z[0], x[1], z[1], x[2], z[2]), digest.hexdigest()
 
 
 def learn(
-    data: LabelledPair, parameters: TrainingParameters, names: tuple[str, str], report: Report
-) -> tuple[Projector, dict[str, Any]]:
-    """Choose what was not given, then fit on all training items."""
+    data: LabelledItems, parameters: TrainingParameters, names: tuple[str, str], report: Report
+) -> Learned:
+    """Choose what was not given, judge the choice on held-out items, then fit on all training items."""
     candidates = _choose(data, parameters, report)
     best = candidates[0] if candidates else None
     estimator = LowRankBilinear(tol=parameters.tol, max_iter=parameters.max_iter)
@@ -106,17 +134,21 @@ def learn(
         estimator.set_params(alpha=parameters.alpha)
         fraction = None
     scaling = parameters.scaling or (best.scaling if best else DEFAULT_SCALINGS[0])
-    with warnings.catch_warnings():
-        # Not converging is a fact of the model, told with it.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        projector = fit_projector(
-            data, scaling, estimator, fraction, lambda step: report({"phase": "fitting", **_shown(step)})
-        )
-    last = estimator.history_[-1]
+    judged, held_out = None, None
+    figures: dict[str, Any] = {"held_out": {}, "held_out_items": {}, "curves": {}}
+    if best is not None:
+        fitting, held_out = data.split(_HELD_OUT_SHARE, _MOST_SAMPLES, parameters.seed)
+        trial = LowRankBilinear(estimator.alpha, tol=_LOOSE_TOL, max_iter=_TRIAL_STEPS)
+        projector = _fit(fitting, scaling, trial, fraction, "judging", report)
+        judged = Judged(projector, frozenset([*fitting.x_ids.tolist(), *fitting.z_ids.tolist()]))
+        x, z = projector.project_x(held_out.X), projector.project_z(held_out.Z)
+        figures = held_out_figures(x, z, held_out, names)
+    projector = _fit(data, scaling, estimator, fraction, "fitting", report)
     facts = {
         "method": parameters.method,
         "scaling": scaling,
         "alpha": float(estimator.alpha),
+        "seed": parameters.seed,
         "train_items": {names[0]: len(data.X), names[1]: len(data.Z)},
         "classes": sorted(set(data.x_labels.tolist()) & set(data.z_labels.tolist())),
         "rank": estimator.rank_,
@@ -128,13 +160,29 @@ def learn(
             "rank": estimator.rank_,
             "converged": estimator.converged_,
             "tol": parameters.tol,
-            "seconds": last.seconds,
+            "seconds": estimator.history_[-1].seconds,
         },
-        "held_out": _held_out(best, names),
-        "held_out_items": _held_out_items(data, names, parameters.seed) if best else {},
+        "history": [_shown(step) for step in _thinned(estimator.history_)],
         "candidates": [asdict(candidate) for candidate in candidates],
+        **figures,
     }
-    return projector, facts
+    return Learned(projector, facts, judged, held_out)
+
+
+def _fit(
+    data: LabelledPair,
+    scaling: str,
+    estimator: LowRankBilinear,
+    fraction: float | None,
+    phase: str,
+    report: Report,
+) -> Projector:
+    with warnings.catch_warnings():
+        # Not converging is a fact of the model, told with it.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return fit_projector(
+            data, scaling, estimator, fraction, lambda step: report({"phase": phase, **_shown(step)})
+        )
 
 
 def _choose(data: LabelledPair, parameters: TrainingParameters, report: Report) -> list[Candidate]:
@@ -170,12 +218,8 @@ def _judge(
     candidates: list[Candidate] = []
     for scaling in scalings:
         estimator = LowRankBilinear(alpha=alpha, tol=_LOOSE_TOL, max_iter=_FEW_STEPS)
-        with warnings.catch_warnings():
-            # As in `select`: it only has to be good enough to be compared.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            projector = fit_projector(
-                fitting, scaling, estimator, None, lambda p: report({"phase": "choosing", **_shown(p)})
-            )
+        # As in `select`: it only has to be good enough to be compared.
+        projector = _fit(fitting, scaling, estimator, None, "choosing", report)
         scaled = projector.x_scaler.transform(fitting.X), projector.z_scaler.transform(fitting.Z)
         x, z = projector.project_x(held_out.X), projector.project_z(held_out.Z)
         candidate = Candidate(
@@ -190,23 +234,18 @@ def _judge(
     return sorted(candidates, key=lambda candidate: -candidate.mean)
 
 
-def _held_out(best: Candidate | None, names: tuple[str, str]) -> dict[str, float]:
-    if best is None:
-        return {}
-    return {f"{names[0]}-to-{names[1]}": best.map_x_to_z, f"{names[1]}-to-{names[0]}": best.map_z_to_x}
-
-
-def _held_out_items(data: LabelledPair, names: tuple[str, str], seed: int) -> dict[str, int]:
-    """Return how many items of each modality the held-out figures rest on."""
-    _, held_out = data.split(_HELD_OUT_SHARE, _MOST_SAMPLES, seed)
-    return {names[0]: len(held_out.X), names[1]: len(held_out.Z)}
+def _thinned(history: Sequence[Progress]) -> list[Progress]:
+    """Return at most so many steps, evenly spread, the first and the last among them."""
+    if len(history) <= _LONGEST_HISTORY:
+        return list(history)
+    return [history[place] for place in np.linspace(0, len(history) - 1, _LONGEST_HISTORY).astype(int)]
 
 
 def _shown(progress: Progress) -> dict[str, Any]:
     return {
         "iteration": progress.iteration,
         "objective": progress.objective,
-        "gap": progress.gap,
+        "gap": progress.gap if progress.gap is not None and math.isfinite(progress.gap) else None,
         "rank": progress.rank,
         "seconds": round(progress.seconds, 3),
     }

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import scipy.special
 
 from app.domain.entities import Content, Hit, Item, ItemFilter, Matrix, SearchResult
 from app.domain.errors import InvalidFieldError, UnknownLabelError, UnknownModalityError
 from app.domain.names import joined
-from app.domain.ports import Database
+from app.domain.ports import UnitOfWork
 from app.services.bundles import can_be_ranked
 from app.services.features import item_features
-from app.services.snapshots import Gallery, Snapshot, Snapshots
+from app.services.galleries import Row
+from app.services.snapshots import Snapshot, Snapshots
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +39,13 @@ class SearchService:
 
     Parameters
     ----------
-    database : Database
-        Items to show with the hits.
     snapshots : Snapshots
-        What is searched.
+        What is searched, and what is shown of the hits.
     max_hits : int
         Most results in one call, over all its queries.
     """
 
-    def __init__(self, database: Database, snapshots: Snapshots, max_hits: int) -> None:
-        self._database = database
+    def __init__(self, snapshots: Snapshots, max_hits: int) -> None:
         self._max_hits = max_hits
         self._snapshots = snapshots
 
@@ -95,44 +92,42 @@ class SearchService:
                 f"{len(queries)} queries with {k} results each are {len(queries) * k} results, "
                 f"at most {self._max_hits} allowed in one call",
             )
-        snapshot = self._snapshots.current(collection)
-        _check_direction(snapshot, source, target)
-        projected = self._project(snapshot, source, queries)
-        gallery = snapshot.galleries[target]
-        _check_labels(snapshot, item_filter)
-        allowed = gallery.allowed(item_filter)
-        pages = [_page(gallery, row[None, :], k, offset, allowed) for row in projected]
-        wanted = sorted({gallery.ids[row] for page in pages for row, _ in page})
-        with self._database.read() as work:
+        # One transaction, so that what is shown of the hits is what their scores were computed from.
+        with self._snapshots.reading(collection) as (snapshot, work):
+            _check_direction(snapshot, source, target)
+            _check_labels(snapshot, item_filter)
+            projected = _project(snapshot, work, source, queries)
+            gallery = snapshot.galleries[target]
+            pages = [gallery.search(row[None, :], k, offset, item_filter) for row in projected]
+            wanted = sorted({row.id for page in pages for row, _ in page})
             items = work.items.get_many(snapshot.collection, wanted)
         took_ms = (time.perf_counter() - begin) * 1000.0
-        return [_result(snapshot, gallery, page, offset, items, took_ms) for page in pages]
+        return [_result(snapshot, page, offset, items, took_ms) for page in pages]
 
-    def _project(self, snapshot: Snapshot, source: str, queries: Sequence[Query]) -> Matrix:
-        encoder = snapshot.model.encoders[source]
-        features: list[Matrix] = []
-        for query in queries:
-            if query.item_id is not None:
-                features.append(self._item_features(snapshot, source, query.field, query.item_id))
-            elif query.content is not None:
-                encoder.check(query.field, query.content)
-                features.append(encoder.encode([query.content]))
-        # One by one: a product of many rows rounds otherwise, and scores would depend on the batch.
-        projected = np.concatenate([snapshot.model.project(source, row) for row in features])
-        for number in np.flatnonzero(~can_be_ranked(projected)).tolist():
-            raise InvalidFieldError(
-                queries[number].field, "lies too far outside of what the model was trained on"
-            )
-        return projected
 
-    def _item_features(self, snapshot: Snapshot, source: str, field: str, item_id: str) -> Matrix:
-        with self._database.read() as work:
-            item = work.items.get(snapshot.collection, item_id)
-        if item.modality != source:
-            raise InvalidFieldError(
-                field, f"item {item_id!r} is of modality {item.modality!r}, not {source!r}"
-            )
-        return item_features([item], snapshot.model.encoders[source])
+def _project(snapshot: Snapshot, work: UnitOfWork, source: str, queries: Sequence[Query]) -> Matrix:
+    encoder = snapshot.model.encoders[source]
+    features: list[Matrix] = []
+    for query in queries:
+        if query.item_id is not None:
+            features.append(_item_features(snapshot, work, source, query.field, query.item_id))
+        elif query.content is not None:
+            encoder.check(query.field, query.content)
+            features.append(encoder.encode([query.content]))
+    # One by one: a product of many rows rounds otherwise, and scores would depend on the batch.
+    projected = np.concatenate([snapshot.model.project(source, row) for row in features])
+    for number in np.flatnonzero(~can_be_ranked(projected)).tolist():
+        raise InvalidFieldError(
+            queries[number].field, "lies too far outside of what the model was trained on"
+        )
+    return projected
+
+
+def _item_features(snapshot: Snapshot, work: UnitOfWork, source: str, field: str, item_id: str) -> Matrix:
+    item = work.items.get(snapshot.collection, item_id)
+    if item.modality != source:
+        raise InvalidFieldError(field, f"item {item_id!r} is of modality {item.modality!r}, not {source!r}")
+    return item_features([item], snapshot.model.encoders[source])
 
 
 def _check_direction(snapshot: Snapshot, source: str, target: str) -> None:
@@ -146,41 +141,21 @@ def _check_direction(snapshot: Snapshot, source: str, target: str) -> None:
 
 def _check_labels(snapshot: Snapshot, item_filter: ItemFilter) -> None:
     for number, label in enumerate(item_filter.labels):
-        if not any(label in gallery.known_labels for gallery in snapshot.galleries.values()):
+        if not any(gallery.has_label(label) for gallery in snapshot.galleries.values()):
             raise UnknownLabelError(f"filter.labels.{number}", label, snapshot.collection.name)
-
-
-def _page(
-    gallery: Gallery, query: Matrix, k: int, offset: int, allowed: npt.NDArray[np.bool] | None
-) -> list[tuple[int, float]]:
-    """Return results offset + 1 to offset + k of one query; beyond the gallery nothing is ranked."""
-    n_allowed = gallery.index.size if allowed is None else int(np.count_nonzero(allowed))
-    if offset >= n_allowed:
-        return []
-    ((rows, scores),) = gallery.index.search(query, min(offset + k, n_allowed), allowed)
-    return _ordered(gallery, rows, scores)[offset : offset + k]
-
-
-def _ordered(
-    gallery: Gallery, rows: npt.NDArray[np.intp], scores: npt.NDArray[np.float32]
-) -> list[tuple[int, float]]:
-    """Return (row, score) by descending score, equal scores by id."""
-    pairs = zip(rows.tolist(), scores.tolist(), strict=True)
-    return sorted(pairs, key=lambda pair: (-pair[1], gallery.ids[pair[0]]))
 
 
 def _result(
     snapshot: Snapshot,
-    gallery: Gallery,
-    page: list[tuple[int, float]],
+    page: list[tuple[Row, float]],
     offset: int,
-    items: dict[str, Item],
+    items: Mapping[str, Item],
     took_ms: float,
 ) -> SearchResult:
     probabilities = scipy.special.expit([score for _, score in page]).tolist()
     hits: list[Hit] = []
     for (row, score), probability in zip(page, probabilities, strict=True):
-        item = items.get(gallery.ids[row])
+        item = items.get(row.id)
         if item is not None:
             hits.append(Hit(item.id, offset + len(hits) + 1, score, probability, item))
     return SearchResult(

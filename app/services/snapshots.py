@@ -4,68 +4,22 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from app.domain.entities import Collection, Item, ItemFilter, JobState, Matrix
-from app.domain.errors import CollectionNotFoundError, ModelNotTrainedError
-from app.domain.ports import Database, Encoder, GalleryIndex
+from app.domain.entities import Collection, Item, JobState, Matrix, ModelVersion
+from app.domain.errors import CollectionNotFoundError, ModelNotTrainedError, ServiceError
+from app.domain.ports import Database, Encoder, UnitOfWork
 from app.services.bundles import LoadedModel, ModelBundles, can_be_ranked
 from app.services.features import item_features
+from app.services.galleries import Gallery, IndexMaker, Row
+from app.services.saved_galleries import SavedGalleries
 
-IndexMaker = Callable[[Matrix], GalleryIndex]
-_REMEMBERED_FILTERS = 64
 _ITEMS_PER_PROJECTION = 2000
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Gallery:
-    """Projected items of one modality.
-
-    Parameters
-    ----------
-    ids : tuple of str
-        Item of each row.
-    labels : tuple of tuple of str
-        Labels of each row.
-    metadata : tuple of mapping
-        Metadata of each row.
-    index : GalleryIndex
-        The rows.
-    """
-
-    ids: tuple[str, ...]
-    labels: tuple[tuple[str, ...], ...]
-    metadata: tuple[Mapping[str, Any], ...]
-    index: GalleryIndex
-    _masks: dict[str, npt.NDArray[np.bool]] = field(default_factory=dict)
-    _labels: list[frozenset[str]] = field(default_factory=list)
-
-    @property
-    def known_labels(self) -> frozenset[str]:
-        """Every label that an item carries."""
-        if not self._labels:
-            self._labels.append(frozenset(label for labels in self.labels for label in labels))
-        return self._labels[0]
-
-    def allowed(self, item_filter: ItemFilter) -> npt.NDArray[np.bool] | None:
-        """Return which rows pass a filter; None when all do."""
-        if item_filter.is_empty:
-            return None
-        key = repr((sorted(item_filter.labels), sorted(item_filter.metadata.items())))
-        mask = self._masks.get(key)
-        if mask is None:
-            rows = zip(self.labels, self.metadata, strict=True)
-            mask = np.fromiter((item_filter.accepts(*row) for row in rows), dtype=bool, count=len(self.ids))
-            if len(self._masks) >= _REMEMBERED_FILTERS:
-                self._masks.clear()
-            self._masks[key] = mask
-        return mask
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,11 +34,17 @@ class Snapshot:
         Projections and encoders of the active version.
     galleries : mapping of str to Gallery
         By modality.
+    model_bundle : str
+        Folder name of the model.
+    unsaved : int
+        Items that a start would read from the database.
     """
 
     collection: Collection
     model: LoadedModel
     galleries: Mapping[str, Gallery]
+    model_bundle: str
+    unsaved: int = 0
 
 
 class Snapshots:
@@ -98,12 +58,18 @@ class Snapshots:
         Model versions on disk.
     make_index : callable
         Builds an index over projected rows.
+    saved : SavedGalleries
+        Galleries on disk.
     """
 
-    def __init__(self, database: Database, bundles: ModelBundles, make_index: IndexMaker) -> None:
+    def __init__(
+        self, database: Database, bundles: ModelBundles, make_index: IndexMaker, saved: SavedGalleries
+    ) -> None:
         self._database = database
         self._bundles = bundles
         self._make_index = make_index
+        self._saved = saved
+        self._saving = threading.Lock()
         self._held: dict[int, Snapshot] = {}
         self._locks: dict[int, threading.Lock] = {}
         self._guard = threading.Lock()
@@ -120,24 +86,39 @@ class Snapshots:
         DamagedBundleError
             If the active bundle cannot be trusted.
         """
+        with self.reading(name) as (snapshot, _):
+            return snapshot
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[tuple[Snapshot, UnitOfWork]]:
+        """Open a reading transaction and the snapshot of exactly the state that it sees.
+
+        What is read of the items beside the snapshot belongs to it, whatever is written meanwhile.
+        Raises what `current` raises.
+        """
         try:
             with self._database.read() as work:
                 collection = work.collections.get(name)
+                held = self._held.get(collection.id)
+                if held is not None and _is_of(held, collection):
+                    yield held, work
+                    return
         except CollectionNotFoundError:
             self._forget(name)
             raise
-        held = self._held.get(collection.id)
-        if held is not None and _is_fresh(held, collection):
-            return held
         with self._guard:
             lock = self._locks.setdefault(collection.id, threading.Lock())
-        with lock:
-            held = self._held.get(collection.id)
-            if held is None or not _is_fresh(held, collection):
-                held = self._renew(held, name)
-                self._forget(name)
-                self._held[held.collection.id] = held
-            return held
+        with ExitStack() as open_until_the_end:
+            with lock:
+                # Begun under the lock, it sees at least what the held snapshot saw.
+                work = open_until_the_end.enter_context(self._database.read())
+                snapshot = self._renewed(work, name)
+            yield snapshot, work
+
+    def held(self) -> dict[int, Snapshot]:
+        """Return the snapshots as they are, by the collections' identity, without bringing any up to date."""
+        with self._guard:
+            return dict(self._held)
 
     def _forget(self, name: str) -> None:
         """Let go of whatever was held under a name; a deleted collection frees its memory."""
@@ -146,88 +127,106 @@ class Snapshots:
             for key in gone:
                 del self._held[key]
 
-    def _renew(self, held: Snapshot | None, name: str) -> Snapshot:
-        with self._database.read() as work:
-            collection = work.collections.get(name)
-            if collection.active_version is None:
-                last = work.jobs.last(collection)
-                failed = last is not None and last.state is JobState.FAILED
-                raise ModelNotTrainedError(name, last.error if last and failed else None)
-            if held is not None and _is_same_model(held, collection):
-                base, since = held, held.collection.revision
-            else:
-                version = work.models.get(collection, collection.active_version)
-                base, since = self._from_bundle(collection, self._bundles.load(collection, version)), 0
-            changes = work.items.changes_since(collection, since)
-            changed = {change.item_id: change.item for change in changes}
-        trusted = base.model.index_revision if since == 0 else since
+    def _renewed(self, work: UnitOfWork, name: str) -> Snapshot:
+        """Return the snapshot of what `work` sees, and hold it."""
+        collection = work.collections.get(name)
+        held = self._held.get(collection.id)
+        if held is None or not _is_of(held, collection):
+            held = self._renew(held, collection, work)
+            self._forget(name)
+            self._held[collection.id] = held
+        return held
+
+    def _renew(self, held: Snapshot | None, collection: Collection, work: UnitOfWork) -> Snapshot:
+        if collection.active_version is None:
+            last = work.jobs.last(collection)
+            failed = last is not None and last.state is JobState.FAILED
+            raise ModelNotTrainedError(collection.name, last.error if last and failed else None)
+        if held is None or not _is_same_model(held, collection):
+            version = work.models.get(collection, collection.active_version)
+            held = self._loaded(work, collection, version)
+        changes = work.items.changes_since(collection, held.collection.revision)
+        changed = {change.item_id: change.item for change in changes}
         galleries = {
-            modality.name: self._replay(base, modality.name, changed, trusted)
-            for modality in collection.modalities
+            modality.name: self._replay(held, modality.name, changed) for modality in collection.modalities
         }
-        return replace(base, collection=collection, galleries=galleries)
+        renewed = replace(held, collection=collection, galleries=galleries)
+        return self._save_now_and_then(renewed, len(changed))
 
-    def _from_bundle(self, collection: Collection, model: LoadedModel) -> Snapshot:
-        """Return the bundle's galleries, whose labels and metadata the replay fills in."""
-        galleries = {
-            name: Gallery(ids, ((),) * len(ids), ({},) * len(ids), self._make_index(vectors))
-            for name, (ids, vectors) in model.galleries.items()
-        }
-        return Snapshot(collection, model, galleries)
+    def _loaded(self, work: UnitOfWork, collection: Collection, version: ModelVersion) -> Snapshot:
+        model = self._bundles.load(collection, version)
+        saved = self._saved.load(work, collection, version)
+        if saved is None:
+            return self._from_bundle(work, collection, model, version.bundle)
+        revision, galleries = saved
+        current = replace(collection, revision=revision)
+        return Snapshot(current, replace(model, galleries={}), galleries, version.bundle)
 
-    def _replay(
-        self, base: Snapshot, modality: str, changed: Mapping[str, Item | None], trusted: int
-    ) -> Gallery:
-        """Return the gallery after `changed`; rows of items unchanged since `trusted` are kept."""
-        old = base.galleries[modality]
-        present = {item_id: item for item_id, item in changed.items() if item and item.modality == modality}
-        if not changed.keys() & set(old.ids) and not present:
-            return old
-        row_of = {item_id: row for row, item_id in enumerate(old.ids)}
-        new = [item for item in present.values() if item.revision > trusted or item.id not in row_of]
-        new_vectors, ranked = self._project(base, modality, new)
-        new_ids = {item.id for item in new}
-        kept = [
-            row
-            for row, item_id in enumerate(old.ids)
-            if item_id not in new_ids and changed.get(item_id, True)
-        ]
-        kept = [row for row in kept if old.ids[row] not in changed or old.ids[row] in present]
-        described = [present.get(old.ids[row]) for row in kept]
-        labels = [item.labels if item else old.labels[row] for row, item in zip(kept, described, strict=True)]
-        metadata = [
-            item.metadata if item else old.metadata[row] for row, item in zip(kept, described, strict=True)
-        ]
-        new = [item for item, is_ranked in zip(new, ranked, strict=True) if is_ranked]
-        vectors = [old.index.vectors[kept], *new_vectors]
-        return Gallery(
-            tuple(old.ids[row] for row in kept) + tuple(item.id for item in new),
-            (*labels, *(item.labels for item in new)),
-            (*metadata, *(item.metadata for item in new)),
-            self._make_index(np.concatenate(vectors)),
-        )
+    def _save_now_and_then(self, snapshot: Snapshot, changes: int) -> Snapshot:
+        """Save galleries in the background once replaying what is new would take long."""
+        unsaved = snapshot.unsaved + changes
+        size = sum(gallery.size for gallery in snapshot.galleries.values())
+        if not self._saved.is_worth_it(size, unsaved) or not self._saving.acquire(blocking=False):
+            return replace(snapshot, unsaved=unsaved)
 
-    def _project(
-        self, base: Snapshot, modality: str, items: Sequence[Item]
-    ) -> tuple[list[Matrix], list[bool]]:
-        """Return the projections that can be ranked, in blocks, and which items they are."""
+        def save() -> None:
+            try:
+                self._saved.save(snapshot.collection, snapshot.model_bundle, snapshot.galleries)
+            except (OSError, ServiceError) as error:
+                _logger.warning("%s: galleries are not saved: %s", snapshot.collection.name, error)
+            finally:
+                self._saving.release()
+
+        threading.Thread(target=save, name="save-galleries").start()
+        return replace(snapshot, unsaved=0)
+
+    def _from_bundle(
+        self, work: UnitOfWork, collection: Collection, model: LoadedModel, bundle: str
+    ) -> Snapshot:
+        """Return what of the bundle's galleries has not changed since, as it was at their revision."""
+        revision = min(model.index_revision, collection.revision)
+        rows: dict[str, list[Row]] = {name: [] for name in collection.modality_names}
+        for item in work.items.unchanged_since(collection, revision):
+            rows[item.modality].append(Row(item.id, item.labels, item.metadata))
+        read = sum(map(len, rows.values()))
+        galleries = {}
+        for name, (ids, vectors) in model.galleries.items():
+            places = {item_id: place for place, item_id in enumerate(ids)}
+            known = [row for row in rows[name] if row.id in places]
+            galleries[name] = Gallery.of(known, vectors[[places[row.id] for row in known]], self._make_index)
+        # The bundle's own arrays have served their purpose.
+        current = replace(collection, revision=revision)
+        return Snapshot(current, replace(model, galleries={}), galleries, bundle, read)
+
+    def _replay(self, base: Snapshot, modality: str, changed: Mapping[str, Item | None]) -> Gallery:
+        """Return the gallery after `changed`, an item of which is None where it was deleted."""
+        present = [item for item in changed.values() if item is not None and item.modality == modality]
+        rows, vectors = self._project(base, modality, present)
+        return base.galleries[modality].changed(changed.keys(), rows, vectors)
+
+    def _project(self, base: Snapshot, modality: str, items: Sequence[Item]) -> tuple[list[Row], Matrix]:
+        """Return the items that can be ranked, and their projections."""
         encoder: Encoder = base.model.encoders[modality]
-        blocks: list[Matrix] = []
-        ranked: list[bool] = []
+        blocks = [np.zeros((0, base.model.projector.rank), np.float32)]
+        ranked: list[Row] = []
+        left_out: list[str] = []
         for start in range(0, len(items), _ITEMS_PER_PROJECTION):
-            features = item_features(items[start : start + _ITEMS_PER_PROJECTION], encoder)
-            projected = base.model.project(modality, features)
+            block = items[start : start + _ITEMS_PER_PROJECTION]
+            projected = base.model.project(modality, item_features(block, encoder))
             accepted = can_be_ranked(projected)
             blocks.append(projected[accepted])
-            ranked += accepted.tolist()
-        if not all(ranked):
-            left_out = [item.id for item, is_ranked in zip(items, ranked, strict=True) if not is_ranked]
+            for item, is_ranked in zip(block, accepted.tolist(), strict=True):
+                if is_ranked:
+                    ranked.append(Row(item.id, item.labels, item.metadata))
+                else:
+                    left_out.append(item.id)
+        if left_out:
             _logger.warning("%s: out of the model's range, not ranked: %s", base.collection.name, left_out)
-        return blocks, ranked
+        return ranked, np.concatenate(blocks)
 
 
-def _is_fresh(held: Snapshot, collection: Collection) -> bool:
-    return _is_same_model(held, collection) and held.collection.revision >= collection.revision
+def _is_of(held: Snapshot, collection: Collection) -> bool:
+    return _is_same_model(held, collection) and held.collection.revision == collection.revision
 
 
 def _is_same_model(held: Snapshot, collection: Collection) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import tempfile
@@ -29,11 +30,9 @@ class FileBlobStore:
         """Store content durably (synced before it gets its name) and return its SHA-256."""
         content_hash = hashlib.sha256(content).hexdigest()
         path = self._path(content_hash)
-        try:
-            os.utime(path)  # young again: no sweep takes it before the row is written that needs it
+        with contextlib.suppress(FileNotFoundError):
+            self.touch(content_hash)
             return content_hash
-        except FileNotFoundError:
-            pass
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=_NEW, delete=False) as stream:
             stream.write(content)
@@ -46,6 +45,10 @@ class FileBlobStore:
     def get(self, content_hash: str) -> bytes:
         """Return content; raises FileNotFoundError."""
         return self._path(content_hash).read_bytes()
+
+    def touch(self, content_hash: str) -> None:
+        """Make content young again: no sweep takes it before the row is written that needs it."""
+        os.utime(self._path(content_hash))
 
     def sweep(self, before: float, used: Used, only: Sequence[str] | None = None) -> int:
         """Remove content last put before a time that is not `used`; return how much.

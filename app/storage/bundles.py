@@ -55,12 +55,15 @@ class BundleStore:
         partial.mkdir(parents=True)
         try:
             fill(partial)
-            sums = {path.name: _sum(path) for path in sorted(partial.iterdir())}
+            written = sorted(path for path in partial.rglob("*") if path.is_file())
+            sums = {path.relative_to(partial).as_posix(): _sum(path) for path in written}
             manifest = json.dumps({"files": sums, "facts": facts}, indent=2, sort_keys=True, allow_nan=False)
             (partial / _MANIFEST).write_text(manifest, encoding="utf-8")
-            for path in partial.iterdir():
+            for path in [*written, partial / _MANIFEST]:
                 with path.open("rb") as stream:
                     os.fsync(stream.fileno())
+            for folder_path in {path.parent for path in written} | {partial}:
+                sync_folder(folder_path)
             os.replace(partial, self._root / folder)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)

@@ -1,14 +1,14 @@
-"""Wire models of administration: retrains, jobs, model versions, keys."""
+"""Wire models of administration: retrains, jobs, keys."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from app.api.schemas.base import Strict
-from app.domain.entities import ApiKey, Job, ModelVersion
+from app.api.schemas.base import Integer, Strict
+from app.domain.entities import ApiKey, Job, KeyBounds
 
 
 class RetrainIn(Strict):
@@ -24,8 +24,8 @@ class RetrainIn(Strict):
     )
     scaling: str | None = Field(None, pattern="^(none|center|standard|l2|sqrt)$")
     tol: float = Field(1e-3, gt=0, lt=1)
-    max_iter: int = Field(200, ge=1, le=100_000)
-    seed: int = Field(0, ge=0, lt=2**32)
+    max_iter: Integer = Field(200, ge=1, le=100_000)
+    seed: Integer = Field(0, ge=0, lt=2**32)
 
 
 class JobOut(BaseModel):
@@ -38,6 +38,7 @@ class JobOut(BaseModel):
     progress: dict[str, Any]
     error: str | None
     model_version: int | None
+    attempts: int
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -53,48 +54,40 @@ class JobOut(BaseModel):
             progress=dict(job.progress),
             error=job.error,
             model_version=job.model_version,
+            attempts=job.attempts,
             created_at=job.created_at,
             started_at=job.started_at,
             finished_at=job.finished_at,
         )
 
 
-class ModelOut(BaseModel):
-    """A model version."""
-
-    version: int
-    is_active: bool
-    created_at: datetime
-    index_revision: int
-    facts: dict[str, Any]
-
-    @classmethod
-    def of(cls, model: ModelVersion) -> ModelOut:
-        """Return the wire form."""
-        return cls(
-            version=model.version,
-            is_active=model.is_active,
-            created_at=model.created_at,
-            index_revision=model.index_revision,
-            facts=dict(model.facts),
-        )
-
-
-class ModelList(BaseModel):
-    """Versions, newest first."""
-
-    models: list[ModelOut]
-
-
 class KeyIn(Strict):
     """A new key."""
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"scope": "search", "name": "shop window"}]}
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"scope": "search", "name": "shop window"},
+                {"scope": "write", "collections": ["products"], "expires_at": "2099-01-01T00:00:00Z"},
+            ]
+        },
     )
 
     scope: str = Field(pattern="^(search|write|admin)$")
     name: str | None = Field(None, min_length=1, max_length=64, description="what people call it")
+    collections: list[str] | None = Field(
+        None, min_length=1, max_length=100, description="the only ones it can see; all when absent"
+    )
+    expires_at: AwareDatetime | None = Field(None, description="when it stops working")
+    requests_per_minute: Integer | None = Field(
+        None, ge=1, le=100_000, description="its own rate limit; the service's when absent"
+    )
+
+    def to_bounds(self) -> KeyBounds:
+        """Return the service's form."""
+        collections = None if self.collections is None else tuple(dict.fromkeys(self.collections))
+        return KeyBounds(collections, self.expires_at, self.requests_per_minute)
 
 
 class KeyOut(BaseModel):
@@ -103,13 +96,28 @@ class KeyOut(BaseModel):
     id: str
     name: str | None
     scope: str
+    collections: list[str] | None
+    requests_per_minute: int | None
     created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
     secret: str | None = None
 
     @classmethod
     def of(cls, key: ApiKey, secret: str | None = None) -> KeyOut:
         """Return the wire form."""
-        return cls(id=key.id, name=key.name, scope=key.scope.value, created_at=key.created_at, secret=secret)
+        bound_to = key.bounds.collections
+        return cls(
+            id=key.id,
+            name=key.name,
+            scope=key.scope.value,
+            collections=None if bound_to is None else list(bound_to),
+            requests_per_minute=key.bounds.requests_per_minute,
+            created_at=key.created_at,
+            expires_at=key.bounds.expires_at,
+            last_used_at=key.last_used_at,
+            secret=secret,
+        )
 
 
 class KeyList(BaseModel):

@@ -2,20 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.config import JsonDict
 
 from app.domain.names import is_storable
 
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Integer = Annotated[int, BeforeValidator(_whole)]
+"""To JSON 3.0 is an integer, whatever a strict model thinks of it."""
+STORABLE = r"^[^\u0000]*$"
+"""What the document says of text; `Strict` refuses the rest with words of its own."""
+
 Identifier = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_.:@+\-]+$")]
-Label = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Label = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=200),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 200, "pattern": STORABLE}),
+]
+Text = Annotated[str, WithJsonSchema({"type": "string", "minLength": 1, "pattern": STORABLE})]
+NAME: JsonDict = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 64,
+    "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]*$",
+}
+"""What the document says of a collection's or a modality's name; `app.domain.names` refuses the rest."""
 
 
 class Strict(BaseModel):
-    """Unknown fields are refused, so that a misspelt one is noticed; so is text no database can hold."""
+    """Unknown fields are refused, so that a misspelt one is noticed; so is text no database can hold.
 
-    model_config = ConfigDict(extra="forbid")
+    Values are of their field's type: a number in quotes is no number, and ``false`` is no zero.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     @model_validator(mode="after")
     def _check_characters(self) -> Self:
@@ -43,5 +77,6 @@ class Problem(BaseModel):
     detail: str
     instance: str
     field: str | None = Field(None, description="path of the culprit in what was sent: items.3.vector")
+    line: int | None = Field(None, description="of an import: the line that the field stands on")
     errors: list[FieldError] | None = Field(None, description="of an invalid request, each with its field")
     correlation_id: str | None = Field(None, description="of an unexpected error, to find it in the log")

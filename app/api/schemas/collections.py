@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from app.api.schemas.base import Strict
+from app.api.schemas.base import NAME, Strict
+from app.api.schemas.encoders import EncoderIn
 from app.domain.entities import Collection, Modality
-
-
-class EncoderIn(BaseModel):
-    """An encoder: its type and its own options."""
-
-    model_config = ConfigDict(extra="allow")
-
-    type: str = Field(examples=["hog-color"])
 
 
 class ModalityIn(Strict):
@@ -43,13 +36,15 @@ class CollectionIn(Strict):
         },
     )
 
-    name: str
-    modalities: dict[str, ModalityIn]
+    name: Annotated[str, WithJsonSchema(NAME)]
+    modalities: dict[str, ModalityIn] = Field(
+        json_schema_extra={"minProperties": 2, "maxProperties": 2, "propertyNames": NAME}
+    )
 
     def to_modalities(self) -> list[Modality]:
         """Return the domain's modalities, in the order given."""
         entries = self.modalities.items()
-        return [Modality(name, entry.encoder.model_dump()) for name, entry in entries]
+        return [Modality(name, entry.encoder.options()) for name, entry in entries]
 
 
 class CollectionOut(BaseModel):

@@ -4,38 +4,68 @@ from __future__ import annotations
 
 import base64
 import binascii
+from typing import Annotated, Any, ClassVar
 from urllib.parse import quote
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field, FiniteFloat, GetJsonSchemaHandler, WithJsonSchema
+from pydantic.json_schema import JsonSchemaValue
 
-from app.api.schemas.base import Strict
+from app.api.schemas.base import Strict, Text
 from app.domain.entities import Content, Item
 from app.domain.errors import InvalidFieldError
 from app.domain.names import joined, listed
 
+MAX_MAGNITUDE = 1e12
+"""Largest number of a vector that the document allows; the encoder refuses more."""
+_Picture = Annotated[str, WithJsonSchema({"type": "string", "format": "byte", "minLength": 4})]
+_Number = Annotated[
+    FiniteFloat, WithJsonSchema({"type": "number", "minimum": -MAX_MAGNITUDE, "maximum": MAX_MAGNITUDE})
+]
+
 
 class RawIn(Strict):
-    """Content in one of its forms."""
+    """Content in exactly one of its forms."""
 
-    text: str | None = None
-    image_base64: str | None = Field(None, description="a picture file, base64")
+    FORMS: ClassVar[tuple[str, ...]] = ("text", "image_base64", "vector")
+
+    text: Text | None = None
+    image_base64: _Picture | None = Field(None, description="a picture file, base64")
     # Of a long list only the first mistake is told: all of them take far more memory than the request.
-    vector: list[FiniteFloat] | None = Field(None, fail_fast=True, description="own features")
+    vector: list[_Number] | None = Field(
+        None, fail_fast=True, description="own features", json_schema_extra={"minItems": 1}
+    )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Say that one of the forms is given and the others are absent or null."""
+        schema = handler(core_schema)
+        handler.resolve_ref_schema(schema)["oneOf"] = [
+            {
+                "title": form,
+                "required": [form],
+                "properties": {
+                    other: {"not": {"type": "null"}} if other == form else {"type": "null"}
+                    for other in cls.FORMS
+                },
+            }
+            for form in cls.FORMS
+        ]
+        return schema
 
     def to_content(self, place: str) -> Content:
         """Return the content; raises InvalidFieldError unless exactly one form is given."""
-        self.check_one_of(place, ("text", "image_base64", "vector"))
+        self.check_one_of(place)
         field = joined(place, "image_base64")
         picture = None if self.image_base64 is None else decode_picture(field, self.image_base64)
         return Content(self.text, picture, self.vector)
 
-    def check_one_of(self, place: str, forms: tuple[str, ...]) -> None:
-        """Refuse none and several of the fields; names the second of several."""
-        given = [name for name in forms if getattr(self, name) is not None]
+    def check_one_of(self, place: str) -> None:
+        """Refuse none and several of the forms; names the second of several."""
+        given = [name for name in self.FORMS if getattr(self, name) is not None]
         if len(given) != 1:
             field = joined(place, given[1]) if given else place or "body"
             got = listed(given, "and") if given else "none"
-            raise InvalidFieldError(field, f"expected exactly one of {listed(forms)}, got {got}")
+            raise InvalidFieldError(field, f"expected exactly one of {listed(self.FORMS)}, got {got}")
 
 
 def decode_picture(field: str, encoded: str) -> bytes:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from app.api.schemas.base import Identifier, Label, Strict
 from app.api.schemas.content import RawIn, content_url
 from app.domain.entities import Content, Item
-from app.services.catalogue import NewItem
+from app.services.preparation import NewItem
 
 
 class ItemFactsIn(Strict):
@@ -74,6 +74,16 @@ class WrittenOut(BaseModel):
 
     ids: list[str]
     revision: int
+
+
+class ImportedOut(BaseModel):
+    """What an import did."""
+
+    revision: int = Field(description="of the collection; as it was when nothing changed")
+    created: int
+    updated: int
+    unchanged: int = Field(description="were there already, the same; they keep their revision")
+    ids: list[str] = Field(description="in the order of the lines")
 
 
 class ItemOut(BaseModel):

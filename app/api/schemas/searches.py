@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
-from app.api.schemas.base import Label, Strict
+from app.api.schemas.base import Identifier, Integer, Label, Strict
 from app.api.schemas.content import RawIn, content_url
 from app.domain.entities import Hit, ItemFilter, SearchResult
 from app.services.search import Query
 
 MAX_K = 10_000
+OptionalField = Literal["labels", "metadata", "text", "content_url"]
+_ItemId = Annotated[str, WithJsonSchema(TypeAdapter(Identifier).json_schema())]
 _Scalar = str | int | float | bool
 
 
@@ -30,11 +32,13 @@ class FilterIn(Strict):
 class QueryIn(RawIn):
     """A query: raw content or a stored item."""
 
-    item_id: str | None = Field(None, description="an item of the source modality")
+    FORMS: ClassVar[tuple[str, ...]] = ("item_id", *RawIn.FORMS)
+
+    item_id: _ItemId | None = Field(None, description="an item of the source modality")
 
     def to_query(self, place: str = "") -> Query:
         """Return the service's form; raises InvalidFieldError unless exactly one form is given."""
-        self.check_one_of(place, ("item_id", "text", "image_base64", "vector"))
+        self.check_one_of(place)
         if self.item_id is None:
             return Query(content=self.to_content(place), place=place)
         return Query(item_id=self.item_id, place=place)
@@ -43,11 +47,13 @@ class QueryIn(RawIn):
 class SearchOptions(Strict):
     """How many results, from where, and which."""
 
-    k: int = Field(10, ge=1, le=MAX_K)
-    offset: int = Field(0, ge=0, le=1_000_000)
+    k: Integer = Field(10, ge=1, le=MAX_K)
+    offset: Integer = Field(0, ge=0, le=1_000_000)
     filter: FilterIn = Field(default_factory=FilterIn)
-    include: list[str] | None = Field(
-        None, description="fields of a hit to return, of labels, metadata, text, content_url; all when absent"
+    include: list[OptionalField] | None = Field(
+        None,
+        max_length=4,
+        description="fields of a hit to return beside its id, rank and score; all when absent",
     )
 
 

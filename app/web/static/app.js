@@ -4,6 +4,7 @@
 import { Problem, call, keepKey } from "./api.js";
 import { byId } from "./elements.js";
 import { attempt, clearError } from "./messages.js";
+import { showModel } from "./model.js";
 import { buildPanels } from "./panels.js";
 import { state } from "./state.js";
 
@@ -52,6 +53,7 @@ function openCollection(collection) {
   byId("results").hidden = true;
   byId("hits").replaceChildren();
   buildPanels();
+  showModel(buildPanels);
 }
 
 attempt(loadCollections);

@@ -9,10 +9,15 @@ import { collectionPath, kindOf, listItems, plural, state } from "./state.js";
 
 const TEXT_EXAMPLES = 4;
 const PICTURE_EXAMPLES = 6;
+const VECTOR_EXAMPLES = 6;
 const LONGEST_QUERY = 160;
 
-/** One panel for each modality that a visitor can ask with. */
+/** One panel for each modality that a visitor can ask with; none as long as there is no model to ask. */
 export function buildPanels() {
+  if (state.collection.active_version === null) {
+    byId("panels").replaceChildren();
+    return;
+  }
   const names = Object.keys(state.collection.modalities);
   const build = { text: textPanel, picture: picturePanel, vector: vectorPanel };
   const panels = names.map((source) => {
@@ -112,8 +117,15 @@ function picturePanel(source, target) {
 function vectorPanel(source, target) {
   const panel = fromTemplate("vector-panel", `Find ${plural(target)} with ${plural(source)}`);
   panel.querySelector("p").textContent =
-    `The items of “${source}” are feature vectors, which cannot be typed here: query them through the API, ` +
-    "or click one among the results.";
+    `The items of “${source}” are feature vectors, which cannot be typed here: query with your own through ` +
+    "the API, or click one that is stored.";
+  addExamples(panel, source, (item) => {
+    const button = element("button", "", [item.id, ...(item.labels ?? [])].join(" · "));
+    button.addEventListener("click", () => {
+      attempt(() => search(source, target, { itemId: item.id, title: item.id }));
+    });
+    return button;
+  }, VECTOR_EXAMPLES);
   return panel;
 }
 

@@ -8,7 +8,8 @@ const TEXT_ENCODERS = new Set(["tfidf", "word-frequency", "lda"]);
 
 export const state = { collection: null, search: null, retry: null, pictures: [] };
 
-export const collectionPath = () => `/v1/collections/${encodeURIComponent(state.collection.name)}`;
+export const collectionPath = (collection = state.collection) =>
+  `/v1/collections/${encodeURIComponent(collection.name)}`;
 
 /** The first items of a modality, to take examples from. */
 export async function listItems(modality) {

@@ -15,7 +15,16 @@ from app.bootstrap import build
 from app.domain.entities import Scope
 from app.main import create_app
 from app.settings import Settings
-from tests.app.e2e.refusals import MAX_BODY, MAX_PICTURE, MAX_TEXT, VECTORS, Api, client_of
+from tests.app.e2e.refusals import (
+    MAX_BODY,
+    MAX_IMPORT,
+    MAX_IMPORT_LINE,
+    MAX_PICTURE,
+    MAX_TEXT,
+    VECTORS,
+    Api,
+    client_of,
+)
 
 ROOT = Path(__file__).parents[3]
 LRBS = (sys.executable, "-m", "app.cli")
@@ -58,7 +67,7 @@ class Server:
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 raise AssertionError(f"ended with {self.process.returncode}:\n{self.said()}")
-            found = re.search(r"LRBS serves on (http://\S+)", self.said())
+            found = re.search(r"LRBS serves on (http://[\w.:]+)", self.said())
             if found and _is_ready(found[1]):
                 self.url = found[1]
                 return
@@ -120,6 +129,8 @@ def api(tmp_path: Path) -> Iterator[Api]:
         database_url="",
         open_search=False,
         max_body_bytes=MAX_BODY,
+        max_import_bytes=MAX_IMPORT,
+        max_import_line_bytes=MAX_IMPORT_LINE,
         max_picture_bytes=MAX_PICTURE,
         max_picture_pixels=1_000_000,
         max_text_chars=MAX_TEXT,

@@ -12,6 +12,7 @@ from PIL import Image
 from app.domain.entities import Scope
 
 MAX_BODY = 300_000
+MAX_IMPORT, MAX_IMPORT_LINE = 10_000_000, 150_000
 MAX_PICTURE = 50_000
 MAX_TEXT = 200
 VECTORS, MIXED = "/v1/collections/vectors", "/v1/collections/mixed"

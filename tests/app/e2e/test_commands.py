@@ -130,6 +130,17 @@ def test_a_table_is_brought_in_trained_and_searched(lrbs: Lrbs, tmp_path: Path) 
     models = [json.loads(line) for line in said(lrbs("models", "things", "--json")).splitlines()]
     assert [(model["version"], model["is_active"]) for model in models] == [(2, False), (1, True)]
     assert models[0]["alpha"] == 0.001
+    assert models[0]["history"][-1]["iteration"] == models[0]["convergence"]["iteration"]
+    fails(lrbs("models", "things", "--activate", "2", "--expected", "2"), 1, "version 1 is")
+    listed = said(lrbs("models", "things", "--rollback", "--reason", "worse on mobile")).splitlines()
+    assert [line.split()[0] for line in listed] == ["*", "1"]
+    entries = [
+        json.loads(line) for line in said(lrbs("models", "things", "--history", "--json")).splitlines()
+    ]
+    assert [(entry["version"], entry["previous"]) for entry in entries[:2]] == [(2, 1), (1, 2)]
+    assert (entries[0]["by"], entries[0]["reason"]) == ("command line", "worse on mobile")
+    assert "version 2 after 1, by command line: worse" in said(lrbs("models", "things", "--history"))
+    assert lrbs("models", "things", "--history", "--rollback").returncode == 2
 
 
 def test_arrays_are_brought_in_again_without_a_change(lrbs: Lrbs, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from app.bootstrap import build
 from app.domain.entities import Scope
 from app.main import create_app
 from app.settings import Settings
+from tests.app.integration.in_process import run_here
 
 VECTORS, MIXED = "/v1/collections/vectors", "/v1/collections/mixed"
 KINDS = {"sea": (20, 60, 200), "wood": (20, 160, 40)}
@@ -49,11 +50,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
                 assert added.status_code == 201, added.text
                 text = {"modality": "text", "text": f"{kind} number{number}", "labels": [kind]}
                 client.post(f"{MIXED}/items", json={"items": [text]}).raise_for_status()
-        from app.worker import run_once
-
         body = {"alpha": 0.01, "scaling": "center"}
         client.post("/v1/admin/collections/mixed/retrain", json=body).raise_for_status()
-        job = run_once(services)
+        job = run_here(services)
         assert job is not None
         assert job.model_version == 1, job.error
         yield client
@@ -170,7 +169,8 @@ def test_a_multipart_search_takes_all_options(client: httpx.Client) -> None:
         ({"filter": '{"label": []}'}, "filter.label"),
         ({"filter": '{"labels": ["unheard of"]}'}, "filter.labels.0"),
         ({"include": '["labels", "all"]'}, "include.1"),
-        ({"include": "text"}, "include"),
+        ({"include": "texts"}, "include.0"),
+        ({"include": "{}"}, "include"),
         ({"k": "many"}, "k"),
     ],
 )
@@ -249,7 +249,7 @@ def test_the_openapi_document_tells_of_every_problem(client: httpx.Client) -> No
     document = client.get("/openapi.json").json()
     schemas = document["components"]["schemas"]
     assert {reference.rsplit("/", 1)[1] for reference in references(document)} <= set(schemas)
-    wanted = {"type", "title", "status", "detail", "instance", "field", "errors", "correlation_id"}
+    wanted = {"type", "title", "status", "detail", "instance", "field", "errors", "line", "correlation_id"}
     assert set(schemas["Problem"]["properties"]) == wanted
     assert "HTTPValidationError" not in schemas
     for name, operation in operations(document):
@@ -262,7 +262,7 @@ def test_the_openapi_document_tells_of_every_problem(client: httpx.Client) -> No
             assert content["application/problem+json"]["schema"] == {"$ref": "#/components/schemas/Problem"}
         assert {401, 403, 500} <= problems, name
         if "requestBody" in operation:
-            assert {400, 411, 413, 422} <= problems, name
+            assert {400, 408, 413, 422} <= problems, name
     told = {int(status) for _, found in operations(document) for status in found["responses"]}
     assert {status for status, _, _ in PROBLEMS.values()} <= told
 
@@ -270,7 +270,7 @@ def test_the_openapi_document_tells_of_every_problem(client: httpx.Client) -> No
 def test_every_request_body_has_an_example_that_its_schema_allows(client: httpx.Client) -> None:
     document = client.get("/openapi.json").json()
     bodies = [(name, found["requestBody"]) for name, found in operations(document) if "requestBody" in found]
-    assert len(bodies) == 7
+    assert len(bodies) == 10
     for name, body in bodies:
         for media_type, content in body["content"].items():
             schema = resolved(document, content["schema"])

@@ -148,11 +148,49 @@ def test_a_result_searches_the_other_way_and_back(opened: Page, watch: Watch) ->
 def test_an_untrained_collection_is_explained(page: Page, demo_server: str, empty_collection: str) -> None:
     page.goto(demo_server)
     page.get_by_label("Collection").select_option(empty_collection)
-    search_text(page, "anything")
-    alert = page.get_by_role("alert")
-    expect(alert).to_be_visible()
-    expect(alert).to_contain_text("retrain")
-    assert page.locator("#hits li").count() == 0
+    expect(page.locator("#model-state")).to_contain_text("Not trained yet")
+    expect(page.get_by_role("button", name="Train", exact=True)).to_be_visible()
+    expect(page.locator("#panels > *")).to_have_count(0)
+    expect(text_box(page)).to_have_count(0)
+
+
+@pytest.fixture
+def vector_collection(demo_server: str, demo_key: str) -> Iterator[str]:
+    name = "vectors"
+    headers = {"Authorization": f"Bearer {demo_key}"}
+    with httpx.Client(base_url=demo_server, headers=headers, trust_env=False, timeout=60.0) as client:
+        modalities = {side: {"encoder": {"type": "vector"}} for side in ("sound", "sketch")}
+        client.post("/v1/collections", json={"name": name, "modalities": modalities}).raise_for_status()
+        items = [
+            {"id": f"{side}-{number}", "modality": side, "labels": [str(number % 2)]}
+            | {"vector": [number % 2, 1 - number % 2, number / 100]}
+            for side in ("sound", "sketch")
+            for number in range(20)
+        ]
+        client.post(f"/v1/collections/{name}/items", json={"items": items}).raise_for_status()
+        yield name
+        client.delete(f"/v1/collections/{name}").raise_for_status()
+
+
+def test_a_collection_is_trained_searched_and_its_retrain_cancelled(
+    page: Page, watch: Watch, demo_server: str, demo_key: str, vector_collection: str
+) -> None:
+    page.goto(demo_server)
+    page.get_by_label("Collection").select_option(vector_collection)
+    page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", demo_key)
+    state = page.locator("#model-state")
+    page.get_by_role("button", name="Train", exact=True).click()
+    expect(state).to_contain_text("Training", timeout=30_000)
+    expect(state).to_contain_text("Model 1 serves.", timeout=120_000)
+    chip = page.locator(".chips button", has_text="sound-").first
+    chip.click()
+    expect(page.locator("#hits button").first).to_contain_text("sketch-")
+    page.get_by_role("button", name="Retrain").click()
+    page.get_by_role("button", name="Cancel").click()
+    expect(state).to_contain_text("cancelled", timeout=30_000)
+    expect(page.get_by_role("button", name="Retrain")).to_be_visible()
+    expect(page.locator("#panels > *")).to_have_count(2)
+    assert watch.complaints == []
 
 
 def test_a_file_that_is_no_picture_is_refused_readably(opened: Page) -> None:

@@ -18,8 +18,8 @@ from app.services.catalogue import NewItem
 from app.services.search import Query
 from app.services.training import TrainingParameters
 from app.settings import Settings
-from app.worker import run_once
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
+from tests.app.integration.in_process import run_here
 
 PARAMETERS = TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20)
 
@@ -51,7 +51,7 @@ class Pairs:
 
     def try_to_train(self, name: str, parameters: TrainingParameters = PARAMETERS) -> Job:
         self.services.training.request(name, parameters)
-        job = run_once(self.services)
+        job = run_here(self.services)
         assert job is not None
         return job
 
@@ -90,6 +90,19 @@ def vectors() -> SyntheticPairs:
 @pytest.fixture
 def pairs(tmp_path: Path, vectors: SyntheticPairs) -> Iterator[Pairs]:
     services = build(Settings(data_dir=tmp_path, database_url="", open_search=True))
+    services.upgrade_schema()
+    yield Pairs(services, vectors)
+    services.database.engine.dispose()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def either(request: pytest.FixtureRequest, tmp_path: Path, vectors: SyntheticPairs) -> Iterator[Pairs]:
+    """As `pairs`, over SQLite and over PostgreSQL."""
+    url = ""
+    if request.param == "postgres":
+        found = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
+        url = found.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+    services = build(Settings(data_dir=tmp_path, database_url=url, sweep_grace_seconds=0.0))
     services.upgrade_schema()
     yield Pairs(services, vectors)
     services.database.engine.dispose()

@@ -1,4 +1,5 @@
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from alembic.migration import MigrationContext
 from app.db.migrate import is_current, upgrade
 from app.db.models import Base
 from app.db.session import SqlDatabase
-from app.domain.entities import Collection, Item, Modality, ModelVersion, Scope
+from app.domain.entities import Collection, Counts, Item, Modality, ModelVersion, Scope
 from app.domain.errors import (
     CollectionExistsError,
     CollectionNotFoundError,
@@ -64,6 +65,28 @@ def test_an_upgrade_can_be_repeated_and_taken_back(engine: sqlalchemy.Engine) ->
     assert not is_current(engine)
     upgrade(engine)
     assert tables_of(engine) == set(Base.metadata.tables)
+
+
+def test_the_version_that_serves_opens_the_history_of_an_older_database(engine: sqlalchemy.Engine) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(ROOT / "migrations"))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0002")
+        now = "'2026-01-02 03:04:05'"
+        connection.exec_driver_sql(
+            "INSERT INTO collections (name, modalities, revision, active_version, created_at) "
+            f"VALUES ('a', '[]', 1, 2, {now}), ('b', '[]', 1, NULL, {now})"
+        )
+        for number in (1, 2):
+            connection.exec_driver_sql(
+                "INSERT INTO model_versions (collection_id, version, bundle, manifest_hash, index_revision, "
+                f"facts, created_at) SELECT id, {number}, 'b', 'h', 1, '{{}}', {now} "
+                "FROM collections WHERE name = 'a'"
+            )
+        command.upgrade(config, "head")
+        found = connection.exec_driver_sql("SELECT version, previous, actor FROM activations").all()
+    assert [tuple(row) for row in found] == [(2, None, "migration")]
 
 
 def test_collections_are_added_once_and_deleted_with_everything(
@@ -135,6 +158,78 @@ def test_an_item_comes_back_as_it_was_put(database: SqlDatabase, collection: Col
     assert light["a:1"].features is None
 
 
+def test_items_that_are_the_same_are_left_alone(database: SqlDatabase, collection: Collection) -> None:
+    features = np.array([1.5, -0.0], np.float32)
+    items = [
+        Item(
+            "a", "x", features=features, labels=("é", "b"), metadata={"n": 1, "deep": {"b": [1], "a": None}}
+        ),
+        Item("b", "z", text="Straße 🚂", pair_id="p", train=False),
+    ]
+    first = put(database, collection, *items)
+    reordered = replace(items[0], metadata={"deep": {"a": None, "b": [1]}, "n": 1})
+    with database.write() as work:
+        assert work.items.put(collection, items, first + 1) == Counts(unchanged=2)
+        assert work.items.put(collection, [reordered], first + 1) == Counts(unchanged=1)
+    different = [
+        replace(items[0], features=np.array([1.5, 0.0], np.float32)),
+        replace(items[0], metadata={**items[0].metadata, "n": 1.0}),
+        replace(items[0], metadata={**items[0].metadata, "n": True}),
+        replace(items[0], labels=("b", "é")),
+        replace(items[1], text=None),
+        replace(items[1], pair_id=None),
+        replace(items[1], train=True),
+        replace(items[1], modality="x"),
+        replace(items[1], features=features),
+        replace(items[1], content_hash="0" * 64, content_type="image/png"),
+    ]
+    for revision, item in enumerate(different, first + 1):
+        with database.write() as work:
+            new = Item(f"new{revision}", "x")
+            assert work.items.put(collection, [item, new], revision) == Counts(created=1, updated=1)
+            assert work.items.put(collection, [item, new], revision + 100) == Counts(unchanged=2)
+        with database.read() as work:
+            found = work.items.get(collection, item.id)
+        assert found.revision == revision
+        assert (found.labels, found.metadata, found.train) == (item.labels, item.metadata, item.train)
+        assert found.modality == item.modality
+    with database.write() as work:
+        work.items.delete(collection, "a", 50)
+        assert work.items.put(collection, different[-1:] + items[:1], 51) == Counts(created=1, unchanged=1)
+
+
+def test_items_are_found_by_their_pair(database: SqlDatabase, collection: Collection) -> None:
+    put(
+        database,
+        collection,
+        *(Item(f"{side}{n}", side, pair_id=f"p{n % 2}") for n in range(4) for side in "xz"),
+    )
+    with database.read() as work:
+        pages = {
+            (modality, pair): [item.id for _, item in work.items.page(collection, modality, 0, 100, pair)]
+            for modality in (None, "x")
+            for pair in ("p1", "p2")
+        }
+    assert pages == {
+        (None, "p1"): ["x1", "z1", "x3", "z3"],
+        ("x", "p1"): ["x1", "x3"],
+        (None, "p2"): [],
+        ("x", "p2"): [],
+    }
+
+
+def test_a_locked_collection_is_as_others_left_it(database: SqlDatabase, collection: Collection) -> None:
+    with database.write() as work:
+        work.collections.next_revision(collection)
+    with database.write() as work:
+        assert work.collections.get("pairs").revision == 1
+        assert work.collections.lock("pairs").revision == 1
+        assert work.collections.next_revision(collection) == 2
+        assert work.collections.lock("pairs").revision == 2
+    with pytest.raises(CollectionNotFoundError), database.write() as work:
+        work.collections.lock("none")
+
+
 def test_deleted_items_leave_a_tombstone_and_can_come_back(
     database: SqlDatabase, collection: Collection
 ) -> None:
@@ -194,7 +289,7 @@ def test_a_failed_write_leaves_nothing(database: SqlDatabase, collection: Collec
         with database.write() as work:
             work.items.put(collection, [Item("a", "x")], work.collections.next_revision(collection))
             work.models.add(collection, version(1))
-            work.models.activate(collection, 1)
+            work.models.replace_active(collection, 1, None)
             work.jobs.enqueue(collection, {})
             raise KeyError("something went wrong")
 
@@ -216,7 +311,8 @@ def test_one_version_is_active(database: SqlDatabase, collection: Collection) ->
         assert not any(model.is_active for model in work.models.list(collection))
     for number in (3, 1, 1):
         with database.write() as work:
-            work.models.activate(collection, number)
+            active = work.collections.lock("pairs").active_version
+            assert work.models.replace_active(collection, number, active)
         with database.read() as work:
             models = work.models.list(collection)
             assert [model.version for model in models] == [3, 2, 1]
@@ -224,7 +320,7 @@ def test_one_version_is_active(database: SqlDatabase, collection: Collection) ->
             assert work.collections.get("pairs").active_version == number
             assert work.models.get(collection, number).is_active
     with pytest.raises(ModelNotFoundError), database.write() as work:
-        work.models.activate(collection, 4)
+        work.models.get(collection, 4)
     with pytest.raises(sqlalchemy.exc.IntegrityError), database.write() as work:
         work.models.add(collection, version(2))
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from app.bootstrap import build
-from app.domain.entities import Content, Modality
+from app.domain.entities import Content, ItemFilter, Modality
 from app.domain.errors import ContentMissingError, InvalidFieldError, ItemExistsError
 from app.services.catalogue import NewItem
 from app.storage.blobs import FileBlobStore
@@ -159,8 +159,9 @@ def test_a_deleted_collections_files_go_and_its_snapshot_lives_on(pairs: Any) ->
     grow_old(models)
     pairs.services.catalogue.delete_collection("gone")
     assert {path.name.partition("-")[0] for path in models.iterdir()} == {str(kept), ".partial"}
-    rows, _ = snapshot.galleries["x"].index.search(snapshot.galleries["x"].index.vectors[:1], 5, None)[0]
-    assert len(rows) == 5
+    gallery = snapshot.galleries["x"]
+    query = gallery.parts[0].segment.index.vectors[:1]
+    assert len(gallery.search(query, 5, 0, ItemFilter())) == 5
     pairs.services.housekeeping.sweep()
     assert {path.name.partition("-")[0] for path in models.iterdir()} == {str(kept)}
     fresh = build(pairs.services.settings)

@@ -15,21 +15,22 @@ from solver.selection import select
 def test_the_held_out_figures_are_those_of_the_given_penalty(pairs: Any) -> None:
     pairs.fill("a")
     pairs.train("a", TrainingParameters(alpha=1e5))  # leaves nothing: every ranking is that of the ids
-    nothing = pairs.services.training.model("a", 1).facts
+    nothing = pairs.services.versions.model("a", 1).facts
     assert nothing["rank"] == 0
     assert {candidate["rank"] for candidate in nothing["candidates"]} == {0}
     assert all(candidate["alpha_fraction"] > 1 for candidate in nothing["candidates"])
     pairs.train("a", TrainingParameters(alpha=1e-3, scaling="center"))
-    (own,) = pairs.services.training.model("a", 2).facts["candidates"]
+    (own,) = pairs.services.versions.model("a", 2).facts["candidates"]
     assert own["scaling"] == "center"
     pairs.train("a", TrainingParameters(scaling="center"))
-    chosen = pairs.services.training.model("a", 3).facts
+    chosen = pairs.services.versions.model("a", 3).facts
     for direction in ("x-to-z", "z-to-x"):
-        figures = [pairs.services.training.model("a", number).facts["held_out"] for number in (1, 2)]
+        figures = [pairs.services.versions.model("a", number).facts["held_out"] for number in (1, 2)]
         assert figures[0][direction] < 0.6 < figures[1][direction]
     # Its own choice, given by hand, is judged as it was when it was chosen.
     best = chosen["candidates"][0]
-    assert chosen["held_out"] == {"x-to-z": best["map_x_to_z"], "z-to-x": best["map_z_to_x"]}
+    judged = {"x-to-z": best["map_x_to_z"], "z-to-x": best["map_z_to_x"]}
+    assert chosen["held_out"] == pytest.approx(judged, abs=0.02)
 
 
 def test_a_penalty_is_judged_as_the_selection_judges_it(pairs: Any) -> None:
@@ -57,7 +58,7 @@ def test_a_given_penalty_needs_no_held_out_part(pairs: Any) -> None:
     items = [pairs.item(side, f"{side}{n}", [n - 1.0] * 3, str(n)) for side in "xz" for n in (0, 2)]
     pairs.services.catalogue.add_items("a", items)
     pairs.train("a", TrainingParameters(alpha=1e-2))
-    assert pairs.services.training.model("a", 1).facts["held_out"] == {}
+    assert pairs.services.versions.model("a", 1).facts["held_out"] == {}
 
 
 def test_a_bundle_that_cannot_be_read_back_is_not_activated(
@@ -71,7 +72,7 @@ def test_a_bundle_that_cannot_be_read_back_is_not_activated(
     assert job.state is JobState.FAILED
     assert "not a readable flat index" in (job.error or "")
     assert pairs.services.catalogue.collection("a")[0].active_version == 1
-    assert [model.version for model in pairs.services.training.models("a")] == [1]
+    assert [model.version for model in pairs.services.versions.models("a")] == [1]
     assert pairs.ids("a") == before
     monkeypatch.undo()
     assert pairs.train("a") == 2
@@ -84,18 +85,18 @@ def test_a_version_chosen_during_a_retrain_keeps_serving(pairs: Any, monkeypatch
     publish = ModelBundles.publish
 
     def roll_back_first(self: ModelBundles, *arguments: Any) -> tuple[str, str]:
-        pairs.services.training.activate("a", 1)
+        pairs.services.versions.activate("a", 1, "test")
         return publish(self, *arguments)
 
     monkeypatch.setattr(ModelBundles, "publish", roll_back_first)
     job = pairs.try_to_train("a")
     assert (job.state, job.model_version) == (JobState.SUCCEEDED, 3)
-    newest, *others = pairs.services.training.models("a")
+    newest, *others = pairs.services.versions.models("a")
     assert [model.is_active for model in (newest, *others)] == [False, False, True]
     assert "version 1" in newest.facts["not_activated"]
     assert pairs.search("a").model_version == 1
     monkeypatch.undo()
-    assert pairs.services.training.activate("a", 3).is_active
+    assert pairs.services.versions.activate("a", 3, "test").is_active
     assert pairs.search("a").model_version == 3
 
 
@@ -116,7 +117,7 @@ def test_readiness_names_no_path(pairs: Any) -> None:
     pairs.train("a")
     folder = pairs.services.settings.data_dir / "models"
     (bundle,) = folder.iterdir()
-    for path in sorted(bundle.iterdir()):
+    for path in sorted(path for path in bundle.rglob("*") if path.is_file()):
         path.rename(path.with_name("aside"))
         reason = what_is_missing(pairs.services)
         assert reason is not None

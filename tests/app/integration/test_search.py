@@ -12,6 +12,7 @@ from app.bootstrap import Services, build
 from app.domain.entities import Content, ItemFilter, JobState, Modality, SearchResult
 from app.domain.errors import (
     DamagedBundleError,
+    DamagedVersionError,
     InvalidFieldError,
     ItemNotFoundError,
     ModelNotTrainedError,
@@ -23,9 +24,9 @@ from app.services.catalogue import NewItem
 from app.services.search import Query
 from app.services.training import TrainingParameters
 from app.settings import Settings
-from app.worker import run_once
 from solver.artifacts import load_projector
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
+from tests.app.integration.in_process import run_here
 
 NAME = "pairs"
 N_X, N_Z = 60, 50
@@ -51,7 +52,7 @@ def vector_item(modality: str, item_id: str, row: Any, *labels: str, **facts: An
 
 def train(services: Services, parameters: TrainingParameters = PARAMETERS) -> int:
     services.training.request(NAME, parameters)
-    job = run_once(services)
+    job = run_here(services)
     assert job is not None
     assert job.state is JobState.SUCCEEDED, job.error
     assert job.model_version is not None
@@ -89,7 +90,7 @@ def ids(result: SearchResult) -> list[str]:
 
 
 def bundle_of(services: Services) -> Path:
-    return services.settings.data_dir / "models" / services.training.models(NAME)[0].bundle
+    return services.settings.data_dir / "models" / services.versions.models(NAME)[0].bundle
 
 
 def similarities(services: Services, queries: Any, gallery: Any) -> Any:
@@ -236,7 +237,7 @@ def test_items_not_to_learn_from_are_found(trained: Services, data: SyntheticPai
     items = [vector_item("x", f"held{n}", 50.0 + data.X[n], "strange", train=False) for n in range(5)]
     trained.catalogue.add_items(NAME, items)
     assert train(trained) == 2
-    facts = trained.training.models(NAME)[0].facts
+    facts = trained.versions.models(NAME)[0].facts
     assert facts["train_items"] == {"x": N_X, "z": N_Z}
     assert "strange" not in facts["classes"]
     after, _ = load_projector(bundle_of(trained))
@@ -251,14 +252,14 @@ def test_a_rollback_serves_the_older_version(trained: Services, data: SyntheticP
     first = search(trained, data.Z[0], 100)
     train(trained, TrainingParameters(alpha=0.02, scaling="l2", max_iter=30))
     assert search(trained, data.Z[0], 100).model_version == 2
-    trained.training.activate(NAME, 1)
+    trained.versions.activate(NAME, 1, "test")
     again = search(trained, data.Z[0], 100)
     assert again.model_version == 1
     assert [(hit.id, hit.score) for hit in again.hits] == [(hit.id, hit.score) for hit in first.hits]
 
 
 def test_a_penalty_that_leaves_nothing_still_answers(trained: Services, data: SyntheticPairs) -> None:
-    train(trained, TrainingParameters(alpha=1e5, scaling="standard"))
+    trained.versions.activate(NAME, train(trained, TrainingParameters(alpha=1e5, scaling="standard")), "test")
     result = search(trained, data.Z[0], 5)
     assert [hit.score for hit in result.hits] == [0.0] * 5
     assert ids(result) == [f"x{n:02d}" for n in range(5)]
@@ -267,15 +268,15 @@ def test_a_penalty_that_leaves_nothing_still_answers(trained: Services, data: Sy
 
 
 def test_a_damaged_bundle_is_not_served(trained: Services, data: SyntheticPairs) -> None:
-    for path in sorted(bundle_of(trained).iterdir()):
+    for path in sorted(path for path in bundle_of(trained).rglob("*") if path.is_file()):
         content = path.read_bytes()
         for damaged in (content[:-1], bytes([content[0] ^ 1]) + content[1:], None):
             path.unlink() if damaged is None else path.write_bytes(damaged)
             fresh = build(trained.settings)
             with pytest.raises(DamagedBundleError):
                 search(fresh, data.Z[0])
-            with pytest.raises(DamagedBundleError):
-                fresh.training.activate(NAME, 1)
+            with pytest.raises(DamagedVersionError):
+                fresh.versions.activate(NAME, 1, "test")
             assert "bundle" in (what_is_missing(fresh) or "")
             fresh.database.engine.dispose()
         path.write_bytes(content)
@@ -309,7 +310,7 @@ def test_a_training_that_cannot_be_is_reported(services: Services, caplog: pytes
     # What is asked for was fine; what is found is not.
     services.catalogue.add_items(NAME, [replace(item, labels=()) for item in items], replace=True)
     with caplog.at_level("INFO", "app.worker"):
-        job = run_once(services)
+        job = run_here(services)
     assert job is not None
     assert job.state is JobState.FAILED
     assert "label" in (job.error or "")
@@ -319,7 +320,7 @@ def test_a_training_that_cannot_be_is_reported(services: Services, caplog: pytes
         search(services, [1.0])
     assert (job.error or "") in str(untrained.value)
     assert services.catalogue.collection(NAME)[0].active_version is None
-    assert run_once(services) is None
+    assert run_here(services) is None
 
 
 WORDS = ("boat sea sail", "tree leaf forest", "tower street city")

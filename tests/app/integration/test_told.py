@@ -14,20 +14,20 @@ from app.services.training import TrainingParameters
 def test_a_fit_that_did_not_converge_is_a_fact_and_a_sentence(pairs: Any) -> None:
     pairs.fill("a")
     short = pairs.train("a", TrainingParameters(alpha=1e-3, scaling="standard", max_iter=1, tol=1e-6))
-    facts = pairs.services.training.model("a", short).facts
+    facts = pairs.services.versions.model("a", short).facts
     assert facts["convergence"]["converged"] is False
     assert facts["convergence"]["gap"] > facts["convergence"]["tol"] == 1e-6
     said = convergence_line(facts)
     assert said is not None
     assert "after 1 iterations" in said
-    full = pairs.services.training.model("a", pairs.train("a", TrainingParameters(alpha=1e-3))).facts
+    full = pairs.services.versions.model("a", pairs.train("a", TrainingParameters(alpha=1e-3))).facts
     assert full["convergence"]["converged"] is True
     assert convergence_line(full) is None
 
 
 def test_validation_figures_say_what_they_rest_on(pairs: Any) -> None:
     pairs.fill("a")
-    facts = pairs.services.training.model("a", pairs.train("a")).facts
+    facts = pairs.services.versions.model("a", pairs.train("a")).facts
     assert facts["held_out_items"] == {"x": 12, "z": 9}
     lines = validation_lines(facts)
     assert len(lines) == 2

@@ -12,6 +12,9 @@ from app.domain.errors import DatabaseUnavailableError, SchemaOutdatedError, Tra
 from app.retrain import train
 from app.services.training import TrainingParameters, TrainingService
 from app.worker import run_forever, run_once
+from app.worker.lease import Lease
+from app.worker.outcome import Failure, Outcome
+from tests.app.integration.in_process import run_here, train_here
 
 PARAMETERS = TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20)
 
@@ -32,9 +35,31 @@ def in_time(call: Callable[[], object]) -> Any:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(60)
     assert outcome, "it hangs"
     return outcome[0]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def train_until_lost(services: Services, lease: Lease) -> Outcome:
+    while True:
+        lease.report({"phase": "fitting", "iteration": 1})
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def impatient(either: Any) -> Any:
+    """Services that try a job at most twice, the second time at once."""
+    update = {"job_attempts": 2, "job_retry_seconds": 0.0}
+    built = build(either.services.settings.model_copy(update=update))
+    yield built
+    built.database.engine.dispose()
 
 
 def test_training_one_collection_does_not_wait_for_anothers_job(pairs: Any) -> None:
@@ -56,25 +81,27 @@ def test_training_ends_with_what_the_worker_raises(pairs: Any, monkeypatch: pyte
     assert run_once(pairs.services) is None  # the job was closed, not left behind
 
 
-def test_an_interrupted_training_cancels_its_job(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs: list[Job] = []
+def last_job(services: Services) -> Job | None:
+    with services.database.read() as work:
+        return work.jobs.last(work.collections.get("a"))
 
-    def train_forever(self: TrainingService, job: Job, report: Any, lease_seconds: float) -> int:
-        jobs.append(job)
-        while True:
-            report({"phase": "fitting"})
-            time.sleep(0.01)
 
-    def interrupt(what: str, *_: object) -> None:
-        if what == "training: fitting":
+def is_running(services: Services) -> bool:
+    job = last_job(services)
+    return job is not None and job.state is JobState.RUNNING
+
+
+def test_an_interrupted_training_cancels_its_job(pairs: Any) -> None:
+    def interrupt(*_: object) -> None:
+        if is_running(pairs.services):  # its trainer starts for a second or so
             raise KeyboardInterrupt
 
     pairs.fill("a")
-    monkeypatch.setattr(TrainingService, "run", train_forever)
     outcome = in_time(lambda: train(pairs.services, "a", PARAMETERS, interrupt))
     assert isinstance(outcome, KeyboardInterrupt)
-    assert pairs.services.training.job(jobs[0].id).state is JobState.CANCELLED
-    monkeypatch.undo()
+    job = last_job(pairs.services)
+    assert job is not None
+    assert job.state is JobState.CANCELLED
     assert pairs.train("a") == 1
 
 
@@ -119,27 +146,28 @@ def test_training_waits_for_the_worker_that_has_the_job(pairs: Any) -> None:
         worker.join()
 
 
-@pytest.fixture
-def deleting(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A service whose collection goes away as soon as its retrain has begun."""
-    run = TrainingService.run
+def test_a_collection_deleted_during_its_retrain_ends_the_job(pairs: Any) -> None:
+    def delete_first(services: Services, lease: Lease) -> Outcome:
+        services.catalogue.delete_collection("a")
+        return train_here(services, lease)
 
-    def delete_first(self: TrainingService, job: Job, *arguments: Any) -> int:
-        pairs.services.catalogue.delete_collection(job.collection)
-        return run(self, job, *arguments)
-
-    monkeypatch.setattr(TrainingService, "run", delete_first)
     pairs.fill("a")
-    return pairs
+    pairs.services.training.request("a", PARAMETERS)
+    job = run_once(pairs.services, train=delete_first)
+    assert job is not None
+    assert job.state is JobState.CANCELLED
+    assert run_once(pairs.services) is None
 
 
-def test_a_collection_deleted_during_its_retrain_ends_the_job(deleting: Any) -> None:
-    assert deleting.try_to_train("a").state is JobState.CANCELLED
-    assert run_once(deleting.services) is None
+def test_training_a_collection_that_is_deleted_meanwhile_says_so(pairs: Any) -> None:
+    def delete(*_: object) -> None:
+        if not deleted and is_running(pairs.services):  # its trainer starts for a second or so
+            pairs.services.catalogue.delete_collection("a")
+            deleted.append("a")
 
-
-def test_training_a_collection_that_is_deleted_meanwhile_says_so(deleting: Any) -> None:
-    outcome = in_time(lambda: train(deleting.services, "a", PARAMETERS, ignore))
+    deleted: list[str] = []
+    pairs.fill("a")
+    outcome = in_time(lambda: train(pairs.services, "a", PARAMETERS, delete))
     assert isinstance(outcome, TrainingDataError)
     assert "deleted" in str(outcome)
 
@@ -152,40 +180,158 @@ def test_a_worker_outlives_what_goes_wrong(
     job = pairs.services.training.request("a", PARAMETERS)
     calls = 0
 
-    def fail_twice(services: Services) -> Job | None:
+    def fail_twice(services: Services, should_stop: Callable[[], bool]) -> Job | None:
         nonlocal calls
         calls += 1
         if calls <= 2:
             raise error
-        return run_once(services)
+        return run_here(services)
 
-    monkeypatch.setattr("app.worker.run_once", fail_twice)
+    monkeypatch.setattr("app.worker.loop.run_once", fail_twice)
     quick = build(pairs.services.settings.model_copy(update={"worker_poll_seconds": 0.01}))
     run_forever(quick, lambda: calls > 3)
     quick.database.engine.dispose()
     assert pairs.services.training.job(job.id).state is JobState.SUCCEEDED
 
 
-def test_a_busy_moment_does_not_end_a_retrain(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = pairs.services.settings.model_copy(update={"lock_wait_seconds": 0.05})
-    impatient = build(settings)
-    run = TrainingService.run
+def test_a_busy_moment_does_not_end_a_retrain(pairs: Any) -> None:
+    impatient = build(pairs.services.settings.model_copy(update={"lock_wait_seconds": 0.05}))
 
-    def run_beside_a_writer(self: TrainingService, job: Job, report: Any, lease_seconds: float) -> int:
+    def run_beside_a_writer(services: Services, lease: Lease) -> Outcome:
         with pairs.services.database.write() as work:
             work.collections.list()
             for phase in ("one", "two"):
-                time.sleep(0.4)  # longer than the pause between two reports
-                report({"phase": phase})
-        return run(self, job, report, lease_seconds)
+                lease.report({"phase": phase})
+                time.sleep(0.4)  # longer than the pause between two heartbeats
+        return train_here(services, lease)
 
-    monkeypatch.setattr(TrainingService, "run", run_beside_a_writer)
     pairs.fill("a")
     impatient.training.request("a", PARAMETERS)
-    job = run_once(impatient)
-    impatient.database.engine.dispose()
+    job = run_once(impatient, train=run_beside_a_writer)
     assert job is not None
     assert job.state is JobState.SUCCEEDED, job.error
+    _, events = impatient.training.events(job.id, 0, 100)
+    assert [event.data.get("phase") for event in events[2:4]] == ["one", "two"]  # late, but not lost
+    impatient.database.engine.dispose()
+
+
+def test_a_stopping_worker_gives_its_job_back(either: Any) -> None:
+    either.fill("a")
+    stopping = threading.Event()
+    threading.Timer(0.3, stopping.set).start()
+    asked = either.services.training.request("a", PARAMETERS)
+    job = run_once(either.services, train=train_until_lost, should_stop=stopping.is_set)
+    assert job is not None
+    assert (job.id, job.state, job.attempts) == (asked.id, JobState.QUEUED, 0)
+    done = run_here(either.services)
+    assert done is not None
+    assert (done.state, done.attempts, done.fencing_token) == (JobState.SUCCEEDED, 1, 2)
+
+
+def test_what_may_pass_is_tried_again_and_given_up_in_the_end(either: Any, impatient: Services) -> None:
+    either.fill("a")
+    asked = impatient.training.request("a", PARAMETERS)
+    first = run_once(impatient, train=lambda *_: Failure("the trainer died", may_pass=True))
+    assert first is not None
+    assert (first.state, first.attempts) == (JobState.QUEUED, 1)
+    assert first.progress["reason"] == "the trainer died"
+    last = run_once(impatient, train=lambda *_: Failure("the trainer died", may_pass=True))
+    assert last is not None
+    assert (last.state, last.error) == (JobState.FAILED, "gave up after 2 attempts: the trainer died")
+    assert run_once(impatient) is None
+    _, events = impatient.training.events(asked.id, 0, 100)
+    assert [event.data["state"] for event in events if event.kind == "state"] == [
+        *("queued", "running", "queued", "running", "failed")
+    ]
+    assert either.train("a") == 1
+
+
+def test_another_attempt_waits(either: Any) -> None:
+    patient = build(either.services.settings.model_copy(update={"job_retry_seconds": 0.5}))
+    either.fill("a")
+    patient.training.request("a", PARAMETERS)
+    run_once(patient, train=lambda *_: Failure("the trainer died", may_pass=True))
+    began = time.monotonic()
+    assert run_here(patient) is None
+    wait_until(lambda: run_here(patient) is not None)
+    assert time.monotonic() - began > 0.2
+    patient.database.engine.dispose()
+
+
+def test_what_cannot_pass_is_not_tried_again(either: Any, impatient: Services) -> None:
+    either.fill("a")
+    impatient.training.request("a", PARAMETERS)
+    job = run_once(impatient, train=lambda *_: Failure("no labels", may_pass=False))
+    assert job is not None
+    assert (job.state, job.error, job.attempts) == (JobState.FAILED, "no labels", 1)
+
+
+def test_a_stale_worker_publishes_nothing(either: Any) -> None:
+    either.fill("a")
+    quick = build(either.services.settings.model_copy(update={"lease_seconds": 0.2}))
+    quick.training.request("a", PARAMETERS)
+    built = train_outside_of_a_lease(either.services)
+    with quick.database.write() as work:
+        stale = work.jobs.claim("a stale worker", 0.2, 3)
+    assert stale is not None
+    time.sleep(0.3)
+    with quick.database.write() as work:
+        new = work.jobs.claim("another worker", 60.0, 3)
+    assert new is not None
+    with pytest.raises(Exception, match="taken over"):
+        quick.versions.publish(stale, built, 60.0)
+    assert quick.versions.models("a") == []
+    assert quick.versions.history("a", 10) == []
+    assert quick.catalogue.collection("a")[0].active_version is None
+    assert quick.versions.publish(new, built, 60.0).is_active
+    assert either.search("a").model_version == 1
+    quick.database.engine.dispose()
+
+
+def train_outside_of_a_lease(services: Services) -> Any:
+    return services.builder.build("a", PARAMETERS, ignore)
+
+
+def test_a_cancelled_job_publishes_nothing(either: Any) -> None:
+    def cancel_last(services: Services, lease: Lease) -> Outcome:
+        built = train_here(services, lease)
+        services.training.cancel(lease.job.id)
+        return built
+
+    either.fill("a")
+    either.services.training.request("a", PARAMETERS)
+    job = run_once(either.services, train=cancel_last)
+    assert job is not None
+    assert job.state is JobState.CANCELLED
+    assert either.services.versions.models("a") == []
+
+
+def test_a_job_whose_worker_is_silent_is_cancelled_at_once(either: Any) -> None:
+    either.fill("a")
+    asked = either.services.training.request("a", PARAMETERS)
+    with either.services.database.write() as work:
+        assert work.jobs.claim("a worker that dies", 1.0, 3) is not None
+    assert either.services.training.cancel(asked.id).state is JobState.RUNNING
+    time.sleep(1.1)
+    assert either.services.training.cancel(asked.id).state is JobState.CANCELLED
+    assert either.train("a") == 1
+
+
+def test_each_step_of_the_fit_is_an_event(either: Any) -> None:
+    either.fill("a")
+    job = either.try_to_train("a")
+    _, events = either.services.training.events(job.id, 0, 10_000)
+    assert [event.number for event in events] == list(range(1, len(events) + 1))
+    steps = [event.data for event in events if event.data.get("phase") == "fitting"]
+    facts = either.services.versions.model("a", 1).facts
+    assert [step["iteration"] for step in steps] == list(range(1, facts["convergence"]["iteration"] + 1))
+    assert [{k: v for k, v in step.items() if k != "phase"} for step in steps] == facts["history"]
+    assert {"iteration", "objective", "gap", "rank"} <= steps[-1].keys()
+    assert [event.data["state"] for event in events if event.kind == "state"] == [
+        *("queued", "running", "succeeded")
+    ]
+    _, later = either.services.training.events(job.id, len(events) - 1, 10)
+    assert [event.data["state"] for event in later] == ["succeeded"]
 
 
 def test_a_worker_refuses_an_old_schema(pairs: Any, tmp_path: Any) -> None:

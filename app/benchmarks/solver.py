@@ -1,4 +1,4 @@
-"""The benchmark commands: `lrbs bench`."""
+"""`lrbs bench solver`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,9 @@ from solver.benchmark import (
 )
 from solver.convergence import Progress
 
-bench = typer.Typer(no_args_is_help=True, help="Measure speed; every ratio is taken within one run.")
 _out, _log = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 
 
-@bench.command("solver")
 def solver_command(
     sizes: Annotated[
         str, typer.Option("--sizes", help=f"comma-separated: {', '.join([*SIZES, *DATASETS])}")

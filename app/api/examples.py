@@ -1,0 +1,103 @@
+"""Examples of answers for the document; a test compares each with its schema and with a real answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_WHEN = "2026-01-31T12:00:00Z"
+_COLLECTION = {
+    "name": "products",
+    "modalities": {"image": {"encoder": {"type": "hog-color"}}, "text": {"encoder": {"type": "tfidf"}}},
+    "revision": 12,
+    "active_version": 1,
+    "created_at": _WHEN,
+}
+_ITEM = {
+    "id": "i1",
+    "modality": "image",
+    "text": None,
+    "content_url": "/v1/collections/products/items/i1/content",
+    "labels": ["shoes"],
+    "pair_id": "t1",
+    "metadata": {"price": 59.9},
+    "train": True,
+    "revision": 12,
+}
+_RESULT = {
+    "model_version": 1,
+    "index_revision": 12,
+    "exact": True,
+    "took_ms": 0.82,
+    "hits": [
+        {
+            "id": "i1",
+            "rank": 1,
+            "score": 2.31,
+            "probability": 0.91,
+            "labels": ["shoes"],
+            "metadata": {"price": 59.9},
+            "text": None,
+            "content_url": "/v1/collections/products/items/i1/content",
+        }
+    ],
+}
+_JOB = {
+    "id": "0123456789abcdef",
+    "collection": "products",
+    "state": "running",
+    "parameters": {"method": "lrbs", "alpha": 0.001, "scaling": "l2"},
+    "progress": {"iteration": 12, "objective": 0.83, "gap": 0.004, "rank": 9},
+    "error": None,
+    "model_version": None,
+    "attempts": 1,
+    "created_at": _WHEN,
+    "started_at": _WHEN,
+    "finished_at": None,
+}
+_MODEL = {
+    "version": 1,
+    "is_active": True,
+    "created_at": _WHEN,
+    "index_revision": 12,
+    "manifest_hash": "0" * 64,
+    "facts": {"held_out": {"image-to-text": 0.91, "text-to-image": 0.89}},
+}
+_ACTIVATION = {"version": 2, "previous": 1, "at": _WHEN, "by": "key 0123456789abcdef", "reason": None}
+_KEY = {
+    "id": "0123456789abcdef",
+    "name": "shop window",
+    "scope": "search",
+    "collections": ["products"],
+    "requests_per_minute": 600,
+    "created_at": _WHEN,
+    "expires_at": None,
+    "last_used_at": _WHEN,
+}
+
+ANSWERS: dict[str, dict[str, Any]] = {
+    "CollectionOut": {**_COLLECTION, "items": {"image": 5, "text": 7}},
+    "CollectionList": {"collections": [_COLLECTION]},
+    "WrittenOut": {"ids": ["t1", "t2"], "revision": 13},
+    "ImportedOut": {"revision": 14, "created": 1, "updated": 1, "unchanged": 0, "ids": ["t1", "t2"]},
+    "ItemOut": _ITEM,
+    "ItemPage": {"items": [_ITEM], "next_cursor": "42"},
+    "SearchOut": _RESULT,
+    "BatchSearchOut": {"results": [_RESULT, {**_RESULT, "hits": []}]},
+    "JobOut": _JOB,
+    "ModelOut": _MODEL,
+    "ActivationList": {"activations": [_ACTIVATION]},
+    "ModelList": {"models": [_MODEL]},
+    "KeyOut": {**_KEY, "secret": "lrbs_" + "0" * 43},
+    "KeyList": {"keys": [_KEY]},
+    "Status": {"status": "ready"},
+    "Problem": {
+        "type": "/problems/invalid-request",
+        "title": "Invalid request",
+        "status": 422,
+        "detail": "items.3.vector.1: Input should be a finite number",
+        "instance": "/v1/collections/products/items",
+        "field": "items.3.vector.1",
+        "errors": [{"field": "items.3.vector.1", "message": "Input should be a finite number"}],
+    },
+}
+"""By the name of the schema."""

@@ -1,0 +1,181 @@
+"""Bounded queues in front of the work: so many requests run, so many wait, the rest is refused at once.
+
+Searches and reads stand in one line and writes in another, so that neither can keep the other out. A request
+takes its place when its body is complete: slow senders hold none. Streams (imports, job events) have a line
+without a waiting room, and their place for as long as they last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+from fastapi import Request
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.problems import service_problem
+from app.domain.errors import OverloadedError
+
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+OnChange = Callable[["Lane"], None]
+
+
+def _ignore(_: Lane) -> None:
+    """Nobody watches."""
+
+
+class Lane:
+    """A line of requests, first come first served.
+
+    Parameters
+    ----------
+    name : str
+        What the metrics call it.
+    running : int
+        How many work at once.
+    waiting : int
+        How many more wait.
+    whole : bool
+        Whether a place is held until the end of the answer, not only until its beginning.
+    """
+
+    def __init__(self, name: str, running: int, waiting: int, whole: bool = False) -> None:
+        self.name = name
+        self.whole = whole
+        self.running = self.waiting = 0
+        self.on_change: OnChange = _ignore
+        self.on_refusal: OnChange = _ignore
+        self._max_waiting = waiting
+        self._max_running = running
+        self._places = anyio.Semaphore(running)
+
+    def check(self) -> None:
+        """Raise OverloadedError when there is no room."""
+        if self.running >= self._max_running and self.waiting >= self._max_waiting:
+            self.on_refusal(self)
+            raise OverloadedError
+
+    async def enter(self) -> None:
+        """Wait for a place; raises OverloadedError when there is no room to wait."""
+        self.check()
+        self.waiting += 1
+        self.on_change(self)
+        try:
+            await self._places.acquire()
+            self.running += 1
+        finally:
+            self.waiting -= 1
+            self.on_change(self)
+
+    def leave(self) -> None:
+        """Give the place to the next."""
+        self.running -= 1
+        self._places.release()
+        self.on_change(self)
+
+
+class Lanes:
+    """The lines of one application.
+
+    Parameters
+    ----------
+    running, waiting : int
+        Of searches and reads, and of writes.
+    streams : int
+        How many imports, and how many event streams, at once.
+    """
+
+    def __init__(self, running: int, waiting: int, streams: int) -> None:
+        self.reads = Lane("read", running, waiting)
+        self.writes = Lane("write", running, waiting)
+        self.imports = Lane("import", running, 0, whole=True)
+        self.events = Lane("events", streams, 0, whole=True)
+        self.threads = 3 * running + streams
+        """As many as can be asked for at once."""
+
+    def watch(self, on_change: OnChange, on_refusal: OnChange) -> None:
+        """Be told of every change of a line, and of every refusal."""
+        for lane in (self.reads, self.writes, self.imports, self.events):
+            lane.on_change, lane.on_refusal = on_change, on_refusal
+
+    def of(self, scope: Scope) -> Lane | None:
+        """Return the line of a request; None for what is no work, such as health and pages."""
+        path: str = scope["path"]
+        if not path.startswith("/v1/"):
+            return None
+        if path.endswith(":import"):
+            return self.imports
+        if path.endswith("/events"):
+            return self.events
+        return self.reads if scope["method"] in _READING or "/search/" in path else self.writes
+
+
+class _Place:
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self._is_held = False
+
+    async def take(self) -> None:
+        if not self._is_held:
+            await self._lane.enter()
+            self._is_held = True
+
+    def give_back(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            self._lane.leave()
+
+
+class Admission:
+    """ASGI middleware that lets requests in through their lanes.
+
+    Parameters
+    ----------
+    app : callable
+        What it wraps.
+    lanes : Lanes
+        Where they wait.
+    """
+
+    def __init__(self, app: ASGIApp, lanes: Lanes) -> None:
+        self._app = app
+        self._lanes = lanes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or refuse it."""
+        lane = self._lanes.of(scope) if scope["type"] == "http" else None
+        if lane is None:
+            await self._app(scope, receive, send)
+            return
+        place = _Place(lane)
+
+        async def receive_and_enter() -> Message:
+            message = await receive()
+            if message["type"] == "http.request" and not message.get("more_body", False):
+                await place.take()
+            return message
+
+        async def send_and_leave(message: Message) -> None:
+            if message["type"] == "http.response.start" and not lane.whole:
+                place.give_back()
+            await send(message)
+
+        try:
+            try:
+                # Before any key is looked up and any body read, so that a refusal costs nothing.
+                if lane.whole or not _has_body(scope):
+                    await place.take()
+                else:
+                    lane.check()
+            except OverloadedError as error:
+                await service_problem(Request(scope), error)(scope, receive, send)
+                return
+            await self._app(scope, receive_and_enter, send_and_leave)
+        finally:
+            place.give_back()
+
+
+def _has_body(scope: Scope) -> bool:
+    headers = Headers(scope=scope)
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers

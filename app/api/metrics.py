@@ -1,0 +1,148 @@
+"""Metrics for Prometheus; every label comes from a bounded set.
+
+Counts of requests and lanes are this process's own, or of all server processes together where
+``PROMETHEUS_MULTIPROC_DIR`` says where they share them. What is known of collections and jobs is read from
+the database and from this process's snapshots when it is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+
+from app.api.lanes import Lane
+from app.domain.errors import ServiceError
+from app.services.status import StatusService
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_MOST_COLLECTIONS = 200
+_SHARED = "PROMETHEUS_MULTIPROC_DIR"
+
+
+class Metrics:
+    """Counts what happens in one application.
+
+    Parameters
+    ----------
+    status : StatusService
+        Knows collections and jobs.
+    swept : callable
+        Returns how many unused files this process removed.
+    """
+
+    def __init__(self, status: StatusService, swept: Callable[[], int]) -> None:
+        own = self._own = CollectorRegistry()
+        self._read = CollectorRegistry()
+        self._read.register(_Status(status, swept))
+        labels = ("method", "route", "status")
+        self._requests = Counter("lrbs_http_requests", "Answered requests.", labels, registry=own)
+        self._seconds = Histogram(
+            "lrbs_http_request_seconds",
+            "Time to the end of the answer.",
+            labels[:2],
+            buckets=_SECONDS,
+            registry=own,
+        )
+        self._open = Gauge(
+            "lrbs_http_requests_in_progress",
+            "Requests that are being answered.",
+            multiprocess_mode="livesum",
+            registry=own,
+        )
+        self._lanes = {
+            name: Gauge(
+                f"lrbs_queue_{name}", f"Requests {name}.", ["lane"], multiprocess_mode="livesum", registry=own
+            )
+            for name in ("running", "waiting")
+        }
+        self._refused = Counter(
+            "lrbs_queue_refused", "Requests refused for lack of room.", ["lane"], registry=own
+        )
+
+    def on_answer(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count an answered request."""
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(method, route).observe(seconds)
+
+    def on_change(self, step: int) -> None:
+        """Count a request that begins (1) or ends (-1)."""
+        self._open.inc(step)
+
+    def on_lane(self, lane: Lane) -> None:
+        """Take over the state of a lane."""
+        self._lanes["running"].labels(lane.name).set(lane.running)
+        self._lanes["waiting"].labels(lane.name).set(lane.waiting)
+
+    def on_refusal(self, lane: Lane) -> None:
+        """Count a refusal."""
+        self._refused.labels(lane.name).inc()
+
+    def text(self) -> bytes:
+        """Return all of it in Prometheus' text format."""
+        counted = self._own
+        if _SHARED in os.environ:
+            counted = CollectorRegistry()
+            MultiProcessCollector(counted)  # type: ignore[no-untyped-call]
+        return generate_latest(counted) + generate_latest(self._read)
+
+
+class _Status(Collector):
+    """Reads collections and jobs when it is asked."""
+
+    def __init__(self, status: StatusService, swept: Callable[[], int]) -> None:
+        self._status = status
+        self._swept = swept
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: the names are known once they are read."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield what the database says; only that it is away when it does not answer."""
+        yield CounterMetricFamily("lrbs_swept_files", "Unused files removed.", value=self._swept())
+        up = GaugeMetricFamily("lrbs_database_up", "Whether the database answered.")
+        try:
+            found = [*self._jobs(), *self._collections()]
+        except ServiceError:
+            up.add_metric([], 0)
+            yield up
+            return
+        up.add_metric([], 1)
+        yield up
+        yield from found
+
+    def _jobs(self) -> Iterator[Metric]:
+        jobs = GaugeMetricFamily("lrbs_jobs", "Retrain jobs.", labels=["state"])
+        for state, count in self._status.jobs().items():
+            jobs.add_metric([state.value], count)
+        yield jobs
+
+    def _collections(self) -> Iterator[Metric]:
+        total, found = self._status.collections(_MOST_COLLECTIONS)
+        yield GaugeMetricFamily("lrbs_collections", "Collections.", value=total)
+        of_collection = {
+            name: GaugeMetricFamily(f"lrbs_{name}", text, labels=["collection"])
+            for name, text in (
+                ("active_version", "Model version that serves, by the database."),
+                ("served_version", "Model version that this process holds."),
+                ("revision_lag", "Writes that the next search here replays first."),
+            )
+        }
+        sides = ["collection", "modality"]
+        sizes = GaugeMetricFamily("lrbs_index_items", "Rows of an index.", labels=sides)
+        recall = GaugeMetricFamily("lrbs_index_recall", "Share of true neighbours found.", labels=sides)
+        for one in found:
+            for name, family in of_collection.items():
+                value = getattr(one, name)
+                if value is not None:
+                    family.add_metric([one.name], value)
+            for family, values in ((sizes, one.index_sizes), (recall, one.recall)):
+                for modality, number in values.items():
+                    family.add_metric([one.name, modality], number)
+        yield from (*of_collection.values(), sizes, recall)

@@ -1,0 +1,67 @@
+"""Newline-delimited JSON: a stream of bytes cut into numbered lines, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from app.domain.errors import ContentTooLargeError, InvalidFieldError, LineError
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class LineCutter:
+    """Cuts what it is fed into lines; keeps no more than one unfinished line.
+
+    Parameters
+    ----------
+    max_bytes : int
+        Longest line.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._parts: list[bytes] = []
+        self._pending = 0
+        self._number = 0
+
+    def feed(self, chunk: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield each line that is complete now with its number from 1, blank ones left out.
+
+        Raises LineError when a line is too long, finished or not.
+        """
+        *complete, rest = chunk.split(b"\n")
+        for line in complete:
+            yield from self._finish(line)
+        self._parts.append(rest)
+        self._pending += len(rest)
+        self._check_length(self._pending)
+
+    def rest(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the last line if it did not end in a newline."""
+        yield from self._finish(b"")
+
+    def _finish(self, end: bytes) -> Iterator[tuple[int, bytes]]:
+        line = b"".join([*self._parts, end])
+        self._check_length(len(line))
+        self._parts, self._pending = [], 0
+        self._number += 1
+        if line.strip():
+            yield self._number, line
+
+    def _check_length(self, length: int) -> None:
+        if length > self._max_bytes:
+            error = ContentTooLargeError("body", f"more than {self._max_bytes} bytes in one line")
+            raise LineError(self._number + 1, error)
+
+
+def parse_line(model: type[_Model], line: bytes) -> _Model:
+    """Return the model on one line; raises InvalidFieldError with the path within the line."""
+    try:
+        return model.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        field = ".".join(map(str, first["loc"])) or "body"
+        raise InvalidFieldError(field, first["msg"]) from error

@@ -1,0 +1,105 @@
+"""A server process of one's own, to be measured."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+
+from app.settings import Settings
+
+_POLL_SECONDS = 0.01
+_STOP_SECONDS = 30.0
+_STARTED = re.compile(r"LRBS serves on (http://\S+)")
+
+
+class ServerProcess:
+    """`lrbs serve` on a free port.
+
+    Parameters
+    ----------
+    settings : Settings
+        Data folder and database.
+    seconds : float
+        How long it may take until it is ready.
+
+    Attributes
+    ----------
+    url : str
+        Where it serves.
+    seconds_to_ready : float
+        From the start of the process to its first answer of being ready.
+    """
+
+    def __init__(self, settings: Settings, seconds: float = 600.0) -> None:
+        began = time.perf_counter()
+        self._log = settings.data_dir / "server.log"
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("LRBS_")},
+            "LRBS_DATA_DIR": str(settings.data_dir),
+            "LRBS_DATABASE_URL": settings.resolved_database_url,
+            "LRBS_HOST": "127.0.0.1",
+            "LRBS_PORT": "0",
+            "PYTHONUNBUFFERED": "1",
+        }
+        command = [sys.executable, "-m", "app.cli", "serve", "--no-worker"]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+        try:
+            self.url = self._wait(began + seconds)
+        except BaseException:
+            self.stop()
+            raise
+        self.seconds_to_ready = time.perf_counter() - began
+
+    def peak_memory_mib(self) -> float | None:
+        """Return the most memory the process has held so far; None where the system does not say."""
+        status = Path(f"/proc/{self._process.pid}/status")
+        if not status.is_file():
+            return None
+        found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text(encoding="ascii"))
+        return int(found[1]) / 1024 if found else None
+
+    def cpu_seconds(self) -> float | None:
+        """Return the processor time it has used so far; None where the system does not say."""
+        status = Path(f"/proc/{self._process.pid}/stat")
+        if not status.is_file():
+            return None
+        # The name before may hold spaces; the 14th and 15th field are user and system time.
+        fields = status.read_text(encoding="utf-8").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def stop(self) -> None:
+        """End it and wait until it is gone."""
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _wait(self, deadline: float) -> str:
+        while time.perf_counter() < deadline:
+            said = self._log.read_text(encoding="utf-8", errors="replace")
+            if self._process.poll() is not None:
+                raise RuntimeError(f"the server ended with {self._process.returncode}: {said.strip()}")
+            found = _STARTED.search(said)
+            if found and _is_ready(found[1]):
+                return found[1]
+            time.sleep(_POLL_SECONDS)
+        raise RuntimeError("the server was not ready in time")
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/readyz", trust_env=False, timeout=600.0).status_code == 200
+    except httpx.TransportError:
+        return False

@@ -1,0 +1,27 @@
+"""Copies of a SQLite database that is in use."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+
+def copy_sqlite(engine: Engine, target: Path) -> None:
+    """Write one consistent state of the database to a new file, while others go on reading and writing.
+
+    Parameters
+    ----------
+    engine : Engine
+        Of a SQLite database.
+    target : Path
+        Where to; raises FileExistsError when something is there.
+    """
+    target.touch(exist_ok=False)
+    with closing(engine.raw_connection()) as pooled, closing(sqlite3.connect(target)) as copy:
+        source = pooled.driver_connection
+        assert isinstance(source, sqlite3.Connection)
+        # All pages in one step: a copy in several begins anew whenever somebody writes.
+        source.backup(copy)

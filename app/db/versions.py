@@ -1,0 +1,111 @@
+"""Model versions of a collection, and the history of which one served when, in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.orm import Session
+
+from app.db.models import ActivationRow, CollectionRow, ModelRow
+from app.domain.entities import Activation, Collection, ModelVersion
+from app.domain.errors import ModelNotFoundError
+
+
+class SqlModelRepository:
+    """Model versions of a collection."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def add(self, collection: Collection, model: ModelVersion) -> None:
+        """Record a version, inactive."""
+        self._session.add(
+            ModelRow(
+                collection_id=collection.id,
+                version=model.version,
+                bundle=model.bundle,
+                manifest_hash=model.manifest_hash,
+                index_revision=model.index_revision,
+                facts=dict(model.facts),
+                created_at=model.created_at,
+            )
+        )
+        self._session.flush()
+
+    def next_version(self, collection: Collection) -> int:
+        """Return the number a new version gets."""
+        query = select(func.max(ModelRow.version)).where(ModelRow.collection_id == collection.id)
+        return (self._session.scalar(query) or 0) + 1
+
+    def get(self, collection: Collection, version: int) -> ModelVersion:
+        """Return one; raises ModelNotFoundError."""
+        query = select(ModelRow).where(ModelRow.collection_id == collection.id, ModelRow.version == version)
+        row = self._session.scalar(query)
+        if row is None:
+            raise ModelNotFoundError(collection.name, version)
+        return _model(row, self._active_version(collection))
+
+    def list(self, collection: Collection) -> list[ModelVersion]:
+        """Return all, newest first."""
+        query = select(ModelRow).where(ModelRow.collection_id == collection.id)
+        active = self._active_version(collection)
+        return [_model(row, active) for row in self._session.scalars(query.order_by(ModelRow.version.desc()))]
+
+    def delete(self, collection: Collection, versions: Sequence[int]) -> None:
+        """Forget versions; their bundles stay on disk until they are swept."""
+        self._session.execute(
+            delete(ModelRow).where(ModelRow.collection_id == collection.id, ModelRow.version.in_(versions))
+        )
+
+    def used_bundles(self, bundles: Sequence[str]) -> set[str]:
+        """Return which of the bundles any version of any collection has."""
+        return set(self._session.scalars(select(ModelRow.bundle).where(ModelRow.bundle.in_(bundles))))
+
+    def replace_active(self, collection: Collection, version: int, expected: int | None) -> bool:
+        """Make a version the one that serves if `expected` is (None: none is); return whether it was."""
+        swapped = self._session.scalar(
+            update(CollectionRow)
+            .where(CollectionRow.id == collection.id)
+            .where(CollectionRow.active_version.is_not_distinct_from(expected))
+            .values(active_version=version)
+            .returning(CollectionRow.id)
+        )
+        return swapped is not None
+
+    def record_activation(self, collection: Collection, activation: Activation) -> None:
+        """Add to the history of what was active when."""
+        self._session.add(
+            ActivationRow(
+                collection_id=collection.id,
+                version=activation.version,
+                previous=activation.previous,
+                at=activation.at,
+                actor=activation.by,
+                reason=activation.reason,
+            )
+        )
+        self._session.flush()
+
+    def activations(self, collection: Collection, limit: int) -> Sequence[Activation]:
+        """Return that history, newest first."""
+        query = select(ActivationRow).where(ActivationRow.collection_id == collection.id)
+        rows = self._session.scalars(query.order_by(ActivationRow.id.desc()).limit(limit))
+        return [Activation(row.version, row.previous, row.at, row.actor, row.reason) for row in rows]
+
+    def _active_version(self, collection: Collection) -> int | None:
+        return self._session.scalar(
+            select(CollectionRow.active_version).where(CollectionRow.id == collection.id)
+        )
+
+
+def _model(row: ModelRow, active_version: int | None) -> ModelVersion:
+    return ModelVersion(
+        version=row.version,
+        bundle=row.bundle,
+        manifest_hash=row.manifest_hash,
+        index_revision=row.index_revision,
+        facts=row.facts,
+        created_at=row.created_at,
+        is_active=row.version == active_version,
+    )

@@ -1,0 +1,206 @@
+"""From what a client sends to items that can be stored: checked, encoded, pictures put away."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from app.domain.entities import Collection, Content, Item, Modality, Vector
+from app.domain.errors import CollectionNotFoundError, InvalidFieldError, UnknownModalityError
+from app.domain.names import check_identifier, check_labels, check_storable, joined
+from app.domain.ports import BlobStore, EncoderSource, UnitOfWork
+
+_VECTOR, _DIM = "vector", "dim"
+
+
+@dataclass(frozen=True, slots=True)
+class NewItem:
+    """An item as a client sends it."""
+
+    modality: str
+    content: Content
+    id: str | None = None
+    labels: tuple[str, ...] = ()
+    pair_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    train: bool = True
+    place: str | None = None
+    """Where it stands in what the client sent; ``items.<number>`` when None."""
+
+
+def random_id(_: NewItem) -> str:
+    """Return an id nobody else has."""
+    return secrets.token_hex(8)
+
+
+def content_id(new: NewItem) -> str:
+    """Return an id that follows from everything the item holds: the same item gets the same again."""
+    content = new.content
+    digest = hashlib.sha256()
+    if content.picture is not None:
+        digest.update(content.picture)
+    if content.vector is not None:
+        digest.update(np.asarray(content.vector, dtype="<f4").tobytes())
+    facts = [new.modality, content.text, new.labels, new.pair_id, new.metadata, new.train]
+    digest.update(json.dumps(facts, sort_keys=True).encode())
+    return digest.hexdigest()[:32]
+
+
+class Preparation:
+    """Makes items of what clients send.
+
+    Parameters
+    ----------
+    blobs : BlobStore
+        Pictures.
+    encoders : EncoderSource
+        Check and encode what comes in.
+    """
+
+    def __init__(self, blobs: BlobStore, encoders: EncoderSource) -> None:
+        self._blobs = blobs
+        self._encoders = encoders
+
+    def items(
+        self,
+        collection: Collection,
+        places: Sequence[str],
+        new_items: Sequence[NewItem],
+        make_id: Callable[[NewItem], str] = random_id,
+    ) -> list[Item]:
+        """Check every item, then encode what is of one modality together; nothing is stored yet.
+
+        Parameters
+        ----------
+        collection : Collection
+            With the dimensions of `with_dimensions`.
+        places : sequence of str
+            Path of each item in what the client sent.
+        new_items : sequence of NewItem
+            What it sent.
+        make_id : callable
+            Gives an id to an item without one.
+        """
+        encoders = {
+            modality.name: self._encoders.make(modality.encoder) for modality in collection.modalities
+        }
+        fields = [joined(place, new.content.field) for place, new in zip(places, new_items, strict=True)]
+        for place, field_name, new in zip(places, fields, new_items, strict=True):
+            if new.modality not in encoders:
+                raise UnknownModalityError(joined(place, "modality"), new.modality, collection.modality_names)
+            _check_facts(place, new)
+            encoders[new.modality].check(field_name, new.content)
+        features: dict[int, Vector] = {}
+        for name, encoder in encoders.items():
+            numbers = [number for number, new in enumerate(new_items) if new.modality == name]
+            if numbers and not encoder.is_fitted_with_model:
+                encoded = encoder.encode([new_items[number].content for number in numbers])
+                finite = np.isfinite(encoded).all(axis=1)
+                if not finite.all():
+                    first = numbers[int(np.argmin(finite))]
+                    raise InvalidFieldError(fields[first], "its features are not finite")
+                features |= zip(numbers, encoded, strict=True)
+        return [self._item(new, features.get(number), make_id) for number, new in enumerate(new_items)]
+
+    def with_pictures(self, items: Sequence[Item], new_items: Sequence[NewItem]) -> list[Item]:
+        """Store the pictures of items and return these with their hashes."""
+        return [
+            item
+            if new.content.picture is None
+            else dataclasses.replace(item, content_hash=self._blobs.put(new.content.picture))
+            for item, new in zip(items, new_items, strict=True)
+        ]
+
+    def _item(self, new: NewItem, features: Vector | None, make_id: Callable[[NewItem], str]) -> Item:
+        picture = new.content.picture
+        return Item(
+            id=make_id(new) if new.id is None else new.id,
+            modality=new.modality,
+            text=new.content.text,
+            content_type=None if picture is None else self._encoders.picture_type(picture),
+            features=features,
+            labels=new.labels,
+            pair_id=new.pair_id,
+            metadata=new.metadata,
+            train=new.train,
+        )
+
+
+def with_dimensions(collection: Collection, new_items: Sequence[NewItem]) -> Collection:
+    """Return the collection as it is once these items are in: the first vector fixes a dimension."""
+    modalities = collection.modalities
+    if all(_DIM in modality.encoder for modality in modalities if modality.encoder.get("type") == _VECTOR):
+        return collection
+    first, second = (_with_dimension(modality, new_items) for modality in modalities)
+    return dataclasses.replace(collection, modalities=(first, second))
+
+
+def locked(work: UnitOfWork, collection: Collection) -> Collection:
+    """Keep other writers out and return the collection as it is now.
+
+    Raises
+    ------
+    CollectionNotFoundError
+        If it is gone, also when another one has its name by now.
+    """
+    found = work.collections.lock(collection.name)
+    if found.id != collection.id:
+        raise CollectionNotFoundError(collection.name)
+    return found
+
+
+def settle_dimensions(
+    work: UnitOfWork, current: Collection, expected: Collection, first_places: Mapping[str, str]
+) -> None:
+    """Fix the dimensions that items were checked against, under the collection's lock.
+
+    Parameters
+    ----------
+    work : UnitOfWork
+        Holds the lock.
+    current : Collection
+        As it is now.
+    expected : Collection
+        As the items were checked against.
+    first_places : mapping of str to str
+        Path of the first item of each modality that has one.
+
+    Raises
+    ------
+    InvalidFieldError
+        If another writer fixed another dimension meanwhile.
+    """
+    for now, wanted in zip(current.modalities, expected.modalities, strict=True):
+        dim, settled = wanted.encoder.get(_DIM), now.encoder.get(_DIM)
+        if wanted.encoder.get("type") != _VECTOR or now.name not in first_places:
+            continue
+        if settled is None:
+            work.collections.set_encoder_option(current, now.name, _DIM, dim)
+        elif settled != dim:
+            place = joined(first_places[now.name], _VECTOR)
+            raise InvalidFieldError(place, f"has {dim} numbers, expected {settled}")
+
+
+def _with_dimension(modality: Modality, new_items: Sequence[NewItem]) -> Modality:
+    if modality.encoder.get("type") != _VECTOR or _DIM in modality.encoder:
+        return modality
+    lengths = (len(new.content.vector or ()) for new in new_items if new.modality == modality.name)
+    dim = next(lengths, 0)
+    return Modality(modality.name, {**modality.encoder, _DIM: dim}) if dim else modality
+
+
+def _check_facts(place: str, new: NewItem) -> None:
+    if new.id is not None:
+        check_identifier(joined(place, "id"), new.id)
+    if new.pair_id is not None:
+        check_identifier(joined(place, "pair_id"), new.pair_id)
+    check_labels(joined(place, "labels"), new.labels)
+    check_storable(joined(place, "metadata"), dict(new.metadata))
+    check_storable(joined(place, "text"), new.content.text)

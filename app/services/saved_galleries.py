@@ -1,0 +1,132 @@
+"""Galleries on disk: they only shorten a start, and are used only when the database knows them.
+
+A saved gallery is a folder with sums, as a model bundle is. Its row in the database says which model it was
+projected by and at which revision; a database that was brought back to an earlier state does not know what
+was saved later. Whatever is missing or damaged is read from the database instead.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from app.domain.entities import Collection, ModelVersion, SavedGallery
+from app.domain.errors import CollectionNotFoundError, DamagedBundleError
+from app.domain.ports import BundleFiles, Database, UnitOfWork
+from app.services.galleries import Gallery, IndexMaker, Row
+
+_GRACE_SECONDS = 3600.0
+_LEAST_UNSAVED = 1000
+_MOST_UNSAVED = 0.1
+_logger = logging.getLogger(__name__)
+
+
+class SavedGalleries:
+    """Writes and reads them.
+
+    Parameters
+    ----------
+    database : Database
+        Knows which ones are to be used.
+    files : BundleFiles
+        Where they are kept; nothing else is kept there.
+    make_index : callable
+        Builds an index over projected rows.
+    owns_files : callable
+        Whether the files belong to this database.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        files: BundleFiles,
+        make_index: IndexMaker,
+        owns_files: Callable[[], bool],
+    ) -> None:
+        self._database = database
+        self._files = files
+        self._make_index = make_index
+        self._owns_files = owns_files
+
+    @staticmethod
+    def is_worth_it(size: int, unsaved: int) -> bool:
+        """Return whether a start that reads so many items from the database is long enough to shorten."""
+        return unsaved >= max(_LEAST_UNSAVED, _MOST_UNSAVED * size)
+
+    def load(
+        self, work: UnitOfWork, collection: Collection, version: ModelVersion
+    ) -> tuple[int, dict[str, Gallery]] | None:
+        """Return what is saved of a version and at which revision; None when there is nothing to trust."""
+        saved = work.collections.saved_gallery(collection)
+        if saved is None or saved.model_bundle != version.bundle or saved.revision > collection.revision:
+            return None
+        try:
+            folder = self._files.open(saved.folder, saved.manifest_hash)
+            return saved.revision, {
+                name: self._read(folder, side)
+                for side, name in zip("xz", collection.modality_names, strict=True)
+            }
+        except DamagedBundleError as error:
+            _logger.warning("%s: read from the database, since %s", collection.name, error)
+            return None
+
+    def save(self, collection: Collection, model_bundle: str, galleries: Mapping[str, Gallery]) -> None:
+        """Write galleries as they are at the collection's revision, in place of what was saved before."""
+        if not self._owns_files() or self._is_saved(collection, model_bundle):
+            return
+
+        def fill(folder: Path) -> None:
+            for side, name in zip("xz", collection.modality_names, strict=True):
+                self._write(folder, side, galleries[name])
+
+        facts = {"collection": collection.id, "model": model_bundle, "revision": collection.revision}
+        folder, manifest_hash = self._files.write(f"{collection.id}-r{collection.revision}", fill, facts)
+        try:
+            with self._database.write() as work:
+                if work.collections.lock(collection.name).id != collection.id:
+                    raise CollectionNotFoundError(collection.name)
+                before = work.collections.saved_gallery(collection)
+                saved = SavedGallery(model_bundle, collection.revision, folder, manifest_hash)
+                work.collections.save_gallery(collection, saved)
+            superseded = [] if before is None else [before.folder]
+        except CollectionNotFoundError:
+            superseded = [folder]
+        # Whoever is reading it right now finds it damaged, and reads the database.
+        self._files.sweep(time.time() + 1.0, lambda _: set(), superseded)
+        self._files.sweep(time.time() - _GRACE_SECONDS, self._used, None)
+
+    def _is_saved(self, collection: Collection, model_bundle: str) -> bool:
+        """Return whether another process was faster, and what it wrote is whole."""
+        with self._database.read() as work:
+            saved = work.collections.saved_gallery(collection)
+        if saved is None or (saved.model_bundle, saved.revision) != (model_bundle, collection.revision):
+            return False
+        try:
+            self._files.open(saved.folder, saved.manifest_hash)
+        except DamagedBundleError:
+            return False
+        return True
+
+    def _used(self, folders: Sequence[str]) -> set[str]:
+        with self._database.read() as work:
+            return work.collections.used_galleries(folders)
+
+    def _write(self, folder: Path, side: str, gallery: Gallery) -> None:
+        living = [part.living() for part in gallery.parts]
+        rows = [[row.id, row.labels, row.metadata] for found, _ in living for row in found]
+        (folder / f"{side}.json").write_text(json.dumps(rows), encoding="utf-8")
+        vectors = (
+            np.concatenate([vectors for _, vectors in living]) if living else np.zeros((0, 0), np.float32)
+        )
+        np.save(folder / f"{side}.npy", vectors, allow_pickle=False)
+
+    def _read(self, folder: Path, side: str) -> Gallery:
+        entries = json.loads((folder / f"{side}.json").read_text(encoding="utf-8"))
+        vectors = np.load(folder / f"{side}.npy", allow_pickle=False)
+        rows = [Row(item_id, tuple(labels), metadata) for item_id, labels, metadata in entries]
+        return Gallery.of(rows, vectors, self._make_index)

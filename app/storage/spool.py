@@ -1,0 +1,136 @@
+"""Checked items of an import on disk, between their check and the one transaction that stores them."""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+import struct
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from app.domain.entities import Item
+
+_IN_MEMORY = 4 << 20
+_CACHE_KIB = 8 << 10
+_HEAD = struct.Struct("<QHIi")
+_NO_FEATURES = -1
+
+
+class ItemSpool:
+    """Items in a file without a name, and their ids in a temporary table: both go with the process.
+
+    Memory is bounded however many there are; used by one thread at a time.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the file is made once it is too large for memory; made when missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._items = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY, dir=str(folder))  # noqa: SIM115
+        # A database without a name is SQLite's temporary one: on disk as soon as its cache is full.
+        self._ids = sqlite3.connect("", check_same_thread=False, isolation_level=None)
+        for statement in (
+            f"PRAGMA cache_size = -{_CACHE_KIB}",
+            "PRAGMA journal_mode = OFF",
+            "PRAGMA synchronous = OFF",
+            "CREATE TABLE ids (id TEXT PRIMARY KEY, line INTEGER NOT NULL) WITHOUT ROWID",
+        ):
+            self._ids.execute(statement)
+        self._size = 0
+
+    @property
+    def size(self) -> int:
+        """Number of items."""
+        return self._size
+
+    def add(self, entries: Sequence[tuple[int, Item]]) -> tuple[int, int] | None:
+        """Append items, each with its line.
+
+        Returns the place among `entries` of the first whose id was there before, and the line it stands
+        on; None when each is new.
+        """
+        pairs = [(item.id, line) for line, item in entries]
+        self._ids.execute("BEGIN")
+        added = self._ids.executemany("INSERT OR IGNORE INTO ids VALUES (?, ?)", pairs).rowcount
+        self._ids.execute("COMMIT")
+        if added != len(pairs):
+            return self._first_repeated(pairs)
+        for line, item in entries:
+            item_id, facts, features = item.id.encode(), _facts(item), b""
+            if item.features is not None:
+                features = item.features.astype("<f4", copy=False).tobytes()
+            length = _NO_FEATURES if item.features is None else len(features)
+            self._items.write(_HEAD.pack(line, len(item_id), len(facts), length) + item_id + facts + features)
+        self._size += len(entries)
+        return None
+
+    def batches(self, size: int) -> Iterator[list[tuple[int, Item]]]:
+        """Yield everything added, in order, at most `size` at a time."""
+        self._items.seek(0)
+        for start in range(0, self._size, size):
+            yield [self._next() for _ in range(min(size, self._size - start))]
+
+    def ids(self) -> Iterator[str]:
+        """Yield the id of everything added, in order."""
+        self._items.seek(0)
+        for _ in range(self._size):
+            _, id_length, facts_length, length = _HEAD.unpack(self._items.read(_HEAD.size))
+            yield self._items.read(id_length).decode()
+            self._items.seek(facts_length + max(length, 0), io.SEEK_CUR)
+
+    def close(self) -> None:
+        """Remove everything."""
+        self._items.close()
+        self._ids.close()
+
+    def _first_repeated(self, pairs: Sequence[tuple[str, int]]) -> tuple[int, int]:
+        for place, (item_id, line) in enumerate(pairs):
+            (earlier,) = self._ids.execute("SELECT line FROM ids WHERE id = ?", (item_id,)).fetchone()
+            if earlier != line:
+                return place, earlier
+        raise AssertionError("a row was ignored although no id is repeated")
+
+    def _next(self) -> tuple[int, Item]:
+        line, id_length, facts_length, length = _HEAD.unpack(self._items.read(_HEAD.size))
+        item_id = self._items.read(id_length).decode()
+        modality, text, content_hash, content_type, labels, pair_id, metadata, train = json.loads(
+            self._items.read(facts_length).decode()
+        )
+        features = None
+        if length != _NO_FEATURES:
+            features = np.frombuffer(self._items.read(length), dtype="<f4").astype(np.float32, copy=False)
+        item = Item(
+            item_id,
+            modality,
+            text,
+            content_hash,
+            content_type,
+            features,
+            tuple(labels),
+            pair_id,
+            metadata,
+            train,
+        )
+        return line, item
+
+
+def _facts(item: Item) -> bytes:
+    return json.dumps(
+        [
+            item.modality,
+            item.text,
+            item.content_hash,
+            item.content_type,
+            item.labels,
+            item.pair_id,
+            item.metadata,
+            item.train,
+        ]
+    ).encode()

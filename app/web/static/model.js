@@ -1,0 +1,102 @@
+// Which model serves, and its retrain: asked for, followed as it goes, cancelled.
+
+import { call } from "./api.js";
+import { byId } from "./elements.js";
+import { attempt, say } from "./messages.js";
+import { collectionPath, state } from "./state.js";
+import { readEvents } from "./stream.js";
+
+const PHASES = {
+  loading: "reading the items",
+  encoding: "reading the items",
+  choosing: "choosing scaling and penalty",
+  fitting: "learning from all items",
+  indexing: "building the index",
+  judging: "judging the new model",
+  writing: "writing the model",
+  done: "done",
+};
+const ENDS = new Set(["succeeded", "failed", "cancelled"]);
+
+let followed = null;
+
+/** Show what serves in the open collection, and let it be trained. `onChange` is called when that changes. */
+export function showModel(onChange) {
+  followed?.abort();
+  followed = null;
+  const version = state.collection.active_version;
+  byId("model").hidden = false;
+  byId("model").classList.toggle("is-untrained", version === null);
+  tell(version === null ? "Not trained yet: nothing can be searched until it is." : `Model ${version} serves.`);
+  byId("retrain").textContent = version === null ? "Train" : "Retrain";
+  byId("retrain").onclick = () => attempt(() => retrain(onChange));
+  showRunning(false);
+}
+
+function tell(text) {
+  byId("model-state").textContent = text;
+}
+
+function showRunning(isRunning) {
+  byId("retrain").hidden = isRunning;
+  byId("cancel").hidden = !isRunning;
+  byId("cancel").disabled = false;
+  byId("model-progress").hidden = !isRunning;
+  byId("model-progress").removeAttribute("value");
+}
+
+async function retrain(onChange) {
+  const collection = state.collection;
+  const path = `/v1/admin/collections/${encodeURIComponent(collection.name)}/retrain`;
+  const job = await (await call(path, { method: "POST" })).json();
+  const following = new AbortController();
+  followed = following;
+  showRunning(true);
+  tell("Training: waiting for a worker");
+  byId("cancel").onclick = () => attempt(async () => {
+    byId("cancel").disabled = true;
+    await call(`/v1/admin/jobs/${job.id}/cancel`, { method: "POST" });
+  });
+  try {
+    const last = await follow(job.id, following.signal);
+    Object.assign(collection, await (await call(collectionPath(collection))).json());
+    if (followed !== following) return;
+    onChange();
+    showModel(onChange);
+    tell(await outcome(collection, last));
+    say(byId("model-state").textContent);
+  } finally {
+    if (followed === following) showRunning(false);
+  }
+}
+
+/** Read events until the last one; a stream that was cut off is taken up where it ended. */
+async function follow(jobId, signal) {
+  let after = 0;
+  for (;;) {
+    const headers = { "Last-Event-ID": String(after) };
+    const response = await call(`/v1/admin/jobs/${jobId}/events`, { headers, signal });
+    for await (const event of readEvents(response)) {
+      after = event.id;
+      if (event.name === "progress") showProgress(event.data);
+      else if (ENDS.has(event.data.state)) return event.data;
+    }
+  }
+}
+
+function showProgress({ phase, iteration, objective, gap, rank, candidate, candidates }) {
+  const parts = [`Training: ${PHASES[phase] ?? phase}`];
+  if (iteration) parts.push(`step ${iteration}`, `objective ${Number(objective).toPrecision(4)}`, `rank ${rank}`);
+  if (gap !== null && gap !== undefined) parts.push(`gap ${Number(gap).toExponential(1)}`);
+  tell(parts.join(" · "));
+  if (candidates) byId("model-progress").value = candidate / candidates;
+}
+
+async function outcome(collection, last) {
+  if (last.state === "cancelled") return "The training was cancelled; nothing has changed.";
+  if (last.state === "failed") return `The training failed: ${last.error}`;
+  const path = `/v1/admin/collections/${encodeURIComponent(collection.name)}/models/${last.model_version}`;
+  const { facts } = await (await call(path)).json();
+  if (facts.not_activated) return `Model ${last.model_version} was trained but does not serve: ${facts.not_activated}`;
+  return `Model ${last.model_version} serves.`;
+}

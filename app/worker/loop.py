@@ -1,0 +1,156 @@
+"""Claiming jobs, having them trained, and closing them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from app.bootstrap import Services
+from app.domain.entities import BuiltModel, Job, JobState
+from app.domain.errors import (
+    DatabaseUnavailableError,
+    JobCancelledError,
+    JobNotFoundError,
+    ServiceError,
+)
+from app.domain.ports import UnitOfWork
+from app.worker.child import train_in_child
+from app.worker.lease import Lease
+from app.worker.outcome import Failure, Outcome, WorkerStoppingError
+
+_LONGEST_PAUSE_SECONDS = 10.0
+_MAINTAIN_EVERY_SECONDS = 3600.0
+_logger = logging.getLogger(__name__)
+
+Trainer = Callable[[Services, Lease], Outcome]
+"""Trains the job of a lease; raises what ended the lease."""
+
+
+def run_once(
+    services: Services,
+    job_id: str | None = None,
+    train: Trainer = train_in_child,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Job | None:
+    """Claim and run one job.
+
+    Parameters
+    ----------
+    services : Services
+        As built by `app.bootstrap.build`.
+    job_id : str, optional
+        Only this job; the oldest when None.
+    train : callable
+        In a child process by default.
+    should_stop : callable
+        Asked all the time; when it says so, the job goes back to the queue as if it had not been claimed.
+
+    Returns
+    -------
+    Job or None
+        The job as this attempt left it; None when there was nothing to do.
+    """
+    settings = services.settings
+    with services.database.write() as work:
+        job = work.jobs.claim(
+            f"{socket.gethostname()}:{os.getpid()}", settings.lease_seconds, settings.job_attempts, job_id
+        )
+    if job is None:
+        return None
+    _logger.info("job %s: retraining %s, attempt %d", job.id, job.collection, job.attempts)
+    try:
+        with Lease(services, job, should_stop) as lease:
+            outcome = train(services, lease)
+        lease.write()
+        if isinstance(outcome, BuiltModel):
+            _publish(services, job, outcome)
+        else:
+            _fail(services, job, outcome)
+    except JobCancelledError as error:
+        _logger.info("job %s: %s", job.id, error)
+        _leave(services, job, lambda work: work.jobs.finish(job, JobState.CANCELLED, None, None))
+    except WorkerStoppingError:
+        _logger.info("job %s: given back, the worker stops", job.id)
+        _leave(services, job, lambda work: work.jobs.give_back(job, "the worker stopped", 0.0, counts=False))
+    except DatabaseUnavailableError as error:
+        _fail(services, job, Failure(str(error), may_pass=True))
+    except Exception as error:
+        _logger.exception("job %s: retraining %s failed", job.id, job.collection)
+        _fail(services, job, Failure(f"internal error: {type(error).__name__}", may_pass=False))
+    try:
+        return services.training.job(job.id)
+    except JobNotFoundError:
+        # It went away with its collection.
+        return replace(job, state=JobState.CANCELLED, error="the collection was deleted")
+
+
+def run_forever(services: Services, should_stop: Callable[[], bool]) -> None:
+    """Run jobs as they come, and look after the files now and then, until `should_stop` says so.
+
+    What goes wrong is logged, and tried again later.
+
+    Parameters
+    ----------
+    services : Services
+        As built by `app.bootstrap.build`.
+    should_stop : callable
+        Asked between jobs and during them.
+    """
+    poll_seconds = services.settings.worker_poll_seconds
+    failures, next_round = 0, time.monotonic()
+    while not should_stop():
+        try:
+            if time.monotonic() >= next_round:
+                next_round = time.monotonic() + _MAINTAIN_EVERY_SECONDS
+                services.housekeeping.sweep()
+                services.repair.request_what_is_damaged()
+            is_idle = run_once(services, should_stop=should_stop) is None
+            failures = 0
+        except DatabaseUnavailableError as error:
+            is_idle, failures = True, failures + 1
+            _logger.warning("worker: %s", error)
+        except Exception:
+            is_idle, failures = True, failures + 1
+            _logger.exception("worker: looking for a job failed")
+        if is_idle:
+            time.sleep(min(poll_seconds * 2 ** min(failures, 10), max(poll_seconds, _LONGEST_PAUSE_SECONDS)))
+
+
+def _publish(services: Services, job: Job, built: BuiltModel) -> None:
+    entry = services.versions.publish(job, built, services.settings.lease_seconds)
+    _logger.info(
+        "job %s: published version %d%s",
+        job.id,
+        entry.version,
+        "" if entry.is_active else f", which does not serve: {entry.facts['not_activated']}",
+    )
+    try:
+        services.versions.prune(job.collection)
+    except (ServiceError, OSError) as error:
+        _logger.warning("job %s: old versions stay until the next retrain: %s", job.id, error)
+
+
+def _fail(services: Services, job: Job, failure: Failure) -> None:
+    """Close a job, or queue it again for another attempt after a pause."""
+    settings = services.settings
+    if failure.may_pass and job.attempts < settings.job_attempts:
+        pause = settings.job_retry_seconds * 2 ** (job.attempts - 1)
+        _logger.warning("job %s: %s; another attempt in %g s", job.id, failure.reason, pause)
+        _leave(services, job, lambda work: work.jobs.give_back(job, failure.reason, pause, counts=True))
+        return
+    gave_up = f"gave up after {job.attempts} attempts: " if failure.may_pass else ""
+    error = f"{gave_up}{failure.reason}"
+    _logger.info("job %s: retraining %s failed: %s", job.id, job.collection, error)
+    _leave(services, job, lambda work: work.jobs.finish(job, JobState.FAILED, error, None))
+
+
+def _leave(services: Services, job: Job, change: Callable[[UnitOfWork], None]) -> None:
+    try:
+        with services.database.write() as work:
+            change(work)
+    except JobCancelledError:
+        _logger.info("job %s belongs to another worker by now, or is closed", job.id)

@@ -1,0 +1,65 @@
+"""What one attempt at a training ends with: a built model, or why there is none."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.bootstrap import Services
+from app.domain.entities import BuiltModel
+from app.domain.errors import DatabaseUnavailableError, JobCancelledError, ServiceError
+from app.services.learning import Report, TrainingParameters
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt gave no model.
+
+    Parameters
+    ----------
+    reason : str
+        For whoever asked for the retrain.
+    may_pass : bool
+        Whether another attempt may succeed.
+    """
+
+    reason: str
+    may_pass: bool
+
+
+Outcome = BuiltModel | Failure
+
+
+class WorkerStoppingError(Exception):
+    """The worker was asked to end: the job is not its own any longer."""
+
+
+def attempt(services: Services, collection: str, parameters: Mapping[str, Any], report: Report) -> Outcome:
+    """Train in this process.
+
+    Parameters
+    ----------
+    services : Services
+        As built by `app.bootstrap.build`.
+    collection : str
+        Its name.
+    parameters : mapping
+        Of the job.
+    report : callable
+        Takes progress. What it raises because the job was lost reaches the caller.
+    """
+    try:
+        return services.builder.build(collection, TrainingParameters(**parameters), report)
+    except (JobCancelledError, WorkerStoppingError):
+        raise
+    except DatabaseUnavailableError as error:
+        return Failure(str(error), may_pass=True)
+    except ServiceError as error:
+        return Failure(str(error), may_pass=False)
+    except Exception as error:
+        _logger.exception("training %s failed", collection)
+        return Failure(f"internal error: {type(error).__name__}", may_pass=False)

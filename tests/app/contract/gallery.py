@@ -1,0 +1,97 @@
+"""Trained galleries, served by a real process: what the contract and the fuzz are run on."""
+
+import contextlib
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from app.bootstrap import Services, build
+from app.domain.entities import Content, Modality, Scope
+from app.services.catalogue import NewItem
+from app.services.training import TrainingParameters
+from app.settings import Settings
+from app.worker import run_once
+from tests.app.e2e.conftest import Server
+
+PRODUCTS, VECTORS = "products", "vectors"
+"""Of pictures and texts, and of own features with 2 numbers and 1; both trained."""
+GALLERIES = (PRODUCTS, VECTORS)
+SPARES = tuple(f"spare-{number}" for number in range(30))
+"""Empty collections, to be deleted."""
+_COLOURS = {"shoes": (200, 40, 40), "wallets": (60, 120, 40)}
+_EACH = 4
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """A running server, its base URL and a key of each scope."""
+
+    server: Server
+    keys: dict[Scope, str]
+    key_ids: frozenset[str]
+
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+
+@contextlib.contextmanager
+def served(folder: Path, *options: str, database_url: str = "", **settings: str) -> Iterator[Gallery]:
+    """Serve the two galleries from a folder until the block ends."""
+    services = build(Settings(data_dir=folder, database_url=database_url))
+    services.upgrade_schema()
+    keys = {scope: services.access.create(scope, f"contract {scope.value}") for scope in Scope}
+    _fill(services)
+    services.database.engine.dispose()
+    if database_url:
+        settings["LRBS_DATABASE_URL"] = database_url
+    server = Server(folder, ("serve", *options), **settings)
+    try:
+        server.wait_until_ready()
+        secrets = {scope: secret for scope, (_, secret) in keys.items()}
+        yield Gallery(server, secrets, frozenset(key.id for key, _ in keys.values()))
+    finally:
+        server.end()
+
+
+def picture(label: str, number: int = 0, form: str = "PNG") -> bytes:
+    """Return a small picture file."""
+    noise = np.random.default_rng(number).integers(0, 40, (24, 24, 3))
+    stored = io.BytesIO()
+    Image.fromarray((np.array(_COLOURS[label]) + noise).clip(0, 255).astype(np.uint8)).save(stored, form)
+    return stored.getvalue()
+
+
+def _fill(services: Services) -> None:
+    catalogue, random = services.catalogue, np.random.default_rng(7)
+    encoders = {PRODUCTS: ("hog-color", "tfidf"), VECTORS: ("vector", "vector")}
+    for name, types in encoders.items():
+        sides = zip(("image", "text"), types, strict=True)
+        catalogue.create(name, [Modality(side, {"type": kind}) for side, kind in sides])
+    for name in SPARES:
+        catalogue.create(name, [Modality(side, {"type": "vector"}) for side in ("image", "text")])
+    for place, label in enumerate(_COLOURS):
+        for number in range(_EACH):
+            text = f"{label} number {number}, a red running thing"
+            contents = {
+                PRODUCTS: (Content(picture=picture(label, number)), Content(text=text)),
+                VECTORS: tuple(
+                    Content(vector=[float(value) for value in place + 0.1 * random.standard_normal(dim)])
+                    for dim in (2, 1)
+                ),
+            }
+            for name, sides_of in contents.items():
+                items = [
+                    NewItem(side, content, id=f"{side}-{label}-{number}", labels=(label,))
+                    for side, content in zip(("image", "text"), sides_of, strict=True)
+                ]
+                catalogue.add_items(name, items)
+    for name in GALLERIES:
+        services.training.request(name, TrainingParameters(alpha=0.01, scaling="center"))
+        job = run_once(services)
+        if job is None or job.model_version != 1:
+            raise RuntimeError(f"the gallery {name} was not trained: {job}")

@@ -1,0 +1,246 @@
+"""The OpenAPI document is complete, and its examples work as they stand."""
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import jsonschema_rs
+import pytest
+
+from app.api.schemas.content import MAX_MAGNITUDE
+from app.api.schemas.encoders import ENCODERS
+from app.bootstrap import Services, build
+from app.domain.entities import Scope
+from app.encoders import registry, vectors
+from app.encoders.registry import ContentLimits, EncoderRegistry
+from app.main import create_app
+from app.settings import Settings
+from app.worker import run_once
+from tests.app.contract.gallery import picture
+
+PROBLEM = "application/problem+json"
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    services = build(Settings(data_dir=tmp_path_factory.mktemp("openapi"), database_url=""))
+    services.upgrade_schema()
+    yield services
+    services.database.engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def client(services: Services) -> Iterator[httpx.Client]:
+    from fastapi.testclient import TestClient
+
+    _, secret = services.access.create(Scope.ADMIN)
+    headers = {"Authorization": f"Bearer {secret}"}
+    with TestClient(create_app(services), headers=headers, raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def document(client: httpx.Client) -> dict[str, Any]:
+    found: dict[str, Any] = client.get("/openapi.json").json()
+    return found
+
+
+def operations(document: dict[str, Any]) -> dict[str, tuple[str, str, dict[str, Any]]]:
+    """Return method, path and entry by operation id."""
+    return {
+        entry["operationId"]: (method.upper(), path, entry)
+        for path, methods in document["paths"].items()
+        for method, entry in methods.items()
+    }
+
+
+def resolved(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
+    return schema
+
+
+def is_valid(document: dict[str, Any], schema: dict[str, Any], value: Any) -> str:
+    """Return what is wrong with a value; nothing when it is valid."""
+    whole = {"components": document["components"], "allOf": [schema]}
+    return "; ".join(str(error) for error in jsonschema_rs.Draft202012Validator(whole).iter_errors(value))
+
+
+def test_every_operation_is_told_in_full(document: dict[str, Any]) -> None:
+    entries = [entry for methods in document["paths"].values() for entry in methods.values()]
+    ids = [entry["operationId"] for entry in entries]
+    assert len(set(ids)) == len(ids)
+    known = {tag["name"] for tag in document["tags"]}
+    for entry in entries:
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", entry["operationId"])
+        assert entry["summary"].strip()
+        assert entry["description"].strip().endswith((".", "now")), entry["operationId"]
+        assert entry["tags"]
+        assert set(entry["tags"]) <= known
+        for parameter in entry.get("parameters", ()):
+            assert parameter["description"], (entry["operationId"], parameter["name"])
+
+
+def test_operations_keep_their_ids(document: dict[str, Any]) -> None:
+    assert {
+        *("create_collection", "list_collections", "get_collection", "delete_collection"),
+        *("create_items", "import_items", "list_items", "put_item", "get_item", "get_content", "delete_item"),
+        *("search", "search_batch", "retrain", "get_job", "cancel_job"),
+        *("import_items", "job_events", "list_models", "get_model", "activate_model", "roll_back"),
+        "list_activations",
+        *("create_key", "list_keys", "revoke_key", "healthz", "readyz"),
+    } <= set(operations(document))
+
+
+def test_every_call_says_which_key_it_needs(document: dict[str, Any]) -> None:
+    schemes = document["components"]["securitySchemes"]
+    assert [(scheme["type"], scheme["scheme"]) for scheme in schemes.values()] == [("http", "bearer")]
+    for method, path, entry in operations(document).values():
+        if path.startswith("/v1/"):
+            assert entry["security"] == [{name: []} for name in schemes], (method, path)
+
+
+def test_every_answer_has_a_schema_and_an_example(document: dict[str, Any]) -> None:
+    for name, (_, _, entry) in operations(document).items():
+        successes = {status: told for status, told in entry["responses"].items() if status.startswith("2")}
+        assert successes, name
+        for status, told in entry["responses"].items():
+            assert told["description"], (name, status)
+            for media_type, content in told.get("content", {}).items():
+                if media_type not in ("application/json", PROBLEM):
+                    continue
+                examples = resolved(document, content["schema"]).get("examples")
+                assert examples, (name, status)
+                for example in examples:
+                    assert not is_valid(document, content["schema"], example), (name, status)
+
+
+def test_what_comes_with_a_refusal_is_told(document: dict[str, Any], client: httpx.Client) -> None:
+    for name, (_, path, entry) in operations(document).items():
+        if path.startswith("/v1/"):
+            assert entry["responses"]["401"]["headers"]["WWW-Authenticate"]["required"], name
+            assert entry["responses"]["503"]["headers"]["Retry-After"]["required"], name
+    refused = client.get("/v1/collections", headers={"Authorization": "Bearer none"})
+    assert (refused.status_code, refused.headers["WWW-Authenticate"]) == (401, "Bearer")
+
+
+def test_a_method_that_is_not_there_is_answered_with_those_that_are(client: httpx.Client) -> None:
+    for method, path, allowed in (
+        ("PATCH", "/v1/collections/a/items/b", "DELETE, GET, PUT"),
+        ("OPTIONS", "/v1/collections", "GET, POST"),
+        ("POST", "/healthz", "GET"),
+        ("DELETE", "/static/page.js", "GET, HEAD"),
+    ):
+        answer = client.request(method, path)
+        assert (answer.status_code, answer.headers["Allow"]) == (405, allowed)
+        assert answer.headers["Content-Type"] == PROBLEM
+
+
+def test_a_path_with_a_slash_too_many_is_not_found(client: httpx.Client) -> None:
+    answer = client.get("/v1/collections/", follow_redirects=False)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (404, PROBLEM)
+
+
+def test_the_document_knows_the_encoders_and_their_options() -> None:
+    limits = ContentLimits(max_picture_bytes=1, max_picture_pixels=1, max_text_chars=1)
+    assert set(ENCODERS) == set(EncoderRegistry(limits).types)
+    assert {name: set(options) for name, (_, options) in ENCODERS.items()} == {
+        name: set(options) for name, options in registry._OPTIONS.items()
+    }
+    assert MAX_MAGNITUDE == vectors.MAX_MAGNITUDE
+
+
+WHEN = ("create_collection", "create_items", "put_item", "retrain", "cancel_job", "create_key")
+"""Made first, in this order; what deletes comes last and everything else between."""
+
+
+def in_order(document: dict[str, Any]) -> list[str]:
+    found = sorted(operations(document))
+    rest = [name for name in found if name not in WHEN]
+    last = ("delete_item", "revoke_key", "delete_collection")
+    return [*WHEN, *(name for name in rest if name not in last), *last]
+
+
+def bodies_of(entry: dict[str, Any], document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield what is sent for each example of each form of a body; nothing where there is no body."""
+    if "requestBody" not in entry:
+        yield {}
+        return
+    for media_type, content in entry["requestBody"]["content"].items():
+        schema = resolved(document, content["schema"])
+        examples = [content["example"]] if "example" in content else schema["examples"]
+        for example in examples:
+            if media_type != "multipart/form-data":
+                sent = example if isinstance(example, str) else json.dumps(example)
+                yield {"content": sent, "headers": {"Content-Type": media_type}}
+                continue
+            values = {name: value for name, value in example.items() if name != "picture"}
+            texts = {
+                name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()
+            }
+            yield {"files": {"picture": ("a.png", picture("shoes"), "image/png")}, "data": texts}
+
+
+def more_items() -> list[dict[str, Any]]:
+    """Return what training needs beside the examples."""
+    found: list[dict[str, Any]] = []
+    for number, label in enumerate(("shoes", "wallets") * 2):
+        encoded = base64.b64encode(picture(label, number)).decode()
+        found.append({"modality": "text", "text": f"{label} to wear", "labels": [label]})
+        found.append({"modality": "image", "image_base64": encoded, "labels": [label]})
+    return found
+
+
+def test_every_example_of_a_request_gets_the_answer_that_is_declared(
+    document: dict[str, Any], client: httpx.Client, services: Services
+) -> None:
+    known: dict[str, Any] = {}
+    for name in in_order(document):
+        method, path, entry = operations(document)[name]
+        declared = next(int(status) for status in entry["responses"] if status.startswith("2"))
+        for body in bodies_of(entry, document):
+            if name == "retrain" and "job_id" in known:
+                client.post(f"/v1/admin/jobs/{known['job_id']}/cancel")
+            if name == "roll_back":
+                client.post(path.format(collection="products")[: -len("rollback")] + "models/1/activate")
+            parameters = {
+                parameter["name"]: known.get(parameter["name"], parameter.get("example"))
+                for parameter in entry.get("parameters", ())
+                if parameter["in"] == "path"
+            }
+            if name == "search" and "files" in body:
+                # The examples of the parameters are for a text; a picture is of the other modality.
+                parameters |= {"source": parameters["target"], "target": parameters["source"]}
+            query = {
+                parameter["name"]: parameter["example"]
+                for parameter in entry.get("parameters", ())
+                if parameter["in"] == "query" and "example" in parameter
+            }
+            answer = client.request(method, path.format(**parameters), params=query, **body)
+            assert answer.status_code == declared, (name, body, answer.text)
+            content = entry["responses"][str(declared)].get("content", {}).get("application/json")
+            if content is not None:
+                assert not is_valid(document, content["schema"], answer.json()), name
+                example = resolved(document, content["schema"])["examples"][0]
+                assert set(example) <= set(answer.json()), name
+            if name == "create_items" and "items" in str(body.get("content")):
+                items = {"items": more_items()}
+                client.post(path.format(**parameters), json=items).raise_for_status()
+            if name == "retrain":
+                known["job_id"] = answer.json()["id"]
+            if name == "create_key":
+                known["key_id"] = answer.json()["id"]
+        if name == "cancel_job":
+            train(client, services, 1)
+            train(client, services, 2)
+
+
+def train(client: httpx.Client, services: Services, version: int) -> None:
+    body = {"alpha": 0.01, "scaling": "center"}
+    client.post("/v1/admin/collections/products/retrain", json=body).raise_for_status()
+    job = run_once(services)
+    assert job is not None
+    assert job.model_version == version, job.error

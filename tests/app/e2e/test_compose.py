@@ -1,0 +1,80 @@
+"""What docker-compose.yml runs, run by hand: migrate, API and worker as processes over one PostgreSQL."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import sqlalchemy
+import yaml
+
+from tests.app.e2e.conftest import LRBS, ROOT, Server, environment_of
+from tests.app.e2e.test_crash import fill
+
+SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def run(postgres_url: str, tmp_path: Path) -> Iterator[Callable[[str], Server]]:
+    """Return a function that starts a service as compose does, with this test's own places."""
+    url = sqlalchemy.make_url(postgres_url).set(drivername="postgresql+psycopg")
+    started: list[Server] = []
+
+    def start(name: str) -> Server:
+        service = SERVICES[name]
+        environment = {
+            **service["environment"],
+            "LRBS_DATABASE_URL": url.render_as_string(hide_password=False),
+            "LRBS_DATA_DIR": str(tmp_path / "data"),
+            "LRBS_PORT": "0",
+            "LRBS_HOST": "127.0.0.1",
+        }
+        server = Server(tmp_path / name, tuple(service["command"]), **environment)
+        started.append(server)
+        return server
+
+    yield start
+    for server in started:
+        server.end()
+
+
+def test_migrate_api_and_worker_answer_a_search(
+    run: Callable[[str], Server], tmp_path: Path, postgres_url: str
+) -> None:
+    worker_too_early = run("worker")
+    assert worker_too_early.process.wait(60) == 1
+    assert "lrbs db upgrade" in worker_too_early.said()
+
+    migrate = run("migrate")
+    assert migrate.process.wait(60) == 0, migrate.said()
+    api, worker = run("api"), run("worker")
+    api.wait_until_ready(120)
+    url = sqlalchemy.make_url(postgres_url).set(drivername="postgresql+psycopg")
+    environment = {
+        **environment_of(tmp_path / "data"),
+        "LRBS_DATABASE_URL": url.render_as_string(hide_password=False),
+    }
+    made = subprocess.run(
+        [*LRBS, "keys", "create", "--scope", "admin"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    headers = {"Authorization": f"Bearer {made.stdout.strip()}"}
+    with httpx.Client(base_url=api.url, headers=headers, trust_env=False, timeout=60.0) as client:
+        query = fill(client)
+        search = {"vector": query, "k": 5}
+        for _ in range(6):  # of two server processes each answers some
+            hits = client.post("/v1/collections/pairs/search/z-to-x", json=search).raise_for_status().json()
+            assert len(hits["hits"]) == 5
+            assert hits["model_version"] == 1
+    for server in (api, worker):
+        server.process.terminate()
+    assert api.process.wait(60) == 0, api.said()
+    assert worker.process.wait(60) == 0, worker.said()

@@ -1,0 +1,208 @@
+"""Bodies that come in pieces, too large, too slowly or not at all."""
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+import httpx
+import pytest
+from fastapi import Request
+
+from app.api.incoming import BodyLimits, body_of
+from app.domain.errors import BodyTimeoutError, ContentTooLargeError, OverloadedError
+from tests.app.e2e.refusals import MAX_BODY, MIXED, VECTORS, Api, check_next_request_works, check_problem, png
+
+JSON = {"Content-Type": "application/json"}
+
+
+class Pieces:
+    """A chunked body that counts how much of it was asked for."""
+
+    def __init__(self, content: bytes, size: int) -> None:
+        self._content, self._size = content, size
+        self.taken = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for start in range(0, len(self._content), self._size):
+            self.taken += 1
+            yield self._content[start : start + self._size]
+
+
+def test_a_chunked_body_is_taken_up_to_the_limit(api: Api) -> None:
+    item = {"id": "new", "modality": "image", "vector": [1.0, 2.0]}
+    body = json.dumps({"items": [item]}).encode()
+    pieces = Pieces(body.ljust(MAX_BODY), 1000)
+    answer = api.client.post(f"{VECTORS}/items", content=iter(pieces), headers=JSON)
+    assert answer.status_code == 201, answer.text
+
+
+class Asked:
+    """One request to `BodyLimits` whose messages are given by hand."""
+
+    def __init__(self, limits: dict[str, Any], restrict_to: int | None = None, path: str = "/") -> None:
+        self.read = bytearray()
+        self.sent: list[Any] = []
+        self._restrict_to = restrict_to
+        self._middleware = BodyLimits(
+            self._application, **{"max_bytes": 100, "max_bytes_at_once": 1000, "pause_seconds": 5.0, **limits}
+        )
+        self._path = path
+
+    async def _application(self, scope: Any, receive: Any, send: Any) -> None:
+        if self._restrict_to is not None:
+            body_of(Request(scope)).restrict(self._restrict_to)
+        message = {"more_body": True}
+        while message["more_body"]:
+            message = await receive()
+            self.read += message["body"]
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def ask(self, messages: list[tuple[float, bytes]], headers: dict[str, str]) -> None:
+        coming = iter(messages)
+        number = 0
+
+        async def receive() -> dict[str, Any]:
+            nonlocal number
+            number += 1
+            wait, body = next(coming)
+            await anyio.sleep(wait)
+            return {"type": "http.request", "body": body, "more_body": number < len(messages)}
+
+        async def send(message: Any) -> None:
+            self.sent.append(message)
+
+        listed = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        scope = {"type": "http", "method": "POST", "path": self._path, "headers": listed}
+        await self._middleware(scope, receive, send)
+
+    def run(self, messages: list[tuple[float, bytes]], **headers: str) -> None:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        anyio.run(self.ask, messages, named)
+
+
+def test_a_chunked_body_is_refused_at_the_first_byte_too_many() -> None:
+    asked = Asked({})
+    with pytest.raises(ContentTooLargeError, match="at most 100"):
+        asked.run([(0, b"x" * 60)] * 1000, transfer_encoding="chunked")
+    assert len(asked.read) == 60
+
+
+def test_an_announced_body_is_refused_before_anything_is_read() -> None:
+    asked = Asked({})
+    with pytest.raises(ContentTooLargeError):
+        asked.run([], content_length="101")
+    asked = Asked({}, restrict_to=10)
+    with pytest.raises(ContentTooLargeError, match="at most 10 "):
+        asked.run([], content_length="11")
+
+
+def test_a_route_may_take_more_than_the_service() -> None:
+    asked = Asked({}, restrict_to=200)
+    asked.run([(0, b"x" * 150)], content_length="150")
+    assert len(asked.read) == 150
+
+
+def test_an_import_is_counted_by_its_route() -> None:
+    asked = Asked({"max_bytes_at_once": 10}, path="/v1/collections/a/items:import")
+    asked.run([(0, b"x" * 90)] * 5, transfer_encoding="chunked")
+    assert len(asked.read) == 450
+
+
+def test_a_body_that_stops_is_given_up() -> None:
+    for path in ("/", "/v1/collections/a/items:import"):
+        asked = Asked({"pause_seconds": 0.1}, path=path)
+        with pytest.raises(BodyTimeoutError):
+            asked.run([(0, b"x"), (10, b"x")], transfer_encoding="chunked")
+
+
+def test_a_trickle_is_given_up() -> None:
+    asked = Asked({"pause_seconds": 0.3, "max_bytes": 10_000})
+    with pytest.raises(BodyTimeoutError):
+        asked.run([(0.05, b"x")] * 1000, transfer_encoding="chunked")
+    assert len(asked.read) <= 6
+
+
+def test_all_bodies_together_are_bounded() -> None:
+    asked = Asked({"max_bytes_at_once": 150})
+
+    async def two() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(asked.ask, [(0, b"x" * 90), (0.3, b"x")], {"transfer-encoding": "chunked"})
+            await anyio.sleep(0.1)
+            with pytest.raises(OverloadedError):
+                await asked.ask([(0, b"x" * 90)], {"content-length": "90"})
+        await asked.ask([(0, b"x" * 90)], {"content-length": "90"})
+
+    anyio.run(two)
+
+
+def test_an_answer_before_the_end_of_the_body_closes_the_connection(api: Api) -> None:
+    answer = api.client.post(
+        f"{VECTORS}/items", content=b"x" * 1000, headers={**JSON, "Authorization": "Bearer wrong"}
+    )
+    check_problem(answer, 401, "key")
+    assert answer.headers["Connection"] == "close"
+    answer = api.client.post(f"{VECTORS}/items", content=b"{", headers=JSON)
+    assert "Connection" not in answer.headers
+    check_next_request_works(api)
+
+
+def test_a_flood_of_unknown_keys_is_refused_before_it_is_parsed(api: Api) -> None:
+    flood = ",".join(f'"k{n}":1' for n in range(16_001))
+    path = f"{VECTORS}/search/text-to-image"
+    for body in (f"{{{flood}}}", f'{{"vector": [1], "filter": {{"metadata": {{{flood}}}}}}}'):
+        answer = api.client.post(path, content=body, headers=JSON)
+        problem = check_problem(answer, 413, "more than 16000 keys")
+        assert problem["field"] == "body"
+    form = {"item": f'{{"modality": "image", "metadata": {{{flood}}}}}'}
+    answer = api.client.post(f"{MIXED}/items", data=form, files={"picture": png()})
+    check_problem(answer, 413, "more than 16000 keys")
+    check_next_request_works(api)
+
+
+def connect(url: str) -> socket.socket:
+    address = urlsplit(url)
+    return socket.create_connection((address.hostname, address.port), timeout=20)
+
+
+def test_who_stops_sending_is_sent_away(
+    run_lrbs: Callable[..., str], start_server: Callable[..., Any]
+) -> None:
+    key = run_lrbs("keys", "create", "--scope", "admin").strip()
+    url = start_server("--no-worker", LRBS_BODY_PAUSE_SECONDS="0.5").url
+    head = "POST /v1/collections HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    for authorization, framing, status in (
+        (f"Bearer {key}", "Content-Length: 100", b"408"),
+        (f"Bearer {key}", "Transfer-Encoding: chunked", b"408"),
+        ("Bearer wrong", "Content-Length: 100", b"401"),
+    ):
+        with connect(url) as connection:
+            lines = f"{head}Authorization: {authorization}\r\n{framing}\r\n\r\n"
+            connection.sendall(lines.encode() + (b"1\r\n{\r\n" if "chunked" in framing else b"{"))
+            told = b""
+            while piece := connection.recv(65536):  # until the other side closes
+                told += piece
+        assert told.startswith(b"HTTP/1.1 " + status), told
+        assert b"connection: close" in told.lower()
+    assert httpx.get(f"{url}/healthz", trust_env=False).status_code == 200
+
+
+def test_a_slow_body_of_good_size_is_taken(
+    run_lrbs: Callable[..., str], start_server: Callable[..., Any]
+) -> None:
+    key = run_lrbs("keys", "create", "--scope", "admin").strip()
+    url = start_server("--no-worker", LRBS_BODY_PAUSE_SECONDS="2").url
+    body = json.dumps({"scope": "search"}).encode()
+
+    def slowly() -> Iterator[bytes]:
+        for start in range(0, len(body), 5):
+            time.sleep(0.1)
+            yield body[start : start + 5]
+
+    headers = {**JSON, "Authorization": f"Bearer {key}"}
+    answer = httpx.post(f"{url}/v1/admin/keys", content=slowly(), headers=headers, trust_env=False)
+    assert answer.status_code == 201

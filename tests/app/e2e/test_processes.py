@@ -1,0 +1,175 @@
+"""Several server processes behind one port, and how they end."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from app.bootstrap import build
+from app.domain.entities import Scope
+from app.settings import Settings
+
+SECONDS = 60.0
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture
+def headers(tmp_path: Path) -> dict[str, str]:
+    services = build(Settings(data_dir=tmp_path / "data", database_url=""))
+    services.upgrade_schema()
+    _, secret = services.access.create(Scope.ADMIN)
+    services.database.engine.dispose()
+    return {**JSON, "Authorization": f"Bearer {secret}"}
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + SECONDS
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return found
+
+
+def children_of(pid: int, command: str = "server-process") -> set[int]:
+    """Return the processes of a command that any thread of a process started."""
+    found = set()
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(FileNotFoundError):
+            for number in children.read_text().split():
+                if f"\0{command}\0" in Path(f"/proc/{number}/cmdline").read_text():
+                    found.add(int(number))
+    return found
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return " Z " in Path(f"/proc/{pid}/stat").read_text().replace(")", " ) ")
+    except FileNotFoundError:
+        return True
+
+
+def asked_afresh(url: str, path: str, **options: Any) -> httpx.Response:
+    """Ask over a connection of its own, which any of the processes may take."""
+    return httpx.get(f"{url}{path}", trust_env=False, timeout=30.0, **options)
+
+
+def test_several_processes_serve_one_database(
+    start_server: Callable[..., Any], headers: dict[str, str]
+) -> None:
+    server = start_server("--no-worker", "--processes", "2")
+    processes = wait_for(lambda: len(found := children_of(server.process.pid)) == 2 and found)
+    modalities = {name: {"encoder": {"type": "vector"}} for name in ("x", "z")}
+    body = {"name": "a", "modalities": modalities}
+    httpx.post(f"{server.url}/v1/collections", json=body, headers=headers, trust_env=False).raise_for_status()
+    for _ in range(20):
+        answer = asked_afresh(server.url, "/v1/collections/a", headers=headers)
+        assert answer.status_code == 200
+    counted = asked_afresh(server.url, "/metrics").text
+    line = 'lrbs_http_requests_total{method="GET",route="/v1/collections/{collection}",status="200"} 20.0'
+    assert line in counted, "whoever is asked tells of all"
+
+    os.kill(min(processes), signal.SIGKILL)
+    replaced = wait_for(
+        lambda: len(found := children_of(server.process.pid) - {min(processes)}) == 2 and found
+    )
+    assert replaced != processes
+    wait_for(lambda: _answers(server.url))
+    for _ in range(5):
+        assert asked_afresh(server.url, "/v1/collections/a", headers=headers).status_code == 200
+
+
+def _answers(url: str) -> bool:
+    with contextlib.suppress(httpx.TransportError):
+        return asked_afresh(url, "/healthz").status_code == 200
+    return False
+
+
+def test_server_processes_end_with_their_parent(start_server: Callable[..., Any]) -> None:
+    server = start_server("--no-worker", "--processes", "2")
+    processes = wait_for(lambda: len(found := children_of(server.process.pid)) == 2 and found)
+    server.kill()
+    wait_for(lambda: all(is_gone(pid) for pid in processes))
+    address = urlsplit(server.url)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((address.hostname, address.port), timeout=5)
+
+
+@contextlib.contextmanager
+def write_lock(folder: Path) -> Iterator[None]:
+    with contextlib.closing(sqlite3.connect(folder / "lrbs.sqlite3", isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        yield
+        holder.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_what_was_accepted_is_finished_after_a_request_to_stop(
+    start_server: Callable[..., Any], headers: dict[str, str], tmp_path: Path, processes: str
+) -> None:
+    patient = {"LRBS_LOCK_WAIT_SECONDS": "60", "LRBS_BODY_PAUSE_SECONDS": "60", "LRBS_SHUTDOWN_SECONDS": "60"}
+    server = start_server("--no-worker", "--processes", processes, **patient)
+    address = urlsplit(server.url)
+    body = json.dumps({"scope": "search", "name": "slow"}).encode()
+    lines = ["POST /v1/admin/keys HTTP/1.1", "Host: x", f"Content-Length: {len(body)}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    answers: list[httpx.Response] = []
+
+    def write() -> None:
+        answers.append(
+            httpx.post(
+                f"{server.url}/v1/admin/keys", content=body, headers=headers, trust_env=False, timeout=60.0
+            )
+        )
+
+    with socket.create_connection((address.hostname, address.port), timeout=60) as half_sent:
+        half_sent.sendall("\r\n".join([*lines, "", ""]).encode() + body[:10])
+        with write_lock(tmp_path / "data"):
+            writer = threading.Thread(target=write)
+            writer.start()
+            wait_for(
+                lambda: 'lrbs_queue_running{lane="write"} 1.0' in asked_afresh(server.url, "/metrics").text
+            )
+            server.process.send_signal(signal.SIGTERM)
+            wait_for(lambda: not _answers(server.url))
+            assert server.process.poll() is None, "two requests are not finished"
+        half_sent.sendall(body[10:])
+        told = half_sent.recv(65536)
+        writer.join(60)
+    assert told.startswith(b"HTTP/1.1 201 "), told
+    assert [answer.status_code for answer in answers] == [201]
+    assert server.process.wait(60) == 0
+    # When keys were last used is written down on the way out.
+    with contextlib.closing(sqlite3.connect(tmp_path / "data" / "lrbs.sqlite3")) as database:
+        used = database.execute("SELECT count(*) FROM api_keys WHERE last_used_at IS NOT NULL").fetchone()
+    assert used == (1,)
+
+
+def test_a_stop_does_not_wait_for_ever(start_server: Callable[..., Any], headers: dict[str, str]) -> None:
+    server = start_server("--no-worker", LRBS_SHUTDOWN_SECONDS="1", LRBS_BODY_PAUSE_SECONDS="60")
+    address = urlsplit(server.url)
+    with socket.create_connection((address.hostname, address.port), timeout=60) as stalled:
+        lines = ["POST /v1/admin/keys HTTP/1.1", "Host: x", "Content-Length: 100"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        stalled.sendall("\r\n".join([*lines, "", ""]).encode() + b"{")
+        wait_for(lambda: "in_progress 2.0" in asked_afresh(server.url, "/metrics").text)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+
+
+def test_the_worker_beside_ends_with_the_server(start_server: Callable[..., Any]) -> None:
+    server = start_server("--processes", "2")
+    workers = wait_for(lambda: children_of(server.process.pid, "worker"))
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(60) == 0
+    assert all(is_gone(pid) for pid in workers)

@@ -1,0 +1,115 @@
+"""The contract of BundleFiles."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from app.domain.errors import DamagedBundleError
+from app.storage.bundles import BundleStore
+
+FACTS = {"rank": 2, "text": "Straße"}
+FILES = {"model.bin": b"\x00\x01" * 500, "ids.json": b"[]", "empty": b""}
+KILLED = """
+import os, pathlib, signal, sys
+from app.storage.bundles import BundleStore
+os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+BundleStore(pathlib.Path(sys.argv[1])).write("1-v1", lambda f: (f / "a").write_bytes(b"a") and None, {})
+"""
+
+
+def fill(folder: Path) -> None:
+    for name, content in FILES.items():
+        (folder / name).write_bytes(content)
+
+
+@pytest.fixture(params=[BundleStore])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> BundleStore:
+    made: BundleStore = request.param(tmp_path / "models")
+    return made
+
+
+def test_a_bundle_opens_as_it_was_filled(store: BundleStore) -> None:
+    folder, manifest_hash = store.write("1-v1", fill, FACTS)
+    assert folder.startswith("1-v1")
+    opened = store.open(folder, manifest_hash)
+    assert {name: (opened / name).read_bytes() for name in FILES} == FILES
+
+
+def test_bundles_of_the_same_name_at_the_same_time_are_two(store: BundleStore) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        written = list(pool.map(lambda _: store.write("1-v1", fill, FACTS), range(6)))
+    assert len({folder for folder, _ in written}) == 6
+    for folder, manifest_hash in written:
+        store.open(folder, manifest_hash)
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def grow(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"\n")
+
+
+@pytest.mark.parametrize("damage", [flip, cut, grow, Path.unlink])
+@pytest.mark.parametrize("name", ["model.bin", "ids.json", "manifest.json"])
+def test_damage_to_any_file_is_noticed(store: BundleStore, name: str, damage: Callable[[Path], None]) -> None:
+    folder, manifest_hash = store.write("1-v1", fill, FACTS)
+    damage(store.open(folder, manifest_hash) / name)
+    with pytest.raises(DamagedBundleError, match=folder):
+        store.open(folder, manifest_hash)
+
+
+def test_another_manifest_is_refused_even_if_it_is_whole(store: BundleStore) -> None:
+    folder, _ = store.write("1-v1", fill, FACTS)
+    _, other = store.write("1-v2", fill, {"rank": 3})
+    with pytest.raises(DamagedBundleError, match="manifest"):
+        store.open(folder, other)
+    with pytest.raises(DamagedBundleError):
+        store.open("none", other)
+
+
+def test_a_filling_that_fails_leaves_nothing(store: BundleStore, tmp_path: Path) -> None:
+    def fail(folder: Path) -> None:
+        fill(folder)
+        raise KeyError("out of disk")
+
+    with pytest.raises(KeyError):
+        store.write("1-v1", fail, FACTS)
+    assert list((tmp_path / "models").iterdir()) == []
+    with pytest.raises(ValueError, match="JSON compliant"):
+        store.write("1-v1", fill, {"gap": float("nan")})
+    assert list((tmp_path / "models").iterdir()) == []
+
+
+def test_a_write_that_was_killed_leaves_nothing_visible(store: BundleStore, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "models")]
+    killed = subprocess.run(command, cwd=Path(__file__).parents[4], capture_output=True)
+    assert killed.returncode == -9, killed.stderr
+    (left,) = (tmp_path / "models").iterdir()
+    assert left.name.startswith(".")
+    folder, manifest_hash = store.write("1-v1", fill, FACTS)
+    assert store.sweep(time.time() + 60.0, set) == 1
+    assert [path.name for path in (tmp_path / "models").iterdir()] == [folder]
+    store.open(folder, manifest_hash)
+
+
+def test_a_sweep_takes_old_unused_bundles_only(store: BundleStore) -> None:
+    (used, used_hash), (unused, unused_hash) = (store.write(name, fill, FACTS) for name in ("a", "b"))
+    assert store.sweep(time.time() - 60.0, lambda _: set()) == 0
+    assert store.sweep(time.time() + 60.0, lambda _: set(), [used + "x"]) == 0
+    assert store.sweep(time.time() + 60.0, lambda names: {used} & set(names)) == 1
+    store.open(used, used_hash)
+    with pytest.raises(DamagedBundleError):
+        store.open(unused, unused_hash)

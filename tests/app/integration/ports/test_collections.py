@@ -1,0 +1,100 @@
+"""The contract of CollectionRepository, for every database."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from app.db.session import SqlDatabase
+from app.domain.entities import Collection, Modality
+from app.domain.errors import CollectionExistsError, CollectionNotFoundError
+
+MODALITIES = (Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"}))
+AWKWARD = ("a", "A", "a%", "a_", "a'b", 'a"b', "a\\b", "a b", "a;--", "é", "e\u0301", "名前", "🚂")
+
+
+def add(database: SqlDatabase, name: str) -> Collection:
+    with database.write() as work:
+        return work.collections.add(name, MODALITIES)
+
+
+def test_a_name_is_only_its_own(database: SqlDatabase) -> None:
+    made = {name: add(database, name) for name in AWKWARD}
+    with database.read() as work:
+        assert {name: work.collections.get(name) for name in AWKWARD} == made
+        assert {found.name for found in work.collections.list()} == set(AWKWARD)
+        for name in ("", "a%%", "a__", "%", "_", "B"):
+            with pytest.raises(CollectionNotFoundError):
+                work.collections.get(name)
+    for name in AWKWARD:
+        with database.write() as work:
+            work.collections.delete(name)
+        with database.read() as work, pytest.raises(CollectionNotFoundError):
+            work.collections.get(name)
+    with database.read() as work:
+        assert work.collections.list() == []
+
+
+def test_a_new_one_is_empty_inactive_and_has_what_it_was_given(database: SqlDatabase) -> None:
+    encoders = {"type": "onnx", "path": "ü.onnx", "mean": [0.5, 1], "nested": {"deep": None}}
+    modalities = (Modality("picture", encoders), Modality("z", {"type": "vector"}))
+    with database.write() as work:
+        made = work.collections.add("own", modalities)
+    with database.read() as work:
+        assert work.collections.get("own") == made
+        assert work.items.counts(made) == {}
+    assert made.modalities == modalities
+    assert (made.revision, made.active_version) == (0, None)
+    assert made.created_at.utcoffset() is not None
+
+
+def test_they_are_listed_by_name(database: SqlDatabase) -> None:
+    for name in ("b", "c", "a"):
+        add(database, name)
+    with database.read() as work:
+        assert [found.name for found in work.collections.list()] == ["a", "b", "c"]
+
+
+def test_a_name_taken_again_is_another_identity(database: SqlDatabase) -> None:
+    first = add(database, "again")
+    with database.write() as work:
+        work.collections.delete("again")
+    second = add(database, "again")
+    assert second.id != first.id
+    with pytest.raises(CollectionNotFoundError), database.write() as work:
+        work.collections.next_revision(first)
+    with database.read() as work:
+        assert work.collections.get("again").revision == 0
+
+
+def test_a_name_is_given_once_to_many_who_ask_at_the_same_time(database: SqlDatabase) -> None:
+    def ask(_: int) -> bool:
+        try:
+            add(database, "wanted")
+        except CollectionExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sorted(pool.map(ask, range(6))) == [False] * 5 + [True]
+
+
+def test_revisions_have_no_gap_and_a_write_that_failed_takes_none(database: SqlDatabase) -> None:
+    made, other = add(database, "a"), add(database, "b")
+
+    def fail() -> None:
+        with database.write() as work:
+            assert work.collections.next_revision(made) == 2
+            raise KeyError("refused")
+
+    with database.write() as work:
+        assert work.collections.next_revision(made) == 1
+    with pytest.raises(KeyError):
+        fail()
+    with database.write() as work:
+        assert work.collections.next_revision(made) == 2
+        assert work.collections.next_revision(other) == 1
+
+
+def test_an_unknown_one_cannot_be_deleted(database: SqlDatabase) -> None:
+    with pytest.raises(CollectionNotFoundError), database.write() as work:
+        work.collections.delete("none")

@@ -1,0 +1,169 @@
+"""The contract of JobQueue beyond what `test_jobs` says, for every database."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from app.db.session import SqlDatabase
+from app.domain.entities import Collection, Job, JobState, Modality
+from app.domain.errors import JobCancelledError, JobNotFoundError, TrainingAlreadyRunningError
+
+MODALITIES = (Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"}))
+FINAL = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
+
+
+def enqueue(database: SqlDatabase, collection: Collection) -> Job:
+    with database.write() as work:
+        return work.jobs.enqueue(collection, {"alpha": 0.5})
+
+
+def claim(database: SqlDatabase, lease_seconds: float = 60.0, job_id: str | None = None) -> Job | None:
+    with database.write() as work:
+        return work.jobs.claim("worker", lease_seconds, 3, job_id)
+
+
+def claimed(database: SqlDatabase, lease_seconds: float = 60.0) -> Job:
+    job = claim(database, lease_seconds)
+    assert job is not None
+    return job
+
+
+def finish(database: SqlDatabase, job: Job, state: JobState, version: int | None = None) -> None:
+    with database.write() as work:
+        work.jobs.finish(job, state, None, version)
+
+
+def state_of(database: SqlDatabase, job: Job) -> JobState:
+    with database.read() as work:
+        return work.jobs.get(job.id).state
+
+
+def made(database: SqlDatabase, name: str) -> Collection:
+    with database.write() as work:
+        return work.collections.add(name, MODALITIES)
+
+
+def test_of_many_who_ask_at_the_same_time_one_gets_a_job(
+    database: SqlDatabase, collection: Collection
+) -> None:
+    def ask(_: int) -> bool:
+        try:
+            enqueue(database, collection)
+        except TrainingAlreadyRunningError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sorted(pool.map(ask, range(6))) == [False] * 5 + [True]
+
+
+def test_jobs_are_claimed_oldest_first_and_by_id(database: SqlDatabase) -> None:
+    jobs = []
+    for name in ("b", "c", "a"):
+        jobs.append(enqueue(database, made(database, name)))
+        time.sleep(0.01)
+    assert claim(database, job_id="none") is None
+    chosen = claim(database, job_id=jobs[1].id)
+    assert chosen is not None
+    assert (chosen.id, chosen.collection) == (jobs[1].id, "c")
+    assert [claimed(database).id for _ in range(2)] == [jobs[0].id, jobs[2].id]
+    assert claim(database) is None
+
+
+@pytest.mark.parametrize("state", FINAL)
+def test_a_closed_job_stays_as_it_is(database: SqlDatabase, collection: Collection, state: JobState) -> None:
+    enqueue(database, collection)
+    job = claimed(database, lease_seconds=0.0)
+    finish(database, job, state, 7)
+    time.sleep(0.01)
+    assert claim(database) is None
+    for other in FINAL:
+        with pytest.raises(JobCancelledError):
+            finish(database, job, other, 8)
+    with pytest.raises(JobCancelledError), database.write() as work:
+        work.jobs.heartbeat(job, 60.0, {})
+    with database.write() as work:
+        after = work.jobs.request_cancel(job.id)
+    assert (after.state, after.model_version) == (state, 7)
+
+
+def test_a_lease_that_ran_out_is_nobodys_until_it_is_claimed_again(
+    database: SqlDatabase, collection: Collection
+) -> None:
+    """Late is not lost: the work counts as long as no other worker has taken it."""
+    enqueue(database, collection)
+    job = claimed(database, lease_seconds=0.0)
+    time.sleep(0.01)
+    with database.write() as work:
+        work.jobs.heartbeat(job, 60.0, {"iteration": 1})
+    assert claim(database) is None
+    finish(database, job, JobState.SUCCEEDED, 1)
+    assert state_of(database, job) is JobState.SUCCEEDED
+
+
+def test_what_a_stale_worker_writes_beside_its_claim_is_undone(
+    database: SqlDatabase, collection: Collection
+) -> None:
+    """Fencing: the whole transaction of a publication fails with the claim."""
+    enqueue(database, collection)
+    stale = claimed(database, lease_seconds=0.0)
+    time.sleep(0.01)
+    current = claimed(database)
+    assert current.fencing_token > stale.fencing_token
+
+    def publish(job: Job, version: int) -> None:
+        with database.write() as work:
+            work.models.replace_active(collection, version, None)
+            work.jobs.finish(job, JobState.SUCCEEDED, None, version)
+
+    with pytest.raises(JobCancelledError):
+        publish(stale, 1)
+    with database.read() as work:
+        assert work.collections.get("pairs").active_version is None
+    publish(current, 2)
+    with database.read() as work:
+        assert work.collections.get("pairs").active_version == 2
+        assert work.jobs.get(current.id).model_version == 2
+
+
+def test_a_cancelled_job_whose_worker_died_is_cancelled_not_tried_again(
+    database: SqlDatabase, collection: Collection
+) -> None:
+    enqueue(database, collection)
+    job = claimed(database, lease_seconds=0.0)
+    with database.write() as work:
+        work.jobs.request_cancel(job.id)
+    time.sleep(0.01)
+    assert claim(database) is None
+    assert state_of(database, job) is JobState.CANCELLED
+    enqueue(database, collection)
+
+
+def test_the_last_job_of_a_collection_is_its_newest(database: SqlDatabase, collection: Collection) -> None:
+    other = made(database, "other")
+    with database.read() as work:
+        assert work.jobs.last(collection) is None
+    enqueue(database, collection)
+    finish(database, claimed(database), JobState.FAILED)
+    time.sleep(0.01)
+    newest = enqueue(database, collection)
+    enqueue(database, other)
+    with database.read() as work:
+        last = work.jobs.last(collection)
+    assert last is not None
+    assert last.id == newest.id
+
+
+def test_jobs_of_a_deleted_collection_are_gone_and_change_nothing(
+    database: SqlDatabase, collection: Collection
+) -> None:
+    enqueue(database, collection)
+    job = claimed(database)
+    with database.write() as work:
+        work.collections.delete("pairs")
+    with pytest.raises(JobCancelledError):
+        finish(database, job, JobState.SUCCEEDED, 1)
+    with pytest.raises(JobNotFoundError):
+        state_of(database, job)
+    assert claim(database) is None

@@ -1,0 +1,127 @@
+"""A copy of the database and of the data folder serves the same answers."""
+
+import os
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy
+
+from app.bootstrap import Services, build
+from app.domain.entities import Content, ItemFilter, Modality
+from app.domain.errors import InvalidFieldError
+from app.services.catalogue import NewItem
+from app.services.search import Query
+from app.settings import Settings
+from tests.app.e2e.refusals import png
+from tests.app.integration.conftest import Pairs
+
+
+@pytest.fixture
+def served(pairs: Any) -> Any:
+    pairs.fill("a")
+    pairs.train("a")
+    pairs.services.catalogue.add_items("a", [pairs.item("x", "late", pairs.data.X[0], "class 0")])
+    return pairs
+
+
+def answers(services: Services, rows: Any) -> list[Any]:
+    found = services.search.search(
+        "a", "z", "x", [Query(Content(vector=row.tolist())) for row in rows], 100, 0, ItemFilter()
+    )
+    return [(one.model_version, [(hit.id, hit.score, hit.item.labels) for hit in one.hits]) for one in found]
+
+
+def test_a_restored_copy_gives_the_same_answers(served: Any, tmp_path: Path) -> None:
+    expected = answers(served.services, served.data.Z[:5])
+    folder = tmp_path / "backups" / "monday"
+    assert served.services.back_up(folder) > 0
+    served.services.catalogue.delete_item("a", "late")
+    restored = build(Settings(data_dir=folder, database_url=""))
+    assert restored.schema_is_current()
+    assert answers(restored, served.data.Z[:5]) == expected
+    assert answers(served.services, served.data.Z[:5]) != expected
+    restored.catalogue.add_items("a", [served.item("x", "later", served.data.X[1], "class 0")])
+    assert restored.housekeeping.sweep() == 0
+    with pytest.raises(FileExistsError):
+        served.services.back_up(folder)
+    restored.database.engine.dispose()
+
+
+def test_a_copy_made_while_others_write_is_whole(tmp_path: Path) -> None:
+    services = build(Settings(data_dir=tmp_path / "data", database_url=""))
+    services.upgrade_schema()
+    services.catalogue.create(
+        "a", [Modality("image", {"type": "hog-color"}), Modality("text", {"type": "tfidf"})]
+    )
+    stopped = threading.Event()
+    written: list[str] = []
+
+    def write() -> None:
+        while not stopped.is_set():
+            number = len(written)
+            item = NewItem("image", Content(picture=png(8 + number % 50, 8 + number // 50)), f"p{number}")
+            services.catalogue.add_items("a", [item])
+            written.append(f"p{number}")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        counts = []
+        for number in range(3):
+            before = len(written)
+            services.back_up(tmp_path / f"copy{number}")
+            counts.append((before, len(written) + 1))
+    finally:
+        stopped.set()
+        writer.join()
+    for number, (fewest, most) in enumerate(counts):
+        copy = build(Settings(data_dir=tmp_path / f"copy{number}", database_url=""))
+        stored = [item.id for _, item in copy.catalogue.page("a", None, 0, 10_000)]
+        assert stored == [f"p{n}" for n in range(len(stored))]
+        assert fewest <= len(stored) <= most
+        for item_id in stored:
+            assert copy.catalogue.content("a", item_id)[0] == services.catalogue.content("a", item_id)[0]
+        copy.database.engine.dispose()
+    services.database.engine.dispose()
+
+
+def postgres_tool(name: str) -> str:
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
+    found = shutil.which(name, path=os.pathsep.join([*map(str, reversed(folders)), os.environ["PATH"]]))
+    assert found is not None, f"{name} is not beside the server"
+    return found
+
+
+@pytest.mark.postgres
+def test_a_dump_of_postgres_and_a_copy_of_the_folder_give_the_same_answers(
+    postgres_url: str, tmp_path: Path, vectors: Any
+) -> None:
+    url = sqlalchemy.make_url(postgres_url).set(drivername="postgresql+psycopg")
+    data = tmp_path / "data"
+    services = build(Settings(data_dir=data, database_url=url.render_as_string(hide_password=False)))
+    services.upgrade_schema()
+    served = Pairs(services, vectors)
+    served.fill("a")
+    served.train("a")
+    expected = answers(services, vectors.Z[:5])
+    with pytest.raises(InvalidFieldError, match="pg_dump"):
+        services.back_up(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+    libpq = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    dump = str(tmp_path / "dump")
+    subprocess.run([postgres_tool("pg_dump"), "--format=custom", f"--file={dump}", libpq], check=True)
+    shutil.copytree(data, tmp_path / "copy")
+    served.services.catalogue.delete_collection("a")
+    services.database.engine.dispose()
+    restore = [postgres_tool("pg_restore"), "--clean", "--if-exists", f"--dbname={libpq}", dump]
+    subprocess.run(restore, check=True)
+
+    restored = build(Settings(data_dir=tmp_path / "copy", database_url=services.settings.database_url))
+    assert restored.schema_is_current()
+    assert answers(restored, vectors.Z[:5]) == expected
+    restored.database.engine.dispose()

@@ -1,0 +1,130 @@
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.bootstrap import build
+from app.domain.entities import Scope
+from app.index.exact import ExactIndex
+from app.main import create_app
+from app.services.galleries import Gallery, Row
+from app.services.status import probe_recall
+from app.settings import Settings
+from tests.app.e2e.refusals import check_problem, client_of
+
+
+def read(client: Any) -> dict[str, float]:
+    answer = client.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+    lines = [line for line in answer.text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+def test_metrics_tell_what_is_served(pairs: Any) -> None:
+    pairs.fill("a")
+    client = pairs.client()
+    before = read(client)
+    assert before["lrbs_collections"] == 1
+    assert not any("active_version" in name for name in before)
+
+    pairs.train("a")
+    pairs.search("a")
+    found = read(client)
+    for name, value in (
+        ('lrbs_active_version{collection="a"}', 1),
+        ('lrbs_served_version{collection="a"}', 1),
+        ('lrbs_revision_lag{collection="a"}', 0),
+        ('lrbs_index_items{collection="a",modality="x"}', 60),
+        ('lrbs_index_items{collection="a",modality="z"}', 50),
+        ('lrbs_index_recall{collection="a",modality="x"}', 1),
+        ('lrbs_index_recall{collection="a",modality="z"}', 1),
+        ('lrbs_jobs{state="succeeded"}', 1),
+        ('lrbs_jobs{state="queued"}', 0),
+        ("lrbs_database_up", 1),
+    ):
+        assert found[name] == value, name
+
+    for number in range(3):
+        pairs.services.catalogue.add_items("a", [pairs.item("x", f"new{number}", pairs.data.X[0])])
+    assert read(client)['lrbs_revision_lag{collection="a"}'] == 3
+    pairs.search("a")
+    found = read(client)
+    assert found['lrbs_revision_lag{collection="a"}'] == 0
+    assert found['lrbs_index_items{collection="a",modality="x"}'] == 63
+
+    pairs.services.catalogue.delete_collection("a")
+    assert not any('"a"' in name for name in read(client))
+
+
+def test_requests_are_counted_by_route_never_by_what_clients_chose(pairs: Any) -> None:
+    pairs.make("a")
+    client = pairs.client()
+    for number in range(20):
+        assert client.get(f"/v1/collections/a/items/nothing{number}").status_code == 404
+        assert client.get(f"/nowhere/{number}").status_code == 404
+        assert client.request(f"METHOD{number}", "/healthz").status_code == 405
+    found = read(client)
+    item = "/v1/collections/{collection}/items/{item_id}"
+    assert found[f'lrbs_http_requests_total{{method="GET",route="{item}",status="404"}}'] == 20
+    assert found['lrbs_http_requests_total{method="GET",route="unmatched",status="404"}'] == 20
+    assert found[f'lrbs_http_request_seconds_count{{method="GET",route="{item}"}}'] == 20
+    assert found["lrbs_http_requests_in_progress"] == 1, "the one that asks"
+    counted = [name for name in found if name.startswith("lrbs_http_requests_total")]
+    assert len(counted) <= 4
+    assert not any(re.search(r"nothing\d|nowhere|METHOD\d", name) for name in found)
+
+
+def test_every_application_counts_for_itself(pairs: Any) -> None:
+    first, second = pairs.client(), pairs.client()
+    first.get("/v1/collections")
+    name = 'lrbs_http_requests_total{method="GET",route="/v1/collections",status="200"}'
+    assert read(first)[name] == 1
+    assert name not in read(second)
+
+
+def test_metrics_can_be_kept_from_strangers(tmp_path: Path) -> None:
+    services = build(Settings(data_dir=tmp_path, database_url="", open_metrics=False))
+    services.upgrade_schema()
+    keys = {scope: services.access.create(scope)[1] for scope in (Scope.WRITE, Scope.ADMIN)}
+    with client_of(create_app(services), {}) as client:
+        check_problem(client.get("/metrics"), 401, "key")
+        client.headers["Authorization"] = f"Bearer {keys[Scope.WRITE]}"
+        check_problem(client.get("/metrics"), 403, "admin")
+        client.headers["Authorization"] = f"Bearer {keys[Scope.ADMIN]}"
+        assert read(client)["lrbs_database_up"] == 1
+    services.database.engine.dispose()
+
+
+def test_a_database_that_is_away_is_told_not_an_error(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = pairs.client()
+    with pairs.services.database.engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE jobs RENAME TO elsewhere")
+    found = read(client)
+    assert found["lrbs_database_up"] == 0
+    assert "lrbs_collections" not in found
+
+
+class Forgetful(ExactIndex):
+    """Finds only the first half of its rows."""
+
+    def search(self, queries: Any, k: int, allowed: Any) -> Any:
+        return super().search(queries, k, np.arange(self.size) < self.size // 2)
+
+
+def gallery_of(vectors: Any, kind: type[ExactIndex] = ExactIndex) -> Gallery:
+    return Gallery.of([Row(str(number), (), {}) for number in range(len(vectors))], vectors, kind)
+
+
+def test_the_probe_notices_an_index_that_forgets() -> None:
+    vectors = np.random.default_rng(0).normal(size=(400, 8)).astype(np.float32)
+    assert probe_recall(gallery_of(vectors), 0) == 1
+    forgetful = gallery_of(vectors, Forgetful)
+    assert 0.2 < probe_recall(forgetful, 0) < 0.8
+    grown = Gallery([*forgetful.parts, *gallery_of(vectors).parts], ExactIndex)
+    assert 0.6 < probe_recall(grown, 0) < 0.9, "half of its rows lie in an index that forgets"
+    assert probe_recall(gallery_of(np.ones((30, 4), np.float32)), 0) == 1, "ties are no misses"
+    assert probe_recall(gallery_of(np.zeros((0, 4), np.float32))) == 1
+    assert probe_recall(gallery_of(np.zeros((5, 0), np.float32)), 0) == 1, "a model that learned nothing"

@@ -1,0 +1,194 @@
+"""Galleries on disk: used when the database knows them and they are whole, and never otherwise."""
+
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sqlalchemy
+
+from app.bootstrap import build
+from app.services.saved_galleries import SavedGalleries
+from app.settings import Settings
+from tests.app.integration.conftest import PARAMETERS, Pairs
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def saving(
+    request: pytest.FixtureRequest, tmp_path: Path, vectors: Any, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Pairs]:
+    """Return services that save galleries after ten changes, over a trained collection of 60 and 50."""
+    monkeypatch.setattr("app.services.saved_galleries._LEAST_UNSAVED", 10)
+    url = ""
+    if request.param == "postgres":
+        found = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
+        url = found.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+    services = build(Settings(data_dir=tmp_path, database_url=url, open_search=True))
+    services.upgrade_schema()
+    made = Pairs(services, vectors)
+    made.fill("a")
+    made.train("a", PARAMETERS)
+    yield made
+    services.database.engine.dispose()
+
+
+def write(saving: Pairs, *numbers: int, name: str = "a") -> None:
+    items = [saving.item("x", f"new{n:02d}", saving.data.X[n], "new", metadata={"n": n}) for n in numbers]
+    saving.services.catalogue.add_items(name, items, replace=True)
+
+
+def save(saving: Pairs) -> Path:
+    """Write enough to be saved, wait for it, and return the folder."""
+    write(saving, *range(15))
+    saving.services.catalogue.delete_item("a", "x03")
+    saving.ids("a")
+    wait()
+    (folder,) = folders(saving)
+    return folder
+
+
+def wait() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "save-galleries":
+            thread.join()
+
+
+def folders(saving: Pairs) -> list[Path]:
+    return sorted((saving.services.settings.data_dir / "galleries").glob("[!.]*"))
+
+
+def started(saving: Pairs) -> tuple[list[tuple[str, float]], bool]:
+    """Return what a new process answers, and whether it used what was saved."""
+    fresh = build(saving.services.settings)
+    used: list[bool] = []
+    load = SavedGalleries.load
+
+    def watched(self: SavedGalleries, *arguments: Any) -> Any:
+        found = load(self, *arguments)
+        used.append(found is not None)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SavedGalleries, "load", watched)
+        patch.setattr("app.services.saved_galleries._LEAST_UNSAVED", 10**9)  # it saves nothing itself
+        result = Pairs(fresh, saving.data).search("a")
+    fresh.database.engine.dispose()
+    assert len(used) == 1
+    return [(hit.id, hit.score) for hit in result.hits], used[0]
+
+
+def answer(saving: Pairs) -> list[tuple[str, float]]:
+    return [(hit.id, hit.score) for hit in saving.search("a").hits]
+
+
+def check_same(found: list[tuple[str, float]], expected: list[tuple[str, float]]) -> None:
+    assert [item_id for item_id, _ in found] == [item_id for item_id, _ in expected]
+    scores = [[score for _, score in hits] for hits in (found, expected)]
+    np.testing.assert_allclose(*scores, rtol=1e-5, atol=1e-6)
+
+
+def test_a_start_uses_what_is_saved_and_replays_what_came_later(saving: Pairs) -> None:
+    save(saving)
+    check_same(started(saving)[0], answer(saving))
+    write(saving, 16, 2)
+    saving.services.catalogue.delete_item("a", "new05")
+    saving.services.catalogue.delete_item("a", "x07")
+    found, is_used = started(saving)
+    assert is_used
+    check_same(found, answer(saving))
+    assert {"new16", "new02"} <= {item_id for item_id, _ in found}
+    assert not {"new05", "x07", "x03"} & {item_id for item_id, _ in found}
+
+
+def test_what_is_missing_or_damaged_is_read_from_the_database(saving: Pairs) -> None:
+    folder, expected = save(saving), answer(saving)
+    for path in sorted(folder.iterdir()):
+        content = path.read_bytes()
+        middle = len(content) // 2
+        flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+        for damaged in (b"", content[:-1], flipped, None):
+            path.unlink() if damaged is None else path.write_bytes(damaged)
+            found, is_used = started(saving)
+            assert not is_used
+            check_same(found, expected)
+        path.write_bytes(content)
+    assert started(saving)[1]
+    folder.rename(folder.with_name("elsewhere"))
+    found, is_used = started(saving)
+    assert not is_used
+    check_same(found, expected)
+
+
+def test_what_another_version_or_an_older_database_saved_is_not_used(saving: Pairs) -> None:
+    save(saving)
+    saving.train("a", PARAMETERS)
+    found, is_used = started(saving)
+    assert not is_used
+    check_same(found, answer(saving))
+    # As after a restore of a copy that was made before: what was saved later is not known.
+    write(saving, *range(20, 52))
+    saving.ids("a")
+    wait()
+    assert started(saving)[1]
+    with saving.services.database.engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM saved_galleries")
+    assert not started(saving)[1]
+
+
+def test_a_damaged_one_is_replaced(saving: Pairs) -> None:
+    folder, expected = save(saving), answer(saving)
+    (folder / "x.npy").write_bytes(b"")
+    fresh = build(saving.services.settings)
+    check_same(answer(Pairs(fresh, saving.data)), expected)
+    wait()
+    fresh.database.engine.dispose()
+    assert folder not in folders(saving)
+    found, is_used = started(saving)
+    assert is_used
+    check_same(found, expected)
+
+
+def test_a_later_one_takes_the_place_of_an_earlier_one(saving: Pairs) -> None:
+    first = save(saving)
+    write(saving, *range(20, 40))
+    saving.ids("a")
+    wait()
+    (second,) = folders(saving)
+    assert second != first
+    found, is_used = started(saving)
+    assert is_used
+    check_same(found, answer(saving))
+
+
+def test_a_few_changes_are_not_worth_it(saving: Pairs) -> None:
+    folder = save(saving)
+    write(saving, 20, 21)
+    saving.ids("a")
+    wait()
+    assert folders(saving) == [folder]
+
+
+def test_the_first_start_of_a_version_saves_what_it_read(saving: Pairs) -> None:
+    expected = answer(saving)
+    wait()
+    assert len(folders(saving)) == 1
+    found, is_used = started(saving)
+    assert is_used
+    check_same(found, expected)
+
+
+def test_nothing_is_saved_for_a_collection_that_is_gone(saving: Pairs) -> None:
+    snapshot = saving.services.snapshots.current("a")
+    wait()
+    for folder in folders(saving):
+        shutil.rmtree(folder)
+    saving.services.catalogue.delete_collection("a")
+    fresh = build(saving.services.settings)
+    saved = fresh.snapshots._saved
+    saved.save(snapshot.collection, snapshot.model_bundle, snapshot.galleries)
+    wait()
+    assert folders(saving) == []
+    fresh.database.engine.dispose()

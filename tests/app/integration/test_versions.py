@@ -1,0 +1,293 @@
+import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.bootstrap import build
+from app.domain.entities import JobState
+from app.domain.errors import (
+    ActiveVersionConflictError,
+    DamagedBundleError,
+    DamagedVersionError,
+    ModelNotFoundError,
+    NoPreviousVersionError,
+)
+from app.main import what_is_missing
+from app.services.training import TrainingParameters
+from app.services.versions import NONE_ACTIVE
+from tests.app.integration.in_process import run_here
+
+NOTHING = TrainingParameters(alpha=1e5, seed=2)  # leaves rank 0: every ranking is that of the ids
+
+
+def bundle_of(pairs: Any, version: int) -> Path:
+    folder = pairs.services.settings.data_dir / "models"
+    return Path(folder / pairs.services.versions.model("a", version).bundle)
+
+
+def damage(pairs: Any, version: int) -> None:
+    path = bundle_of(pairs, version) / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+
+
+def scores(pairs: Any) -> list[tuple[str, float]]:
+    return [(hit.id, hit.score) for hit in pairs.search("a").hits]
+
+
+def active_versions(pairs: Any) -> list[int]:
+    return [model.version for model in pairs.services.versions.models("a") if model.is_active]
+
+
+@pytest.fixture
+def three(either: Any) -> Any:
+    """A collection with three versions, of which the last serves."""
+    either.fill("a")
+    for seed in range(3):
+        either.train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=seed))
+    return either
+
+
+def test_a_version_tells_everything_about_itself(three: Any) -> None:
+    model = three.services.versions.model("a", 3)
+    facts = model.facts
+    manifest = json.loads((bundle_of(three, 3) / "manifest.json").read_text())
+    assert manifest["facts"] == facts
+    files = {path.name for path in bundle_of(three, 3).rglob("*") if path.is_file()} - {"manifest.json"}
+    assert {Path(name).name for name in manifest["files"]} == files
+    assert all(len(value) == 64 for value in manifest["files"].values())
+    assert (facts["seed"], facts["parameters"]["seed"], facts["method"]) == (2, 2, "lrbs")
+    assert len(facts["data_hash"]) == 64
+    assert facts["code_version"]
+    assert facts["rank"] == len(facts["singular_values"]) > 0
+    assert facts["history"][-1]["iteration"] == facts["convergence"]["iteration"]
+    assert facts["index"] == {"recall_at_10": {"x": 1.0, "z": 1.0}, "needed": 0.99}
+    for direction in ("x-to-z", "z-to-x"):
+        curve = facts["curves"][direction]
+        assert len(curve["recall"]) == len(curve["precision"]) == 21
+        assert all(np.diff(curve["precision"]) <= 1e-9)  # interpolated: the best at that recall or beyond
+        # The area under the interpolated curve bounds MAP from above, up to its 21 levels.
+        assert np.mean(curve["precision"]) >= facts["held_out"][direction] - 0.05
+    with three.client() as client:
+        whole = client.get("/v1/admin/collections/a/models/3").json()
+        (newest, *_) = client.get("/v1/admin/collections/a/models").json()["models"]
+    assert whole["facts"] == facts
+    assert whole["manifest_hash"] == model.manifest_hash
+    assert whole["facts"].keys() - newest["facts"].keys() == {"curves", "history"}
+
+
+def test_the_history_says_what_served_when(three: Any) -> None:
+    versions = three.services.versions
+    versions.activate("a", 1, "key k", "it was better")
+    versions.activate("a", 1, "key k", "again")  # serves already: nothing happens
+    versions.roll_back("a", "command line")
+    versions.roll_back("a", "command line", "no, it was right")
+    history = versions.history("a", 10)
+    assert [(entry.version, entry.previous) for entry in reversed(history)] == [
+        *((1, None), (2, 1), (3, 2), (1, 3), (3, 1), (1, 3))
+    ]
+    assert [entry.reason for entry in history[:3]] == ["no, it was right", "rolled back", "it was better"]
+    assert history[2].by == "key k"
+    assert history[-1].by.startswith("job ")
+    times = [entry.at for entry in reversed(history)]
+    assert times == sorted(times)
+    assert versions.history("a", 2) == history[:2]
+    assert active_versions(three) == [1]
+
+
+def test_versions_are_promoted_and_rolled_back_over_http(three: Any) -> None:
+    path = "/v1/admin/collections/a"
+    with three.client() as client:
+        answer = client.post(f"{path}/models/1/activate", json={"expected_version": 2})
+        assert answer.status_code == 409
+        assert answer.json()["type"] == "/problems/active-version-conflict"
+        assert answer.json()["field"] == "expected_version"
+        assert active_versions(three) == [3]
+        answer = client.post(f"{path}/models/1/activate", json={"expected_version": 3, "reason": "try"})
+        assert answer.json()["is_active"] is True
+        assert client.post(f"{path}/rollback").json()["version"] == 3
+        assert client.post(f"{path}/rollback", json={"expected_version": 1}).status_code == 409
+        entries = client.get(f"{path}/activations", params={"limit": 2}).json()["activations"]
+        assert [(entry["version"], entry["previous"]) for entry in entries] == [(3, 1), (1, 3)]
+        assert entries[1]["reason"] == "try"
+        assert entries[1]["by"].startswith("key ")
+        assert client.post(f"{path}/models/9/activate").status_code == 404
+        assert client.post(f"{path}/models/1/activate", json={"expected": 3}).status_code == 422
+
+
+def test_there_may_be_nothing_to_roll_back_to(either: Any) -> None:
+    either.fill("a")
+    versions = either.services.versions
+    with pytest.raises(NoPreviousVersionError):
+        versions.roll_back("a", "test")
+    either.train("a")
+    with pytest.raises(NoPreviousVersionError):
+        versions.roll_back("a", "test")
+    with pytest.raises(ActiveVersionConflictError, match="version 1 is"):
+        versions.activate("a", 1, "test", expected=NONE_ACTIVE)
+    assert active_versions(either) == [1]
+
+
+def test_of_two_activations_at_once_one_meets_a_conflict(three: Any) -> None:
+    outcomes = []
+
+    def activate(version: int) -> str:
+        try:
+            three.services.versions.activate("a", version, "test", expected=active)
+            return "activated"
+        except ActiveVersionConflictError:
+            return "conflict"
+
+    for _ in range(5):
+        (active,) = active_versions(three)
+        others = [version for version in (1, 2, 3) if version != active]
+        with ThreadPoolExecutor(2) as pool:
+            outcomes.append(sorted(pool.map(activate, others)))
+        assert len(active_versions(three)) == 1
+    assert outcomes == [["activated", "conflict"]] * 5
+    history = three.services.versions.history("a", 100)
+    # Each entry goes on where the one before it ended: none was lost, none overtook another.
+    assert [entry.previous for entry in history[:-1]] == [entry.version for entry in history[1:]]
+
+
+def test_activations_without_an_expectation_follow_each_other(three: Any) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(three.services.versions.activate, "a", n % 3 + 1, "t") for n in range(12)]:
+            done.result()
+    history = three.services.versions.history("a", 100)
+    assert [entry.previous for entry in history[:-1]] == [entry.version for entry in history[1:]]
+    assert active_versions(three) == [history[0].version]
+
+
+def test_a_damaged_version_is_not_activated(three: Any) -> None:
+    before = scores(three)
+    damage(three, 1)
+    with pytest.raises(
+        DamagedVersionError, match=r"version 1 .* does not match its sum; nothing was changed"
+    ):
+        three.services.versions.activate("a", 1, "test")
+    shutil.rmtree(bundle_of(three, 2))
+    with pytest.raises(DamagedVersionError):
+        three.services.versions.roll_back("a", "test")
+    with three.client() as client:
+        answer = client.post("/v1/admin/collections/a/models/1/activate")
+    assert answer.status_code == 409
+    assert answer.json()["type"] == "/problems/damaged-version"
+    assert active_versions(three) == [3]
+    assert scores(three) == before
+
+
+def test_a_process_goes_on_with_what_it_holds_when_the_bundle_is_damaged(three: Any) -> None:
+    before = scores(three)
+    damage(three, 3)
+    assert scores(three) == before
+    three.services.catalogue.add_items("a", [three.item("x", "new", three.data.X[0])])
+    assert "new" in three.ids("a")
+    assert what_is_missing(three.services) is None
+    late = build(three.services.settings)
+    assert "does not match its sum" in (what_is_missing(late) or "")
+    with pytest.raises(DamagedBundleError):
+        late.snapshots.current("a")
+    # No other version serves instead until somebody says so.
+    assert active_versions(three) == [3]
+    late.versions.roll_back("a", "test")
+    assert what_is_missing(late) is None
+    late.database.engine.dispose()
+
+
+def test_a_damaged_active_version_is_trained_anew(three: Any) -> None:
+    repair = three.services.repair
+    assert repair.request_what_is_damaged() == []
+    damage(three, 3)
+    assert repair.request_what_is_damaged() == ["a"]
+    assert repair.request_what_is_damaged() == []  # asked for already
+    with three.services.database.read() as work:
+        job = work.jobs.last(work.collections.get("a"))
+    assert job is not None
+    assert job.parameters["seed"] == 2
+    done = run_here(three.services)
+    assert done is not None
+    assert done.state is JobState.SUCCEEDED, done.error
+    assert active_versions(three) == [4]
+    assert "damaged" in three.services.versions.model("a", 4).facts["gate"]["skipped"]
+    late = build(three.services.settings)
+    assert what_is_missing(late) is None
+    late.database.engine.dispose()
+
+
+def test_a_worse_version_is_kept_but_does_not_serve(three: Any) -> None:
+    job = three.try_to_train("a", NOTHING)
+    assert (job.state, job.model_version) == (JobState.SUCCEEDED, 4)
+    assert active_versions(three) == [3]
+    facts = three.services.versions.model("a", 4).facts
+    gate = facts["gate"]
+    assert gate["compared_with"] == 3
+    assert gate["passed"] is False
+    assert gate["map"]["new"] < gate["map"]["active"] - gate["tolerance"]
+    assert f"{gate['map']['active']:.4f} of version 3" in facts["not_activated"]
+    assert three.services.versions.history("a", 1)[0].version == 3
+    assert three.services.versions.activate("a", 4, "test").is_active  # people may overrule it
+
+
+def test_versions_are_compared_on_items_that_neither_learned_from(three: Any) -> None:
+    facts = three.services.versions.model("a", 3).facts
+    # Other seeds hold out other items: only those are compared that were held out of both.
+    assert "skipped" in facts["gate"]
+    same = three.train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=2))
+    gate = three.services.versions.model("a", same).facts["gate"]
+    assert gate["items"] == facts["held_out_items"]
+    assert gate["map"]["new"] == pytest.approx(gate["map"]["active"], abs=1e-6)
+    held_out = facts["held_out"]
+    assert gate["map"]["new"] == pytest.approx(np.mean(list(held_out.values())), abs=1e-6)
+
+
+def test_a_tolerance_lets_a_worse_version_serve(three: Any) -> None:
+    lenient = build(three.services.settings.model_copy(update={"gate_tolerance": 1.0}))
+    three.services = lenient
+    three.train("a", TrainingParameters(alpha=1e5, seed=2))
+    assert active_versions(three) == [4]
+    lenient.database.engine.dispose()
+
+
+def test_an_index_below_the_gate_does_not_serve(three: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Forgetful:
+        """An index that finds every second of its rows only."""
+
+        def __init__(self, vectors: Any) -> None:
+            self.vectors, self.size = vectors, len(vectors)
+
+        def search(self, queries: Any, k: int, allowed: Any) -> Any:
+            scores = queries @ self.vectors[::2].T
+            return [(2 * np.argsort(-row)[:k], np.sort(row)[::-1][:k]) for row in scores]
+
+    monkeypatch.setattr(three.services.builder, "_make_index", Forgetful)
+    three.try_to_train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=2))
+    monkeypatch.undo()
+    facts = three.services.versions.model("a", 4).facts
+    assert facts["index"]["recall_at_10"]["x"] < 0.9
+    assert "recall@10" in facts["not_activated"]
+    assert active_versions(three) == [3]
+
+
+def test_old_versions_are_forgotten_but_never_the_last_two_that_served(either: Any) -> None:
+    either.services = build(either.services.settings.model_copy(update={"keep_versions": 2}))
+    either.fill("a")
+    parameters = TrainingParameters(alpha=1e-3, scaling="standard", seed=2)
+    for _ in range(2):
+        either.train("a", parameters)
+    either.services.versions.activate("a", 1, "test")
+    for _ in range(5):
+        # They do not serve: the gate lets none of them pass.
+        either.try_to_train("a", NOTHING)
+    assert active_versions(either) == [1]
+    assert [model.version for model in either.services.versions.models("a")] == [7, 6, 2, 1]
+    folders = {path.name for path in (either.services.settings.data_dir / "models").iterdir()}
+    assert folders == {model.bundle for model in either.services.versions.models("a")}
+    with pytest.raises(ModelNotFoundError):
+        either.services.versions.activate("a", 3, "test")
+    assert either.services.versions.roll_back("a", "test").version == 2
+    assert either.search("a").model_version == 2
+    either.services.database.engine.dispose()

@@ -1,0 +1,36 @@
+import json
+
+import pytest
+
+from app.api.bodies import not_bloated
+from app.domain.errors import ContentTooLargeError
+
+
+def keys(count: int, between: str = "") -> bytes:
+    return ("{" + ",".join(f'"k{n}"{between}:1' for n in range(count)) + "}").encode()
+
+
+@pytest.mark.parametrize("between", ["", " ", "\n\t "])
+def test_keys_are_counted_up_to_the_limit(between: str) -> None:
+    assert not_bloated(keys(100, between), 100)
+    with pytest.raises(ContentTooLargeError, match="more than 100 keys"):
+        not_bloated(keys(101, between), 100)
+
+
+def test_keys_of_a_long_body_are_all_counted() -> None:
+    long = b'{"text":"' + b"x" * 3_000_000 + b'",' + keys(200)[1:]
+    assert not_bloated(long, 201)
+    with pytest.raises(ContentTooLargeError):
+        not_bloated(long, 199)
+
+
+def test_what_stands_in_texts_is_no_key() -> None:
+    text = json.dumps({"texts": ['{"a": 1, "b": 2}: "x":'] * 1000, "vector": [1.5] * 10_000}).encode()
+    assert not_bloated(text, 1000) == text
+
+
+def test_lists_and_objects_are_counted() -> None:
+    assert not_bloated(b"[" + b"[]," * 100 + b"[]]", 100)
+    for nested in (b"[]", b"{}"):
+        with pytest.raises(ContentTooLargeError, match="more than 1600 JSON lists and objects"):
+            not_bloated(b"[" + (nested + b",") * 2000 + nested + b"]", 100)

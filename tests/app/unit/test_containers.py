@@ -1,0 +1,100 @@
+"""Dockerfile and docker-compose.yml speak of commands, settings and files that exist."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from app.cli import cli
+from app.settings import Settings
+
+ROOT = Path(__file__).parents[3]
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+OURS = ("migrate", "api", "worker")
+KNOWN = {f"LRBS_{name.upper()}" for name in Settings.model_fields}
+
+
+def instruction(name: str) -> list[str]:
+    """Return what the last such instruction of the Dockerfile lists."""
+    found: list[str] = json.loads(re.findall(rf"^{name} (\[.*\])$", DOCKERFILE, re.MULTILINE)[-1])
+    return found
+
+
+def runs(arguments: list[str]) -> bool:
+    """Return whether a command with its options is known; it is only parsed."""
+    assert CliRunner().invoke(cli, ["no-such-command", "--help"]).exit_code != 0
+    return CliRunner().invoke(cli, [*arguments, "--help"]).exit_code == 0
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_commands_and_settings_exist(name: str) -> None:
+    service = SERVICES[name]
+    assert runs(service["command"]), service["command"]
+    assert not runs([*service["command"], "--no-such-option"])
+    settings = {variable for variable in service["environment"] if variable.startswith("LRBS_")}
+    assert settings <= KNOWN
+    assert {"LRBS_DATA_DIR", "LRBS_DATABASE_URL"} <= settings
+    given = {key.removeprefix("LRBS_").lower(): service["environment"][key] for key in settings}
+    Settings(**given)
+
+
+def test_the_image_serves_by_itself() -> None:
+    assert instruction("ENTRYPOINT") == ["lrbs"]
+    assert runs(instruction("CMD"))
+    variables = set(re.findall(r"\b(LRBS_[A-Z_]+)=", DOCKERFILE))
+    assert variables <= KNOWN
+    assert re.findall(r"^USER (\S+)$", DOCKERFILE, re.MULTILINE) == ["lrbs"]
+    assert "constraints.txt" in DOCKERFILE
+
+
+def test_the_image_gets_every_file_it_copies_and_no_secret() -> None:
+    wanted = {
+        path
+        for line in re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE)
+        for path in line.split()[:-1]
+    }
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+    assert ignored[0] == "*"
+    assert {f"!{path}" for path in wanted} == {line for line in ignored if line.startswith("!")}
+    assert all((ROOT / path).exists() for path in wanted)
+    package_data = {"app", "solver", "migrations"}
+    assert package_data <= wanted
+
+
+def test_no_secret_stands_in_the_files() -> None:
+    password = "${POSTGRES_PASSWORD:?choose one in .env}"
+    assert SERVICES["db"]["environment"]["POSTGRES_PASSWORD"] == password
+    for name in OURS:
+        assert f"lrbs:{password}@db" in SERVICES[name]["environment"]["LRBS_DATABASE_URL"]
+    assert "PASSWORD" not in DOCKERFILE
+    example = (ROOT / ".env.example").read_text(encoding="utf-8")
+    assert re.findall(r"^POSTGRES_PASSWORD=(.*)$", example, re.MULTILINE) == [""]
+    assert "/.env" in (ROOT / ".gitignore").read_text(encoding="utf-8").split()
+
+
+def test_services_wait_for_what_they_need() -> None:
+    assert SERVICES["migrate"]["depends_on"] == {"db": {"condition": "service_healthy"}}
+    for name in ("api", "worker"):
+        assert SERVICES[name]["depends_on"] == {"migrate": {"condition": "service_completed_successfully"}}
+        assert SERVICES[name]["restart"] == "unless-stopped"
+    assert SERVICES["migrate"]["restart"] == "no"
+    assert "healthcheck" in SERVICES["db"]
+    assert "HEALTHCHECK" in DOCKERFILE
+
+
+def test_api_and_worker_share_one_volume_and_the_database_has_its_own() -> None:
+    assert {tuple(SERVICES[name]["volumes"]) for name in OURS} == {("data:/data",)}
+    assert all(SERVICES[name]["environment"]["LRBS_DATA_DIR"] == "/data" for name in OURS)
+    assert set(COMPOSE["volumes"]) == {"database", "data"}
+    assert "ports" not in SERVICES["db"]
+
+
+def test_a_stop_leaves_more_time_than_requests_get() -> None:
+    grace = int(SERVICES["api"]["stop_grace_period"].removesuffix("s"))
+    assert grace > int(SERVICES["api"]["environment"]["LRBS_SHUTDOWN_SECONDS"])

@@ -1,0 +1,144 @@
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from app.api.lanes import Admission, Lanes
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class Service:
+    """An application behind `Admission` that answers when it is told to."""
+
+    def __init__(self, running: int, waiting: int) -> None:
+        self.working = self.most_working = 0
+        self.statuses: list[int] = []
+        self.may_answer = anyio.Event()
+        self.may_send = anyio.Event()
+        self.lanes = Lanes(running, waiting, 1)
+        self._middleware = Admission(self._application, self.lanes)
+
+    async def _application(self, scope: dict[str, Any], receive: Any, send: Send) -> None:
+        if scope["method"] == "POST":
+            while (await receive())["more_body"]:
+                pass
+        self.working += 1
+        self.most_working = max(self.most_working, self.working)
+        await self.may_answer.wait()
+        self.working -= 1
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def ask(self, path: str = "/v1/collections", method: str = "GET") -> None:
+        async def receive() -> dict[str, Any]:
+            await self.may_send.wait()
+            return {"type": "http.request", "body": b"{}", "more_body": False}
+
+        async def send(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                self.statuses.append(message["status"])
+
+        headers = [(b"content-length", b"2")] if method == "POST" else []
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "headers": headers,
+            "query_string": b"",
+            "server": ("test", 80),
+        }
+        await self._middleware(scope, receive, send)
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    anyio.run(scenario)
+
+
+def test_so_many_run_so_many_wait_and_the_rest_is_refused_at_once() -> None:
+    async def scenario() -> None:
+        service = Service(running=2, waiting=3)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(service.ask)
+            await anyio.wait_all_tasks_blocked()
+            assert (service.lanes.reads.running, service.lanes.reads.waiting) == (2, 3)
+            for _ in range(4):
+                await service.ask()  # answered although nobody has finished
+            assert service.statuses == [503] * 4
+            service.may_answer.set()
+        assert sorted(service.statuses) == [200] * 5 + [503] * 4
+        assert service.most_working == 2
+        assert (service.lanes.reads.running, service.lanes.reads.waiting) == (0, 0)
+
+    run(scenario)
+
+
+def test_a_slow_sender_holds_no_place() -> None:
+    async def scenario() -> None:
+        service = Service(running=1, waiting=0)
+        service.may_answer.set()
+        search = "/v1/collections/a/search/x-to-z"
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(service.ask, search, "POST")
+            await anyio.wait_all_tasks_blocked()
+            assert service.lanes.reads.running == 0
+            await service.ask()
+            assert service.statuses == [200]
+            service.may_send.set()
+        assert service.statuses == [200, 200]
+
+    run(scenario)
+
+
+def test_writes_and_searches_do_not_keep_each_other_out() -> None:
+    async def scenario() -> None:
+        service = Service(running=1, waiting=0)
+        service.may_send.set()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(service.ask, "/v1/collections/a/items", "POST")
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(service.ask, "/v1/collections/a/search/x-to-z", "POST")
+            await anyio.wait_all_tasks_blocked()
+            assert service.working == 2
+            await service.ask("/v1/collections/a", "DELETE")
+            assert service.statuses == [503]
+            service.may_answer.set()
+
+    run(scenario)
+
+
+def test_who_is_cancelled_while_waiting_leaves_the_line() -> None:
+    async def scenario() -> None:
+        service = Service(running=1, waiting=1)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(service.ask)
+            await anyio.wait_all_tasks_blocked()
+            with anyio.move_on_after(0.01):
+                await service.ask()
+            assert (service.lanes.reads.running, service.lanes.reads.waiting) == (1, 0)
+            tasks.cancel_scope.cancel()
+        assert (service.lanes.reads.running, service.lanes.reads.waiting) == (0, 0)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "lane"),
+    [
+        ("GET", "/healthz", None),
+        ("GET", "/metrics", None),
+        ("GET", "/", None),
+        ("GET", "/v1/collections/a/items", "read"),
+        ("POST", "/v1/collections/a/search/x-to-z", "read"),
+        ("POST", "/v1/collections/a/search/x-to-z/batch", "read"),
+        ("POST", "/v1/collections/a/items", "write"),
+        ("DELETE", "/v1/collections/a", "write"),
+        ("POST", "/v1/collections/a/items:import", "import"),
+        ("GET", "/v1/admin/jobs/1/events", "events"),
+    ],
+)
+def test_each_request_has_its_lane(method: str, path: str, lane: str | None) -> None:
+    found = Lanes(1, 1, 1).of({"method": method, "path": path})
+    assert (found and found.name) == lane

@@ -1,0 +1,141 @@
+"""What must be true when the kills are over."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from sqlalchemy import Engine, text
+
+from tests.faults.clients import World
+from tests.faults.expectation import Expectation
+from tests.faults.material import ALBUM, PAIRS, X, Z, client_of, picture_of
+from tests.faults.searcher import QUERIES
+
+KEPT_VERSIONS = 5
+_K = 10
+_JOB_SECONDS = 180.0
+_VERSIONS = text(
+    "SELECT m.version FROM collections c JOIN model_versions m ON m.collection_id = c.id WHERE c.name = :name"
+)
+_PUBLISHED = text(
+    "SELECT j.model_version FROM collections c JOIN jobs j ON j.collection_id = c.id "
+    "WHERE c.name = :name AND j.state = 'succeeded'"
+)
+_FINAL = {"succeeded", "failed", "cancelled"}
+
+
+def recall(world: World, expectation: Expectation) -> list[float]:
+    """Return recall@10 of every query, direction and server against the database's own truth."""
+    found: list[float] = []
+    gallery = expectation.gallery(X)
+    queries = {Z: QUERIES, X: gallery.features[:: max(len(gallery.ids) // len(QUERIES), 1)][: len(QUERIES)]}
+    for server in world.servers:
+        with client_of(server.url, world.key) as client:
+            for source, target in ((Z, X), (X, Z)):
+                for query in queries[source]:
+                    body = {"vector": np.asarray(query).tolist(), "k": _K, "include": []}
+                    answer = client.post(f"/v1/collections/{PAIRS}/search/{source}-to-{target}", json=body)
+                    found.append(expectation.recall(source, query, answer.raise_for_status().json(), _K))
+    return found
+
+
+def wait_for_jobs(world: World) -> None:
+    """Every acknowledged retrain must come to an end that names what it made or why it did not."""
+    deadline = time.monotonic() + _JOB_SECONDS
+    with client_of(world.servers[0].url, world.key) as client:
+        for job_id in world.jobs:
+            while True:
+                answer = client.get(f"/v1/admin/jobs/{job_id}")
+                job = answer.json()
+                if answer.status_code != 200 or job["state"] in _FINAL or time.monotonic() > deadline:
+                    break
+                time.sleep(0.2)
+            if answer.status_code != 200 or job["state"] not in _FINAL:
+                world.tally.violation(f"job {job_id} does not end: {answer.text[:300]}")
+                continue
+            world.tally.count(f"retrains {job['state']}")
+            _check_end(world, job)
+
+
+def _check_end(world: World, job: dict[str, Any]) -> None:
+    if job["state"] == "failed":
+        world.tally.count(f"retrains failed: {job['error']}")
+        if not job["error"] or "attempts" not in job["error"]:
+            world.tally.violation(f"job {job['id']} failed for another reason than its kills: {job['error']}")
+
+
+def check_items(world: World) -> None:
+    """Every server must list each item once, in a state that the writes allow."""
+    for server in world.servers:
+        with client_of(server.url, world.key) as client:
+            for collection, ledger in world.ledgers.items():
+                found: dict[str, int] = {}
+                cursor: str | None = "0"
+                while cursor is not None:
+                    page = client.get(
+                        f"/v1/collections/{collection}/items", params={"cursor": cursor, "limit": "200"}
+                    )
+                    listed = page.raise_for_status().json()
+                    for item in listed["items"]:
+                        if item["id"] in found:
+                            world.tally.violation(f"{item['id']} is listed twice")
+                        found[item["id"]] = item["metadata"]["generation"]
+                    cursor = listed["next_cursor"]
+                for wrong in ledger.wrong(found, None, ledger.known()):
+                    world.tally.violation(f"{server.name} at the end: {wrong}")
+                world.tally.most(f"items of {collection} at the end", len(found))
+                if collection == ALBUM:
+                    _check_pictures(world, client, found)
+
+
+def _check_pictures(world: World, client: httpx.Client, found: dict[str, int]) -> None:
+    for item_id, generation in found.items():
+        answer = client.get(f"/v1/collections/{ALBUM}/items/{item_id}/content")
+        if answer.status_code != 200 or answer.content != picture_of(item_id, generation):
+            world.tally.violation(f"the picture of {item_id} is not the one stored: {answer.status_code}")
+
+
+def check_versions(world: World) -> None:
+    """One version is active, and every server says the same."""
+    for server in world.servers:
+        with client_of(server.url, world.key) as client:
+            answer = client.get(f"/v1/admin/collections/{PAIRS}/models", params={"limit": "1000"})
+            models = answer.raise_for_status().json()["models"]
+        active = [model["version"] for model in models if model["is_active"]]
+        if len(active) != 1:
+            world.tally.violation(f"{server.name} says that {active} are active")
+
+
+def check_publications(world: World, engine: Engine) -> None:
+    """Every version was published by one job that succeeded: a worker that lost its claim published none."""
+    with engine.connect() as connection:
+        versions = connection.execute(_VERSIONS, {"name": PAIRS}).scalars().all()
+        published = connection.execute(_PUBLISHED, {"name": PAIRS}).scalars().all()
+    for version in versions:
+        if published.count(version) != 1:
+            world.tally.violation(f"version {version} was published by {published.count(version)} jobs")
+    for version in sorted(published)[-KEPT_VERSIONS:]:
+        if version not in versions:
+            world.tally.violation(f"version {version} was published, is among the newest, and is gone")
+    world.tally.most("versions at the end", len(versions))
+
+
+def check_files(world: World, engine: Engine, data_dir: Path) -> None:
+    """After a sweep there is no file that no row speaks of, and none missing."""
+    with engine.connect() as connection:
+        bundles = set(connection.execute(text("SELECT bundle FROM model_versions")).scalars())
+        hashes = connection.execute(
+            text("SELECT DISTINCT content_hash FROM items WHERE content_hash IS NOT NULL")
+        )
+        pictures = set(hashes.scalars())
+    kept = {path.name for path in (data_dir / "models").iterdir()}
+    stored = {path.name for path in (data_dir / "pictures").rglob("*") if path.is_file()}
+    for what, found, used in (("bundle", kept, bundles), ("picture", stored, pictures)):
+        for name in sorted(found - used)[:5]:
+            world.tally.violation(f"{what} {name} is left after the sweep")
+        for name in sorted(used - found)[:5]:
+            world.tally.violation(f"{what} {name} is missing")

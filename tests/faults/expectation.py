@@ -1,0 +1,118 @@
+"""What a search must answer, computed from the database and the model files without the service."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy import Engine, text
+
+from solver.artifacts import load_projector
+from solver.pipeline import Projector
+from tests.faults.material import X
+
+FloatArray = npt.NDArray[np.floating[Any]]
+TOLERANCE = 1e-4
+"""Of a score, relative to the lengths of both projections: single precision, summed in another order."""
+
+_ACTIVE = """
+SELECT m.version, m.bundle FROM collections c
+JOIN model_versions m ON m.collection_id = c.id AND m.version = c.active_version WHERE c.name = :name
+"""
+_BUNDLE = """
+SELECT m.bundle FROM collections c JOIN model_versions m ON m.collection_id = c.id
+WHERE c.name = :name AND m.version = :version
+"""
+_ITEMS = """
+SELECT i.item_id, i.features FROM collections c JOIN items i ON i.collection_id = c.id
+WHERE c.name = :name AND i.modality = :modality AND NOT i.is_deleted ORDER BY i.item_id
+"""
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Ids in order and their features."""
+
+    ids: list[str]
+    features: npt.NDArray[np.float32]
+
+
+class Expectation:
+    """Reads the truth of one collection.
+
+    Parameters
+    ----------
+    engine : Engine
+        Onto the database.
+    models : Path
+        Folder of the bundles.
+    collection : str
+        Name.
+    """
+
+    def __init__(self, engine: Engine, models: Path, collection: str) -> None:
+        self._engine = engine
+        self._models = models
+        self._name = collection
+        self._projectors: dict[int, Projector] = {}
+        self._lock = threading.Lock()
+
+    def active(self) -> int:
+        """Return the version that serves."""
+        with self._engine.connect() as connection:
+            row = connection.execute(text(_ACTIVE), {"name": self._name}).one()
+        return int(row.version)
+
+    def gallery(self, modality: str) -> Gallery:
+        """Return the items of one side."""
+        with self._engine.connect() as connection:
+            rows = connection.execute(text(_ITEMS), {"name": self._name, "modality": modality}).all()
+        vectors = [np.frombuffer(bytes(row.features), dtype="<f4") for row in rows]
+        return Gallery([row.item_id for row in rows], np.stack(vectors))
+
+    def projector(self, version: int) -> Projector:
+        """Return the maps of a version, read from its bundle."""
+        with self._lock:
+            if version not in self._projectors:
+                values = {"name": self._name, "version": version}
+                with self._engine.connect() as connection:
+                    bundle = connection.execute(text(_BUNDLE), values).scalar_one()
+                self._projectors[version], _ = load_projector(self._models / bundle)
+            return self._projectors[version]
+
+    def scores(self, version: int, source: str, query: FloatArray, features: FloatArray) -> FloatArray:
+        """Return the score of each row of features of the other side, and the tolerance beside it.
+
+        Returns
+        -------
+        ndarray of shape (2, n)
+            Scores, and how far each may be off.
+        """
+        projector = self.projector(version)
+        maps = (projector.project_x, projector.project_z)
+        of_query, of_gallery = maps if source == X else maps[::-1]
+        left = np.asarray(of_query(query[None, :]), np.float64)[0]
+        right = np.asarray(of_gallery(features), np.float64)
+        allowed = TOLERANCE * (np.linalg.norm(left) * np.linalg.norm(right, axis=1) + 1e-6)
+        return np.stack([right @ left, allowed])
+
+    def recall(self, source: str, query: FloatArray, answer: dict[str, Any], k: int) -> float:
+        """Return which share of the k best, by score and then by id, an answer has.
+
+        An item counts when its score reaches the k-th best within the tolerance: equal scores may
+        be rounded either way.
+        """
+        gallery = self.gallery(X if source != X else "z")
+        scores, allowed = self.scores(answer["model_version"], source, query, gallery.features)
+        least = np.sort(scores)[::-1][min(k, len(scores)) - 1]
+        good = {
+            item_id
+            for item_id, score, off in zip(gallery.ids, scores, allowed, strict=True)
+            if score >= least - 2.0 * off
+        }
+        hits = [hit["id"] for hit in answer["hits"]][:k]
+        return len(good & set(hits)) / min(k, len(gallery.ids))

@@ -1,0 +1,245 @@
+"""Kill everything, again and again, under load: ``python -m tests.faults.run --kills 100 --seed 1``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from app.bootstrap import build
+from app.settings import Settings
+from tests.faults import checks
+from tests.faults.clients import Client, Retrainer, World, Writer
+from tests.faults.cluster import PostgresCluster
+from tests.faults.expectation import Expectation
+from tests.faults.ledger import Ledger, Outcome
+from tests.faults.material import MODALITIES, PAIRS, base_items, client_of
+from tests.faults.observer import Observer, observing_engine
+from tests.faults.processes import (
+    Managed,
+    command_line,
+    descendants_of,
+    environment_of,
+    free_port,
+    marked,
+    run_lrbs,
+    wait_until_ready,
+)
+from tests.faults.searcher import Searcher
+from tests.faults.tally import Tally
+from tests.faults.victims import Victims
+
+_LEASE_SECONDS = 2.0
+_SETTINGS = {
+    "LRBS_LEASE_SECONDS": str(_LEASE_SECONDS),
+    "LRBS_WORKER_POLL_SECONDS": "0.2",
+    "LRBS_JOB_ATTEMPTS": "5",
+    "LRBS_JOB_RETRY_SECONDS": "0.2",
+    "LRBS_KEEP_VERSIONS": str(checks.KEPT_VERSIONS),
+    "LRBS_SWEEP_GRACE_SECONDS": "30",
+}
+_TRAIN_SECONDS = 180.0
+
+
+class System:
+    """The processes of one service: two servers, one with a worker beside it, and a worker alone.
+
+    Parameters
+    ----------
+    folder : Path
+        For data and logs.
+    cluster : PostgresCluster, optional
+        SQLite when None.
+    """
+
+    def __init__(self, folder: Path, cluster: PostgresCluster | None) -> None:
+        self.mark = secrets.token_hex(8)
+        self.data_dir = folder / "data"
+        self.database_url = cluster.url if cluster else f"sqlite:///{self.data_dir / 'lrbs.sqlite3'}"
+        self.data_dir.mkdir(parents=True)
+        self.environment = environment_of(self.data_dir, self.database_url, self.mark, **_SETTINGS)
+        run_lrbs(self.environment, "db", "upgrade")
+        self.key = run_lrbs(self.environment, "keys", "create", "--scope", "admin").split()[-1]
+        self.servers = [
+            Managed("api-0", ("serve",), self.environment, folder / "api-0.log", free_port()),
+            Managed("api-1", ("serve", "--no-worker"), self.environment, folder / "api-1.log", free_port()),
+        ]
+        self.worker = Managed("worker", ("worker",), self.environment, folder / "worker.log")
+
+    @property
+    def processes(self) -> list[Managed]:
+        """All that the harness itself started."""
+        return [*self.servers, self.worker]
+
+    def strays(self) -> set[int]:
+        """Return processes of this run below none that is alive and ours."""
+        return marked(self.mark) - descendants_of(os.getpid())
+
+    def start(self) -> None:
+        """Start all and wait until the servers are ready."""
+        for process in self.processes:
+            process.start()
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until every server is ready."""
+        wait_until_ready([server.url for server in self.servers])
+
+    def stop(self, tally: Tally) -> None:
+        """Stop all; whatever is left after that is an orphan."""
+        for process in self.processes:
+            process.stop()
+            for line in process.unasked:
+                tally.violation(line)
+            tally.count("starts refused, the database being away", process.refused_starts)
+        deadline = time.monotonic() + 30.0
+        while marked(self.mark) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for process_id in marked(self.mark):
+            tally.violation(f"an orphan is left: {command_line(process_id)}")
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process_id, signal.SIGKILL)
+
+
+def fill(world: World) -> None:
+    """Make both collections, store the base items and train the first version."""
+    with client_of(world.servers[0].url, world.key) as client:
+        for name, modalities in MODALITIES.items():
+            body = {"name": name, "modalities": modalities}
+            client.post("/v1/collections", json=body).raise_for_status()
+        for items in base_items().values():
+            write = world.ledgers[PAIRS].begin({item["id"]: 0 for item in items})
+            answer = client.post(f"/v1/collections/{PAIRS}/items", json={"items": items}).raise_for_status()
+            world.ledgers[PAIRS].close(write, Outcome.ACKNOWLEDGED, answer.json()["revision"])
+        answer = client.post(f"/v1/admin/collections/{PAIRS}/retrain", json={}).raise_for_status()
+        deadline = time.monotonic() + _TRAIN_SECONDS
+        job = answer.json()
+        while job["state"] in ("queued", "running") and time.monotonic() < deadline:
+            time.sleep(0.1)
+            job = client.get(f"/v1/admin/jobs/{job['id']}").raise_for_status().json()
+        if job["state"] != "succeeded":
+            raise RuntimeError(f"the first retrain: {job}")
+
+
+def campaign(kills: int, database: str, seed: int, folder: Path) -> Tally:
+    """Run clients and kill processes; return what happened.
+
+    Parameters
+    ----------
+    kills : int
+        How many.
+    database : {"sqlite", "postgres"}
+        Which.
+    seed : int
+        Of all choices; when they fall, the machine decides.
+    folder : Path
+        For data and logs.
+    """
+    tally = Tally()
+    with contextlib.ExitStack() as stack:
+        cluster = PostgresCluster() if database == "postgres" else None
+        if cluster is not None:
+            stack.callback(cluster.remove)
+        system = System(folder, cluster)
+        with _stopped_at_the_end(system, tally):
+            system.start()
+            ledgers = {name: Ledger() for name in MODALITIES}
+            world = World(system.servers, system.key, ledgers, tally, threading.Event(), [])
+            engine = observing_engine(system.database_url)
+            expectation = Expectation(engine, system.data_dir / "models", PAIRS)
+            fill(world)
+            before = checks.recall(world, expectation)
+            observer = Observer(engine, tally, system.strays)
+            clients: list[Client] = [
+                *(Writer(world, f"w{number}", seed) for number in range(2)),
+                *(Searcher(world, f"s{number}", seed, expectation) for number in range(2)),
+                Retrainer(world, "retrainer", seed),
+            ]
+            try:
+                observer.start()
+                for client in clients:
+                    client.start()
+                _kill(kills, Victims(system.processes, cluster, tally), system, random.Random(seed))
+            finally:
+                world.stopping.set()
+                for client in clients:
+                    client.join()
+            system.wait()
+            checks.wait_for_jobs(world)
+            observer.stop()
+            checks.check_items(world)
+            checks.check_versions(world)
+            after = checks.recall(world, expectation)
+            if not sum(before) / len(before) == sum(after) / len(after) == 1.0:
+                tally.violation(
+                    f"recall@10 before {sum(before) / len(before)}, after {sum(after) / len(after)}"
+                )
+            tally.most("recall@10 after, percent", round(100 * sum(after) / len(after)))
+        _sweep(system)
+        checks.check_publications(world, engine)
+        checks.check_files(world, engine, system.data_dir)
+        tally.most("starts", sum(process.lives for process in system.processes))
+    return tally
+
+
+@contextlib.contextmanager
+def _stopped_at_the_end(system: System, tally: Tally) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        system.stop(tally)
+
+
+def _kill(kills: int, victims: Victims, system: System, chance: random.Random) -> None:
+    for _ in range(kills):
+        # Mostly all is well again before the next one; sometimes it strikes during the recovery.
+        if chance.random() < 0.8:
+            system.wait()
+        time.sleep(chance.uniform(0.0, 3.0))
+        if chance.random() < 0.15:
+            victims.pause_one(chance, _LEASE_SECONDS * chance.uniform(1.1, 2.0))
+        victims.kill_one(chance)
+
+
+def _sweep(system: System) -> None:
+    settings = Settings(data_dir=system.data_dir, database_url=system.database_url, sweep_grace_seconds=0.0)
+    services = build(settings)
+    time.sleep(0.1)
+    services.housekeeping.sweep()
+    services.database.engine.dispose()
+
+
+def main() -> None:
+    """Run one campaign from the command line; ends with status 1 when anything was violated."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
+    parser.add_argument("--seed", type=int, default=None, help="random when absent")
+    parser.add_argument("--keep", action="store_true", help="keep data and logs")
+    options = parser.parse_args()
+    seed = secrets.randbelow(10**6) if options.seed is None else options.seed
+    folder = Path(tempfile.mkdtemp(prefix="lrbs-faults-"))
+    sys.stdout.write(f"database: {options.database}\nseed: {seed}\nkills: {options.kills}\n")
+    sys.stdout.flush()
+    began = time.monotonic()
+    tally = campaign(options.kills, options.database, seed, folder)
+    sys.stdout.write("\n".join([*tally.lines(), f"seconds: {time.monotonic() - began:.0f}", ""]))
+    if options.keep:
+        sys.stdout.write(f"kept: {folder}\n")
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    sys.exit(1 if tally.violations else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""A client that searches whole galleries and holds every answer against one consistent state."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import sqlalchemy
+
+from tests.faults.clients import Client, World
+from tests.faults.expectation import Expectation
+from tests.faults.material import PAIRS, X, Z, query_vectors, vector_of
+
+QUERIES = query_vectors(8)
+_EVERYTHING = 10_000
+_LATE_SECONDS = 5.0
+"""A second is promised to processes that get the processor; here many share two."""
+
+
+class Searcher(Client):
+    """Searches one server after the other, z to x, for everything.
+
+    Parameters
+    ----------
+    world, name, seed
+        As of `Client`.
+    expectation : Expectation
+        Scores of each version.
+    """
+
+    def __init__(self, world: World, name: str, seed: int, expectation: Expectation) -> None:
+        super().__init__(world, name, seed)
+        self._expectation = expectation
+        self._seen: dict[tuple[int, int], tuple[int, int]] = {}
+        """Version and revision last answered in each life of each server."""
+        self._known: list[tuple[float, int]] = [(0.0, 0)]
+        """When which revision was acknowledged, as this client saw it."""
+
+    def act(self) -> None:
+        """Search once."""
+        number = self.chance.randrange(len(self.world.servers))
+        life = number, self.world.servers[number].lives
+        query = self.chance.randrange(len(QUERIES))
+        body = {"vector": QUERIES[query].tolist(), "k": _EVERYTHING, "include": ["metadata"]}
+        least = self._acknowledged_before(time.monotonic() - _LATE_SECONDS)
+        answer = self.send("POST", f"/v1/collections/{PAIRS}/search/{Z}-to-{X}", number, json=body)
+        self.world.stopping.wait(self.chance.uniform(0.0, 0.2))
+        if answer is None or answer.status_code in (429, 503) or answer.status_code >= 500:
+            return
+        if answer.status_code != 200:
+            self.world.tally.violation(f"search: {answer.status_code} {answer.text[:300]}")
+            return
+        self.world.tally.count("searches")
+        result = answer.json()
+        if life == (number, self.world.servers[number].lives):
+            self._check_order(life, result)
+        if result["index_revision"] < least:
+            self.world.tally.violation(
+                f"search at revision {result['index_revision']}, {least} was acknowledged long before"
+            )
+        self._check_state(result)
+        self._check_scores(QUERIES[query], result)
+
+    def _acknowledged_before(self, moment: float) -> int:
+        self._known.append((time.monotonic(), self.world.ledgers[PAIRS].highest_acknowledged()))
+        least = max(revision for seen, revision in self._known if seen <= moment or revision == 0)
+        self._known = [(seen, revision) for seen, revision in self._known if revision >= least]
+        return least
+
+    def _check_order(self, life: tuple[int, int], result: dict[str, Any]) -> None:
+        found = result["model_version"], result["index_revision"]
+        before = self._seen.get(life, (0, 0))
+        if found[0] < before[0] or found[1] < before[1]:
+            self.world.tally.violation(f"server {life} went back from {before} to {found}")
+        self._seen[life] = found
+
+    def _check_state(self, result: dict[str, Any]) -> None:
+        """Everything must be as the writes up to the answer's revision left it."""
+        ledger, hits = self.world.ledgers[PAIRS], result["hits"]
+        found = {hit["id"]: hit["metadata"]["generation"] for hit in hits}
+        if len(found) != len(hits):
+            self.world.tally.violation("a search returned an item twice")
+        if [hit["rank"] for hit in hits] != list(range(1, len(hits) + 1)):
+            self.world.tally.violation("the ranks of an answer are not 1 to n")
+        order = [(-hit["score"], hit["id"]) for hit in hits]
+        if order != sorted(order):
+            self.world.tally.violation("an answer is not in the order of its scores and ids")
+        for wrong in ledger.wrong(found, result["index_revision"], ledger.known(f"{X}-")):
+            self.world.tally.violation(f"search of version {result['model_version']}: {wrong}")
+
+    def _check_scores(self, query: Any, result: dict[str, Any]) -> None:
+        """Every score must be that of the answer's version, for the content the hit says it has."""
+        hits = result["hits"]
+        features = np.stack([vector_of(X, hit["id"], hit["metadata"]["generation"]) for hit in hits])
+        try:
+            scores, allowed = self._expectation.scores(result["model_version"], Z, query, features)
+        except (sqlalchemy.exc.SQLAlchemyError, OSError):
+            # The database is away, the version not yet read: the next answer of it will be judged.
+            self.world.tally.count("searches whose scores could not be judged")
+            return
+        off = np.abs(scores - np.array([hit["score"] for hit in hits]))
+        for row in np.flatnonzero(off > allowed)[:3].tolist():
+            self.world.tally.violation(
+                f"{hits[row]['id']} has score {hits[row]['score']}, version {result['model_version']} "
+                f"gives {scores[row]} to generation {hits[row]['metadata']['generation']}"
+            )

@@ -1,0 +1,205 @@
+"""Swap models under load: ``python -m tests.faults.swap --seconds 60 --clients 16 --activations 20``."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from tests.faults.expectation import Expectation
+from tests.faults.material import MODALITIES, PAIRS, X, Z, base_items, client_of, query_vectors
+from tests.faults.observer import observing_engine
+from tests.faults.processes import Managed, environment_of, free_port, run_lrbs, wait_until_ready
+from tests.faults.tally import Tally
+
+_QUERIES = query_vectors(16)
+_ALPHAS = (1e-4, 3e-2)
+_K = 100
+_TRAIN_SECONDS = 180.0
+_PATH = f"/v1/collections/{PAIRS}/search/{Z}-to-{X}"
+
+Answer = list[tuple[str, float]]
+"""Ids and scores, best first."""
+
+
+def ask(client: httpx.Client, query: int) -> httpx.Response:
+    """Search with one of the queries."""
+    return client.post(_PATH, json={"vector": _QUERIES[query].tolist(), "k": _K, "include": []})
+
+
+def hits_of(result: dict[str, Any]) -> Answer:
+    """Return what an answer ranks."""
+    return [(hit["id"], hit["score"]) for hit in result["hits"]]
+
+
+def train_two_versions(client: httpx.Client) -> list[int]:
+    """Fill a collection and train it with two penalties; return the versions."""
+    client.post("/v1/collections", json={"name": PAIRS, "modalities": MODALITIES[PAIRS]}).raise_for_status()
+    for items in base_items().values():
+        client.post(f"/v1/collections/{PAIRS}/items", json={"items": items}).raise_for_status()
+    versions = []
+    for alpha in _ALPHAS:
+        body = {"alpha": alpha, "scaling": "standard"}
+        job = client.post(f"/v1/admin/collections/{PAIRS}/retrain", json=body).raise_for_status().json()
+        deadline = time.monotonic() + _TRAIN_SECONDS
+        while job["state"] in ("queued", "running") and time.monotonic() < deadline:
+            time.sleep(0.1)
+            job = client.get(f"/v1/admin/jobs/{job['id']}").raise_for_status().json()
+        if job["state"] != "succeeded":
+            raise RuntimeError(f"training failed: {job}")
+        versions.append(int(job["model_version"]))
+    return versions
+
+
+def expected_answers(
+    client: httpx.Client, versions: list[int], expectation: Expectation, tally: Tally
+) -> dict[int, list[Answer]]:
+    """Return each version's answers, asked for while nothing else happens and checked by other means."""
+    answers: dict[int, list[Answer]] = {}
+    gallery = expectation.gallery(X)
+    for version in versions:
+        activate(client, version)
+        answers[version] = []
+        for number, query in enumerate(_QUERIES):
+            result = ask(client, number).raise_for_status().json()
+            answers[version].append(hits_of(result))
+            scores, allowed = expectation.scores(version, Z, query, gallery.features)
+            known = dict(zip(gallery.ids, zip(scores, allowed, strict=True), strict=True))
+            for item_id, score in answers[version][-1]:
+                if abs(score - known[item_id][0]) > known[item_id][1]:
+                    tally.violation(f"version {version} gives {item_id} {known[item_id][0]}, not {score}")
+            if result["model_version"] != version or expectation.recall(Z, query, result, _K) < 1.0:
+                tally.violation(f"version {version} does not answer with its own best: {result}")
+    if any(first == second for first, second in zip(*answers.values(), strict=True)):
+        raise RuntimeError("both versions answer alike: a mixture would go unseen")
+    return answers
+
+
+def activate(client: httpx.Client, version: int) -> None:
+    """Let a version serve."""
+    client.post(f"/v1/admin/collections/{PAIRS}/models/{version}/activate").raise_for_status()
+
+
+class Load:
+    """Clients that each ask again as soon as they were answered.
+
+    Parameters
+    ----------
+    url, key : str
+        Where, and with what.
+    clients : int
+        How many.
+    answers : mapping
+        What each version answers to each query.
+    tally : Tally
+        Gets answers by version, failures and mixtures.
+    """
+
+    def __init__(
+        self, url: str, key: str, clients: int, answers: dict[int, list[Answer]], tally: Tally
+    ) -> None:
+        self._url = url
+        self._key = key
+        self._answers = answers
+        self._tally = tally
+        self._closing = threading.Event()
+        self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(clients)]
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _ask(self, number: int) -> None:
+        chance = np.random.default_rng(number)
+        with client_of(self._url, self._key) as client:
+            while not self._closing.is_set():
+                query = int(chance.integers(len(_QUERIES)))
+                try:
+                    answer = ask(client, query)
+                except httpx.HTTPError as error:
+                    self._tally.violation(f"a request failed: {error!r}")
+                    continue
+                self._tally.count("searches")
+                if answer.status_code != 200:
+                    self._tally.violation(f"a request failed: {answer.status_code} {answer.text[:200]}")
+                    continue
+                result = answer.json()
+                version = result["model_version"]
+                self._tally.count(f"answers of version {version}")
+                if hits_of(result) != self._answers[version][query]:
+                    self._tally.violation(f"an answer of version {version} is not that version's")
+
+
+def campaign(seconds: float, clients: int, activations: int, folder: Path) -> Tally:
+    """Search with all clients while the active version alternates; return what happened.
+
+    Parameters
+    ----------
+    seconds : float
+        How long.
+    clients : int
+        How many ask at once.
+    activations : int
+        How often the active version changes, in even steps.
+    folder : Path
+        For data and logs.
+    """
+    tally = Tally()
+    data_dir = folder / "data"
+    data_dir.mkdir(parents=True)
+    url = f"sqlite:///{data_dir / 'lrbs.sqlite3'}"
+    environment = environment_of(data_dir, url, secrets.token_hex(8))
+    run_lrbs(environment, "db", "upgrade")
+    key = run_lrbs(environment, "keys", "create", "--scope", "admin").split()[-1]
+    server = Managed("api", ("serve",), environment, folder / "api.log", free_port())
+    server.start()
+    try:
+        wait_until_ready([server.url])
+        expectation = Expectation(observing_engine(url), data_dir / "models", PAIRS)
+        with client_of(server.url, key) as client:
+            versions = train_two_versions(client)
+            answers = expected_answers(client, versions, expectation, tally)
+            with Load(server.url, key, clients, answers, tally):
+                for number in range(activations):
+                    time.sleep(seconds / (activations + 1))
+                    activate(client, versions[number % len(versions)])
+                    tally.count("activations")
+                time.sleep(seconds / (activations + 1))
+    finally:
+        server.stop()
+    for line in server.unasked:
+        tally.violation(line)
+    return tally
+
+
+def main() -> None:
+    """Run it from the command line; ends with status 1 when anything was violated."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--activations", type=int, default=20)
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="lrbs-swap-"))
+    tally = campaign(options.seconds, options.clients, options.activations, folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    sys.stdout.write("\n".join([f"clients: {options.clients}", *tally.lines(), ""]))
+    sys.exit(1 if tally.violations else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""Mutations of picture files: damaged headers, sizes that are only declared, bombs, other formats."""
+
+import base64
+import functools
+import io
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from tests.fuzz.wire import Good, Wire, rendered
+
+_FORMS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")
+_SIZES = (0, 1, 6400, 65_535, 1 << 24, (1 << 31) - 1, (1 << 32) - 1)
+
+
+def _file(random: Random, form: str | None = None) -> bytes:
+    form = form or random.choice(_FORMS)
+    pixels = np.random.default_rng(random.getrandbits(32)).integers(0, 255, (17, 23, 3)).astype(np.uint8)
+    stored = io.BytesIO()
+    Image.fromarray(pixels).save(stored, form)
+    return stored.getvalue()
+
+
+def _chunk(name: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+
+def _png(width: int, height: int, packed: bytes, *more: bytes) -> bytes:
+    header = _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + b"".join(more) + _chunk(b"IDAT", packed) + _chunk(b"IEND", b"")
+
+
+def _damaged(random: Random) -> bytes:
+    content = bytearray(_file(random))
+    for _ in range(random.choice((1, 3, 20))):
+        content[random.randrange(min(len(content), 80))] = random.randrange(256)
+    return bytes(content)
+
+
+def _truncated(random: Random) -> bytes:
+    content = _file(random)
+    return content[: random.randrange(len(content))]
+
+
+def _declared(random: Random) -> bytes:
+    """A size that the file only declares."""
+    width, height = (random.choice(_SIZES) for _ in range(2))
+    form = random.choice(_FORMS)
+    content = bytearray(_file(random, form))
+    if form == "PNG":
+        return _png(width, height, zlib.compress(b"\x00" * 100))
+    if form == "JPEG":
+        place = content.find(b"\xff\xc0") + 5
+        content[place : place + 4] = struct.pack(">HH", height & 0xFFFF, width & 0xFFFF)
+    elif form == "GIF":
+        content[6:10] = struct.pack("<HH", width & 0xFFFF, height & 0xFFFF)
+        place = content.find(b"\x2c", 13) + 5
+        content[place : place + 4] = struct.pack("<HH", width & 0xFFFF, height & 0xFFFF)
+    elif form == "WEBP":
+        content = bytearray(b"RIFF\x00\x00\x00\x00WEBPVP8X\x0a\x00\x00\x00\x10\x00\x00\x00")
+        content += struct.pack("<I", width & 0xFFFFFF)[:3] + struct.pack("<I", height & 0xFFFFFF)[:3]
+        content[4:8] = struct.pack("<I", len(content) - 8)
+    elif form == "BMP":
+        content[18:26] = struct.pack("<II", width, height)
+    return bytes(content)
+
+
+def _bomb(random: Random) -> bytes:
+    """Few bytes that decode to many pixels, up to and above what is allowed."""
+    return _black(random.choice((2000, 6000, 7000, 12_000)))
+
+
+@functools.cache
+def _black(side: int) -> bytes:
+    packer = zlib.compressobj(9)
+    row = b"\x00" * (1 + 3 * side)
+    packed = b"".join(packer.compress(row) for _ in range(side)) + packer.flush()
+    return _png(side, side, packed)
+
+
+@functools.cache
+def _packed(size: int) -> bytes:
+    return zlib.compress(b"a" * size, 9)
+
+
+def _metadata(random: Random) -> bytes:
+    """Compressed text, profiles and EXIF that grow or lie."""
+    large = _packed(random.choice((1000, 70 << 20)))
+    more = random.choice(
+        (
+            _chunk(b"zTXt", b"Comment\x00\x00" + large),
+            _chunk(b"iTXt", b"Comment\x00\x01\x00\x00\x00" + large),
+            _chunk(b"iCCP", b"profile\x00\x00" + large),
+            _chunk(b"eXIf", b"MM\x00*" + random.randbytes(60)),
+            _chunk(b"acTL", struct.pack(">II", 0xFFFFFFFF, 0)),
+            _chunk(b"tRNS", random.randbytes(7)),
+            struct.pack(">I", 0x7FFFFFFF) + b"tEXt" + b"short",
+        )
+    )
+    return _png(4, 4, zlib.compress(b"\x00" * 13 * 4), more)
+
+
+def _frames(random: Random) -> bytes:
+    stored = io.BytesIO()
+    first, *rest = [Image.new("P", (9, 9), number) for number in range(random.choice((2, 30)))]
+    first.save(stored, "GIF", save_all=True, append_images=rest)
+    content = bytearray(stored.getvalue())
+    content[random.randrange(13, len(content))] ^= 0xFF
+    return bytes(content)
+
+
+def _other(random: Random) -> bytes:
+    return random.choice(
+        (
+            b"<svg xmlns='http://www.w3.org/2000/svg' width='99999' height='99999'><image href='file:///etc/passwd'/></svg>",
+            b"%PDF-1.7\n" + random.randbytes(100),
+            b"PK\x03\x04" + random.randbytes(100),
+            b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nquit",
+            b"II*\x00" + struct.pack("<I", 8) + struct.pack("<H", 0xFFFF) + random.randbytes(200),
+            b"MM\x00*" + struct.pack(">I", 0xFFFFFFFF),
+            b"P6 99999 99999 255\n" + b"\x00" * 10,
+            b"8BPS\x00\x01" + random.randbytes(40),
+            b"\x00\x00\x01\x00\x01\x00" + random.randbytes(40),
+            b"\xff\xd8\xff" + random.randbytes(300),
+            b"GIF89a",
+            b"BM",
+            b"\x00" * 1000,
+            b"",
+        )
+    )
+
+
+_FILES: dict[str, Callable[[Random], bytes]] = {
+    "picture damaged": _damaged,
+    "picture truncated": _truncated,
+    "picture size declared": _declared,
+    "picture bomb": _bomb,
+    "picture metadata": _metadata,
+    "picture frames": _frames,
+    "no picture": _other,
+}
+
+
+def has_picture(good: Good) -> bool:
+    """Return whether a request carries a picture."""
+    return good.kind == "form" or any("image_base64" in entry for entry in _entries(good))
+
+
+def _entries(good: Good) -> list[dict[str, Any]]:
+    if good.kind == "form":
+        return []
+    if good.kind == "ndjson":
+        return list(good.value)
+    found: list[dict[str, Any]] = good.value.get("items", [good.value])
+    return found
+
+
+def _with_picture(good: Good, content: bytes) -> Wire:
+    if good.kind == "form":
+        parts = [replace(part, content=content) if part.name == "picture" else part for part in good.value]
+        return rendered(good.with_value(parts))
+    encoded = base64.b64encode(content).decode()
+    entries = [
+        {**entry, "image_base64": encoded} if "image_base64" in entry else entry for entry in _entries(good)
+    ]
+    if good.kind == "ndjson":
+        return rendered(good.with_value(entries))
+    return rendered(
+        good.with_value({**good.value, "items": entries} if "items" in good.value else entries[0])
+    )
+
+
+def _mutation(make: Callable[[Random], bytes]) -> Callable[[Random, Good], Wire]:
+    return lambda random, good: _with_picture(good, make(random))
+
+
+IMAGES: dict[str, Callable[[Random, Good], Wire]] = {name: _mutation(make) for name, make in _FILES.items()}
+"""Of requests with a picture only."""
