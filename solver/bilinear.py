@@ -48,8 +48,8 @@ class LowRankBilinear(CrossModalEstimator):
         Penalty weight; lambda in the paper. At or above `alpha_max` the solution is zero.
     solver : {"apg", "paper"}
         "apg": proximal gradient steps with preconditioned quasi-Newton descent on the factors between
-        them, in float32 as far as that carries, then in float64 (see `solver.descent`); very large
-        problems are begun on some of their samples.
+        them, in float32 as far as that carries, then in float64 (see `solver.descent`); large problems
+        are begun on some of their pairs (see `solver.sketch`).
         "paper": Algorithm 1 to the letter in float64 with a full SVD each step; the reference.
     tol : float, > 0
         Stop when the duality gap relative to the objective is at most this.
