@@ -134,6 +134,10 @@ def check_files(world: World, engine: Engine, data_dir: Path) -> None:
         pictures = set(hashes.scalars())
     kept = {path.name for path in (data_dir / "models").iterdir()}
     stored = {path.name for path in (data_dir / "pictures").rglob("*") if path.is_file()}
+    for path in data_dir.rglob("*"):
+        folder = path.relative_to(data_dir).parts[0]
+        if path.is_file() and not folder.startswith(("models", "pictures", ".database", "lrbs.sqlite3")):
+            world.tally.violation(f"{path.relative_to(data_dir)} is left after the sweep")
     for what, found, used in (("bundle", kept, bundles), ("picture", stored, pictures)):
         for name in sorted(found - used)[:5]:
             world.tally.violation(f"{what} {name} is left after the sweep")

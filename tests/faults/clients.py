@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,6 +121,8 @@ class Writer(Client):
             self._store_pair()
         elif choice < 0.32:
             self._store_a_pair_with_a_fault()
+        elif choice < 0.42:
+            self._import()
         else:
             collection = ALBUM if choice > 0.8 else PAIRS
             modality = "image" if collection == ALBUM else self.chance.choice((X, X, Z))
@@ -131,6 +135,16 @@ class Writer(Client):
         write = self.world.ledgers[PAIRS].begin(dict.fromkeys((first, second), 0), (first, second))
         items = [vector_item(X, item_id, 0) for item_id in (first, second)]
         self._close(PAIRS, write, self.send("POST", f"/v1/collections/{PAIRS}/items", json={"items": items}))
+
+    def _import(self) -> None:
+        """Stream new content for some items, slowly enough to be interrupted on the way."""
+        numbers = self.chance.sample(range(self._LOOSE), 8)
+        ids = [f"{modality}-{self.name}-{number}" for number, modality in zip(numbers, "xz" * 4, strict=True)]
+        write = self.world.ledgers[PAIRS].begin(dict.fromkeys(ids, self._generation))
+        lines = [json.dumps(vector_item(item_id[0], item_id, self._generation)) + "\n" for item_id in ids]
+        path = f"/v1/collections/{PAIRS}/items:import"
+        if self._close(PAIRS, write, self.send("POST", path, content=_slowly(lines))) is not None:
+            self.world.tally.count("imports answered")
 
     def _store_a_pair_with_a_fault(self) -> None:
         first, second = (f"x-{self.name}-bad{self._generation}{end}" for end in "ab")
@@ -198,6 +212,12 @@ class Writer(Client):
         if wrong is not None:
             tally.violation(wrong)
         return answer
+
+
+def _slowly(lines: list[str]) -> Iterator[bytes]:
+    for line in lines:
+        time.sleep(0.02)
+        yield line.encode()
 
 
 class Retrainer(Client):
