@@ -42,6 +42,7 @@ _REFERENCE_TOL = 1e-5
 _LITERAL_ITERATIONS = 4
 _LBFGS_EVALUATIONS = 2000
 _TIMINGS = 7
+_FLOOR_ROWS, _FLOOR_COLUMNS = 256, 1280
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,15 +240,18 @@ def evaluation_cost(instance: Instance, model: LowRankBilinear) -> dict[str, flo
 
     def floor(with_both: bool) -> None:
         def evaluate(rows: slice) -> FloatArray:
-            height = max((1 << 19) // (4 * len(ZB)), 16)
-            along_z = np.zeros_like(ZB)
-            for start in range(rows.start, rows.stop, height):
-                some = XA[start : min(start + height, rows.stop)]
-                t = some @ ZB.T
-                np.tanh(t, out=t)
-                t @ ZB
-                if with_both:
-                    along_z += t.T @ some
+            along_x, along_z = np.zeros((rows.stop - rows.start, ZB.shape[1]), np.float32), np.zeros_like(ZB)
+            buffer = np.empty(_FLOOR_ROWS * _FLOOR_COLUMNS, np.float32)
+            for start in range(rows.start, rows.stop, _FLOOR_ROWS):
+                some = XA[start : min(start + _FLOOR_ROWS, rows.stop)]
+                for first in range(0, len(ZB), _FLOOR_COLUMNS):
+                    others = ZB[first : first + _FLOOR_COLUMNS]
+                    t = buffer[: len(some) * len(others)].reshape(len(some), len(others))
+                    np.matmul(some, others.T, out=t)
+                    np.tanh(t, out=t)
+                    along_x[start - rows.start : start - rows.start + len(some)] += t @ others
+                    if with_both:
+                        along_z[first : first + len(others)] += t.T @ some
             return along_z
 
         map_lanes(evaluate, even_slices(len(XA), 8), n_threads)

@@ -267,6 +267,8 @@ class LowRankBilinear(CrossModalEstimator):
     def _approach(self, problem: BilinearProblem, monitor: ConvergenceMonitor) -> LowRankMatrix:
         """Fit ever more of a large problem's pairs, each part from the solution of the one before."""
         M = LowRankMatrix.zeros(*problem.shape, np.float64)
+        if float(self.alpha) >= problem.alpha_max * problem.penalty_scale:
+            return M
         for part in growing_parts(problem):
             alpha = float(self.alpha) / problem.penalty_scale * part.penalty_growth
             descent = Descent(part, alpha, np.float32)

@@ -190,22 +190,26 @@ class Descent:
         sketch, iteration = self._problem.sketch, state.iteration + 1
         if sketch is None:
             raise ValueError("a sketched state of a problem without a sketch")
+        taken_back = replace(state, iteration=iteration, is_sketched=False)
         loss = sketch.corrected(state.search_point, state.gradient)
-        value = loss.value(state.M)
-        M, _, step_size = proximal_step(
-            loss,
-            NuclearNorm(self._alpha),
-            state.search_point,
-            value,
-            state.gradient.astype(np.float32),
-            _STEP_GROWTH * state.step_size,
-            state.M.rank,
-        )
+        try:
+            M, _, step_size = proximal_step(
+                loss,
+                NuclearNorm(self._alpha),
+                state.search_point,
+                loss.value(state.M),
+                state.gradient.astype(np.float32),
+                _STEP_GROWTH * state.step_size,
+                state.M.rank,
+            )
+        except NumericalError:
+            # The sketch with its linear term may have no minimum where the whole has one.
+            return taken_back
         M, _ = self._refined(loss, M, self._alpha, np.inf)
-        new = self.resume(iteration, M.astype(self._first_dtype), self._alpha, step_size, np.inf)
-        if new.objective >= state.objective:
-            return replace(state, iteration=iteration, is_sketched=False)
-        return replace(new, is_sketched=True)
+        if not all(np.isfinite(array).all() for array in (M.U, M.s, M.V)):
+            return taken_back
+        new = self.resume(iteration, M.astype(self._first_dtype), self._alpha, step_size, np.inf, True)
+        return new if new.objective < state.objective else taken_back
 
     def _advance(self, state: DescentState) -> DescentState:
         alpha = max(state.stage_alpha / _ALPHA_RATIO, self._alpha)

@@ -31,7 +31,7 @@ class PartialProblem:
     def __init__(self, whole: BilinearProblem, sketch: Sketch, n_blocks: int, penalty_growth: float) -> None:
         self._whole = whole
         self._loss = sketch.loss(n_blocks)
-        self.share = n_blocks / sketch.n_blocks**2
+        self.share = sketch.share(n_blocks)
         self.penalty_growth = penalty_growth
 
     @property
@@ -70,7 +70,7 @@ def growing_parts(problem: BilinearProblem) -> Iterator[PartialProblem]:
     Yields
     ------
     PartialProblem
-        The first block alone, then all blocks, in which each sample takes part.
+        The first block alone, then all blocks of the sketch.
     """
     sketch = problem.sketch
     if sketch is not None:

@@ -114,8 +114,8 @@ class BilinearProblem:
         """A part of the pairs for the first steps; None where all of them are cheap."""
         if isinstance(self.supervision, SignedPairs):
             return None
-        blocks = deal_blocks(self.supervision)
-        return Sketch(self.X, self.Z, blocks, self._n_threads) if len(blocks) > 1 else None
+        blocks, n_dealt = deal_blocks(self.supervision)
+        return Sketch(self.X, self.Z, blocks, n_dealt, self._n_threads) if len(blocks) > 1 else None
 
     @cached_property
     def spectra(self) -> tuple[Spectrum, Spectrum]:

@@ -36,7 +36,7 @@ class Block:
     supervision: Supervision
 
 
-def deal_blocks(supervision: Supervision) -> list[Block]:
+def deal_blocks(supervision: Supervision) -> tuple[list[Block], int]:
     """Deal all samples to blocks at random, with a fixed seed.
 
     Parameters
@@ -46,14 +46,16 @@ def deal_blocks(supervision: Supervision) -> list[Block]:
 
     Returns
     -------
-    list of Block
+    blocks : list of Block
         Of a geometric mean of about 3000 samples each; those without any similar or any dissimilar pair are
         left out. Empty where all samples make less than two blocks.
+    n_dealt : int
+        Into how many blocks the samples were dealt, with those that are left out.
     """
     m, n = len(supervision.x_order), len(supervision.z_order)
     n_blocks = round(float(np.sqrt(float(m) * n)) / _BLOCK_SAMPLES)
     if n_blocks < 2:
-        return []
+        return [], n_blocks
     rng = np.random.default_rng(_SEED)
     x_drawn = rng.permutation(m)
     z_drawn = x_drawn if isinstance(supervision, PairedRows) else rng.permutation(n)
@@ -66,7 +68,7 @@ def deal_blocks(supervision: Supervision) -> list[Block]:
             blocks.append(Block(x_rows, z_rows, supervision.restricted(x_rows, z_rows)))
         except SupervisionError:
             continue
-    return blocks
+    return blocks, n_blocks
 
 
 class SketchedLoss:
@@ -76,17 +78,17 @@ class SketchedLoss:
     ----------
     losses : sequence of PairLogisticLoss
         One per block, each with weights of its own.
-    n_blocks : int
+    n_dealt : int
         Into how many blocks all samples were dealt; only scales the curvature.
     shift : ndarray of shape (n_features_x, n_features_z), optional
         Gradient of the linear term; zero when None.
     """
 
     def __init__(
-        self, losses: Sequence[PairLogisticLoss], n_blocks: int, shift: FloatArray | None = None
+        self, losses: Sequence[PairLogisticLoss], n_dealt: int, shift: FloatArray | None = None
     ) -> None:
         self._losses = losses
-        self._n_blocks = n_blocks
+        self._n_dealt = n_dealt
         self._shift = shift
 
     @property
@@ -129,7 +131,7 @@ class SketchedLoss:
     def mean_curvature(self, point: FactoredPoint) -> float:
         """Return an estimate of the whole's ``sum_ij w_ij sigma'(s_ij)`` over the number of all pairs."""
         # A block has 1/K of the samples of either modality, hence weights K^2 times as large.
-        return self._losses[0].mean_curvature(point) / self._n_blocks**2
+        return self._losses[0].mean_curvature(point) / self._n_dealt**2
 
     def _linear(self, left: FloatArray, right: FloatArray) -> float:
         return 0.0 if self._shift is None else float(np.vdot(left, self._shift @ right))
@@ -146,11 +148,14 @@ class Sketch:
         Second modality, as prepared. Not modified.
     blocks : sequence of Block
         Two or more.
+    n_dealt : int
+        Into how many blocks all samples were dealt.
     n_threads : int
         Threads over lanes of rows within a block.
     """
 
-    def __init__(self, X: Samples, Z: Samples, blocks: Sequence[Block], n_threads: int) -> None:
+    def __init__(self, X: Samples, Z: Samples, blocks: Sequence[Block], n_dealt: int, n_threads: int) -> None:
+        self._n_dealt = n_dealt
         self._losses = [
             PairLogisticLoss(X[block.x_rows], Z[block.z_rows], block.supervision, np.float32, n_threads)
             for block in blocks
@@ -158,12 +163,16 @@ class Sketch:
 
     @property
     def n_blocks(self) -> int:
-        """Number of blocks."""
+        """Number of blocks that are looked at."""
         return len(self._losses)
+
+    def share(self, n_blocks: int) -> float:
+        """Return about which share of all pairs so many blocks hold."""
+        return n_blocks / self._n_dealt**2
 
     def loss(self, n_blocks: int) -> SketchedLoss:
         """Return the loss of the first so many blocks."""
-        return SketchedLoss(self._losses[:n_blocks], self.n_blocks)
+        return SketchedLoss(self._losses[:n_blocks], self._n_dealt)
 
     def corrected(self, point: FactoredPoint, gradient: FloatArray) -> SketchedLoss:
         """Return the loss of all blocks with the linear term that gives it a certain gradient at a point.
@@ -176,4 +185,4 @@ class Sketch:
             The gradient to have there.
         """
         _, own = self.loss(self.n_blocks).value_and_gradient(point)
-        return SketchedLoss(self._losses, self.n_blocks, gradient.astype(np.float64) - own)
+        return SketchedLoss(self._losses, self._n_dealt, gradient.astype(np.float64) - own)

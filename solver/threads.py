@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -61,6 +62,16 @@ def _from_any_thread() -> Iterator[None]:
 _BLAS_LIMIT = _SharedBlasLimit()
 
 
+def _begin_anew() -> None:
+    """Forget, in a forked process, threads that it does not have and locks that they held."""
+    global _BLAS_LIMIT
+    _BLAS_LIMIT = _SharedBlasLimit()
+    _helpers.cache_clear()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
+
+
 def single_threaded_blas() -> AbstractContextManager[None]:
     """Return a context in which BLAS takes one thread: small products gain nothing from more."""
     return _BLAS_LIMIT.hold()
@@ -99,7 +110,10 @@ def map_lanes(evaluate: Callable[[_Lane], _Result], lanes: Sequence[_Lane], n_th
 
     with _BLAS_LIMIT.hold():
         helpers = [_helpers(n_helpers).submit(take_lanes) for _ in range(n_helpers)]
-        take_lanes()
+        try:
+            take_lanes()
+        except BaseException as error:  # an interrupt between two lanes: the helpers are to stop, too
+            errors[-1] = error
         # One that has not begun by now finds nothing left to do.
         wait([helper for helper in helpers if not helper.cancel()])
     if errors:

@@ -265,3 +265,18 @@ def test_resuming_leaves_the_checkpoint_unmodified(pairs: SyntheticPairs) -> Non
         _estimator(arguments, 1 / 30).fit(*arguments, start=state)
         for array, copy in zip((state.M.U, state.M.s, state.M.V), copies, strict=True):
             np.testing.assert_array_equal(array, copy)
+
+
+def test_large_fit_resumed_on_its_sketch_has_the_bits_of_the_uninterrupted_one(tmp_path: Path) -> None:
+    data = make_low_rank_pairs(4600, 4600, n_features_x=6, n_features_z=5, noise=1.0, random_state=0)
+    supervision = Labels(data.x_labels, data.z_labels)
+    alpha = alpha_max(data.X, data.Z, supervision) / 20
+    whole = LowRankBilinear(alpha, tol=1e-4)
+    kept = list(whole.states(data.X, data.Z, supervision))
+    sketched = [number for number, state in enumerate(kept) if state.is_sketched]
+    assert sketched
+    for number in sketched[:2]:
+        kept[number].save(tmp_path / "state")
+        resumed = LowRankBilinear(alpha, tol=1e-4)
+        resumed.fit(data.X, data.Z, supervision, start=Checkpoint.load(tmp_path / "state"))
+        _assert_same_bits(resumed, whole)

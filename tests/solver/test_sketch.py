@@ -31,7 +31,8 @@ def _classes(m: int, n: int, n_classes: int = 5) -> Labels:
 def test_blocks_have_a_geometric_mean_of_about_three_thousand_samples(
     m: int, n: int, sizes: list[tuple[int, int]]
 ) -> None:
-    blocks = deal_blocks(_classes(m, n, 2))
+    blocks, n_dealt = deal_blocks(_classes(m, n, 2))
+    assert n_dealt == len(sizes) or not sizes
     assert [(len(block.x_rows), len(block.z_rows)) for block in blocks] == sizes
 
 
@@ -39,7 +40,7 @@ def test_blocks_have_a_geometric_mean_of_about_three_thousand_samples(
     "supervision", [_classes(20_000, 15_000), MultiLabels(np.eye(3)[np.arange(20_000) % 3])]
 )
 def test_every_sample_is_dealt_at_random_to_one_block(supervision: Supervision) -> None:
-    blocks = deal_blocks(supervision)
+    blocks, _ = deal_blocks(supervision)
     for rows, n_all in (
         ([block.x_rows for block in blocks], len(supervision.x_order)),
         ([block.z_rows for block in blocks], len(supervision.z_order)),
@@ -56,24 +57,25 @@ def test_every_sample_is_dealt_at_random_to_one_block(supervision: Supervision) 
 
 
 def test_blocks_are_the_same_again() -> None:
-    for one, other in zip(*(deal_blocks(_classes(9000, 9000)) for _ in range(2)), strict=True):
+    for one, other in zip(*(deal_blocks(_classes(9000, 9000))[0] for _ in range(2)), strict=True):
         np.testing.assert_array_equal(one.x_rows, other.x_rows)
         np.testing.assert_array_equal(one.z_rows, other.z_rows)
 
 
 def test_paired_rows_stay_paired() -> None:
-    for block in deal_blocks(PairedRows(9000)):
+    for block in deal_blocks(PairedRows(9000))[0]:
         np.testing.assert_array_equal(block.x_rows, block.z_rows)
         assert block.supervision.n_similar == len(block.x_rows)
 
 
 def test_blocks_that_lack_similar_or_dissimilar_pairs_are_left_out() -> None:
     rare = np.zeros(9000, int)
-    second = deal_blocks(_classes(9000, 9000))[1].x_rows
+    second = deal_blocks(_classes(9000, 9000))[0][1].x_rows
     rare[second[0]] = 1  # the only sample of its class is in the second block
-    nothing_dissimilar = deal_blocks(Labels(rare, np.zeros(9000, int)))
+    nothing_dissimilar, n_dealt = deal_blocks(Labels(rare, np.zeros(9000, int)))
+    assert n_dealt == 3
     assert [block.x_rows[0] for block in nothing_dissimilar] == [second[0]]
-    nothing_similar = deal_blocks(Labels(rare, np.ones(9000, int)))
+    nothing_similar, _ = deal_blocks(Labels(rare, np.ones(9000, int)))
     assert [block.x_rows[0] for block in nothing_similar] == [second[0]]
 
 
@@ -93,7 +95,7 @@ def sketch(request: pytest.FixtureRequest) -> tuple[Sketch, list[PairLogisticLos
         PairLogisticLoss(X[block.x_rows], data.Z[block.z_rows], block.supervision, np.float64)
         for block in blocks
     ]
-    return Sketch(X, data.Z, blocks, 1), alone, PairLogisticLoss(X, data.Z, labels, np.float64)
+    return Sketch(X, data.Z, blocks, 3, 1), alone, PairLogisticLoss(X, data.Z, labels, np.float64)
 
 
 def _point(rank: int = 2, size: float = 0.3) -> FactoredPoint:
@@ -138,6 +140,9 @@ def test_curvature_is_in_the_units_of_the_whole(
 ) -> None:
     found, whole = (loss.mean_curvature(_point()) for loss in (sketch[0].loss(3), sketch[2]))
     assert found == pytest.approx(whole, rel=0.5)
+    few = sketch[0].loss(2)  # blocks that are left out do not change the units
+    assert few.mean_curvature(_point()) == found
+    assert sketch[0].share(2) == pytest.approx(2 / 9)
 
 
 def _large(n: int = 4600) -> BilinearProblem:

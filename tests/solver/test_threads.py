@@ -1,3 +1,4 @@
+import os
 import re
 import threading
 import time
@@ -115,3 +116,29 @@ def test_no_more_lanes_run_at_once_than_there_are_threads() -> None:
 
     map_lanes(evaluate, range(8), 2)
     assert most == 2
+
+
+def test_forked_process_has_threads_of_its_own() -> None:
+    everyone = threading.Barrier(2)
+
+    def meet(_: int) -> None:
+        everyone.wait(20)  # broken unless two threads take a lane each
+
+    map_lanes(meet, [0, 1], 2)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            everyone = threading.Barrier(2)
+            map_lanes(meet, [0, 1], 2)
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_lanes_may_use_lanes() -> None:
+    def row(number: int) -> list[int]:
+        return map_lanes(lambda other: number * other, range(4), 2)
+
+    assert map_lanes(row, range(5), 2) == [[number * other for other in range(4)] for number in range(5)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
-from app.api.schemas.base import Integer, Strict
+from app.api.schemas.base import Integer, Strict, whole
 from app.domain.entities import ApiKey, Job, KeyBounds
 
 
@@ -80,7 +80,7 @@ class KeyIn(Strict):
         None, min_length=1, max_length=100, description="the only ones it can see; all when absent"
     )
     expires_at: AwareDatetime | None = Field(None, description="when it stops working")
-    requests_per_minute: Annotated[Integer, Field(ge=1, le=100_000)] | None = Field(
+    requests_per_minute: Annotated[int, Field(ge=1, le=100_000), BeforeValidator(whole)] | None = Field(
         None, description="its own rate limit; the service's when absent"
     )
 

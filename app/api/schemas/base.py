@@ -18,11 +18,12 @@ from pydantic.config import JsonDict
 from app.domain.names import is_storable
 
 
-def _whole(value: Any) -> Any:
+def whole(value: Any) -> Any:
+    """Return a float without a fraction as an integer, and anything else as it is."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Integer = Annotated[int, BeforeValidator(_whole)]
+Integer = Annotated[int, BeforeValidator(whole)]
 """To JSON 3.0 is an integer, whatever a strict model thinks of it."""
 STORABLE = r"^[^\u0000]*$"
 """What the document says of text; `Strict` refuses the rest with words of its own."""
