@@ -87,7 +87,7 @@ def create_app(services: Services) -> FastAPI:
     problems.install(application)
     for module in (collections, items, imports, searches, jobs, versions, admin, health):
         application.include_router(module.router)
-    openapi.describe(application)
+    openapi.describe(application, ["/metrics"] if services.settings.open_metrics else [])
     mount_pages(application)
     # The last one added is the first that a request meets.
     application.add_middleware(Admission, lanes=lanes)

@@ -21,7 +21,7 @@ LastEvent = Annotated[
     Header(alias="Last-Event-ID", ge=0, le=2**31 - 1, description="go on after the event of this number"),
 ]
 _KEEP_ALIVE_SECONDS = 15
-_STREAM = {"schema": {"type": "string"}, "example": 'id: 1\nevent: state\ndata: {"state": "queued"}\n\n'}
+_STREAM = {"example": 'id: 1\nevent: state\ndata: {"state": "queued"}\n\n'}
 
 
 @router.post(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from fastapi import FastAPI
@@ -51,8 +51,16 @@ JOB_QUEUED = {
 """The answer to what is done later."""
 
 
-def describe(application: FastAPI) -> None:
-    """Complete the document that an application serves."""
+def describe(application: FastAPI, open_paths: Collection[str] = ()) -> None:
+    """Complete the document that an application serves.
+
+    Parameters
+    ----------
+    application : FastAPI
+        With all its routes.
+    open_paths : collection of str
+        Paths whose check of keys is switched off.
+    """
     generate = application.openapi
 
     def complete() -> dict[str, Any]:
@@ -70,6 +78,14 @@ def describe(application: FastAPI) -> None:
             for operation in _operations(document):
                 for parameter in operation.get("parameters", ()):
                     _tell(parameter)
+            for path in open_paths:
+                for operation in document["paths"][path].values():
+                    operation.pop("security")
+                    operation["responses"] = {
+                        status: answer
+                        for status, answer in operation["responses"].items()
+                        if status not in ("401", "403")
+                    }
             application.openapi_schema = document
         return application.openapi_schema
 

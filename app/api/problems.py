@@ -42,7 +42,7 @@ PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
     errors.NoPreviousVersionError: (409, "no-previous-version", "Nothing to roll back to"),
     errors.UnknownModalityError: (422, "unknown-modality", "Unknown modality"),
     errors.UnknownLabelError: (422, "unknown-label", "Unknown label"),
-    errors.LineError: (422, "invalid-line", "Invalid line"),
+    errors.LineError: (422, "invalid-field", "Invalid field"),
     errors.InvalidFieldError: (422, "invalid-field", "Invalid field"),
     errors.EncoderUnavailableError: (422, "encoder-unavailable", "Encoder unavailable"),
     errors.ContentTooLargeError: (413, "content-too-large", "Content too large"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
@@ -80,8 +80,8 @@ class KeyIn(Strict):
         None, min_length=1, max_length=100, description="the only ones it can see; all when absent"
     )
     expires_at: AwareDatetime | None = Field(None, description="when it stops working")
-    requests_per_minute: Integer | None = Field(
-        None, ge=1, le=100_000, description="its own rate limit; the service's when absent"
+    requests_per_minute: Annotated[Integer, Field(ge=1, le=100_000)] | None = Field(
+        None, description="its own rate limit; the service's when absent"
     )
 
     def to_bounds(self) -> KeyBounds:

@@ -9,7 +9,7 @@ from app.domain.entities import Scope
 from tests.app.contract.gallery import Gallery, served
 from tests.app.contract.run import run_schemathesis
 
-SEED, EXAMPLES = 7, 4
+SEED, EXAMPLES = 7, 2
 
 
 @pytest.fixture(scope="module")
