@@ -81,14 +81,16 @@ class Victims:
     def _kill_trainer(self, chance: random.Random) -> str:
         """Kill the process that trains at some moment of its life; its worker when it has none."""
         deadline = time.monotonic() + _TRAINER_SECONDS
-        while not (trainers := self._trainers()):
-            if time.monotonic() > deadline:
-                self._kill(chance.choice(self._wait_for(self._workers)))
-                return "worker"
+        while time.monotonic() < deadline:
+            if self._trainers():
+                time.sleep(chance.uniform(0.0, 1.5))
+                # Looked for anew: by now it may have ended, and its number may be another's.
+                if trainers := self._trainers():
+                    self._kill(chance.choice(trainers))
+                    return "trainer"
             time.sleep(0.02)
-        time.sleep(chance.uniform(0.0, 1.5))
-        self._kill(chance.choice(self._trainers() or trainers))
-        return "trainer"
+        self._kill(chance.choice(self._wait_for(self._workers)))
+        return "worker"
 
     def _kill_backend(self, chance: random.Random) -> None:
         """Kill the process behind one connection: PostgreSQL then ends all others and recovers."""
