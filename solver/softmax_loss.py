@@ -160,7 +160,7 @@ class PairSoftmaxLoss:
             total += float(self._rows.weights[rows] @ along_rows + self._columns.weights @ along_columns)
 
         self._visit(point, visit)
-        return total / (self._X.shape[0] * self._Z.shape[0])
+        return total / (int(self._X.shape[0]) * int(self._Z.shape[0]))
 
     def _differentiate(self, point: FactoredPoint, take: Callable[[slice, FloatArray], None]) -> float:
         """Hand over the derivatives of the softmax terms, a block of rows at a time; return the loss."""

@@ -35,7 +35,7 @@ class PairSquaredLoss:
         self._x_gram, self._z_gram = _gram(X), _gram(Z)
         self._targets = supervision.sum_over_similar(X, Z)
         self._n_similar = supervision.n_similar
-        self._n_pairs = X.shape[0] * Z.shape[0]
+        self._n_pairs = int(X.shape[0]) * int(Z.shape[0])
 
     @property
     def shape(self) -> tuple[int, int]:

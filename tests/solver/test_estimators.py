@@ -29,6 +29,7 @@ CHEAP: dict[str, dict[str, Any]] = {
 INVALID = [
     ("alpha", 0.0), ("alpha", -1.0), ("alpha", np.nan), ("alpha", np.inf), ("alpha", "1"), ("alpha", None),
     ("solver", "sgd"), ("solver", None), ("tol", 0.0), ("tol", np.inf), ("max_iter", 0), ("max_iter", 1.5),
+    ("loss", "hinge"), ("loss", None),
     ("fit_intercept", 1), ("fit_intercept", None), ("dtype", np.int32), ("dtype", np.float16),
     ("n_threads", 0), ("n_threads", 1.5), ("warm_start", "yes"),
     ("dtype", "no such type"), ("dtype", None),
