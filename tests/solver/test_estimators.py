@@ -43,6 +43,7 @@ INVALID = [
     ("reg", -0.1), ("reg", np.nan), ("reg", np.inf), ("reg", None), ("reg", True),
     ("correlation_power", -1.0), ("correlation_power", np.inf), ("metric", "euclidean"), ("metric", None),
     ("pairs", "all"), ("pairs", None), ("deflation", "none"), ("C", 0.0), ("C", np.inf), ("C", "1"),
+    ("z_C", 0.0), ("z_C", np.nan), ("z_C", "1"),
     ("coupling", -1.0), ("coupling", np.nan), ("mu", 0.0), ("mu", np.inf), ("gamma", 0.0), ("gamma", None),
     ("n_intrinsic", 0), ("n_intrinsic", 2.0), ("n_penalty", 0), ("n_penalty", None),
     ("random_state", -1), ("random_state", None), ("n_jobs", 0), ("n_jobs", 1.5),
