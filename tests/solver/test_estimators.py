@@ -45,6 +45,7 @@ INVALID = [
     ("pairs", "all"), ("pairs", None), ("deflation", "none"), ("C", 0.0), ("C", np.inf), ("C", "1"),
     ("z_C", 0.0), ("z_C", np.nan), ("z_C", "1"),
     ("coupling", -1.0), ("coupling", np.nan), ("mu", 0.0), ("mu", np.inf), ("gamma", 0.0), ("gamma", None),
+    ("eigenvalue_power", -0.5), ("eigenvalue_power", None),
     ("n_intrinsic", 0), ("n_intrinsic", 2.0), ("n_penalty", 0), ("n_penalty", None),
     ("random_state", -1), ("random_state", None), ("n_jobs", 0), ("n_jobs", 1.5),
 ]  # fmt: skip
