@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from scipy.special import expit, softmax
 from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
+from solver.errors import InvalidInputError
 from solver.feature_maps import FeatureMap
 from solver.linalg import FloatArray
 from solver.supervision import Indices
@@ -23,11 +24,12 @@ from solver.threads import single_threaded_blas
 _WIDTHS = {"linear": (1.0,), "rbf": (0.3, 1.0, 3.0), "laplacian": (0.3, 1.0, 3.0)}
 _MOST_LAPLACIAN_FEATURES = 256
 _RIDGES = 10.0 ** np.arange(-4.0, 1.1, 0.5)
-_INVERSE_PENALTIES = (1.0, 10.0, 60.0)
+_INVERSE_PENALTIES = (3.0, 15.0, 75.0)
+_OVERFITTED = 1.02
 _LEAST = 1e-9
 _NEVER = -1e4
 """A score whose exponential is zero."""
-_TOLERANCE, _MOST_ITERATIONS = 1e-3, 200
+_TOLERANCE, _MOST_ITERATIONS = 1e-4, 300
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,34 +61,58 @@ class Targets:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Head:
+    """Scores that are linear in mapped samples, and their softmax, or the logistic sigmoid of each.
+
+    Parameters
+    ----------
+    coefficients : ndarray of shape (n_mapped, n_classes)
+        Linear part of the scores.
+    intercepts : ndarray of shape (n_classes,)
+        Constant part; very low for a class that was not seen.
+    is_exclusive : bool
+        Softmax if true.
+    """
+
+    coefficients: FloatArray
+    intercepts: FloatArray
+    is_exclusive: bool
+
+    def __post_init__(self) -> None:
+        """Refuse parts that do not fit each other."""
+        if self.coefficients.ndim != 2 or self.intercepts.shape != self.coefficients.shape[1:]:
+            raise InvalidInputError(
+                f"coefficients {self.coefficients.shape} and intercepts {self.intercepts.shape} do not fit"
+            )
+
+    def predict(self, mapped: FloatArray) -> FloatArray:
+        """Return posteriors of mapped samples, of shape (n_samples, n_classes), in float64."""
+        scores = mapped.astype(np.float64) @ self.coefficients + self.intercepts
+        posteriors: FloatArray = softmax(scores, axis=1) if self.is_exclusive else expit(scores)
+        return posteriors
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Member:
-    """One classifier: a feature map, a linear function of it, and softmax or, for labels, logistic sigmoid.
+    """One classifier of an average.
 
     Parameters
     ----------
     features : FeatureMap
         Of raw samples.
-    coefficients : ndarray of shape (n_mapped, n_classes)
-        Linear function.
-    intercepts : ndarray of shape (n_classes,)
-        Its constants; very low for a class that was not seen.
+    head : Head
+        Posteriors from its features.
     weight : float
         Share in the average.
-    is_exclusive : bool
-        Softmax if true.
     """
 
     features: FeatureMap
-    coefficients: FloatArray
-    intercepts: FloatArray
+    head: Head
     weight: float
-    is_exclusive: bool
 
     def predict(self, samples: FloatArray) -> FloatArray:
         """Return posteriors of raw samples, of shape (n_samples, n_classes), in float64."""
-        return _posteriors(
-            self.features.transform(samples), self.coefficients, self.intercepts, self.is_exclusive
-        )
+        return self.head.predict(self.features.transform(samples))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +191,7 @@ def average(members: Sequence[Member], samples: FloatArray) -> FloatArray:
 
 
 def fit_posteriors(
-    samples: FloatArray, targets: Targets, options: SearchOptions, callback: Callable[[], None]
+    samples: FloatArray, targets: Targets, options: SearchOptions, heartbeat: Callable[[], None]
 ) -> Posteriors:
     """Choose classifiers and fit them.
 
@@ -177,7 +203,7 @@ def fit_posteriors(
         Their classes.
     options : SearchOptions
         Where to look.
-    callback : callable
+    heartbeat : callable
         Called now and then; what it raises ends the search.
 
     Notes
@@ -196,26 +222,26 @@ def fit_posteriors(
     searched = _drawn(targets, options.max_samples, rng)
     some, some_targets = samples[searched], targets.rows(searched)
     folds = deal_folds(some_targets, options.n_folds, rng)
-    maps = _screened(some, some_targets, folds, options, callback)
-    recipes = [_Recipe(each, inverse) for each, inverse in itertools.product(maps, _INVERSE_PENALTIES)]
-    predicted = _cross_fitted(recipes, some, some_targets, folds, options, callback)
+    maps = _screened(some, some_targets, folds, options, heartbeat)
+    recipes, predicted = _candidates(maps, some, some_targets, folds, options, heartbeat)
     weights = _greedy_average(predicted, some_targets, options.n_rounds)
     chosen = [number for number, weight in enumerate(weights) if weight > 0.0]
     if len(searched) < len(samples):
         folds = deal_folds(targets, options.n_folds, rng)
-        kept = [recipes[number] for number in chosen]
-        predicted = dict(
-            zip(chosen, _cross_fitted(kept, samples, targets, folds, options, callback), strict=True)
-        )
-    else:
-        predicted = dict(enumerate(predicted))
+        for number in chosen:
+            heartbeat()
+            mapped = recipes[number].features.transform(samples)
+            regressions = [_Regression(targets.is_exclusive) for _ in folds]
+            inverse = recipes[number].inverse_penalty
+            predicted[number] = _cross_fitted(regressions, mapped, targets, folds, inverse, options.n_jobs)
     out_of_fold = np.sum([weights[number] * predicted[number] for number in chosen], axis=0)
     members = []
     for number in chosen:
-        callback()
+        heartbeat()
         features, inverse = recipes[number].features, recipes[number].inverse_penalty
-        head = _fit_heads(features.transform(samples), targets, (inverse,))[0]
-        members.append(Member(features, *head, weights[number], targets.is_exclusive))
+        with single_threaded_blas():
+            head = _Regression(targets.is_exclusive).fit(features.transform(samples), targets, inverse)
+        members.append(Member(features, head, weights[number]))
     return Posteriors(tuple(members), out_of_fold, targets.log_loss(out_of_fold))
 
 
@@ -240,7 +266,7 @@ def _screened(
     targets: Targets,
     folds: list[Indices],
     options: SearchOptions,
-    callback: Callable[[], None],
+    heartbeat: Callable[[], None],
 ) -> list[FeatureMap]:
     """Return the feature maps on which ridge regression errs least out of fold, best first."""
     found: list[tuple[float, FeatureMap]] = []
@@ -251,7 +277,7 @@ def _screened(
             if kernel == "laplacian" and samples.shape[1] > _MOST_LAPLACIAN_FEATURES:
                 continue
             for width in _WIDTHS[kernel]:
-                callback()
+                heartbeat()
                 features = FeatureMap.fit(samples, scaling, kernel, width, options.n_landmarks, options.seed)
                 error = _ridge_error(features.transform(samples), targets.indicators, folds)
                 found.append((error, features))
@@ -277,82 +303,95 @@ def _ridge_error(mapped: FloatArray, indicators: FloatArray, folds: list[Indices
     return float(errors.min()) / len(exact)
 
 
-def _cross_fitted(
-    recipes: Sequence[_Recipe],
+def _candidates(
+    maps: Sequence[FeatureMap],
     samples: FloatArray,
     targets: Targets,
     folds: list[Indices],
     options: SearchOptions,
-    callback: Callable[[], None],
-) -> list[FloatArray]:
-    """Return, for each recipe, predictions for every sample from the other folds."""
-    by_map: dict[int, list[int]] = {}
-    for number, recipe in enumerate(recipes):
-        by_map.setdefault(id(recipe.features), []).append(number)
-    predicted = [np.zeros(targets.indicators.shape) for _ in recipes]
+    heartbeat: Callable[[], None],
+) -> tuple[list[_Recipe], list[FloatArray]]:
+    """Return classifiers on each feature map, from strong to weak penalties, with their predictions."""
+    recipes, predicted = [], []
+    for features in maps:
+        mapped = features.transform(samples)
+        regressions, best = [_Regression(targets.is_exclusive) for _ in folds], np.inf
+        for inverse in _INVERSE_PENALTIES:
+            heartbeat()
+            found = _cross_fitted(regressions, mapped, targets, folds, inverse, options.n_jobs)
+            recipes.append(_Recipe(features, inverse))
+            predicted.append(found)
+            loss = targets.log_loss(found)
+            if loss > _OVERFITTED * best:
+                break  # still weaker penalties would only overfit more, and take longest
+            best = min(best, loss)
+    return recipes, predicted
 
-    def fit_one(mapped: FloatArray, held: Indices, numbers: list[int]) -> None:
+
+def _cross_fitted(
+    regressions: Sequence[_Regression],
+    mapped: FloatArray,
+    targets: Targets,
+    folds: list[Indices],
+    inverse_penalty: float,
+    n_jobs: int,
+) -> FloatArray:
+    """Return predictions for every sample from a regression on the other folds, one for each fold."""
+    predicted = np.zeros(targets.indicators.shape)
+
+    def fit_one(regression: _Regression, held: Indices) -> None:
         fitted = _others(held, len(mapped))
-        inverses = [recipes[number].inverse_penalty for number in numbers]
-        heads = _fit_heads(mapped[fitted], targets.rows(fitted), inverses)
-        for number, head in zip(numbers, heads, strict=True):
-            predicted[number][held] = _posteriors(mapped[held], *head, targets.is_exclusive)
+        head = regression.fit(mapped[fitted], targets.rows(fitted), inverse_penalty)
+        predicted[held] = head.predict(mapped[held])
 
-    with single_threaded_blas(), ThreadPoolExecutor(options.n_jobs) as pool:
-        for numbers in by_map.values():
-            callback()
-            mapped = recipes[numbers[0]].features.transform(samples)
-            for done in [pool.submit(fit_one, mapped, held, numbers) for held in folds]:
-                done.result()
+    with single_threaded_blas(), ThreadPoolExecutor(n_jobs) as pool:
+        for done in [pool.submit(fit_one, *each) for each in zip(regressions, folds, strict=True)]:
+            done.result()
     return predicted
 
 
-def _fit_heads(
-    mapped: FloatArray, targets: Targets, inverse_penalties: Sequence[float]
-) -> list[tuple[FloatArray, FloatArray]]:
-    """Fit coefficients and intercepts for each penalty, each begun at the one before."""
-    exact, n_classes = mapped.astype(np.float64), targets.indicators.shape[1]
-    heads = [(np.zeros((exact.shape[1], n_classes)), np.full(n_classes, _NEVER)) for _ in inverse_penalties]
-    if targets.is_exclusive:
-        # Columns of a softmax: the first of two classes is the one that the other is compared with.
-        classes, codes = np.unique(targets.indicators.argmax(axis=1), return_inverse=True)
-        for _, intercepts in heads:
+class _Regression:
+    """Logistic regression of classes or of labels; each fit begins at the one before.
+
+    Parameters
+    ----------
+    is_exclusive : bool
+        Multinomial if true, else one for each label.
+    """
+
+    def __init__(self, is_exclusive: bool) -> None:
+        self._is_exclusive = is_exclusive
+        self._models: dict[int, LogisticRegression] = {}
+
+    def fit(self, mapped: FloatArray, targets: Targets, inverse_penalty: float) -> Head:
+        """Fit to mapped samples of shape (n_samples, n_mapped)."""
+        exact, n_classes = mapped.astype(np.float64), targets.indicators.shape[1]
+        coefficients, intercepts = np.zeros((exact.shape[1], n_classes)), np.full(n_classes, _NEVER)
+        if self._is_exclusive:
+            classes, codes = np.unique(targets.indicators.argmax(axis=1), return_inverse=True)
+            # Of two classes the first has the score 0, with which the other's is compared.
             intercepts[classes] = 0.0
-        compared = classes[1:] if len(classes) == 2 else classes
-        _fit_logistic([(head, compared) for head in heads], exact, codes, inverse_penalties)
-        return heads
-    for label, carried in enumerate(targets.indicators.T):
-        if carried.all():
-            for _, intercepts in heads:
-                intercepts[label] = -_NEVER
-        _fit_logistic([(head, np.array([label])) for head in heads], exact, carried, inverse_penalties)
-    return heads
+            parts = [(0, classes[1:] if len(classes) == 2 else classes, codes)]
+        else:
+            intercepts[targets.indicators.all(axis=0)] = -_NEVER
+            parts = [(label, np.array([label]), codes) for label, codes in enumerate(targets.indicators.T)]
+        for key, columns, codes in parts:
+            if len(np.unique(codes)) > 1:
+                model = self._fitted(key, exact, codes, inverse_penalty)
+                coefficients[:, columns], intercepts[columns] = model.coef_.T, model.intercept_
+        return Head(coefficients, intercepts, self._is_exclusive)
 
-
-def _fit_logistic(
-    heads: list[tuple[tuple[FloatArray, FloatArray], Indices]],
-    exact: FloatArray,
-    codes: npt.NDArray[np.generic],
-    inverse_penalties: Sequence[float],
-) -> None:
-    """Fill in the columns of each head; leave them as they are where there is only one class."""
-    if len(np.unique(codes)) < 2:
-        return
-    model = LogisticRegression(tol=_TOLERANCE, max_iter=_MOST_ITERATIONS, warm_start=True)
-    for ((coefficients, intercepts), columns), inverse in zip(heads, inverse_penalties, strict=True):
+    def _fitted(
+        self, key: int, exact: FloatArray, codes: npt.NDArray[Any], inverse_penalty: float
+    ) -> LogisticRegression:
+        model = self._models.setdefault(
+            key, LogisticRegression(tol=_TOLERANCE, max_iter=_MOST_ITERATIONS, warm_start=True)
+        )
         with warnings.catch_warnings():
             # A classifier that is not quite converged is judged by what it predicts, like any other.
             warnings.simplefilter("ignore", SklearnConvergenceWarning)
-            model.set_params(C=inverse).fit(exact, codes)
-        coefficients[:, columns], intercepts[columns] = model.coef_.T, model.intercept_
-
-
-def _posteriors(
-    mapped: FloatArray, coefficients: FloatArray, intercepts: FloatArray, is_exclusive: bool
-) -> FloatArray:
-    scores = mapped.astype(np.float64) @ coefficients + intercepts
-    posteriors: FloatArray = softmax(scores, axis=1) if is_exclusive else expit(scores)
-    return posteriors
+            model.set_params(C=inverse_penalty).fit(exact, codes)
+        return model
 
 
 def _greedy_average(predicted: Sequence[FloatArray], targets: Targets, n_rounds: int) -> list[float]:

@@ -13,7 +13,7 @@ from solver.base import Constraint, CrossModalEstimator, check_samples
 from solver.bilinear import LowRankBilinear
 from solver.errors import InvalidInputError, SupervisionError
 from solver.feature_maps import KERNELS
-from solver.linalg import FloatArray
+from solver.linalg import FloatArray, is_sparse
 from solver.multi_labels import MultiLabels
 from solver.posteriors import Posteriors, SearchOptions, Targets, fit_posteriors
 from solver.preprocessing import SCALINGS
@@ -23,7 +23,7 @@ from solver.supervision import Labels, Supervision
 
 def _is_count(least: int) -> Callable[[Any], bool]:
     def check(value: Any) -> bool:
-        return isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least
+        return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least
 
     return check
 
@@ -94,6 +94,7 @@ class SemanticBilinear(CrossModalEstimator):
     (60, 50)
     """
 
+    _fitted_attribute = "bilinear_"
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "loss": (lambda v: v in LOSSES, f"one of {LOSSES}"),
         "alpha_fraction": (lambda v: isinstance(v, float) and 0 < v < 1, "a number in (0, 1)"),
@@ -144,19 +145,19 @@ class SemanticBilinear(CrossModalEstimator):
         Z: npt.ArrayLike,
         supervision: Supervision,
         *,
-        callback: Callable[[], None] = lambda: None,
+        heartbeat: Callable[[], None] = lambda: None,
     ) -> Self:
         """Learn the posteriors, then M.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples_x, n_features_x)
-            First modality. Not modified.
-        Z : array-like of shape (n_samples_z, n_features_z)
-            Second modality. Not modified.
+        X : array-like or sparse array of shape (n_samples_x, n_features_x)
+            First modality. Not modified; made dense.
+        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
+            Second modality. Not modified; made dense.
         supervision : Labels or MultiLabels
             Their classes.
-        callback : callable
+        heartbeat : callable
             Called now and then; what it raises ends the fit and reaches the caller.
 
         Raises
@@ -167,9 +168,9 @@ class SemanticBilinear(CrossModalEstimator):
             If the supervision names no classes, or not one for each sample.
         """
         self._check_parameters()
-        sides = check_samples(X, "X"), check_samples(Z, "Z")
+        sides = _dense(X, "X"), _dense(Z, "Z")
         posteriors = [
-            self._fit_side(name, samples, targets, callback)
+            self._fit_side(name, samples, targets, heartbeat)
             for name, samples, targets in zip("XZ", sides, _targets(supervision), strict=True)
         ]
         x, z = (each.out_of_fold for each in posteriors)
@@ -181,7 +182,7 @@ class SemanticBilinear(CrossModalEstimator):
             fit_intercept=False,
             n_threads=self.n_jobs,
         )
-        self.bilinear_ = bilinear.fit(x, z, supervision, callback=lambda _: callback())
+        self.bilinear_ = bilinear.fit(x, z, supervision, callback=lambda _: heartbeat())
         self.x_posteriors_, self.z_posteriors_ = posteriors
         self.n_features_x_, self.n_features_z_ = (samples.shape[1] for samples in sides)
         return self
@@ -211,7 +212,7 @@ class SemanticBilinear(CrossModalEstimator):
         return self.bilinear_.project_z(posteriors)
 
     def _fit_side(
-        self, name: str, samples: FloatArray, targets: Targets, callback: Callable[[], None]
+        self, name: str, samples: FloatArray, targets: Targets, heartbeat: Callable[[], None]
     ) -> Posteriors:
         if len(samples) != len(targets.indicators):
             raise SupervisionError(
@@ -228,7 +229,7 @@ class SemanticBilinear(CrossModalEstimator):
             seed=self.random_state,
             n_jobs=self.n_jobs or os.cpu_count() or 1,
         )
-        return fit_posteriors(samples, targets, options, callback)
+        return fit_posteriors(samples, targets, options, heartbeat)
 
 
 def _targets(supervision: Supervision) -> tuple[Targets, Targets]:
@@ -247,7 +248,13 @@ def _targets(supervision: Supervision) -> tuple[Targets, Targets]:
 
 
 def _checked(samples: npt.ArrayLike, name: str, n_features: int) -> FloatArray:
-    array: FloatArray = check_samples(samples, name)
+    array = _dense(samples, name)
     if array.shape[1] != n_features:
         raise InvalidInputError(f"{name} has {array.shape[1]} features, the model expects {n_features}")
     return array
+
+
+def _dense(samples: npt.ArrayLike, name: str) -> FloatArray:
+    array = check_samples(samples, name, sparse=True)
+    dense: FloatArray = array.toarray() if is_sparse(array) else array
+    return dense
