@@ -15,6 +15,7 @@ from solver.metrics import (
 from solver.multi_labels import MultiLabels
 from solver.pair_list import SignedPairs
 from solver.pipeline import Projector
+from solver.posterior_projector import PosteriorProjector
 from solver.preprocessing import FeatureScaler
 from solver.problem import alpha_max
 from solver.semantic import SemanticBilinear
@@ -33,6 +34,7 @@ __all__ = [
     "MultiLabels",
     "PLS",
     "PairedRows",
+    "PosteriorProjector",
     "Progress",
     "Projector",
     "SCM",

@@ -11,34 +11,45 @@ from safetensors.numpy import load_file, save_file
 
 from solver.errors import ArtifactError, InvalidInputError, InvalidParameterError
 from solver.linalg import FloatArray
-from solver.pipeline import Projector
+from solver.pipeline import AnyProjector, Projector
+from solver.posterior_projector import PosteriorProjector
 
 _ARRAYS = "model.safetensors"
 _FACTS = "model.json"
-_FORMAT = 1
-_HEADER = {"format": int, "x_scaling": str, "z_scaling": str, "facts": dict}
+_AFFINE, _POSTERIORS = 1, 2
+_FIELDS: dict[int, dict[str, type]] = {
+    _AFFINE: {"x_scaling": str, "z_scaling": str, "facts": dict},
+    _POSTERIORS: {"x": list, "z": list, "facts": dict},
+}
+"""What a file of each format says."""
 
 
-def save_projector(projector: Projector, directory: Path, facts: dict[str, Any]) -> None:
+def save_projector(projector: AnyProjector, directory: Path, facts: dict[str, Any]) -> None:
     """Write a projector into an existing folder.
 
     Parameters
     ----------
-    projector : Projector
-        Two affine maps into one space.
+    projector : Projector or PosteriorProjector
+        Two maps into one space.
     directory : Path
         Gets ``model.safetensors`` and ``model.json``.
     facts : dict
         JSON-serialisable description of how it was learned.
     """
-    header = {"format": _FORMAT, "x_scaling": projector.x_scaling, "z_scaling": projector.z_scaling}
+    header: dict[str, Any]
+    if isinstance(projector, PosteriorProjector):
+        header = {"format": _POSTERIORS, **projector.described()}
+    elif isinstance(projector, Projector):
+        header = {"format": _AFFINE, "x_scaling": projector.x_scaling, "z_scaling": projector.z_scaling}
+    else:
+        raise TypeError(f"a {type(projector).__name__} has no file format")
     text = json.dumps({**header, "facts": facts}, indent=2, allow_nan=False)
     arrays = {name: np.ascontiguousarray(value) for name, value in projector.arrays().items()}
     save_file(arrays, directory / _ARRAYS)
     (directory / _FACTS).write_text(text + "\n", encoding="utf-8")
 
 
-def load_projector(directory: Path) -> tuple[Projector, dict[str, Any]]:
+def load_projector(directory: Path) -> tuple[AnyProjector, dict[str, Any]]:
     """Read what `save_projector` wrote.
 
     Parameters
@@ -48,7 +59,7 @@ def load_projector(directory: Path) -> tuple[Projector, dict[str, Any]]:
 
     Returns
     -------
-    projector : Projector
+    projector : Projector or PosteriorProjector
         The two maps.
     facts : dict
         As given when it was saved.
@@ -60,8 +71,12 @@ def load_projector(directory: Path) -> tuple[Projector, dict[str, Any]]:
         the message names the file or the field.
     """
     arrays, header = _read_arrays(directory / _ARRAYS), _read_header(directory / _FACTS)
+    projector: AnyProjector
     try:
-        projector = Projector.from_arrays(arrays, header["x_scaling"], header["z_scaling"])
+        if header["format"] == _POSTERIORS:
+            projector = PosteriorProjector.from_arrays(arrays, header)
+        else:
+            projector = Projector.from_arrays(arrays, header["x_scaling"], header["z_scaling"])
     except (InvalidInputError, InvalidParameterError) as error:
         raise ArtifactError(f"{directory}: {error}") from error
     return projector, header["facts"]
@@ -82,13 +97,15 @@ def _read_header(path: Path) -> dict[str, Any]:
         raise ArtifactError(f"{path} is not a readable JSON file: {error}") from error
     if not isinstance(header, dict):
         raise ArtifactError(f"{path} must hold an object, got {type(header).__name__}")
-    for name, kind in _HEADER.items():
+    number = header.get("format")
+    if type(number) is not int or number not in _FIELDS:
+        raise ArtifactError(f"{path}: format must be one of {sorted(_FIELDS)}, got {number!r:.100}")
+    for name, kind in _FIELDS[number].items():
         if type(header.get(name)) is not kind:
             raise ArtifactError(
-                f"{path}: {name} must be of type {kind.__name__}, got {header.get(name)!r:.100}"
+                f"{path}: {name} of format {number} must be of type {kind.__name__}, "
+                f"got {header.get(name)!r:.100}"
             )
-    if header["format"] != _FORMAT:
-        raise ArtifactError(f"{path}: format {header['format']}, expected {_FORMAT}")
     return header
 
 

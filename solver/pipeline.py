@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,27 @@ _ARRAY_NAMES = (
     "z_factors",
     "z_intercept",
 )
+
+
+class AnyProjector(Protocol):
+    """A trained model of any method at query time: two encoders into one space of inner products."""
+
+    @property
+    def rank(self) -> int:
+        """Dimension of the common space."""
+        ...
+
+    def project_x(self, X: npt.ArrayLike) -> FloatArray:
+        """Return the (n_samples, rank) projections of raw features of the first modality, float32."""
+        ...
+
+    def project_z(self, Z: npt.ArrayLike) -> FloatArray:
+        """Return the (n_samples, rank) projections of raw features of the second modality, float32."""
+        ...
+
+    def arrays(self) -> dict[str, FloatArray]:
+        """Return everything numeric, by name."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,10 +76,10 @@ class Projector:
 
     def __post_init__(self) -> None:
         """Refuse parts that do not fit each other."""
-        _check("x_factors", self.x_factors, (len(self.x_scaler.mean_), None))
-        _check("z_factors", self.z_factors, (len(self.z_scaler.mean_), self.rank))
-        _check("x_intercept", self.x_intercept, (self.rank,))
-        _check("z_intercept", self.z_intercept, (self.rank,))
+        check_array("x_factors", self.x_factors, (len(self.x_scaler.mean_), None))
+        check_array("z_factors", self.z_factors, (len(self.z_scaler.mean_), self.rank))
+        check_array("x_intercept", self.x_intercept, (self.rank,))
+        check_array("z_intercept", self.z_intercept, (self.rank,))
 
     @classmethod
     def of(
@@ -132,8 +154,8 @@ class Projector:
         scalers = {}
         for side, scaling in (("x", x_scaling), ("z", z_scaling)):
             n_features = len(arrays[f"{side}_factors"]) if arrays[f"{side}_factors"].ndim else 0
-            _check(f"{side}_mean", arrays[f"{side}_mean"], (n_features,))
-            _check(f"{side}_scale", arrays[f"{side}_scale"], (n_features,))
+            check_array(f"{side}_mean", arrays[f"{side}_mean"], (n_features,))
+            check_array(f"{side}_scale", arrays[f"{side}_scale"], (n_features,))
             if scaling not in SCALINGS:
                 raise InvalidParameterError(f"{side}_scaling", scaling, f"one of {SCALINGS}")
             scalers[side] = FeatureScaler.restore(scaling, arrays[f"{side}_mean"], arrays[f"{side}_scale"])
@@ -147,8 +169,23 @@ class Projector:
         )
 
 
-def _check(name: str, array: FloatArray, shape: tuple[int | None, ...]) -> None:
-    """Refuse anything but finite floats of that shape; None stands for any length."""
+def check_array(name: str, array: FloatArray, shape: tuple[int | None, ...]) -> None:
+    """Refuse anything but finite floats of that shape.
+
+    Parameters
+    ----------
+    name : str
+        How the array is called; appears in the error.
+    array : ndarray
+        What was read.
+    shape : tuple of int or None
+        None stands for any length.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is something else.
+    """
     if array.dtype not in (np.float32, np.float64):
         raise InvalidInputError(f"{name} must hold floats, got dtype {array.dtype}")
     fits = array.ndim == len(shape) and all(

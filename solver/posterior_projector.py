@@ -1,0 +1,193 @@
+"""What a trained `SemanticBilinear` is at query time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from solver.errors import InvalidInputError, InvalidParameterError
+from solver.feature_maps import FeatureMap
+from solver.linalg import FloatArray
+from solver.pipeline import check_array
+from solver.posteriors import Head, Member, average
+from solver.preprocessing import FeatureScaler
+from solver.semantic import SemanticBilinear
+
+_PARTS = ("mean", "scale", "landmarks", "whitening", "coefficients", "intercepts")
+_FIELDS = {"scaling": str, "kernel": str, "gamma": float, "weight": float, "is_exclusive": bool}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PosteriorProjector:
+    """Projects raw features of both modalities into one space of inner products, by way of class posteriors.
+
+    Parameters
+    ----------
+    x_members, z_members : tuple of Member
+        Classifiers whose weighted mean the posteriors are.
+    x_factors, z_factors : ndarray of shape (n_classes, rank)
+        ``U sqrt(S)`` and ``V sqrt(S)`` of the bilinear matrix.
+
+    Raises
+    ------
+    InvalidInputError
+        If a part does not fit the others; names it.
+    """
+
+    x_members: tuple[Member, ...]
+    z_members: tuple[Member, ...]
+    x_factors: FloatArray
+    z_factors: FloatArray
+
+    def __post_init__(self) -> None:
+        """Refuse parts that do not fit each other."""
+        check_array("x_factors", self.x_factors, (None, None))
+        check_array("z_factors", self.z_factors, (None, self.rank))
+        for side, members, factors in (
+            ("x", self.x_members, self.x_factors),
+            ("z", self.z_members, self.z_factors),
+        ):
+            if not members:
+                raise InvalidInputError(f"{side} must have at least one classifier")
+            for number, member in enumerate(members):
+                n_classes = len(member.head.intercepts)
+                if n_classes != len(factors):
+                    raise InvalidInputError(
+                        f"{side}_{number}_intercepts must have the {len(factors)} classes of {side}_factors, "
+                        f"got {n_classes}"
+                    )
+
+    @classmethod
+    def of(cls, estimator: SemanticBilinear) -> PosteriorProjector:
+        """Return what a fitted estimator needs at query time."""
+        return cls(
+            estimator.x_posteriors_.members,
+            estimator.z_posteriors_.members,
+            estimator.bilinear_.x_factors_.astype(np.float32),
+            estimator.bilinear_.z_factors_.astype(np.float32),
+        )
+
+    @property
+    def rank(self) -> int:
+        """Dimension of the common space."""
+        return int(self.x_factors.shape[1])
+
+    def project_x(self, X: npt.ArrayLike) -> FloatArray:
+        """Return the (n_samples, rank) projections of raw features of the first modality, float32."""
+        return _project(self.x_members, X, self.x_factors)
+
+    def project_z(self, Z: npt.ArrayLike) -> FloatArray:
+        """Return the (n_samples, rank) projections of raw features of the second modality, float32."""
+        return _project(self.z_members, Z, self.z_factors)
+
+    def arrays(self) -> dict[str, FloatArray]:
+        """Return everything numeric, by name."""
+        arrays = {"x_factors": self.x_factors, "z_factors": self.z_factors}
+        for side, members in (("x", self.x_members), ("z", self.z_members)):
+            for number, member in enumerate(members):
+                scaler, features, head = member.features.scaler, member.features, member.head
+                parts = (
+                    scaler.mean_,
+                    scaler.scale_,
+                    features.landmarks,
+                    features.whitening,
+                    head.coefficients,
+                    head.intercepts,
+                )
+                arrays |= {f"{side}_{number}_{name}": part for name, part in zip(_PARTS, parts, strict=True)}
+        return arrays
+
+    def described(self) -> dict[str, list[dict[str, Any]]]:
+        """Return what is not numeric, and the few numbers that are no arrays, as JSON."""
+        return {
+            side: [
+                {
+                    "scaling": member.features.scaler.kind_,
+                    "kernel": member.features.kernel,
+                    "gamma": member.features.gamma,
+                    "weight": member.weight,
+                    "is_exclusive": member.head.is_exclusive,
+                }
+                for member in members
+            ]
+            for side, members in (("x", self.x_members), ("z", self.z_members))
+        }
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Mapping[str, FloatArray], described: Mapping[str, Any]
+    ) -> PosteriorProjector:
+        """Rebuild a projector from `arrays` and `described`.
+
+        Parameters
+        ----------
+        arrays : mapping of str to ndarray
+            What `arrays` returned.
+        described : mapping
+            What `described` returned; read as if it came from anyone.
+
+        Raises
+        ------
+        InvalidInputError, InvalidParameterError
+            If something is missing, too much or does not fit; names it.
+        """
+        members = {side: _checked(side, described.get(side)) for side in "xz"}
+        expected = {"x_factors", "z_factors"} | {
+            f"{side}_{number}_{part}"
+            for side in "xz"
+            for number in range(len(members[side]))
+            for part in _PARTS
+        }
+        if set(arrays) != expected:
+            raise InvalidInputError(f"expected the arrays {sorted(expected)}, got {sorted(arrays)}")
+        sides = [
+            tuple(
+                _member(
+                    {part: arrays[f"{side}_{number}_{part}"] for part in _PARTS}, f"{side}_{number}", facts
+                )
+                for number, facts in enumerate(members[side])
+            )
+            for side in "xz"
+        ]
+        return cls(sides[0], sides[1], arrays["x_factors"], arrays["z_factors"])
+
+
+def _project(members: Sequence[Member], samples: npt.ArrayLike, factors: FloatArray) -> FloatArray:
+    projected: FloatArray = average(members, np.asarray(samples)).astype(np.float32) @ factors
+    return projected
+
+
+def _checked(side: str, members: Any) -> list[dict[str, Any]]:
+    if not isinstance(members, list):
+        raise InvalidInputError(f"{side} must be a list of classifiers, got {members!r:.100}")
+    for number, facts in enumerate(members):
+        for name, kind in _FIELDS.items():
+            if not isinstance(facts, dict) or type(facts.get(name)) is not kind:
+                raise InvalidInputError(f"{side}.{number}.{name} must be of type {kind.__name__}")
+    return members
+
+
+def _member(parts: dict[str, FloatArray], name: str, facts: dict[str, Any]) -> Member:
+    n_features = parts["mean"].shape[0] if parts["mean"].ndim else 0
+    n_landmarks = parts["landmarks"].shape[0] if parts["landmarks"].ndim else 0
+    check_array(f"{name}_mean", parts["mean"], (n_features,))
+    check_array(f"{name}_scale", parts["scale"], (n_features,))
+    check_array(f"{name}_landmarks", parts["landmarks"], (n_landmarks, n_features))
+    check_array(f"{name}_whitening", parts["whitening"], (n_landmarks, None))
+    is_linear = facts["kernel"] == "linear"
+    n_mapped = n_features if is_linear else parts["whitening"].shape[1]
+    check_array(f"{name}_coefficients", parts["coefficients"], (n_mapped, None))
+    check_array(f"{name}_intercepts", parts["intercepts"], (parts["coefficients"].shape[1],))
+    try:
+        scaler = FeatureScaler.restore(facts["scaling"], parts["mean"], parts["scale"])
+        features = FeatureMap(scaler, facts["kernel"], facts["gamma"], parts["landmarks"], parts["whitening"])
+    except InvalidParameterError as error:
+        raise InvalidInputError(f"{name}: {error}") from error
+    if not (np.isfinite(facts["gamma"]) and np.isfinite(facts["weight"])):
+        raise InvalidInputError(f"{name}: gamma and weight must be finite")
+    head = Head(parts["coefficients"], parts["intercepts"], facts["is_exclusive"])
+    return Member(features, head, facts["weight"])
