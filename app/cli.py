@@ -24,7 +24,9 @@ from app import ingest as ingestion
 from app.benchmarks import bench
 from app.bootstrap import Services, build
 from app.console import (
+    choice_lines,
     convergence_line,
+    known_method,
     known_scaling,
     log_to_stderr,
     positive,
@@ -42,6 +44,7 @@ from app.serve import bound_socket, is_loopback, serve_beside_others, serve_on
 from app.serve import serve as run_server
 from app.services.search import Query
 from app.services.training import TrainingParameters
+from app.services.training_parameters import METHODS
 from app.settings import Settings
 from app.versions import models
 from app.worker import run_forever
@@ -189,6 +192,13 @@ def worker(
 @cli.command()
 def train(
     collection: str,
+    method: Annotated[
+        str,
+        typer.Option(
+            callback=known_method,
+            help=f"{listed(METHODS)}: the better on held-out items, the paper's, or that of class posteriors",
+        ),
+    ] = METHODS[0],
     alpha: Annotated[
         float | None,
         typer.Option(callback=positive, help="penalty weight; chosen on held-out items when absent"),
@@ -201,7 +211,7 @@ def train(
 ) -> None:
     """Retrain a collection and let the new version serve."""
     services = _ready(Settings())
-    parameters = TrainingParameters(alpha=alpha, scaling=scaling, seed=seed)
+    parameters = TrainingParameters(method=method, alpha=alpha, scaling=scaling, seed=seed)
     _, counts = services.catalogue.collection(collection)
     size = " and ".join(f"{count} {name}" for name, count in counts.items())
     what = f"Trains {collection!r}, {size} items: about a minute for some thousands of them."
@@ -211,9 +221,12 @@ def train(
     if as_json:
         typer.echo(json.dumps({"version": version, **facts}, indent=2))
         return
+    scaled = f"scaling {facts['scaling']}, " if facts["scaling"] else ""
     _out.print(
-        f"version {version}: scaling {facts['scaling']}, alpha {facts['alpha']:.3g}, rank {facts['rank']}"
+        f"version {version}: {facts['method']}, {scaled}alpha {facts['alpha']:.3g}, rank {facts['rank']}"
     )
+    for line in choice_lines(facts):
+        _out.print(line)
     _tell(facts)
     if "not_activated" in facts:
         _out.print(f"kept, but not serving: {facts['not_activated']}")

@@ -23,6 +23,7 @@ from rich.progress import (
 
 from app.api.tracing import current_request_id
 from app.domain.names import listed
+from app.services.training_parameters import METHODS
 from solver.preprocessing import SCALINGS
 
 EVERY_SECONDS = 5.0
@@ -96,6 +97,15 @@ def validation_lines(facts: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def choice_lines(facts: Mapping[str, Any]) -> list[str]:
+    """Return a line that says why a method was chosen, where there was a choice."""
+    tried = facts.get("methods", {})
+    if len(tried) < 2:
+        return []
+    figures = ", ".join(f"{method} {value:.4f}" for method, value in tried.items())
+    return [f"chose {facts['method']!r} by held-out MAP: {figures}"]
+
+
 def convergence_line(facts: Mapping[str, Any]) -> str | None:
     """Return a sentence about a fit that did not converge."""
     found = facts["convergence"]
@@ -112,6 +122,13 @@ def positive(value: float | None) -> float | None:
     """Refuse an option that is no number above 0."""
     if value is not None and not (math.isfinite(value) and value > 0):
         raise typer.BadParameter(f"expected a finite number above 0, got {value}")
+    return value
+
+
+def known_method(value: str) -> str:
+    """Refuse a method that does not exist."""
+    if value not in METHODS:
+        raise typer.BadParameter(f"expected {listed(METHODS)}, got {value!r}")
     return value
 
 

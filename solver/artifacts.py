@@ -19,7 +19,7 @@ _FACTS = "model.json"
 _AFFINE, _POSTERIORS = 1, 2
 _FIELDS: dict[int, dict[str, type]] = {
     _AFFINE: {"x_scaling": str, "z_scaling": str, "facts": dict},
-    _POSTERIORS: {"x": list, "z": list, "facts": dict},
+    _POSTERIORS: {"loss": str, "x": list, "z": list, "facts": dict},
 }
 """What a file of each format says."""
 

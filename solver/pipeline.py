@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit
 
 from solver.base import LinearCrossModalEstimator
 from solver.errors import InvalidInputError, InvalidParameterError
@@ -39,6 +40,10 @@ class AnyProjector(Protocol):
 
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
         """Return the (n_samples, rank) projections of raw features of the second modality, float32."""
+        ...
+
+    def probability(self, similarities: FloatArray) -> FloatArray:
+        """Return the estimated probability of a match for each similarity."""
         ...
 
     def arrays(self) -> dict[str, FloatArray]:
@@ -119,6 +124,11 @@ class Projector:
         """Return the (n_samples, rank) projections of raw features of the second modality, float32."""
         projected: FloatArray = self.z_scaler.transform(Z) @ self.z_factors + self.z_intercept
         return projected
+
+    def probability(self, similarities: FloatArray) -> FloatArray:
+        """Return ``sigma(s)``, the estimated probability of a match if matches were half of all pairs."""
+        probability: FloatArray = expit(similarities)
+        return probability
 
     def arrays(self) -> dict[str, FloatArray]:
         """Return everything numeric, by name."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit
 
 from solver.errors import InvalidInputError, InvalidParameterError
 from solver.feature_maps import FeatureMap
@@ -15,6 +16,7 @@ from solver.linalg import FloatArray
 from solver.pipeline import check_array
 from solver.posteriors import Head, Member, average
 from solver.preprocessing import FeatureScaler
+from solver.problem import LOSSES
 from solver.semantic import SemanticBilinear
 
 _PARTS = ("mean", "scale", "landmarks", "whitening", "coefficients", "intercepts")
@@ -31,6 +33,8 @@ class PosteriorProjector:
         Classifiers whose weighted mean the posteriors are.
     x_factors, z_factors : ndarray of shape (n_classes, rank)
         ``U sqrt(S)`` and ``V sqrt(S)`` of the bilinear matrix.
+    loss : str
+        What the bilinear matrix was fitted with; says how a similarity becomes a probability.
 
     Raises
     ------
@@ -42,9 +46,12 @@ class PosteriorProjector:
     z_members: tuple[Member, ...]
     x_factors: FloatArray
     z_factors: FloatArray
+    loss: str
 
     def __post_init__(self) -> None:
         """Refuse parts that do not fit each other."""
+        if self.loss not in LOSSES:
+            raise InvalidInputError(f"loss must be one of {LOSSES}, got {self.loss!r}")
         check_array("x_factors", self.x_factors, (None, None))
         check_array("z_factors", self.z_factors, (None, self.rank))
         for side, members, factors in (
@@ -69,6 +76,7 @@ class PosteriorProjector:
             estimator.z_posteriors_.members,
             estimator.bilinear_.x_factors_.astype(np.float32),
             estimator.bilinear_.z_factors_.astype(np.float32),
+            estimator.bilinear_.loss,
         )
 
     @property
@@ -83,6 +91,17 @@ class PosteriorProjector:
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
         """Return the (n_samples, rank) projections of raw features of the second modality, float32."""
         return _project(self.z_members, Z, self.z_factors)
+
+    def probability(self, similarities: FloatArray) -> FloatArray:
+        """Return the estimated probability of a match for each similarity.
+
+        Under "squared" the similarity itself estimates it; else ``sigma(s)`` does, if matches were half
+        of all pairs.
+        """
+        probability: FloatArray = (
+            np.clip(similarities, 0.0, 1.0) if self.loss == "squared" else expit(similarities)
+        )
+        return probability
 
     def arrays(self) -> dict[str, FloatArray]:
         """Return everything numeric, by name."""
@@ -101,9 +120,9 @@ class PosteriorProjector:
                 arrays |= {f"{side}_{number}_{name}": part for name, part in zip(_PARTS, parts, strict=True)}
         return arrays
 
-    def described(self) -> dict[str, list[dict[str, Any]]]:
+    def described(self) -> dict[str, Any]:
         """Return what is not numeric, and the few numbers that are no arrays, as JSON."""
-        return {
+        members = {
             side: [
                 {
                     "scaling": member.features.scaler.kind_,
@@ -116,6 +135,7 @@ class PosteriorProjector:
             ]
             for side, members in (("x", self.x_members), ("z", self.z_members))
         }
+        return {"loss": self.loss, **members}
 
     @classmethod
     def from_arrays(
@@ -153,7 +173,7 @@ class PosteriorProjector:
             )
             for side in "xz"
         ]
-        return cls(sides[0], sides[1], arrays["x_factors"], arrays["z_factors"])
+        return cls(sides[0], sides[1], arrays["x_factors"], arrays["z_factors"], described["loss"])
 
 
 def _project(members: Sequence[Member], samples: npt.ArrayLike, factors: FloatArray) -> FloatArray:

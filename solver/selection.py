@@ -25,6 +25,7 @@ __all__ = [
     "LabelledPair",
     "fit_projector",
     "select",
+    "select_on",
 ]
 
 DEFAULT_SCALINGS = ("center", "l2")
@@ -104,7 +105,7 @@ def select(
     on_candidate: Callable[[int, int, Candidate], None] | None = None,
     callback: Callable[[Progress], None] | None = None,
 ) -> list[Candidate]:
-    """Score every scaling along a warm-started path of penalty weights.
+    """Hold a part out and score every scaling along a warm-started path of penalty weights.
 
     Parameters
     ----------
@@ -140,11 +141,42 @@ def select(
     SupervisionError
         If the classes are too small to hold out a part of them.
     """
-    if not scalings or any(scaling not in SCALINGS for scaling in scalings):
-        raise InvalidParameterError("scalings", scalings, f"one or more of {SCALINGS}")
-    if not alpha_fractions or not all(is_number(share) and share > 0 for share in alpha_fractions):
-        raise InvalidParameterError("alpha_fractions", alpha_fractions, "one or more finite numbers > 0")
+    _check_grid(scalings, alpha_fractions)
     fitting, held_out = data.split(holdout, max_samples, random_state)
+    return select_on(
+        fitting,
+        held_out,
+        scalings=scalings,
+        alpha_fractions=alpha_fractions,
+        on_candidate=on_candidate,
+        callback=callback,
+    )
+
+
+def select_on(
+    fitting: LabelledPair,
+    held_out: LabelledPair,
+    *,
+    scalings: tuple[str, ...] = DEFAULT_SCALINGS,
+    alpha_fractions: tuple[float, ...] = DEFAULT_FRACTIONS,
+    on_candidate: Callable[[int, int, Candidate], None] | None = None,
+    callback: Callable[[Progress], None] | None = None,
+) -> list[Candidate]:
+    """Score as `select` does, on a part that is already held out.
+
+    Parameters
+    ----------
+    fitting, held_out : LabelledPair
+        Two parts of the training split.
+    scalings, alpha_fractions, on_candidate, callback
+        As of `select`.
+
+    Returns
+    -------
+    list of Candidate
+        Best first; of equal ones the stronger penalty.
+    """
+    _check_grid(scalings, alpha_fractions)
     candidates: list[Candidate] = []
     for scaling in scalings:
         for candidate in _walk_path(fitting, held_out, scaling, alpha_fractions, callback):
@@ -154,6 +186,13 @@ def select(
     if all(np.isnan(candidate.mean) for candidate in candidates):
         raise InvalidInputError("the held-out parts of the two modalities have no class in common")
     return sorted(candidates, key=lambda candidate: (-candidate.mean, -candidate.alpha_fraction))
+
+
+def _check_grid(scalings: tuple[str, ...], alpha_fractions: tuple[float, ...]) -> None:
+    if not scalings or any(scaling not in SCALINGS for scaling in scalings):
+        raise InvalidParameterError("scalings", scalings, f"one or more of {SCALINGS}")
+    if not alpha_fractions or not all(is_number(share) and share > 0 for share in alpha_fractions):
+        raise InvalidParameterError("alpha_fractions", alpha_fractions, "one or more finite numbers > 0")
 
 
 def _walk_path(

@@ -15,7 +15,8 @@ from app.domain.ports import Database, EncoderSource, GalleryIndex
 from app.services.bundles import Judged, LoadedModel, ModelBundles, can_be_ranked
 from app.services.features import item_features
 from app.services.judging import Gates, compare, index_recall
-from app.services.learning import Learned, Report, TrainingParameters, learn, training_data
+from app.services.learning import Learned, Report, learn, training_data
+from app.services.training_parameters import TrainingParameters
 from solver.errors import SolverError
 
 _PROJECTION_BATCH = 2000

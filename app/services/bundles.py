@@ -16,7 +16,7 @@ from app.domain.errors import DamagedBundleError
 from app.domain.ports import BundleFiles, EncoderSource, IndexFiles
 from solver.artifacts import load_projector, save_projector
 from solver.errors import ArtifactError
-from solver.pipeline import Projector
+from solver.pipeline import AnyProjector
 
 _MAX_COORDINATE = 1e15
 """Largest coordinate of a projection: the inner product of any two is finite in single precision."""
@@ -31,13 +31,13 @@ class Judged:
 
     Parameters
     ----------
-    projector : Projector
+    projector : AnyProjector
         Never serves; a later version is compared with it.
     fitted : frozenset of str
         Items it learned from.
     """
 
-    projector: Projector
+    projector: AnyProjector
     fitted: frozenset[str]
 
 
@@ -51,7 +51,7 @@ class LoadedModel:
         Its number.
     index_revision : int
         Collection revision its stored galleries stand at.
-    projector : Projector
+    projector : AnyProjector
         Maps features of both modalities into one space.
     encoders : mapping of str to Encoder
         By modality.
@@ -63,7 +63,7 @@ class LoadedModel:
 
     version: int
     index_revision: int
-    projector: Projector
+    projector: AnyProjector
     encoders: Mapping[str, Any]
     modality_names: tuple[str, str]
     galleries: Mapping[str, tuple[tuple[str, ...], Matrix]]

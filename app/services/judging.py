@@ -16,7 +16,7 @@ from app.services.bundles import Judged, LoadedModel, can_be_ranked
 from app.services.features import item_features
 from app.services.holdout import LabelledItems
 from solver.metrics import mean_average_precision, precision_recall_curve, score_blocks
-from solver.pipeline import Projector
+from solver.pipeline import AnyProjector
 
 _RECALL_LEVELS = np.linspace(0.0, 1.0, 21)
 _LEAST_COMPARED = 8
@@ -128,7 +128,7 @@ def compare(
     return {**facts, "items": counts, "map": figures, "tolerance": tolerance, "passed": passed}
 
 
-def _mean_map(projector: Projector, features: tuple[Matrix, Matrix], held_out: LabelledItems) -> float:
+def _mean_map(projector: AnyProjector, features: tuple[Matrix, Matrix], held_out: LabelledItems) -> float:
     """Return MAP averaged over both directions; NaN when a sample is out of range, or no class is shared."""
     with np.errstate(over="ignore", invalid="ignore"):
         x, z = projector.project_x(features[0]), projector.project_z(features[1])

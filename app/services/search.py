@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.special
 
 from app.domain.entities import Content, Hit, Item, ItemFilter, Matrix, SearchResult
 from app.domain.errors import InvalidFieldError, UnknownLabelError, UnknownModalityError
@@ -152,7 +151,7 @@ def _result(
     items: Mapping[str, Item],
     took_ms: float,
 ) -> SearchResult:
-    probabilities = scipy.special.expit([score for _, score in page]).tolist()
+    probabilities = snapshot.model.projector.probability(np.asarray([score for _, score in page])).tolist()
     hits: list[Hit] = []
     for (row, score), probability in zip(page, probabilities, strict=True):
         item = items.get(row.id)

@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 from app.domain.entities import Job, JobEvent
 from app.domain.ports import Database
-from app.services.learning import TrainingParameters, check_parameters
 from app.services.trainable import check_labels
+from app.services.training_parameters import TrainingParameters, check_parameters
 
 __all__ = ["TrainingParameters", "TrainingService"]
 

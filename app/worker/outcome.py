@@ -10,7 +10,8 @@ from typing import Any
 from app.bootstrap import Services
 from app.domain.entities import BuiltModel
 from app.domain.errors import DatabaseUnavailableError, JobCancelledError, ServiceError
-from app.services.learning import Report, TrainingParameters
+from app.services.learning import Report
+from app.services.training_parameters import TrainingParameters
 
 _logger = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -15,10 +15,15 @@ class RetrainIn(Strict):
     """What a retrain can be told; everything has a default."""
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{}, {"alpha": 0.001, "scaling": "l2"}]}
+        extra="forbid",
+        json_schema_extra={"examples": [{}, {"method": "lrbs", "alpha": 0.001, "scaling": "l2"}]},
     )
 
-    method: str = Field("lrbs", pattern="^lrbs$")
+    method: Literal["auto", "lrbs", "semantic"] = Field(
+        "auto",
+        description="the similarity of features (the paper's), that of class posteriors, or the better on "
+        "held-out items; `alpha` and `scaling` are of `lrbs` and choose it",
+    )
     alpha: float | None = Field(
         None, gt=0, le=1e6, description="penalty weight; chosen on held-out items when absent"
     )

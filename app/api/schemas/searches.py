@@ -84,7 +84,9 @@ class HitOut(BaseModel):
     id: str
     rank: int
     score: float
-    probability: float = Field(description="estimated probability of a match under balanced classes")
+    probability: float = Field(
+        description="estimated probability of a match; under `lrbs`, if matches were half of all pairs"
+    )
     labels: list[str] | None = None
     metadata: dict[str, Any] | None = None
     text: str | None = None

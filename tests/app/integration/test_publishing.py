@@ -34,10 +34,10 @@ def test_the_held_out_figures_are_those_of_the_given_penalty(pairs: Any) -> None
 
 
 def test_a_penalty_is_judged_as_the_selection_judges_it(pairs: Any) -> None:
-    from app.services.learning import _judge
+    from app.services.recipes import LowRankRecipe
     from solver.preprocessing import FeatureScaler
     from solver.problem import alpha_max
-    from solver.selection import LabelledPair
+    from solver.selection import Candidate, LabelledPair
     from solver.supervision import Labels
 
     drawn = pairs.data
@@ -47,7 +47,9 @@ def test_a_penalty_is_judged_as_the_selection_judges_it(pairs: Any) -> None:
     X = FeatureScaler("center").fit(fitting.X).transform(fitting.X)
     Z = FeatureScaler("center").fit(fitting.Z).transform(fitting.Z)
     alpha = 0.1 * alpha_max(X, Z, Labels(fitting.x_labels, fitting.z_labels))
-    (found,) = _judge(data, alpha, ("center",), 0, lambda _: None)
+    recipe = LowRankRecipe(TrainingParameters(alpha=alpha, scaling="center"), lambda _: None)
+    recipe.tried(*data.split(0.2, 3000, 0))
+    (found,) = (Candidate(**each) for each in recipe.fitted(data).facts["candidates"])
     assert found.alpha_fraction == pytest.approx(0.1)
     assert found.rank == expected.rank
     assert found.mean == pytest.approx(expected.mean, abs=1e-6)

@@ -1,0 +1,254 @@
+"""The methods of a retrain: each is tried on a part of the items, and the better one fitted on all."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from app.services.training_parameters import TrainingParameters
+from solver.bilinear import LowRankBilinear
+from solver.convergence import Progress
+from solver.errors import ConvergenceWarning, InvalidInputError
+from solver.holdout import LabelledPair
+from solver.metrics import mean_average_precision
+from solver.pipeline import AnyProjector, Projector
+from solver.posterior_projector import PosteriorProjector
+from solver.problem import alpha_max
+from solver.selection import DEFAULT_SCALINGS, Candidate, fit_projector, select_on
+from solver.semantic import SemanticBilinear
+from solver.supervision import Labels
+
+_LOOSE_TOL, _FEW_STEPS, _TRIAL_STEPS = 1e-2, 3, 30
+
+Report = Callable[[Mapping[str, Any]], None]
+"""Takes progress; raises to end the training."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trial:
+    """A method fitted without the held-out items.
+
+    Parameters
+    ----------
+    projector : AnyProjector
+        What it gave.
+    held_out_map : float
+        MAP over the held-out items, averaged over both directions.
+    """
+
+    projector: AnyProjector
+    held_out_map: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fitted:
+    """A method fitted on all items.
+
+    Parameters
+    ----------
+    projector : AnyProjector
+        What serves.
+    bilinear : LowRankBilinear
+        M, with its certificate.
+    facts : dict
+        What else is to be told of it.
+    """
+
+    projector: AnyProjector
+    bilinear: LowRankBilinear
+    facts: dict[str, Any]
+
+
+class Recipe(Protocol):
+    """A method with its parameters."""
+
+    @property
+    def method(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def must_choose(self) -> bool:
+        """Whether it cannot be fitted before it was tried."""
+        ...
+
+    def tried(self, fitting: LabelledPair, held_out: LabelledPair) -> Trial:
+        """Choose on a held-out part; raises SolverError if that cannot be done."""
+        ...
+
+    def fitted(self, data: LabelledPair) -> Fitted:
+        """Fit on all items, as chosen by `tried`."""
+        ...
+
+
+def shown(progress: Progress) -> dict[str, Any]:
+    """Return an iteration as it is told."""
+    return {
+        "iteration": progress.iteration,
+        "objective": progress.objective,
+        "gap": progress.gap if progress.gap is not None and math.isfinite(progress.gap) else None,
+        "rank": progress.rank,
+        "seconds": round(progress.seconds, 3),
+    }
+
+
+class LowRankRecipe:
+    """The paper's similarity of features.
+
+    Parameters
+    ----------
+    parameters : TrainingParameters
+        Penalty weight and scaling are chosen where they are not given.
+    report : callable
+        Takes progress.
+    """
+
+    method = "lrbs"
+
+    def __init__(self, parameters: TrainingParameters, report: Report) -> None:
+        self._parameters = parameters
+        self._report = report
+        self._scaling = parameters.scaling or DEFAULT_SCALINGS[0]
+        self._fraction: float | None = None
+        self._candidates: list[Candidate] = []
+
+    @property
+    def must_choose(self) -> bool:
+        """Whether the penalty weight was not given."""
+        return self._parameters.alpha is None
+
+    def tried(self, fitting: LabelledPair, held_out: LabelledPair) -> Trial:
+        """Choose scaling and penalty weight."""
+        given = self._parameters.scaling
+        scalings = (given,) if given else DEFAULT_SCALINGS
+        if self._parameters.alpha is None:
+            self._candidates = select_on(
+                fitting,
+                held_out,
+                scalings=scalings,
+                on_candidate=self._on_candidate,
+                callback=lambda step: self._report({"phase": "choosing", **shown(step)}),
+            )
+        else:
+            self._candidates = self._judged(fitting, held_out, scalings, self._parameters.alpha)
+        best = self._candidates[0]
+        self._scaling = best.scaling
+        self._fraction = best.alpha_fraction if self._parameters.alpha is None else None
+        projector = self._fit(fitting, self._scaling, self._estimator(_LOOSE_TOL, _TRIAL_STEPS), "judging")
+        return Trial(projector, _mean_map(projector, held_out))
+
+    def fitted(self, data: LabelledPair) -> Fitted:
+        """Fit with what was chosen."""
+        estimator = self._estimator(self._parameters.tol, self._parameters.max_iter)
+        projector = self._fit(data, self._scaling, estimator, "fitting")
+        candidates = [asdict(candidate) for candidate in self._candidates]
+        return Fitted(projector, estimator, {"scaling": self._scaling, "candidates": candidates})
+
+    def _judged(
+        self, fitting: LabelledPair, held_out: LabelledPair, scalings: tuple[str, ...], alpha: float
+    ) -> list[Candidate]:
+        """Score a given penalty weight with each scaling."""
+        supervision = Labels(fitting.x_labels, fitting.z_labels)
+        candidates: list[Candidate] = []
+        for scaling in scalings:
+            # As when weights are chosen: it only has to be good enough to be compared.
+            projector = self._fit(fitting, scaling, self._estimator(_LOOSE_TOL, _FEW_STEPS), "choosing")
+            scaled = projector.x_scaler.transform(fitting.X), projector.z_scaler.transform(fitting.Z)
+            fraction = alpha / alpha_max(*scaled, supervision)
+            candidate = Candidate(scaling, fraction, *_maps(projector, held_out), projector.rank)
+            if math.isfinite(candidate.mean):
+                candidates.append(candidate)
+        if not candidates:
+            raise InvalidInputError("the held-out parts of the two modalities have no class in common")
+        return sorted(candidates, key=lambda candidate: -candidate.mean)
+
+    def _estimator(self, tol: float, max_iter: int) -> LowRankBilinear:
+        estimator = LowRankBilinear(tol=tol, max_iter=max_iter)
+        if self._parameters.alpha is not None:
+            estimator.set_params(alpha=self._parameters.alpha)
+        return estimator
+
+    def _fit(self, data: LabelledPair, scaling: str, estimator: LowRankBilinear, phase: str) -> Projector:
+        def follow(step: Progress) -> None:
+            self._report({"phase": phase, **shown(step)})
+
+        with warnings.catch_warnings():
+            # Not converging is a fact of the model, told with it.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return fit_projector(data, scaling, estimator, self._fraction, follow)
+
+    def _on_candidate(self, done: int, total: int, candidate: Candidate) -> None:
+        self._report({"phase": "choosing", "candidate": done, "candidates": total})
+
+
+class SemanticRecipe:
+    """The bilinear similarity of class posteriors, which chooses inside of what it is fitted on.
+
+    Parameters
+    ----------
+    parameters : TrainingParameters
+        Tolerance and seed.
+    report : callable
+        Takes progress.
+    """
+
+    method = "semantic"
+    must_choose = False
+
+    def __init__(self, parameters: TrainingParameters, report: Report) -> None:
+        self._parameters = parameters
+        self._report = report
+
+    def tried(self, fitting: LabelledPair, held_out: LabelledPair) -> Trial:
+        """Fit on the one part, score on the other."""
+        projector = PosteriorProjector.of(self._fit(fitting, "judging"))
+        mean = _mean_map(projector, held_out)
+        if not math.isfinite(mean):
+            raise InvalidInputError("the held-out parts of the two modalities have no class in common")
+        return Trial(projector, mean)
+
+    def fitted(self, data: LabelledPair) -> Fitted:
+        """Fit on all items."""
+        estimator = self._fit(data, "fitting")
+        posteriors = [
+            {
+                "log_loss": side.log_loss,
+                "classifiers": [
+                    {
+                        "scaling": member.features.scaler.kind_,
+                        "kernel": member.features.kernel,
+                        "weight": member.weight,
+                    }
+                    for member in side.members
+                ],
+            }
+            for side in (estimator.x_posteriors_, estimator.z_posteriors_)
+        ]
+        facts = {"scaling": None, "candidates": [], "posteriors": posteriors}
+        return Fitted(PosteriorProjector.of(estimator), estimator.bilinear_, facts)
+
+    def _fit(self, data: LabelledPair, phase: str) -> SemanticBilinear:
+        estimator = SemanticBilinear(tol=self._parameters.tol, random_state=self._parameters.seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return estimator.fit(
+                data.X,
+                data.Z,
+                Labels(data.x_labels, data.z_labels),
+                heartbeat=lambda: self._report({"phase": phase}),
+            )
+
+
+def _maps(projector: AnyProjector, held_out: LabelledPair) -> tuple[float, float]:
+    x, z = projector.project_x(held_out.X), projector.project_z(held_out.Z)
+    return (
+        mean_average_precision(x, z, held_out.x_labels, held_out.z_labels),
+        mean_average_precision(z, x, held_out.z_labels, held_out.x_labels),
+    )
+
+
+def _mean_map(projector: AnyProjector, held_out: LabelledPair) -> float:
+    return sum(_maps(projector, held_out)) / 2.0

@@ -1,0 +1,59 @@
+"""What a retrain can be told."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from app.domain.errors import InvalidFieldError
+from app.domain.names import listed
+from solver.preprocessing import SCALINGS
+
+METHODS = ("auto", "lrbs", "semantic")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingParameters:
+    """What a retrain can be told.
+
+    Parameters
+    ----------
+    method : {"auto", "lrbs", "semantic"}
+        "lrbs" is the paper's low-rank bilinear similarity of features, "semantic" the one of class
+        posteriors (`SemanticBilinear`), "auto" the better of both on a held-out part of the items.
+    alpha : float or None
+        Penalty weight of "lrbs"; chosen on the held-out part when None. Given with "auto" it means "lrbs".
+    scaling : str or None
+        Kind of feature scaling of "lrbs"; as alpha.
+    tol : float
+        Relative duality gap of the final fit.
+    max_iter : int
+        Iteration limit of the final fit; seldom met, since a fit takes some twenty.
+    seed : int
+        Of the held-out split.
+    """
+
+    method: str = "auto"
+    alpha: float | None = None
+    scaling: str | None = None
+    tol: float = 1e-3
+    max_iter: int = 200
+    seed: int = 0
+
+
+def check_parameters(parameters: TrainingParameters) -> None:
+    """Refuse parameters that no training could use; raises InvalidFieldError."""
+    alpha, scaling = parameters.alpha, parameters.scaling
+    if parameters.method not in METHODS:
+        raise InvalidFieldError("method", f"expected {listed(METHODS)}, got {parameters.method!r}")
+    for name, value in (("alpha", alpha), ("scaling", scaling)):
+        if parameters.method == "semantic" and value is not None:
+            raise InvalidFieldError(name, "the method 'semantic' has none: leave it out")
+    if alpha is not None and not (math.isfinite(alpha) and alpha > 0):
+        raise InvalidFieldError("alpha", f"expected a finite number above 0, got {alpha}")
+    if scaling is not None and scaling not in SCALINGS:
+        raise InvalidFieldError("scaling", f"expected {listed(SCALINGS)}, got {scaling!r}")
+    if not 0.0 < parameters.tol < 1.0:
+        raise InvalidFieldError("tol", f"expected a number between 0 and 1, got {parameters.tol}")
+    if parameters.max_iter < 1:
+        raise InvalidFieldError("max_iter", f"expected at least 1, got {parameters.max_iter}")
