@@ -93,7 +93,7 @@ class GMMFA(MultiviewBaseline):
         coupling: float = 1.0,
         mu: float = 1.0,
         gamma: float = 1.0,
-        n_intrinsic: int = 10,
+        n_intrinsic: int = 50,
         n_penalty: int = 20,
         reg: float = 0.1,
         eigenvalue_power: float = 0.0,
