@@ -41,8 +41,8 @@ class CCA(LinearBaseline):
         How projections are compared.
     pairs : {"auto", "rows", "similar"}
         "rows": sample i of X with sample i of Z, the method as published. "similar": all similar pairs, of
-        which each counts alike; under `Labels` it is told the classes, as in [4]_. "auto": rows for `PairedRows` and for labels that are the same row by row on both sides,
-        all similar pairs otherwise.
+        which each counts alike; under `Labels` it is told the classes, as in [4]_. "auto": rows for
+        `PairedRows` and for labels that are the same row by row on both sides, all similar pairs otherwise.
 
     Attributes
     ----------

@@ -90,7 +90,7 @@ class GMMFA(MultiviewBaseline):
         self,
         n_components: int | None = None,
         *,
-        coupling: float = 1.0,
+        coupling: float = 10.0,
         mu: float = 1.0,
         gamma: float = 1.0,
         n_intrinsic: int = 50,
