@@ -68,7 +68,7 @@ class GMLDA(MultiviewBaseline):
         self,
         n_components: int | None = None,
         *,
-        coupling: float = 1.0,
+        coupling: float = 10.0,
         mu: float = 1.0,
         gamma: float = 1.0,
         reg: float = 0.1,

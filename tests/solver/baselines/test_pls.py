@@ -55,3 +55,11 @@ def test_similar_pairs_are_all_pairs_of_a_class(pairs: SyntheticPairs) -> None:
 def test_canonical_deflation_without_rows_is_refused(pairs: SyntheticPairs) -> None:
     with pytest.raises(SupervisionError, match="needs pairs of rows"):
         PLS(deflation="canonical").fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
+
+
+def test_canonical_deflation_goes_on_to_the_last_direction(rows: tuple[np.ndarray, np.ndarray]) -> None:
+    X, Z = rows
+    wide = np.hstack([X, X])  # of rank 8, no more than the other's 6
+    model = PLS(deflation="canonical").fit(wide, Z, PairedRows(50))
+    assert model.x_factors_.shape == (16, 6)
+    assert np.isfinite(model.similarity(wide, Z)).all()
