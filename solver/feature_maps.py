@@ -15,7 +15,7 @@ from solver.preprocessing import FeatureScaler
 
 KERNELS = ("linear", "rbf", "laplacian")
 _ROWS_AT_ONCE = 4096
-_SMALLEST_EIGENVALUE = 1e-10
+_SMALLEST_EIGENVALUE = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +94,7 @@ class FeatureMap:
         gamma = width / float(np.median(apart)) if len(apart) else 0.0
         values, vectors = scipy.linalg.eigh(np.exp(-gamma * distances), check_finite=False)
         kept = values > _SMALLEST_EIGENVALUE * values[-1]
-        whitening = (vectors[:, kept] / np.sqrt(values[kept])).astype(np.float32)
+        whitening = np.ascontiguousarray(vectors[:, kept] / np.sqrt(values[kept]), np.float32)
         return cls(scaler, kernel, gamma, landmarks, whitening)
 
     @property

@@ -2,6 +2,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from app.domain.entities import Item, JobState
@@ -130,3 +131,47 @@ def test_readiness_names_no_path(pairs: Any) -> None:
     answer = pairs.client().get("/readyz")
     assert answer.status_code == 503
     assert str(Path(folder).parent) not in answer.text
+
+
+def test_of_two_methods_the_better_one_on_held_out_items_serves(pairs: Any) -> None:
+    pairs.make("a")
+    rng = np.random.default_rng(0)
+    items = []
+    for number in range(180):
+        # Rings in one modality: no linear function of the features tells them apart.
+        ring, angle = number % 3, rng.uniform(0, 2 * np.pi)
+        radius = 1.0 + 2.0 * ring + 0.2 * rng.standard_normal()
+        x, z = (
+            [radius * np.cos(angle), radius * np.sin(angle)],
+            0.3 * rng.standard_normal(3) + np.eye(3)[ring],
+        )
+        items += [
+            pairs.item("x", f"x{number}", x, str(ring)),
+            pairs.item("z", f"z{number}", list(z), str(ring)),
+        ]
+    pairs.services.catalogue.add_items("a", items)
+    pairs.train("a", TrainingParameters())
+    pairs.train("a", TrainingParameters(method="lrbs"))
+    pairs.train("a", TrainingParameters(method="semantic"))
+    chosen, low_rank, semantic = (pairs.services.versions.model("a", number).facts for number in (1, 2, 3))
+    assert (chosen["method"], low_rank["method"], semantic["method"]) == ("semantic", "lrbs", "semantic")
+    assert chosen["methods"]["semantic"] > chosen["methods"]["lrbs"] + 0.2
+    assert chosen["methods"]["lrbs"] == pytest.approx(low_rank["methods"]["lrbs"])
+    assert np.mean(list(chosen["held_out"].values())) == pytest.approx(chosen["methods"]["semantic"])
+    assert chosen["held_out"] == semantic["held_out"]
+    result = pairs.search("a", k=20, row=[1.0, 0.0, 0.0])
+    assert {hit.item.labels for hit in result.hits} == {("0",)}
+    assert all(0.5 < hit.probability <= 1.0 for hit in result.hits)
+
+
+@pytest.mark.parametrize(("field", "value"), [("alpha", 0.1), ("scaling", "l2")])
+def test_what_is_of_the_papers_method_alone_chooses_it(pairs: Any, field: str, value: Any) -> None:
+    from app.domain.errors import InvalidFieldError
+    from app.services.training_parameters import check_parameters
+
+    pairs.fill("a")
+    pairs.train("a", TrainingParameters(**{field: value}))
+    assert pairs.services.versions.model("a", 1).facts["method"] == "lrbs"
+    with pytest.raises(InvalidFieldError, match="semantic") as caught:
+        check_parameters(TrainingParameters(method="semantic", **{field: value}))
+    assert caught.value.field == field

@@ -1,0 +1,176 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from solver import (
+    Labels,
+    LowRankBilinear,
+    MultiLabels,
+    PairedRows,
+    PosteriorProjector,
+    SemanticBilinear,
+    SemanticMatching,
+    mean_average_precision,
+)
+from solver.artifacts import load_projector, save_projector
+from solver.errors import ArtifactError, InvalidInputError, SupervisionError
+
+QUICK: dict[str, Any] = {"n_folds": 3, "n_kept": 2, "n_rounds": 3, "n_landmarks": 40, "n_jobs": 1}
+
+
+def _rings(n: int, n_classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    codes, angles = rng.integers(0, n_classes, n), rng.uniform(0, 2 * np.pi, n)
+    radii = 1.0 + 2.0 * codes + 0.4 * rng.standard_normal(n)
+    return np.column_stack([radii * np.cos(angles), radii * np.sin(angles)]), codes
+
+
+def _blobs(n: int, n_classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, n_classes, n)
+    centres = np.random.default_rng(99).standard_normal((n_classes, 6)) * 1.5
+    return centres[codes] + rng.standard_normal((n, 6)), codes
+
+
+@pytest.fixture(scope="module")
+def fitted() -> SemanticBilinear:
+    (X, x), (Z, z) = _rings(200, 4, 0), _blobs(180, 4, 1)
+    return SemanticBilinear(**QUICK).fit(X, Z, Labels(x, z))
+
+
+def _average_map(model: Any) -> float:
+    (X, x), (Z, z) = _rings(150, 4, 2), _blobs(150, 4, 3)
+    scores = model.project_x(X), model.project_z(Z)
+    there = mean_average_precision(*scores, x, z)
+    return 0.5 * (there + mean_average_precision(*scores[::-1], z, x))
+
+
+def test_it_finds_what_no_bilinear_function_of_the_features_can(fitted: SemanticBilinear) -> None:
+    (X, x), (Z, z) = _rings(200, 4, 0), _blobs(180, 4, 1)
+    linear = SemanticMatching().fit(X, Z, Labels(x, z))
+    assert _average_map(fitted) > 0.85
+    assert _average_map(fitted) > _average_map(linear) + 0.3
+
+
+def test_the_similarity_is_nearly_the_probability_of_equal_classes(fitted: SemanticBilinear) -> None:
+    (X, x), (Z, z) = _rings(400, 4, 4), _blobs(400, 4, 5)
+    scores, matches = fitted.similarity(X, Z), x[:, None] == z
+    for low in (0.0, 0.25, 0.5, 0.75):
+        inside = (scores >= low) & (scores < low + 0.25)
+        assert abs(scores[inside].mean() - matches[inside].mean()) < 0.08
+
+
+def test_m_is_certified_and_made_of_out_of_fold_posteriors(fitted: SemanticBilinear) -> None:
+    bilinear = fitted.bilinear_
+    assert bilinear.converged_
+    (_, x), (_, z) = _rings(200, 4, 0), _blobs(180, 4, 1)
+    parameters = bilinear.get_params()
+    again = LowRankBilinear(**parameters).fit(
+        fitted.x_posteriors_.out_of_fold, fitted.z_posteriors_.out_of_fold, Labels(x, z)
+    )
+    np.testing.assert_array_equal(again.singular_values_, fitted.singular_values_)
+    assert fitted.rank_ == len(fitted.singular_values_) == 4
+
+
+def test_labels_may_be_many(fitted: SemanticBilinear) -> None:
+    (X, x), (Z, z) = _rings(250, 3, 0), _blobs(250, 3, 1)
+    carried_x, carried_z = np.eye(3)[x], np.eye(3)[z]
+    # Whoever has the first label has the last one, too.
+    for carried in (carried_x, carried_z):
+        carried[:, 2] = np.maximum(carried[:, 2], carried[:, 0])
+    model = SemanticBilinear(**QUICK).fit(X, Z, MultiLabels(carried_x, carried_z))
+    share = (carried_x @ carried_z.T) > 0
+    scores = model.similarity(X, Z)
+    assert scores[share].mean() > scores[~share].mean() + 0.4
+
+
+def test_without_classes_it_refuses() -> None:
+    X, Z = _rings(20, 2, 0)[0], _blobs(20, 2, 0)[0]
+    with pytest.raises(SupervisionError, match="PairedRows"):
+        SemanticBilinear().fit(X, Z, PairedRows(20))
+    with pytest.raises(SupervisionError, match="X has 20 samples, the supervision has 3"):
+        SemanticBilinear().fit(X, Z, Labels([0, 1, 1], [0, 1, 1]))
+
+
+@pytest.mark.parametrize("loss", ["squared", "softmax", "logistic"])
+def test_a_saved_projector_projects_to_the_same_bits(
+    loss: str, fitted: SemanticBilinear, tmp_path: Path
+) -> None:
+    if loss != "squared":
+        (X, x), (Z, z) = _rings(60, 3, 0), _blobs(60, 3, 1)
+        fitted = SemanticBilinear(loss=loss, alpha_fraction=0.01, **QUICK).fit(X, Z, Labels(x, z))
+    projector = PosteriorProjector.of(fitted)
+    (X, _), (Z, _) = _rings(30, 4, 6), _blobs(30, 4, 7)
+    np.testing.assert_allclose(projector.project_x(X), fitted.project_x(X), atol=1e-5)
+    np.testing.assert_allclose(projector.project_z(Z), fitted.project_z(Z), atol=1e-5)
+    save_projector(projector, tmp_path, {"a": 1})
+    again, facts = load_projector(tmp_path)
+    assert facts == {"a": 1}
+    assert again.rank == projector.rank
+    np.testing.assert_array_equal(again.project_x(X), projector.project_x(X))
+    np.testing.assert_array_equal(again.project_z(Z), projector.project_z(Z))
+    scores = np.array([-0.5, 0.0, 0.3, 2.0])
+    expected = np.clip(scores, 0, 1) if loss == "squared" else 1 / (1 + np.exp(-scores))
+    np.testing.assert_allclose(again.probability(scores), expected)
+
+
+def _named(projector: PosteriorProjector) -> list[str]:
+    return sorted(projector.arrays())
+
+
+@pytest.mark.parametrize("how", ["cut", "flat", "nan", "int8", "gone"])
+def test_a_damaged_array_is_refused(fitted: SemanticBilinear, how: str) -> None:
+    projector = PosteriorProjector.of(fitted)
+    for name in _named(projector):
+        arrays = projector.arrays()
+        array = arrays[name]
+        if how == "gone":
+            del arrays[name]
+        elif array.size == 0:
+            continue
+        else:
+            arrays[name] = {
+                "cut": lambda a: a[:-1],
+                "flat": lambda a: a.ravel()[:1].reshape(()),
+                "nan": lambda a: a * np.nan,
+                "int8": lambda a: a.astype(np.int8),
+            }[how](array)
+        with pytest.raises(InvalidInputError, match=r"[xz]_"):
+            PosteriorProjector.from_arrays(arrays, projector.described())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("kernel", "poly"), ("scaling", "log"), ("gamma", np.nan), ("weight", None), ("is_exclusive", 1)],
+)
+def test_a_damaged_description_is_refused(fitted: SemanticBilinear, field: str, value: Any) -> None:
+    projector = PosteriorProjector.of(fitted)
+    described = projector.described()
+    described["x"][0][field] = value
+    with pytest.raises(InvalidInputError, match="x"):
+        PosteriorProjector.from_arrays(projector.arrays(), described)
+    for changed in ({"x": []}, {"x": "all"}, {"loss": "hinge"}):
+        with pytest.raises(InvalidInputError):
+            PosteriorProjector.from_arrays(projector.arrays(), {**projector.described(), **changed})
+
+
+def test_a_file_of_another_kind_is_refused(fitted: SemanticBilinear, tmp_path: Path) -> None:
+    save_projector(PosteriorProjector.of(fitted), tmp_path, {})
+    header = (tmp_path / "model.json").read_text(encoding="utf-8")
+    (tmp_path / "model.json").write_text(header.replace('"format": 2', '"format": 1'), encoding="utf-8")
+    with pytest.raises(ArtifactError, match="x_scaling"):
+        load_projector(tmp_path)
+
+
+@pytest.mark.data
+def test_real_recordings_find_written_digits(test_data: Path) -> None:
+    data = np.load(test_data / "audio_digits" / "audio_digits.npz")
+    train, test = np.arange(0, 900), data["y_te"]
+    supervision = Labels(data["y_tr"][train])
+    X, Z = data["A_tr"][train], data["I_tr"][train]
+    model = SemanticBilinear(n_kept=2, n_rounds=3).fit(X, Z, supervision)
+    x, z = model.project_x(data["A_te"]), model.project_z(data["I_te"])
+    ours = mean_average_precision(x, z, test, test)
+    assert ours > 0.9
