@@ -112,6 +112,18 @@ def test_an_import_is_counted_by_its_route() -> None:
     assert len(asked.read) == 450
 
 
+@pytest.mark.parametrize(
+    "path", ["/v1/collections/a/search/x-to-z:import", "/v1/collections/a/items/x:import", "/:import"]
+)
+def test_a_path_that_only_ends_like_an_import_is_counted(path: str) -> None:
+    asked = Asked({}, path=path)
+    with pytest.raises(ContentTooLargeError, match="at most 100"):
+        asked.run([(0, b"x" * 90)] * 5, transfer_encoding="chunked")
+    asked = Asked({"pause_seconds": 0.3, "max_bytes": 10_000}, path=path)
+    with pytest.raises(BodyTimeoutError):
+        asked.run([(0.05, b"x")] * 1000, transfer_encoding="chunked")
+
+
 def test_a_body_that_stops_is_given_up() -> None:
     for path in ("/", "/v1/collections/a/items:import"):
         asked = Asked({"pause_seconds": 0.1}, path=path)
