@@ -32,8 +32,8 @@ from app.settings import DATABASE_FILE, Settings
 from app.storage.blobs import FileBlobStore
 from app.storage.bundles import BundleStore
 from app.storage.copies import copy_new_files
+from app.storage.ownership import belongs_to
 from app.storage.spool import ItemSpool
-from app.storage.sweeping import belongs_to
 
 _PICTURES, _BUNDLES = "pictures", "models"
 
@@ -132,7 +132,7 @@ def build(settings: Settings) -> Services:
     bundle_files = BundleStore(settings.data_dir / _BUNDLES)
 
     def owns_files() -> bool:
-        return belongs_to(settings.data_dir, _database_name(settings))
+        return belongs_to(settings.data_dir, _database_name(settings), DATABASE_FILE)
 
     housekeeping = Housekeeping(database, blobs, bundle_files, settings.sweep_grace_seconds, owns_files)
     bundles = ModelBundles(bundle_files, ExactIndexFiles(), encoders)
@@ -158,8 +158,6 @@ def build(settings: Settings) -> Services:
 
 
 def _database_name(settings: Settings) -> str:
-    """Return what tells one database from another, wherever its data folder is moved to."""
-    if not settings.database_url:
-        return "inside this folder"
-    url = make_url(settings.database_url)
+    """Return what tells one database from another, whoever connects to it."""
+    url = make_url(settings.resolved_database_url)
     return f"{url.get_backend_name()}://{url.host or ''}:{url.port or ''}/{url.database or ''}"
