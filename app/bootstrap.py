@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,12 +89,14 @@ class Services:
         Parameters
         ----------
         folder : Path
-            Made; raises FileExistsError when it exists, and InvalidFieldError on another database.
+            Made; raises FileExistsError when it exists, InvalidFieldError on another database, and
+            SchemaOutdatedError when there is nothing to be served in the one there is.
         """
         if self.database.engine.dialect.name != "sqlite":
             raise InvalidFieldError(
                 "LRBS_DATABASE_URL", "is no SQLite database: copy LRBS_DATA_DIR, run pg_dump, copy it again"
             )
+        self.require_current_schema()
         folder.mkdir(parents=True)
         # What the copied database speaks of was there before it was copied, or is young and not swept.
         copied = self._copy_files(folder)
@@ -112,6 +115,14 @@ class Services:
         """Refuse a database of another schema; raises SchemaOutdatedError."""
         if not self.schema_is_current():
             raise SchemaOutdatedError("the database schema is not current: run lrbs db upgrade")
+
+
+def build_on_existing(settings: Settings) -> Services:
+    """Put the service together over a database that is there; raises FileNotFoundError, and makes nothing."""
+    url = make_url(settings.resolved_database_url)
+    if url.get_backend_name() == "sqlite" and not Path(url.database or "").is_file():
+        raise FileNotFoundError(errno.ENOENT, "there is no database", url.database)
+    return build(settings)
 
 
 def build(settings: Settings) -> Services:
