@@ -185,7 +185,7 @@ def _kept_alive(
     arguments : sequence of str
         Of the command.
     settings : Settings
-        Which data it is about.
+        What they are to find in their environment.
     stop_seconds : float
         How long they may take to end.
     count : int
@@ -200,12 +200,7 @@ def _kept_alive(
     # Ctrl-C reaches every process of a terminal; this one ends the others.
     deaf = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh"]
     command = [*deaf, sys.executable, "-m", "app.cli", *arguments]
-    environment = {
-        **os.environ,
-        "LRBS_DATA_DIR": str(settings.data_dir.resolve()),
-        "LRBS_DATABASE_URL": settings.resolved_database_url,
-        **more_environment,
-    }
+    environment = {**settings.passed_on_in(os.environ), **more_environment}
     closing, starting = threading.Event(), threading.Lock()
     running: dict[int, subprocess.Popen[bytes]] = {}
 

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ import pytest
 from app.bootstrap import build
 from app.domain.entities import Scope
 from app.settings import Settings
+from tests.app.e2e.conftest import Server
 
 SECONDS = 60.0
 JSON = {"Content-Type": "application/json"}
@@ -87,6 +89,28 @@ def test_several_processes_serve_one_database(
     wait_for(lambda: _answers(server.url))
     for _ in range(5):
         assert asked_afresh(server.url, "/v1/collections/a", headers=headers).status_code == 200
+
+
+_OPENED = """
+from app.bootstrap import build
+from app.serve import serve
+from app.settings import Settings
+
+services = build(Settings().model_copy(update={"open_search": True, "processes": 2}))
+services.upgrade_schema()
+serve(services, False, lambda url: print("LRBS serves on", url))
+"""
+
+
+def test_every_process_has_the_settings_of_the_first(tmp_path: Path) -> None:
+    server = Server(tmp_path / "data", ("-c", _OPENED), (sys.executable,), LRBS_OPEN_SEARCH="false")
+    try:
+        server.wait_until_ready()
+        assert len(children_of(server.process.pid)) == 2
+        answers = [asked_afresh(server.url, "/v1/collections").status_code for _ in range(10)]
+    finally:
+        server.end()
+    assert answers == [200] * 10
 
 
 def _answers(url: str) -> bool:
