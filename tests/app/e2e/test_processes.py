@@ -191,6 +191,46 @@ def test_a_stop_does_not_wait_for_ever(start_server: Callable[..., Any], headers
         assert server.process.wait(30) == 0
 
 
+def test_a_stop_does_not_wait_for_a_thread(
+    start_server: Callable[..., Any], headers: dict[str, str], tmp_path: Path
+) -> None:
+    server = start_server("--no-worker", LRBS_SHUTDOWN_SECONDS="1", LRBS_LOCK_WAIT_SECONDS="600")
+
+    def write() -> None:
+        with contextlib.suppress(httpx.TransportError):
+            body = {"scope": "search", "name": "slow"}
+            httpx.post(
+                f"{server.url}/v1/admin/keys", json=body, headers=headers, trust_env=False, timeout=600
+            )
+
+    with write_lock(tmp_path / "data"):
+        writer = threading.Thread(target=write)
+        writer.start()
+        wait_for(lambda: 'lrbs_queue_running{lane="write"} 1.0' in asked_afresh(server.url, "/metrics").text)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(SECONDS) == 0
+        writer.join(SECONDS)
+    assert "a thread works on" in server.said()
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_the_worker_beside_ends_before_the_last_request(
+    start_server: Callable[..., Any], headers: dict[str, str], processes: str
+) -> None:
+    patient = {"LRBS_SHUTDOWN_SECONDS": "600", "LRBS_BODY_PAUSE_SECONDS": "600"}
+    server = start_server("--processes", processes, **patient)
+    workers = wait_for(lambda: children_of(server.process.pid, "worker"))
+    address = urlsplit(server.url)
+    with socket.create_connection((address.hostname, address.port), timeout=SECONDS) as stalled:
+        lines = ["POST /v1/admin/keys HTTP/1.1", "Host: x", "Content-Length: 100"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        stalled.sendall("\r\n".join([*lines, "", ""]).encode() + b"{")
+        wait_for(lambda: "in_progress 2.0" in asked_afresh(server.url, "/metrics").text)
+        server.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: all(is_gone(pid) for pid in workers))
+        assert server.process.poll() is None, "a request is not finished"
+
+
 def test_the_worker_beside_ends_with_the_server(start_server: Callable[..., Any]) -> None:
     server = start_server("--processes", "2")
     workers = wait_for(lambda: children_of(server.process.pid, "worker"))
