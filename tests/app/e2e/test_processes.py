@@ -20,7 +20,9 @@ import pytest
 from app.bootstrap import build
 from app.domain.entities import Scope
 from app.settings import Settings
+from solver.datasets import make_low_rank_pairs
 from tests.app.e2e.conftest import Server
+from tests.app.integration.conftest import PARAMETERS, Pairs
 
 SECONDS = 60.0
 JSON = {"Content-Type": "application/json"}
@@ -211,6 +213,36 @@ def test_a_stop_does_not_wait_for_a_thread(
         assert server.process.wait(SECONDS) == 0
         writer.join(SECONDS)
     assert "a thread works on" in server.said()
+
+
+@pytest.fixture
+def queued_job(tmp_path: Path, headers: dict[str, str]) -> str:
+    """A job that nobody runs."""
+    services = build(Settings(data_dir=tmp_path / "data", database_url=""))
+    data = make_low_rank_pairs(12, 12, n_features_x=3, n_features_z=3, n_classes=2, random_state=1)
+    Pairs(services, data).fill("a")
+    job = services.training.request("a", PARAMETERS)
+    services.database.engine.dispose()
+    return job.id
+
+
+def test_an_event_stream_ends_in_order_when_the_server_stops(
+    start_server: Callable[..., Any], headers: dict[str, str], queued_job: str
+) -> None:
+    server = start_server("--no-worker")
+    events = f"{server.url}/v1/admin/jobs/{queued_job}/events"
+    told: list[str] = []
+    with (
+        httpx.Client(trust_env=False, timeout=SECONDS) as client,
+        client.stream("GET", events, headers=headers) as stream,
+    ):
+        for line in stream.iter_lines():  # raises if the answer is cut off
+            if line and not told:
+                server.process.send_signal(signal.SIGTERM)
+            told.append(line)
+    assert any("queued" in line for line in told)
+    assert server.process.wait(SECONDS) == 0
+    assert "ERROR" not in server.said()
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
