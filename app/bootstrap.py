@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,8 +33,8 @@ from app.settings import DATABASE_FILE, Settings
 from app.storage.blobs import FileBlobStore
 from app.storage.bundles import BundleStore
 from app.storage.copies import copy_new_files
+from app.storage.ownership import belongs_to
 from app.storage.spool import ItemSpool
-from app.storage.sweeping import belongs_to
 
 _PICTURES, _BUNDLES = "pictures", "models"
 
@@ -88,12 +89,14 @@ class Services:
         Parameters
         ----------
         folder : Path
-            Made; raises FileExistsError when it exists, and InvalidFieldError on another database.
+            Made; raises FileExistsError when it exists, InvalidFieldError on another database, and
+            SchemaOutdatedError when there is nothing to be served in the one there is.
         """
         if self.database.engine.dialect.name != "sqlite":
             raise InvalidFieldError(
                 "LRBS_DATABASE_URL", "is no SQLite database: copy LRBS_DATA_DIR, run pg_dump, copy it again"
             )
+        self.require_current_schema()
         folder.mkdir(parents=True)
         # What the copied database speaks of was there before it was copied, or is young and not swept.
         copied = self._copy_files(folder)
@@ -114,6 +117,14 @@ class Services:
             raise SchemaOutdatedError("the database schema is not current: run lrbs db upgrade")
 
 
+def build_on_existing(settings: Settings) -> Services:
+    """Put the service together over a database that is there; raises FileNotFoundError, and makes nothing."""
+    url = make_url(settings.resolved_database_url)
+    if url.get_backend_name() == "sqlite" and not Path(url.database or "").is_file():
+        raise FileNotFoundError(errno.ENOENT, "there is no database", url.database)
+    return build(settings)
+
+
 def build(settings: Settings) -> Services:
     """Put the service together.
 
@@ -132,7 +143,7 @@ def build(settings: Settings) -> Services:
     bundle_files = BundleStore(settings.data_dir / _BUNDLES)
 
     def owns_files() -> bool:
-        return belongs_to(settings.data_dir, _database_name(settings))
+        return belongs_to(settings.data_dir, _database_name(settings), DATABASE_FILE)
 
     housekeeping = Housekeeping(database, blobs, bundle_files, settings.sweep_grace_seconds, owns_files)
     bundles = ModelBundles(bundle_files, ExactIndexFiles(), encoders)
@@ -158,8 +169,6 @@ def build(settings: Settings) -> Services:
 
 
 def _database_name(settings: Settings) -> str:
-    """Return what tells one database from another, wherever its data folder is moved to."""
-    if not settings.database_url:
-        return "inside this folder"
-    url = make_url(settings.database_url)
+    """Return what tells one database from another, whoever connects to it."""
+    url = make_url(settings.resolved_database_url)
     return f"{url.get_backend_name()}://{url.host or ''}:{url.port or ''}/{url.database or ''}"

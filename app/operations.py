@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from app.bootstrap import Services, build
+from app.bootstrap import Services, build, build_on_existing
 from app.domain.entities import ApiKey, KeyBounds, Scope
 from app.settings import Settings
 
@@ -65,7 +65,7 @@ def back_up(
     folder: Annotated[Path, typer.Argument(help="a new folder, to be used as LRBS_DATA_DIR some day")],
 ) -> None:
     """Copy a SQLite database, the pictures and the models, while the service goes on."""
-    copied = build(Settings()).back_up(folder)
+    copied = build_on_existing(Settings()).back_up(folder)
     typer.echo(f"the database and {copied} files are in {folder}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import logging
 import math
 import os
 import signal
@@ -15,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 
 import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
@@ -25,10 +26,13 @@ from app.main import create_app
 from app.settings import Settings
 
 _STOP_SECONDS = 10.0
+_END_SECONDS = 5.0
+"""Until a process ends whose threads work on after everybody was given up."""
 _RESTART_SECONDS = 1.0
 _PARENT_LOOK_SECONDS = 0.5
 _IDLE_CONNECTION_SECONDS = 15
 _BACKLOG = 2048
+_logger = logging.getLogger(__name__)
 
 
 def serve(services: Services, with_worker: bool, on_listening: Callable[[str], None]) -> None:
@@ -59,13 +63,16 @@ def serve_on(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with (
         contextlib.suppress(KeyboardInterrupt),
-        worker_beside(settings) if with_worker else contextlib.nullcontext(),
+        worker_beside(settings) if with_worker else contextlib.nullcontext(_nothing) as end_worker,
     ):
         if settings.processes == 1:
-            _run(bound, services)
+            _run(bound, services, end_worker)
         else:
             with _server_processes(bound, settings):
-                signal.pause()
+                try:
+                    signal.pause()
+                finally:
+                    end_worker()
 
 
 def serve_beside_others(descriptor: int, parent: int) -> None:
@@ -81,10 +88,49 @@ def serve_beside_others(descriptor: int, parent: int) -> None:
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), socket.socket(fileno=descriptor) as bound:
-        _run(bound, build(Settings()))
+        _run(bound, build(Settings()), _nothing)
 
 
-def _run(bound: socket.socket, services: Services) -> None:
+def _nothing() -> None:
+    """There is no worker beside."""
+
+
+class _Server(uvicorn.Server):
+    """Ends its process some seconds after the limit, also while a thread works on that nobody can stop.
+
+    Parameters
+    ----------
+    config : uvicorn.Config
+        With the limit.
+    limit_seconds : float
+        How long what was accepted may take.
+    on_stop : callable
+        Called at once, in a thread.
+    """
+
+    def __init__(self, config: uvicorn.Config, limit_seconds: float, on_stop: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._limit_seconds = limit_seconds
+        self._on_stop = on_stop
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to stop."""
+        if not self.should_exit:
+            # What a signal interrupts may hold a lock, so nothing else is done here.
+            threading.Thread(target=self._watch, daemon=True).start()
+        super().handle_exit(sig, frame)
+
+    def _watch(self) -> None:
+        self._on_stop()
+        time.sleep(self._limit_seconds + _END_SECONDS)
+        _logger.warning(
+            "ended at work: %g s after it was asked to stop, a thread works on", self._limit_seconds
+        )
+        os._exit(0)
+
+
+def _run(bound: socket.socket, services: Services, on_stop: Callable[[], None]) -> None:
+    limit_seconds = math.ceil(services.settings.shutdown_seconds)
     config = uvicorn.Config(
         create_app(services),
         backlog=_BACKLOG,
@@ -93,9 +139,9 @@ def _run(bound: socket.socket, services: Services) -> None:
         server_header=False,
         timeout_keep_alive=_IDLE_CONNECTION_SECONDS,
         # What was accepted is finished, unless that takes longer.
-        timeout_graceful_shutdown=math.ceil(services.settings.shutdown_seconds),
+        timeout_graceful_shutdown=limit_seconds,
     )
-    uvicorn.Server(config).run(sockets=[bound])
+    _Server(config, limit_seconds, on_stop).run(sockets=[bound])
 
 
 def _end_with(parent: int) -> None:
@@ -163,8 +209,11 @@ def url_of(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def worker_beside(settings: Settings) -> AbstractContextManager[None]:
-    """Keep one worker process alive; it ends with this process, however that ends."""
+def worker_beside(settings: Settings) -> AbstractContextManager[Callable[[], None]]:
+    """Keep one worker process alive; it ends with this process, however that ends.
+
+    Gives a function that tells it to end now.
+    """
     return _kept_alive(["worker", "--parent", str(os.getpid())], settings, _STOP_SECONDS)
 
 
@@ -177,15 +226,17 @@ def _kept_alive(
     more_environment: Mapping[str, str] = MappingProxyType({}),
     descriptors: Sequence[int] = (),
     on_end: Callable[[int], None] = lambda _: None,
-) -> Iterator[None]:
+) -> Iterator[Callable[[], None]]:
     """Keep processes of the command line alive: started again when they die, told to end at the end.
+
+    Gives a function that tells them to end earlier than that.
 
     Parameters
     ----------
     arguments : sequence of str
         Of the command.
     settings : Settings
-        Which data it is about.
+        What they are to find in their environment.
     stop_seconds : float
         How long they may take to end.
     count : int
@@ -200,12 +251,7 @@ def _kept_alive(
     # Ctrl-C reaches every process of a terminal; this one ends the others.
     deaf = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh"]
     command = [*deaf, sys.executable, "-m", "app.cli", *arguments]
-    environment = {
-        **os.environ,
-        "LRBS_DATA_DIR": str(settings.data_dir.resolve()),
-        "LRBS_DATABASE_URL": settings.resolved_database_url,
-        **more_environment,
-    }
+    environment = {**settings.passed_on_in(os.environ), **more_environment}
     closing, starting = threading.Event(), threading.Lock()
     running: dict[int, subprocess.Popen[bytes]] = {}
 
@@ -219,16 +265,19 @@ def _kept_alive(
             on_end(process.pid)
             closing.wait(_RESTART_SECONDS)
 
-    threads = [threading.Thread(target=keep_alive, args=(number,), daemon=True) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
+    def tell_to_end() -> None:
         with starting:
             closing.set()
         for process in running.values():
             process.terminate()
+
+    threads = [threading.Thread(target=keep_alive, args=(number,), daemon=True) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield tell_to_end
+    finally:
+        tell_to_end()
         deadline = time.monotonic() + stop_seconds
         for thread in threads:
             thread.join(max(deadline - time.monotonic(), 0.0))

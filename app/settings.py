@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -28,7 +29,7 @@ class Settings(BaseSettings):
     max_picture_pixels: int = Field(40_000_000, gt=0, description="largest picture, decoded")
     max_text_chars: int = Field(20_000, gt=0, description="longest text")
     max_batch: int = Field(1000, gt=0, description="most items or queries in one call")
-    max_batch_hits: int = Field(100_000, ge=10_000, description="most results in one call")
+    max_batch_hits: int = Field(100_000, ge=10_000, description="most results ranked in one call")
     max_search_body_bytes: int = Field(16 << 20, gt=0, description="largest request body of a search")
     body_pause_seconds: float = Field(20.0, gt=0, description="how long the rest of a body is waited for")
     max_running: int = Field(4, ge=1, le=256, description="searches, and writes, that work at once")
@@ -51,6 +52,14 @@ class Settings(BaseSettings):
     keep_versions: int = Field(5, ge=1, description="how many inactive versions are kept")
     test_data: Path | None = Field(None, description="real data for benchmarks")
     worker_poll_seconds: float = Field(0.5, gt=0, description="how often an idle worker looks for a job")
+
+    def passed_on_in(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return an environment in which another process finds these settings, wherever they came from."""
+        values = {**self.model_dump(mode="json", exclude_none=True), "data_dir": str(self.data_dir.resolve())}
+        prefix = self.model_config["env_prefix"]
+        own = {f"{prefix}{name}".upper() for name in type(self).model_fields}
+        others = {name: value for name, value in environment.items() if name.upper() not in own}
+        return others | {f"{prefix}{name}".upper(): str(value) for name, value in values.items()}
 
     @property
     def allowed_origins(self) -> list[str]:

@@ -7,18 +7,20 @@ Large bodies are parsed outside the event loop.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from fastapi import Depends, Request
+from fastapi import Depends, HTTPException, Request, status
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
+from starlette.requests import ClientDisconnect
 
 from app.api.incoming import body_of
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
@@ -122,7 +124,8 @@ def json_or_form(
 
     async def parse(request: Request) -> _Result:
         if request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
-            form = await _read_form(request, known, repeated, limit(request))
+            with to_its_end():
+                form = await _read_form(request, known, repeated, limit(request))
             texts = [*form.texts.values(), *itertools.chain.from_iterable(form.lists.values())]
             for text in texts:
                 not_bloated(text.encode(errors="replace"), most_keys(request))
@@ -143,7 +146,17 @@ async def off_loop_when_large(size: int, work: Callable[[], _Result]) -> _Result
 async def read_body(request: Request, limit: int) -> bytes:
     """Return the raw body; raises ContentTooLargeError as soon as it is known to be larger."""
     body_of(request).restrict(limit)
-    return await request.body()
+    with to_its_end():
+        return await request.body()
+
+
+@contextlib.contextmanager
+def to_its_end() -> Iterator[None]:
+    """Read a body in this block; a client that breaks it off is answered 400, and is no error of ours."""
+    try:
+        yield
+    except ClientDisconnect as error:
+        raise HTTPException(status.HTTP_400_BAD_REQUEST, "the body ended early: nothing is stored") from error
 
 
 def not_bloated(body: bytes, most_keys: int) -> bytes:

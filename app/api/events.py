@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio
 from sse_starlette import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
@@ -19,8 +19,10 @@ _EVENTS_PER_POLL = 200
 _MOST_FAILURES = 20
 
 
-async def follow(training: TrainingService, job_id: str, after: int) -> AsyncIterator[ServerSentEvent]:
-    """Yield what happens to a job until it is closed.
+async def follow(
+    training: TrainingService, job_id: str, after: int, stopping: anyio.Event
+) -> AsyncIterator[ServerSentEvent]:
+    """Yield what happens to a job until it is closed, or the server is.
 
     Parameters
     ----------
@@ -30,10 +32,12 @@ async def follow(training: TrainingService, job_id: str, after: int) -> AsyncIte
         Of an existing job.
     after : int
         Number of the last event that is known already.
+    stopping : anyio.Event
+        Set when the server stops; a client asks another one then, with the number of the last event.
     """
     failures = 0
     is_told = False
-    while True:
+    while not stopping.is_set():
         try:
             job, events = await run_in_threadpool(training.events, job_id, after, _EVENTS_PER_POLL)
             failures = 0
@@ -45,7 +49,7 @@ async def follow(training: TrainingService, job_id: str, after: int) -> AsyncIte
             failures += 1
             if failures > _MOST_FAILURES:
                 return
-            await asyncio.sleep(_POLL_SECONDS)
+            await _pause(stopping)
             continue
         for event in events:
             yield _event(event.number, event.kind, event.data)
@@ -55,7 +59,12 @@ async def follow(training: TrainingService, job_id: str, after: int) -> AsyncIte
                 yield _event(after, "state", _last_state(job))
             return
         if len(events) < _EVENTS_PER_POLL:
-            await asyncio.sleep(_POLL_SECONDS)
+            await _pause(stopping)
+
+
+async def _pause(stopping: anyio.Event) -> None:
+    with anyio.move_on_after(_POLL_SECONDS):
+        await stopping.wait()
 
 
 def _last_state(job: Job) -> dict[str, Any]:

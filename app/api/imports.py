@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterator
 
-from fastapi import APIRouter, Depends, HTTPException, Request, Response, status
+from fastapi import APIRouter, Depends, Request, Response, status
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect
 
-from app.api.bodies import FEW_KEYS, not_bloated
+from app.api.bodies import FEW_KEYS, not_bloated, to_its_end
 from app.api.deps import Imports, may_write
 from app.api.ndjson import LineCutter, parse_line
 from app.api.openapi import schema_of
@@ -88,7 +87,7 @@ async def _receive(request: Request, begun: Import, max_bytes: int) -> None:
 async def _blocks(request: Request, max_bytes: int) -> AsyncIterator[tuple[bytes, bool]]:
     """Yield the body in blocks worth a thread's time, and whether each is the last one."""
     block, size = bytearray(), 0
-    try:
+    with to_its_end():
         async for chunk in request.stream():
             size += len(chunk)
             if size > max_bytes:
@@ -97,8 +96,6 @@ async def _blocks(request: Request, max_bytes: int) -> AsyncIterator[tuple[bytes
             if len(block) >= _BYTES_AT_A_TIME:
                 yield bytes(block), False
                 block.clear()
-    except ClientDisconnect as error:
-        raise HTTPException(status.HTTP_400_BAD_REQUEST, "the body ended early: nothing is stored") from error
     yield bytes(block), True
 
 

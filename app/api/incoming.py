@@ -14,13 +14,12 @@ from fastapi import Request
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.api.kinds import Kind, kind_of
 from app.domain.errors import BodyTimeoutError, ContentTooLargeError, OverloadedError
 
 _BYTES_PER_SECOND = 16_384
 """Slower bodies are given up, once `pause_seconds` of waiting are used up."""
 _STATE = "body"
-_STREAMED = ":import"
-"""End of the path of a route that keeps no more than a piece of its body, and limits it itself."""
 
 
 class Budget:
@@ -66,7 +65,7 @@ class IncomingBody:
     def __init__(
         self, scope: Scope, receive: Receive, limit: int, pause_seconds: float, budget: Budget
     ) -> None:
-        self._is_kept = not scope["path"].endswith(_STREAMED)
+        self._is_kept = kind_of(scope) is not Kind.IMPORT
         headers = Headers(scope=scope)
         length = headers.get("content-length", "")
         self.announced = int(length) if length.isdigit() else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import anyio
 from fastapi import APIRouter, Depends, Header, Response, status
 from sse_starlette import EventSourceResponse
 
@@ -21,6 +22,8 @@ LastEvent = Annotated[
     Header(alias="Last-Event-ID", ge=0, le=2**31 - 1, description="go on after the event of this number"),
 ]
 _KEEP_ALIVE_SECONDS = 15
+_LAST_LOOK_SECONDS = 5.0
+"""How long a stream may take to end by itself when the server stops."""
 _STREAM = {"example": 'id: 1\nevent: state\ndata: {"state": "queued"}\n\n'}
 
 
@@ -65,7 +68,13 @@ def job_events(job_id: str, training: Training, last_event: LastEvent = 0) -> Ev
     ago only the last state may be left.
     """
     training.job(job_id)
-    return EventSourceResponse(follow(training, job_id, last_event), ping=_KEEP_ALIVE_SECONDS)
+    stopping = anyio.Event()
+    return EventSourceResponse(
+        follow(training, job_id, last_event, stopping),
+        ping=_KEEP_ALIVE_SECONDS,
+        shutdown_event=stopping,
+        shutdown_grace_period=_LAST_LOOK_SECONDS,
+    )
 
 
 @router.post(

@@ -14,10 +14,10 @@ from fastapi import Request
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.api.kinds import Kind, kind_of
 from app.api.problems import service_problem
 from app.domain.errors import OverloadedError
 
-_READING = frozenset({"GET", "HEAD", "OPTIONS"})
 OnChange = Callable[["Lane"], None]
 
 
@@ -91,6 +91,12 @@ class Lanes:
         self.writes = Lane("write", running, waiting)
         self.imports = Lane("import", running, 0, whole=True)
         self.events = Lane("events", streams, 0, whole=True)
+        self._of_kind = {
+            Kind.READ: self.reads,
+            Kind.WRITE: self.writes,
+            Kind.IMPORT: self.imports,
+            Kind.EVENTS: self.events,
+        }
         self.threads = 3 * running + streams
         """As many as can be asked for at once."""
 
@@ -101,14 +107,8 @@ class Lanes:
 
     def of(self, scope: Scope) -> Lane | None:
         """Return the line of a request; None for what is no work, such as health and pages."""
-        path: str = scope["path"]
-        if not path.startswith("/v1/"):
-            return None
-        if path.endswith(":import"):
-            return self.imports
-        if path.endswith("/events"):
-            return self.events
-        return self.reads if scope["method"] in _READING or "/search/" in path else self.writes
+        kind = kind_of(scope)
+        return None if kind is None else self._of_kind[kind]
 
 
 class _Place:

@@ -50,7 +50,7 @@ class Segment:
     def __init__(self, rows: Sequence[Row], index: GalleryIndex) -> None:
         self.rows = rows
         self.index = index
-        self._masks: dict[str, Mask] = {}
+        self._masks: dict[bytes, Mask] = {}
 
     @cached_property
     def places(self) -> Mapping[str, int]:
@@ -68,7 +68,7 @@ class Segment:
 
     def passing(self, item_filter: ItemFilter) -> Mask:
         """Return which rows pass a filter."""
-        key = repr((sorted(item_filter.labels), sorted(item_filter.metadata.items())))
+        key = item_filter.fingerprint
         mask = self._masks.get(key)
         if mask is None:
             mask = self._evaluate(item_filter)

@@ -41,7 +41,7 @@ class SearchService:
     snapshots : Snapshots
         What is searched, and what is shown of the hits.
     max_hits : int
-        Most results in one call, over all its queries.
+        Most results in one call, over all its queries, those before the first one wanted counted too.
     """
 
     def __init__(self, snapshots: Snapshots, max_hits: int) -> None:
@@ -85,12 +85,7 @@ class SearchService:
             If the filter names a label that no item carries.
         """
         begin = time.perf_counter()
-        if len(queries) * k > self._max_hits:
-            raise InvalidFieldError(
-                "k",
-                f"{len(queries)} queries with {k} results each are {len(queries) * k} results, "
-                f"at most {self._max_hits} allowed in one call",
-            )
+        self._check_hits(len(queries), k, offset)
         # One transaction, so that what is shown of the hits is what their scores were computed from.
         with self._snapshots.reading(collection) as (snapshot, work):
             _check_direction(snapshot, source, target)
@@ -102,6 +97,20 @@ class SearchService:
             items = work.items.get_many(snapshot.collection, wanted)
         took_ms = (time.perf_counter() - begin) * 1000.0
         return [_result(snapshot, page, offset, items, took_ms) for page in pages]
+
+    def _check_hits(self, n_queries: int, k: int, offset: int) -> None:
+        """Refuse too much work in one call; raises InvalidFieldError.
+
+        What is passed over has to be ranked too; one query alone may go as deep as it likes.
+        """
+        ranked = offset + k if n_queries > 1 else k
+        if n_queries * ranked > self._max_hits:
+            field = "k" if n_queries * k > self._max_hits else "offset"
+            raise InvalidFieldError(
+                field,
+                f"{n_queries} queries with {ranked} ranked results each are {n_queries * ranked} results, "
+                f"at most {self._max_hits} allowed in one call",
+            )
 
 
 def _project(snapshot: Snapshot, work: UnitOfWork, source: str, queries: Sequence[Query]) -> Matrix:

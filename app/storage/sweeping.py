@@ -90,15 +90,3 @@ def _batches(paths: Iterator[Path]) -> Iterator[list[Path]]:
             batch = []
     if batch:
         yield batch
-
-
-def belongs_to(folder: Path, database: str) -> bool:
-    """Return whether a folder's files are this database's; the first one to ask gets them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    marker = folder / ".database"
-    try:
-        with marker.open("x", encoding="utf-8") as stream:
-            stream.write(database)
-    except FileExistsError:
-        return marker.read_text(encoding="utf-8") == database
-    return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema, model_validator
 
 from app.api.schemas.base import Identifier, Integer, Label, Strict
 from app.api.schemas.content import RawIn, content_url
@@ -12,16 +12,33 @@ from app.domain.entities import Hit, ItemFilter, SearchResult
 from app.services.search import Query
 
 MAX_K = 10_000
+MAX_FILTER_KEYS, MAX_FILTER_VALUES = 100, 1000
 OptionalField = Literal["labels", "metadata", "text", "content_url"]
 _ItemId = Annotated[str, WithJsonSchema(TypeAdapter(Identifier).json_schema())]
 _Scalar = str | int | float | bool
 
 
 class FilterIn(Strict):
-    """Which items may be returned: any of the labels, and each metadata key with any of its values."""
+    """Which items may be returned: any of the labels, and each metadata key with any of its values.
 
-    labels: list[Label] = Field(default_factory=list, max_length=1000, fail_fast=True)
-    metadata: dict[str, _Scalar | list[_Scalar]] = Field(default_factory=dict)
+    Labels and values together are 1000 at most.
+    """
+
+    labels: list[Label] = Field(default_factory=list, max_length=MAX_FILTER_VALUES, fail_fast=True)
+    metadata: dict[str, _Scalar | list[_Scalar]] = Field(default_factory=dict, max_length=MAX_FILTER_KEYS)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_size(cls, given: Any) -> Any:
+        """Refuse too many values before any is looked at."""
+        if not isinstance(given, dict):
+            return given
+        metadata = given.get("metadata")
+        asked = [given.get("labels"), *(metadata.values() if isinstance(metadata, dict) else ())]
+        count = sum(len(values) if isinstance(values, list) else 1 for values in asked if values is not None)
+        if count > MAX_FILTER_VALUES:
+            raise ValueError(f"{count} labels and values, at most {MAX_FILTER_VALUES} allowed together")
+        return given
 
     def to_filter(self) -> ItemFilter:
         """Return the domain's filter."""

@@ -44,12 +44,14 @@ def environment_of(data_dir: Path) -> dict[str, str]:
 class Server:
     """A real process of the command line that serves on a free port."""
 
-    def __init__(self, data_dir: Path, arguments: tuple[str, ...], **settings: str) -> None:
+    def __init__(
+        self, data_dir: Path, arguments: tuple[str, ...], command: tuple[str, ...] = LRBS, **settings: str
+    ) -> None:
         data_dir.mkdir(parents=True, exist_ok=True)
         self._log = data_dir / f"{time.monotonic_ns()}.log"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*LRBS, *arguments],
+                [*command, *arguments],
                 cwd=ROOT,
                 env={**environment_of(data_dir), **settings},
                 stdin=subprocess.DEVNULL,

@@ -100,6 +100,18 @@ def make_table(folder: Path) -> Path:
     return path
 
 
+def test_a_backup_of_what_is_not_there_is_refused_and_leaves_nothing(lrbs: Lrbs, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    fails(lrbs("db", "backup", str(copy), LRBS_DATA_DIR=str(tmp_path / "dtaa")), 1, "there is no database")
+    elsewhere = f"sqlite:///{tmp_path / 'none.sqlite3'}"
+    fails(lrbs("db", "backup", str(copy), LRBS_DATABASE_URL=elsewhere), 1, "there is no database")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "lrbs.sqlite3").touch()
+    fails(lrbs("db", "backup", str(copy)), 1, "lrbs db upgrade")
+    assert not copy.exists()
+
+
 def test_a_table_is_brought_in_trained_and_searched(lrbs: Lrbs, tmp_path: Path) -> None:
     table = str(make_table(tmp_path))
     assert "60 items stored in 'things'" in said(

@@ -28,7 +28,7 @@ def fill(client: httpx.Client) -> list[float]:
         client.post(f"/v1/collections/{NAME}/items", json={"items": items}).raise_for_status()
     body = {"alpha": 1e-3, "scaling": "standard"}
     job = client.post(f"/v1/admin/collections/{NAME}/retrain", json=body).raise_for_status().json()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while job["state"] in ("queued", "running") and time.monotonic() < deadline:
         time.sleep(0.1)
         job = client.get(f"/v1/admin/jobs/{job['id']}").raise_for_status().json()

@@ -160,6 +160,13 @@ def test_a_multipart_search_takes_all_options(client: httpx.Client) -> None:
     assert all(hit["text"].startswith("wood") and hit["labels"] is None for hit in hits)
 
 
+def test_a_filter_may_have_a_thousand_values(client: httpx.Client) -> None:
+    body = {"text": "sea", "filter": {"labels": ["wood"], "metadata": {"n": list(range(999))}}}
+    answer = client.post(f"{MIXED}/search/text-to-image", json=body)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["hits"] == []
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
@@ -168,6 +175,7 @@ def test_a_multipart_search_takes_all_options(client: httpx.Client) -> None:
         ({"filter": "{"}, "filter"),
         ({"filter": '{"label": []}'}, "filter.label"),
         ({"filter": '{"labels": ["unheard of"]}'}, "filter.labels.0"),
+        ({"filter": json.dumps({"metadata": {"n": list(range(1001))}})}, "filter"),
         ({"include": '["labels", "all"]'}, "include.1"),
         ({"include": "texts"}, "include.0"),
         ({"include": "{}"}, "include"),

@@ -112,6 +112,18 @@ def test_an_import_is_counted_by_its_route() -> None:
     assert len(asked.read) == 450
 
 
+@pytest.mark.parametrize(
+    "path", ["/v1/collections/a/search/x-to-z:import", "/v1/collections/a/items/x:import", "/:import"]
+)
+def test_a_path_that_only_ends_like_an_import_is_counted(path: str) -> None:
+    asked = Asked({}, path=path)
+    with pytest.raises(ContentTooLargeError, match="at most 100"):
+        asked.run([(0, b"x" * 90)] * 5, transfer_encoding="chunked")
+    asked = Asked({"pause_seconds": 0.3, "max_bytes": 10_000}, path=path)
+    with pytest.raises(BodyTimeoutError):
+        asked.run([(0.05, b"x")] * 1000, transfer_encoding="chunked")
+
+
 def test_a_body_that_stops_is_given_up() -> None:
     for path in ("/", "/v1/collections/a/items:import"):
         asked = Asked({"pause_seconds": 0.1}, path=path)
@@ -206,3 +218,38 @@ def test_a_slow_body_of_good_size_is_taken(
     headers = {**JSON, "Authorization": f"Bearer {key}"}
     answer = httpx.post(f"{url}/v1/admin/keys", content=slowly(), headers=headers, trust_env=False)
     assert answer.status_code == 201
+
+
+def test_who_breaks_off_is_no_error_of_ours(
+    run_lrbs: Callable[..., str], start_server: Callable[..., Any]
+) -> None:
+    key = run_lrbs("keys", "create", "--scope", "admin").strip()
+    server = start_server("--no-worker")
+    client = httpx.Client(
+        base_url=server.url, headers={"Authorization": f"Bearer {key}"}, trust_env=False, timeout=60
+    )
+    modalities = {"image": {"encoder": {"type": "hog-color"}}, "text": {"encoder": {"type": "tfidf"}}}
+    client.post("/v1/collections", json={"name": "a", "modalities": modalities}).raise_for_status()
+    head = f"Host: x\r\nAuthorization: Bearer {key}\r\nContent-Length: 1000\r\nContent-Type: "
+    part = '--b\r\nContent-Disposition: form-data; name="picture"; filename="p"\r\n\r\nhalf of it'
+    for path, kind, begun in (
+        ("/v1/collections", "application/json", '{"name": '),
+        ("/v1/collections/a/items", "multipart/form-data; boundary=b", part),
+        ("/v1/collections/a/items:import", "application/x-ndjson", '{"id": '),
+    ):
+        with connect(server.url) as connection:
+            connection.sendall(f"POST {path} HTTP/1.1\r\n{head}{kind}\r\n\r\n{begun}".encode())
+            wait_until(lambda: "in_progress 2.0" in client.get("/metrics").text)
+        route = path.replace("/a/", "/{collection}/")
+        line = f'lrbs_http_requests_total{{method="POST",route="{route}",status="400"}} 1.0'
+        wait_until(lambda line=line: line in client.get("/metrics").text)
+    client.close()
+    assert "ERROR" not in server.said()
+    assert "Traceback" not in server.said()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,9 @@ import pytest
 from app.bootstrap import build
 from app.domain.entities import Scope
 from app.settings import Settings
+from solver.datasets import make_low_rank_pairs
+from tests.app.e2e.conftest import Server
+from tests.app.integration.conftest import PARAMETERS, Pairs
 
 SECONDS = 60.0
 JSON = {"Content-Type": "application/json"}
@@ -87,6 +91,28 @@ def test_several_processes_serve_one_database(
     wait_for(lambda: _answers(server.url))
     for _ in range(5):
         assert asked_afresh(server.url, "/v1/collections/a", headers=headers).status_code == 200
+
+
+_OPENED = """
+from app.bootstrap import build
+from app.serve import serve
+from app.settings import Settings
+
+services = build(Settings().model_copy(update={"open_search": True, "processes": 2}))
+services.upgrade_schema()
+serve(services, False, lambda url: print("LRBS serves on", url))
+"""
+
+
+def test_every_process_has_the_settings_of_the_first(tmp_path: Path) -> None:
+    server = Server(tmp_path / "data", ("-c", _OPENED), (sys.executable,), LRBS_OPEN_SEARCH="false")
+    try:
+        server.wait_until_ready()
+        assert len(children_of(server.process.pid)) == 2
+        answers = [asked_afresh(server.url, "/v1/collections").status_code for _ in range(10)]
+    finally:
+        server.end()
+    assert answers == [200] * 10
 
 
 def _answers(url: str) -> bool:
@@ -165,6 +191,76 @@ def test_a_stop_does_not_wait_for_ever(start_server: Callable[..., Any], headers
         wait_for(lambda: "in_progress 2.0" in asked_afresh(server.url, "/metrics").text)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(30) == 0
+
+
+def test_a_stop_does_not_wait_for_a_thread(
+    start_server: Callable[..., Any], headers: dict[str, str], tmp_path: Path
+) -> None:
+    server = start_server("--no-worker", LRBS_SHUTDOWN_SECONDS="1", LRBS_LOCK_WAIT_SECONDS="600")
+
+    def write() -> None:
+        with contextlib.suppress(httpx.TransportError):
+            body = {"scope": "search", "name": "slow"}
+            httpx.post(
+                f"{server.url}/v1/admin/keys", json=body, headers=headers, trust_env=False, timeout=600
+            )
+
+    with write_lock(tmp_path / "data"):
+        writer = threading.Thread(target=write)
+        writer.start()
+        wait_for(lambda: 'lrbs_queue_running{lane="write"} 1.0' in asked_afresh(server.url, "/metrics").text)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(SECONDS) == 0
+        writer.join(SECONDS)
+    assert "a thread works on" in server.said()
+
+
+@pytest.fixture
+def queued_job(tmp_path: Path, headers: dict[str, str]) -> str:
+    """A job that nobody runs."""
+    services = build(Settings(data_dir=tmp_path / "data", database_url=""))
+    data = make_low_rank_pairs(12, 12, n_features_x=3, n_features_z=3, n_classes=2, random_state=1)
+    Pairs(services, data).fill("a")
+    job = services.training.request("a", PARAMETERS)
+    services.database.engine.dispose()
+    return job.id
+
+
+def test_an_event_stream_ends_in_order_when_the_server_stops(
+    start_server: Callable[..., Any], headers: dict[str, str], queued_job: str
+) -> None:
+    server = start_server("--no-worker")
+    events = f"{server.url}/v1/admin/jobs/{queued_job}/events"
+    told: list[str] = []
+    with (
+        httpx.Client(trust_env=False, timeout=SECONDS) as client,
+        client.stream("GET", events, headers=headers) as stream,
+    ):
+        for line in stream.iter_lines():  # raises if the answer is cut off
+            if line and not told:
+                server.process.send_signal(signal.SIGTERM)
+            told.append(line)
+    assert any("queued" in line for line in told)
+    assert server.process.wait(SECONDS) == 0
+    assert "ERROR" not in server.said()
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_the_worker_beside_ends_before_the_last_request(
+    start_server: Callable[..., Any], headers: dict[str, str], processes: str
+) -> None:
+    patient = {"LRBS_SHUTDOWN_SECONDS": "600", "LRBS_BODY_PAUSE_SECONDS": "600"}
+    server = start_server("--processes", processes, **patient)
+    workers = wait_for(lambda: children_of(server.process.pid, "worker"))
+    address = urlsplit(server.url)
+    with socket.create_connection((address.hostname, address.port), timeout=SECONDS) as stalled:
+        lines = ["POST /v1/admin/keys HTTP/1.1", "Host: x", "Content-Length: 100"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        stalled.sendall("\r\n".join([*lines, "", ""]).encode() + b"{")
+        wait_for(lambda: "in_progress 2.0" in asked_afresh(server.url, "/metrics").text)
+        server.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: all(is_gone(pid) for pid in workers))
+        assert server.process.poll() is None, "a request is not finished"
 
 
 def test_the_worker_beside_ends_with_the_server(start_server: Callable[..., Any]) -> None:

@@ -169,6 +169,31 @@ def test_a_filter_gives_k_results_when_k_exist(trained: Services, data: Syntheti
             assert ids(search(trained, data.Z[0], k, item_filter=wanted)) == expected[:k]
 
 
+@pytest.mark.parametrize(
+    ("n_queries", "k", "offset", "field"),
+    [
+        (2, 1, 49_999, None),
+        (2, 1, 50_000, "offset"),
+        (2, 50_000, 1, "offset"),
+        (11, 10_000, 0, "k"),
+        (11, 10_000, 5, "k"),
+        (10, 10_000, 0, None),
+        (1, 10_000, 1_000_000, None),
+    ],
+)
+def test_what_a_batch_passes_over_is_counted(
+    trained: Services, data: SyntheticPairs, n_queries: int, k: int, offset: int, field: str | None
+) -> None:
+    queries = [Query(Content(vector=data.Z[0].tolist()))] * n_queries
+    if field is None:
+        found = trained.search.search(NAME, "z", "x", queries, k, offset, ItemFilter())
+        assert [len(result.hits) for result in found] == [0 if offset else N_X] * n_queries
+        return
+    with pytest.raises(InvalidFieldError, match="at most 100000") as refused:
+        trained.search.search(NAME, "z", "x", queries, k, offset, ItemFilter())
+    assert refused.value.field == field
+
+
 @pytest.mark.parametrize("size", [1, 7, 60, 100])
 def test_pages_put_together_are_the_ranking(trained: Services, data: SyntheticPairs, size: int) -> None:
     everything = ids(search(trained, data.Z[3], 1000))

@@ -1,10 +1,15 @@
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+from app.api.kinds import SPECIAL
 from app.api.lanes import Admission, Lanes
+from app.bootstrap import build
+from app.main import create_app
+from app.settings import Settings
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -137,8 +142,27 @@ def test_who_is_cancelled_while_waiting_leaves_the_line() -> None:
         ("DELETE", "/v1/collections/a", "write"),
         ("POST", "/v1/collections/a/items:import", "import"),
         ("GET", "/v1/admin/jobs/1/events", "events"),
+        # Names and ids are the client's choice.
+        ("POST", "/v1/collections/a/search/x-to-z:import", "read"),
+        ("POST", "/v1/collections/a:import", "write"),
+        ("PUT", "/v1/collections/a/items/x:import", "write"),
+        ("GET", "/v1/collections/a/items/x:import", "read"),
+        ("GET", "/v1/collections/a/items:import", "read"),
+        ("POST", "/v1/collections/search/items", "write"),
+        ("DELETE", "/v1/collections/search/items/x", "write"),
+        ("POST", "/v1/collections/search/items:import", "import"),
+        ("GET", "/v1/collections/a/items/events", "read"),
+        ("DELETE", "/v1/collections/a/items/events", "write"),
     ],
 )
 def test_each_request_has_its_lane(method: str, path: str, lane: str | None) -> None:
     found = Lanes(1, 1, 1).of({"method": method, "path": path})
     assert (found and found.name) == lane
+
+
+def test_every_route_with_a_kind_of_its_own_exists(tmp_path: Path) -> None:
+    services = build(Settings(data_dir=tmp_path, database_url=""))
+    paths = create_app(services).openapi()["paths"]
+    services.database.engine.dispose()
+    for method, path, _ in SPECIAL:
+        assert method.lower() in paths[path]

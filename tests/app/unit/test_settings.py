@@ -1,0 +1,34 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.settings import Settings
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"open_search": True, "open_metrics": False, "processes": 3, "shutdown_seconds": 1.5},
+        {"data_dir": Path("elsewhere"), "database_url": "sqlite:///a%20b.sqlite3", "log_format": "json"},
+        {"cors_origins": "https://a.example, https://b.example", "test_data": Path("/data")},
+    ],
+)
+def test_another_process_finds_the_same_settings(
+    changed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = {"LRBS_DATA_DIR": "given", "LRBS_OPEN_SEARCH": "false", "lrbs_port": "1", "PATH": "/bin"}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    settings = Settings().model_copy(update=changed)
+    told = settings.passed_on_in(given)
+    assert told["PATH"] == "/bin"
+    for name in given:
+        monkeypatch.delenv(name)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    assert Settings() == settings.model_copy(update={"data_dir": (tmp_path / settings.data_dir).resolve()})
