@@ -1,5 +1,6 @@
 """Low-rank bilinear cross-modal similarity learning."""
 
+from solver.baselines import CCA, GMLDA, GMMFA, PLS, SCM, MsAlg, SemanticMatching
 from solver.bilinear import LowRankBilinear
 from solver.checkpoint import Checkpoint
 from solver.comparison import compare
@@ -20,15 +21,22 @@ from solver.problem import alpha_max
 from solver.supervision import Labels, PairedRows
 
 __all__ = [
+    "CCA",
     "Checkpoint",
     "FeatureScaler",
+    "GMLDA",
+    "GMMFA",
     "Labels",
     "LowRankBilinear",
     "LowRankBilinearCV",
+    "MsAlg",
     "MultiLabels",
+    "PLS",
     "PairedRows",
     "Progress",
     "Projector",
+    "SCM",
+    "SemanticMatching",
     "SignedPairs",
     "alpha_max",
     "average_precision",

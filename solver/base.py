@@ -25,6 +25,42 @@ class CrossModalEstimator(BaseEstimator, ABC):
     The similarity of two samples is the inner product of their projections, so that
     maximum-inner-product search over a projected gallery is the ranking. Parameters are plain
     attributes (`get_params`, `set_params` and `clone` of scikit-learn work) and are validated in `fit`.
+    """
+
+    _parameter_constraints: ClassVar[Mapping[str, Constraint]] = {}
+    _fitted_attribute: ClassVar[str]
+    """Set by `fit`: an estimator without it is not fitted."""
+
+    @abstractmethod
+    def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: Supervision) -> Self:
+        """Learn the two projections from samples and the pairs that are similar."""
+
+    @abstractmethod
+    def project_x(self, X: npt.ArrayLike) -> FloatArray:
+        """Return the (n_samples_x, n_dimensions) projections of the first modality's samples."""
+
+    @abstractmethod
+    def project_z(self, Z: npt.ArrayLike) -> FloatArray:
+        """Return the (n_samples_z, n_dimensions) projections of the second modality's samples."""
+
+    def similarity(self, X: npt.ArrayLike, Z: npt.ArrayLike) -> FloatArray:
+        """Return the (n_samples_x, n_samples_z) array of inner products of the projections."""
+        similarity: FloatArray = self.project_x(X) @ self.project_z(Z).T
+        return similarity
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, self._fitted_attribute):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
+
+    def _check_parameters(self) -> None:
+        for name, (is_valid, expected) in self._parameter_constraints.items():
+            value = getattr(self, name)
+            if not is_valid(value):
+                raise InvalidParameterError(name, value, expected)
+
+
+class LinearCrossModalEstimator(CrossModalEstimator):
+    """Base of the methods whose two projections are affine maps.
 
     Attributes
     ----------
@@ -38,16 +74,12 @@ class CrossModalEstimator(BaseEstimator, ABC):
         Added to every projection of the second modality.
     """
 
-    _parameter_constraints: ClassVar[Mapping[str, Constraint]] = {}
+    _fitted_attribute: ClassVar[str] = "x_factors_"
 
     x_factors_: FloatArray
     z_factors_: FloatArray
     x_intercept_: FloatArray
     z_intercept_: FloatArray
-
-    @abstractmethod
-    def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: Supervision) -> Self:
-        """Learn the two projections from samples and the pairs that are similar."""
 
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
         """Project samples of the first modality.
@@ -63,7 +95,7 @@ class CrossModalEstimator(BaseEstimator, ABC):
             ``X @ x_factors_ + x_intercept_``.
         """
         self._check_fitted()
-        return _project(X, self.x_factors_, self.x_intercept_, "X")
+        return project_affinely(X, self.x_factors_, self.x_intercept_, "X")
 
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
         """Project samples of the second modality.
@@ -79,22 +111,7 @@ class CrossModalEstimator(BaseEstimator, ABC):
             ``Z @ z_factors_ + z_intercept_``.
         """
         self._check_fitted()
-        return _project(Z, self.z_factors_, self.z_intercept_, "Z")
-
-    def similarity(self, X: npt.ArrayLike, Z: npt.ArrayLike) -> FloatArray:
-        """Return the (n_samples_x, n_samples_z) array of similarities, x^T M z for a bilinear method."""
-        similarity: FloatArray = self.project_x(X) @ self.project_z(Z).T
-        return similarity
-
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "x_factors_"):
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
-
-    def _check_parameters(self) -> None:
-        for name, (is_valid, expected) in self._parameter_constraints.items():
-            value = getattr(self, name)
-            if not is_valid(value):
-                raise InvalidParameterError(name, value, expected)
+        return project_affinely(Z, self.z_factors_, self.z_intercept_, "Z")
 
 
 def check_samples(
@@ -142,7 +159,27 @@ def check_samples(
     return array
 
 
-def _project(samples: npt.ArrayLike, factors: FloatArray, intercept: FloatArray, name: str) -> FloatArray:
+def project_affinely(
+    samples: npt.ArrayLike, factors: FloatArray, intercept: FloatArray, name: str
+) -> FloatArray:
+    """Return ``samples @ factors + intercept`` in the dtype of the factors.
+
+    Parameters
+    ----------
+    samples : array-like or sparse array of shape (n_samples, n_features)
+        Not modified.
+    factors : ndarray of shape (n_features, rank)
+        The linear map.
+    intercept : ndarray of shape (rank,)
+        Added to each row.
+    name : str
+        How the caller names the samples; appears in the error.
+
+    Raises
+    ------
+    InvalidInputError
+        If the samples are unusable or have another number of features than the map.
+    """
     array = check_samples(samples, name, sparse=True)
     if array.shape[1] != factors.shape[0]:
         raise InvalidInputError(f"{name} has {array.shape[1]} features, the model expects {factors.shape[0]}")

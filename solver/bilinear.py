@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from solver.base import Constraint, CrossModalEstimator, check_samples
+from solver.base import Constraint, LinearCrossModalEstimator, check_samples
 from solver.checkpoint import Checkpoint
 from solver.convergence import ConvergenceMonitor, Progress
 from solver.descent import Descent, DescentState
@@ -33,7 +33,7 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
-class LowRankBilinear(CrossModalEstimator):
+class LowRankBilinear(LinearCrossModalEstimator):
     """Bilinear similarity ``x^T M z`` with a nuclear-norm penalty.
 
     Solves problem (4) of [1]_,

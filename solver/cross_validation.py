@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from solver.base import Constraint, CrossModalEstimator, check_samples
+from solver.base import Constraint, LinearCrossModalEstimator, check_samples
 from solver.bilinear import LowRankBilinear
 from solver.convergence import Progress
 from solver.errors import InvalidParameterError, SupervisionError
@@ -38,7 +38,7 @@ def _is_count_of(least: int) -> Callable[[Any], bool]:
     return check
 
 
-class LowRankBilinearCV(CrossModalEstimator):
+class LowRankBilinearCV(LinearCrossModalEstimator):
     """`LowRankBilinear` with `alpha` chosen by cross-validated mean average precision.
 
     Each fold walks down a path of penalty weights, every solution begun at the one before; the weight

@@ -81,6 +81,14 @@ class SignedPairs:
         """Row of each pair, beside `columns`, `signs` and `weights`."""
         return np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
 
+    def sum_over_similar(self, X: Samples, Z: Samples) -> FloatArray:
+        """Return ``sum x_i z_j^T`` over the pairs marked +1, in float64."""
+        similar = scipy.sparse.csr_array(
+            ((self.signs > 0).astype(np.float64), self.columns, self.indptr), shape=self.shape
+        )
+        total: Any = X.T @ (similar @ Z)
+        return total.toarray() if is_sparse(total) else np.asarray(total, np.float64)
+
     def restricted(self, x_rows: Indices, z_rows: Indices) -> Self:
         """Return the pairs among some samples of each modality."""
         table = scipy.sparse.csr_array((self.signs, self.columns, self.indptr), shape=self.shape)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from solver.base import CrossModalEstimator
+from solver.base import LinearCrossModalEstimator
 from solver.errors import InvalidInputError, InvalidParameterError
 from solver.linalg import FloatArray
 from solver.preprocessing import SCALINGS, FeatureScaler
@@ -61,7 +61,7 @@ class Projector:
 
     @classmethod
     def of(
-        cls, x_scaler: FeatureScaler, z_scaler: FeatureScaler, estimator: CrossModalEstimator
+        cls, x_scaler: FeatureScaler, z_scaler: FeatureScaler, estimator: LinearCrossModalEstimator
     ) -> Projector:
         """Put fitted scalers and a fitted estimator together."""
         return cls(

@@ -1,0 +1,151 @@
+"""Generalized multiview analysis: the eigenproblem that GMLDA and GMMFA share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+from solver.base import Constraint
+from solver.baselines._linear import CentredBasis, LinearBaseline
+from solver.baselines._pairs import check_sizes, class_indicators
+from solver.baselines._parameters import COUNT_OR_NONE, METRIC, NOT_NEGATIVE, POSITIVE
+from solver.errors import InvalidInputError
+from solver.linalg import FloatArray
+from solver.problem import AnySupervision
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """One modality's part of the problem, in the coordinates of its centred basis.
+
+    Parameters
+    ----------
+    spread : ndarray of shape (rank, rank)
+        What is to be large (A): scatter between classes, or of the penalty graph.
+    compactness : ndarray of shape (rank, rank)
+        What is to be small (B): scatter within classes, or of the intrinsic graph.
+    anchors : ndarray of shape (n_classes, rank)
+        Points that the two modalities have in common: row c of one goes with row c of the other.
+    """
+
+    spread: FloatArray
+    compactness: FloatArray
+    anchors: FloatArray
+
+
+class MultiviewBaseline(LinearBaseline):
+    """Base of the methods that solve the eigenproblem of generalized multiview analysis.
+
+    Attributes
+    ----------
+    eigenvalues_ : ndarray of shape (rank,)
+        Of the chosen directions, in descending order.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "n_components": COUNT_OR_NONE,
+        "coupling": NOT_NEGATIVE,
+        "mu": POSITIVE,
+        "gamma": POSITIVE,
+        "reg": NOT_NEGATIVE,
+        "metric": METRIC,
+    }
+
+    n_components: int | None
+    coupling: float
+    mu: float
+    gamma: float
+    reg: float
+    eigenvalues_: FloatArray
+
+    def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnySupervision) -> Self:
+        """Solve the eigenproblem.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (n_samples_x, n_features_x)
+            First modality; made dense. Not modified.
+        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
+            Second modality; made dense. Not modified.
+        supervision : Labels or MultiLabels
+            The classes.
+
+        Raises
+        ------
+        InvalidParameterError, InvalidInputError, SupervisionError
+            If parameters, arrays or supervision are not as described.
+        """
+        self._check_parameters()
+        indicators = class_indicators(supervision, type(self).__name__)
+        bases = CentredBasis.of(X, "X"), CentredBasis.of(Z, "Z")
+        check_sizes(bases[0].coordinates, bases[1].coordinates, supervision)
+        x_view, z_view = (
+            self._view(basis.coordinates, side) for basis, side in zip(bases, indicators, strict=True)
+        )
+        self.eigenvalues_, left, right = self._solve(x_view, z_view)
+        self._keep(bases[0].lift(left), bases[1].lift(right))
+        return self
+
+    @abstractmethod
+    def _view(self, coordinates: FloatArray, indicators: FloatArray) -> View:
+        """Describe one modality by its centred coordinates and the classes of its samples."""
+
+    def _solve(self, x: View, z: View) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the leading eigenvalues with the directions of either modality."""
+        x_whitening = whitening(x.compactness / _trace(x.compactness), self.reg)
+        z_whitening = whitening(z.compactness / _trace(z.compactness), self.reg) / np.sqrt(self.gamma)
+        cross = x.anchors.T @ z.anchors / (np.linalg.norm(x.anchors) * np.linalg.norm(z.anchors))
+        block = self.coupling * x_whitening.T @ cross @ z_whitening
+        pencil = np.block(
+            [
+                [x_whitening.T @ (x.spread / _trace(x.spread)) @ x_whitening, block],
+                [block.T, self.mu * z_whitening.T @ (z.spread / _trace(z.spread)) @ z_whitening],
+            ]
+        )
+        size = len(pencil)
+        count = min(self.n_components or len(x.anchors) - 1, size)
+        values, vectors = scipy.linalg.eigh(pencil, subset_by_index=[size - count, size - 1])
+        left, right = np.split(vectors[:, ::-1], [x_whitening.shape[1]])
+        return values[::-1], x_whitening @ left, z_whitening @ right
+
+
+def whitening(matrix: FloatArray, reg: float) -> FloatArray:
+    """Return W with ``W^T (matrix + ridge) W = I``, the ridge being a share of the mean eigenvalue.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (size, size)
+        Symmetric, positive semi-definite.
+    reg : float, >= 0
+        The share. With 0, directions in which the matrix vanishes up to rounding are left out.
+
+    Returns
+    -------
+    ndarray of shape (size, rank)
+        Orthogonal columns.
+    """
+    values, vectors = scipy.linalg.eigh(matrix)
+    rounding = len(matrix) * np.finfo(np.float64).eps * float(values[-1])
+    values = np.maximum(values, 0.0) + reg * float(np.mean(values))
+    kept = values > rounding
+    scaled: FloatArray = vectors[:, kept] / np.sqrt(values[kept])
+    return scaled
+
+
+def class_anchors(coordinates: FloatArray, indicators: FloatArray) -> FloatArray:
+    """Return the (n_classes, rank) means of the classes, times the root of their sizes."""
+    counts = indicators.sum(axis=0)
+    anchors: FloatArray = (indicators.T @ coordinates) / np.sqrt(np.maximum(counts, 1.0))[:, None]
+    return anchors
+
+
+def _trace(matrix: FloatArray) -> float:
+    trace = float(np.trace(matrix))
+    if trace <= 0.0:
+        raise InvalidInputError("the classes do not differ, or do not vary: there is nothing to learn from")
+    return trace

@@ -1,0 +1,84 @@
+"""Which pairs and which classes a supervision gives to the baselines."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from solver.errors import SupervisionError
+from solver.linalg import FloatArray
+from solver.multi_labels import MultiLabels
+from solver.problem import AnySupervision
+from solver.supervision import Labels, PairedRows
+
+
+def mean_cross_product(X: FloatArray, Z: FloatArray, supervision: AnySupervision, pairs: str) -> FloatArray:
+    """Return the mean of ``x_i z_j^T`` over pairs of samples.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples_x, n_features_x)
+        First modality.
+    Z : ndarray of shape (n_samples_z, n_features_z)
+        Second modality.
+    supervision : Supervision or SignedPairs
+        Which pairs are similar.
+    pairs : {"auto", "rows", "similar"}
+        "rows": sample i of one modality with sample i of the other. "similar": all similar pairs.
+        "auto": rows where the supervision carries them (`PairedRows`, or labels that are the same row by
+        row on both sides), all similar pairs otherwise.
+
+    Raises
+    ------
+    SupervisionError
+        If the supervision is of other samples, or rows are asked for and their numbers differ.
+    """
+    if rows_are_pairs(X, Z, supervision, pairs):
+        paired: FloatArray = X.T @ Z / len(X)
+        return paired
+    return supervision.sum_over_similar(X, Z) / supervision.n_similar
+
+
+def rows_are_pairs(X: FloatArray, Z: FloatArray, supervision: AnySupervision, pairs: str) -> bool:
+    """Say whether row i of X goes with row i of Z; parameters and errors as in `mean_cross_product`."""
+    check_sizes(X, Z, supervision)
+    if pairs == "rows" and len(X) != len(Z):
+        raise SupervisionError(f"rows cannot be pairs: X has {len(X)} samples, Z has {len(Z)}")
+    return pairs == "rows" or (pairs == "auto" and _has_paired_rows(supervision))
+
+
+def class_indicators(supervision: AnySupervision, needed_by: str) -> tuple[FloatArray, FloatArray]:
+    """Return (n_samples, n_classes) arrays of 0 and 1: the classes of either modality's samples.
+
+    Parameters
+    ----------
+    supervision : Labels or MultiLabels
+        The classes; those of both modalities together.
+    needed_by : str
+        The method that asks; appears in the error.
+
+    Raises
+    ------
+    SupervisionError
+        If the supervision knows no classes.
+    """
+    if isinstance(supervision, MultiLabels):
+        return supervision.x_targets.astype(np.float64), supervision.z_targets.astype(np.float64)
+    if isinstance(supervision, Labels):
+        one_hot = np.eye(len(supervision.classes))
+        return one_hot[supervision.x_targets], one_hot[supervision.z_targets]
+    raise SupervisionError(
+        f"{needed_by} learns from classes: it needs Labels or MultiLabels, got {type(supervision).__name__}"
+    )
+
+
+def check_sizes(X: FloatArray, Z: FloatArray, supervision: AnySupervision) -> None:
+    """Refuse a supervision of more or fewer samples."""
+    for name, samples, order in (("X", X, supervision.x_order), ("Z", Z, supervision.z_order)):
+        if samples.shape[0] != len(order):
+            raise SupervisionError(f"{name} has {samples.shape[0]} samples, the supervision has {len(order)}")
+
+
+def _has_paired_rows(supervision: AnySupervision) -> bool:
+    if isinstance(supervision, Labels | MultiLabels):
+        return np.array_equal(supervision.x_targets, supervision.z_targets)
+    return isinstance(supervision, PairedRows)

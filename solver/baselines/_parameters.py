@@ -1,0 +1,30 @@
+"""What the parameters shared by several baselines may be."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+from solver.base import Constraint
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(float(value))
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1
+
+
+def one_of(*choices: str) -> Constraint:
+    """Return the constraint that a value is one of some words."""
+    return (lambda value: isinstance(value, str) and value in choices), f"one of {choices}"
+
+
+POSITIVE: Constraint = (lambda value: _is_number(value) and float(value) > 0), "a finite number > 0"
+NOT_NEGATIVE: Constraint = (lambda value: _is_number(value) and float(value) >= 0), "a finite number >= 0"
+COUNT: Constraint = _is_count, "an integer >= 1"
+COUNT_OR_NONE: Constraint = (lambda value: value is None or _is_count(value)), "None or an integer >= 1"
+METRIC: Constraint = one_of("cosine", "inner")
+PAIRS: Constraint = one_of("auto", "rows", "similar")

@@ -1,0 +1,130 @@
+"""Partial least squares."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+from sklearn.cross_decomposition import PLSCanonical
+
+from solver.base import Constraint
+from solver.baselines._linear import CentredBasis, LinearBaseline
+from solver.baselines._pairs import mean_cross_product, rows_are_pairs
+from solver.baselines._parameters import COUNT_OR_NONE, METRIC, PAIRS, one_of
+from solver.errors import SupervisionError
+from solver.linalg import FloatArray
+from solver.problem import AnySupervision
+
+_MAX_ITER = 10_000
+
+
+class PLS(LinearBaseline):
+    """Partial least squares between two modalities.
+
+    Finds directions along which paired samples covary most, one pair of directions after another:
+
+        max_{u, v}  u^T C_xz v   subject to   |u| = |v| = 1.
+
+    Parameters
+    ----------
+    n_components : int, >= 1, or None
+        Number of directions at most; as many as there are when None.
+    deflation : {"cross", "canonical"}
+        What is taken away before the next pair is sought. "cross": that pair's share of C_xz, so that the
+        directions are the leading singular vectors of C_xz ([2]_, section 2.3, PLS-SVD). "canonical": from
+        each modality its own score, as in [1]_ (PLS mode A, `sklearn.cross_decomposition.PLSCanonical`);
+        it needs pairs of rows.
+    metric : {"cosine", "inner"}
+        How projections are compared.
+    pairs : {"auto", "rows", "similar"}
+        "rows": sample i of X with sample i of Z. "similar": all similar pairs, of which each counts
+        alike. "auto": rows for `PairedRows` and for labels that are the same row by row on both sides,
+        all similar pairs otherwise.
+
+    Attributes
+    ----------
+    covariances_ : ndarray of shape (rank,)
+        Covariance of the paired projections along each pair of directions, under ``deflation="cross"``
+        in descending order.
+
+    Notes
+    -----
+    Features are centred, not scaled: a covariance means what the features' scale means.
+
+    References
+    ----------
+    .. [1] A. Sharma, D. W. Jacobs, "Bypassing Synthesis: PLS for Face Recognition with Pose,
+       Low-Resolution and Sketch", CVPR 2011.
+    .. [2] R. Rosipal, N. Kramer, "Overview and Recent Advances in Partial Least Squares", SLSFS 2005.
+
+    Examples
+    --------
+    >>> from solver import PLS, Labels, make_low_rank_pairs
+    >>> data = make_low_rank_pairs(60, 50, n_classes=4, random_state=0)
+    >>> model = PLS(n_components=3).fit(data.X, data.Z, Labels(data.x_labels, data.z_labels))
+    >>> model.similarity(data.X, data.Z).shape
+    (60, 50)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "n_components": COUNT_OR_NONE,
+        "deflation": one_of("cross", "canonical"),
+        "metric": METRIC,
+        "pairs": PAIRS,
+    }
+
+    covariances_: FloatArray
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        deflation: str = "cross",
+        metric: str = "cosine",
+        pairs: str = "auto",
+    ) -> None:
+        self.n_components = n_components
+        self.deflation = deflation
+        self.metric = metric
+        self.pairs = pairs
+
+    def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnySupervision) -> Self:
+        """Find the directions.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (n_samples_x, n_features_x)
+            First modality; made dense. Not modified.
+        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
+            Second modality; made dense. Not modified.
+        supervision : Supervision or SignedPairs
+            Which pairs are similar.
+
+        Raises
+        ------
+        InvalidParameterError, InvalidInputError
+            If parameters or arrays are not as described.
+        SupervisionError
+            If the supervision is of other samples, or gives no pairs of rows where they are needed.
+        """
+        self._check_parameters()
+        x, z = CentredBasis.of(X, "X"), CentredBasis.of(Z, "Z")
+        cross = mean_cross_product(x.coordinates, z.coordinates, supervision, self.pairs)
+        if self.deflation == "cross":
+            U, _, Vt = scipy.linalg.svd(cross, full_matrices=False)
+            left, right = U[:, : self.n_components], Vt[: self.n_components].T
+        elif rows_are_pairs(x.coordinates, z.coordinates, supervision, self.pairs):
+            left, right = self._rotations(x.coordinates, z.coordinates)
+        else:
+            raise SupervisionError('deflation "canonical" needs pairs of rows: use deflation="cross"')
+        self.covariances_ = np.einsum("ik,ij,jk->k", left, cross, right)
+        self._keep(x.lift(left), z.lift(right))
+        return self
+
+    def _rotations(self, X: FloatArray, Z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return what maps undeflated samples to the scores of mode A."""
+        most = min(X.shape[1], Z.shape[1])
+        model = PLSCanonical(min(self.n_components or most, most), scale=False, max_iter=_MAX_ITER).fit(X, Z)
+        return model.x_rotations_, model.y_rotations_

@@ -1,0 +1,158 @@
+"""Semantic correlation matching: CCA, then class posteriors of the projections."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+import numpy.typing as npt
+
+from solver.base import Constraint, CrossModalEstimator
+from solver.baselines._pairs import class_indicators
+from solver.baselines._parameters import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, PAIRS, POSITIVE
+from solver.baselines.cca import CCA
+from solver.baselines.semantic_matching import SemanticMatching
+from solver.linalg import FloatArray
+from solver.problem import AnySupervision
+
+
+class SCM(CrossModalEstimator):
+    """Semantic matching in the space of canonical correlations.
+
+    `CCA` gives both modalities maximally correlated coordinates, and `SemanticMatching` learns class
+    posteriors of them [1]_: the similarity is ``sum_c p(c | U^T x) p(c | V^T z)``.
+
+    Parameters
+    ----------
+    n_components : int, >= 1, or None
+        Canonical directions at most; as many as there are when None.
+    reg : float, >= 0
+        Ridge of `CCA`; 0 is the method as published.
+    correlation_power : float, >= 0
+        Canonical variates are weighted by their correlation to this power, as in `CCA`; it makes the penalty
+        of the logistic regressions fall on unsure directions.
+    pairs : {"auto", "rows", "similar"}
+        As in `CCA`.
+    C : float, > 0
+        Inverse strength of the logistic regressions' penalty.
+    tol : float, > 0
+        Tolerance of the logistic regressions.
+    max_iter : int, >= 1
+        Iteration limit of the logistic regressions.
+
+    Attributes
+    ----------
+    cca_ : CCA
+        The first stage, scored by inner product.
+    semantic_matching_ : SemanticMatching
+        The second stage.
+
+    References
+    ----------
+    .. [1] N. Rasiwasia, J. Costa Pereira, E. Coviello, G. Doyle, G. R. G. Lanckriet, R. Levy,
+       N. Vasconcelos, "A New Approach to Cross-Modal Multimedia Retrieval", ACM Multimedia 2010,
+       section 4.3.
+
+    Examples
+    --------
+    >>> from solver import SCM, Labels, make_low_rank_pairs
+    >>> data = make_low_rank_pairs(60, 50, n_classes=4, random_state=0)
+    >>> model = SCM(n_components=3).fit(data.X, data.Z, Labels(data.x_labels, data.z_labels))
+    >>> model.project_z(data.Z).shape
+    (50, 4)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "n_components": COUNT_OR_NONE,
+        "reg": NOT_NEGATIVE,
+        "correlation_power": NOT_NEGATIVE,
+        "pairs": PAIRS,
+        "C": POSITIVE,
+        "tol": POSITIVE,
+        "max_iter": COUNT,
+    }
+    _fitted_attribute: ClassVar[str] = "semantic_matching_"
+
+    cca_: CCA
+    semantic_matching_: SemanticMatching
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        reg: float = 0.1,
+        correlation_power: float = 0.0,
+        pairs: str = "auto",
+        C: float = 1.0,
+        tol: float = 1e-4,
+        max_iter: int = 5000,
+    ) -> None:
+        self.n_components = n_components
+        self.reg = reg
+        self.correlation_power = correlation_power
+        self.pairs = pairs
+        self.C = C
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnySupervision) -> Self:
+        """Learn the directions, then the posteriors.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (n_samples_x, n_features_x)
+            First modality; made dense. Not modified.
+        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
+            Second modality; made dense. Not modified.
+        supervision : Labels or MultiLabels
+            The classes.
+
+        Raises
+        ------
+        InvalidParameterError, InvalidInputError, SupervisionError
+            If parameters, arrays or supervision are not as described.
+        """
+        self._check_parameters()
+        class_indicators(supervision, type(self).__name__)
+        cca = CCA(
+            self.n_components,
+            reg=self.reg,
+            correlation_power=self.correlation_power,
+            metric="inner",
+            pairs=self.pairs,
+        ).fit(X, Z, supervision)
+        semantic_matching = SemanticMatching(self.C, tol=self.tol, max_iter=self.max_iter)
+        semantic_matching.fit(cca.project_x(X), cca.project_z(Z), supervision)
+        self.cca_, self.semantic_matching_ = cca, semantic_matching
+        return self
+
+    def project_x(self, X: npt.ArrayLike) -> FloatArray:
+        """Return the class posteriors of samples of the first modality.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (n_samples_x, n_features_x)
+            Not modified.
+
+        Returns
+        -------
+        ndarray of shape (n_samples_x, n_classes)
+            In float64.
+        """
+        self._check_fitted()
+        return self.semantic_matching_.project_x(self.cca_.project_x(X))
+
+    def project_z(self, Z: npt.ArrayLike) -> FloatArray:
+        """Return the class posteriors of samples of the second modality.
+
+        Parameters
+        ----------
+        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
+            Not modified.
+
+        Returns
+        -------
+        ndarray of shape (n_samples_z, n_classes)
+            In float64.
+        """
+        self._check_fitted()
+        return self.semantic_matching_.project_z(self.cca_.project_z(Z))
