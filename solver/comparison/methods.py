@@ -128,6 +128,7 @@ def _walk_alphas(X: FloatArray, Z: FloatArray, labels: Labels, shares: Sequence[
 _COMPONENTS = Axis("n_components", (5, 9, 15, 25, 40, None), None)
 _RIDGE = Axis("reg", (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0), 0.1)
 _CORRELATION_POWER = Axis("correlation_power", (0.0, 1.0, 2.0), 0.0)
+_PAIRS = Axis("pairs", ("rows", "similar"), "rows")
 _METRIC = Axis("metric", ("cosine", "inner"), "cosine")
 _COUPLING = Axis("coupling", (0.1, 0.3, 1.0, 3.0, 10.0), 1.0)
 _INVERSE_PENALTY = Axis("C", (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0), 1.0)
@@ -140,9 +141,9 @@ _ENTRIES = (
         prepare=_share_to_alpha,
         walk=_walk_alphas,
     ),
-    Method(CCA, (_RIDGE, _COMPONENTS, _CORRELATION_POWER, _METRIC)),
-    Method(PLS, (_COMPONENTS, Axis("deflation", ("cross", "canonical"), "cross"), _METRIC)),
-    Method(SCM, (_RIDGE, _COMPONENTS, _INVERSE_PENALTY)),
+    Method(CCA, (_PAIRS, _RIDGE, _COMPONENTS, _CORRELATION_POWER, _METRIC)),
+    Method(PLS, (_PAIRS, _COMPONENTS, Axis("deflation", ("cross", "canonical"), "cross"), _METRIC)),
+    Method(SCM, (_PAIRS, _RIDGE, _COMPONENTS, _INVERSE_PENALTY)),
     Method(SemanticMatching, (_INVERSE_PENALTY,)),
     Method(MsAlg, (_COMPONENTS, Axis("metric", ("inner", "cosine"), "inner"))),
     Method(GMLDA, (_RIDGE, _COUPLING, _METRIC)),
