@@ -63,7 +63,7 @@ class SetLoader:
 
     Parameters
     ----------
-    root : Path
+    root : Path or None
         Folder of the real data.
     encoders : EncoderRegistry
         For sets of raw pictures and texts.
@@ -71,8 +71,8 @@ class SetLoader:
         Keeps picture features.
     """
 
-    def __init__(self, root: Path, encoders: EncoderRegistry, cache: FileCache) -> None:
-        self._root, self._encoders, self._cache = root, encoders, cache
+    def __init__(self, root: Path | None, encoders: EncoderRegistry, cache: FileCache) -> None:
+        self._folder, self._encoders, self._cache = root, encoders, cache
         self._loaders: Mapping[str, Callable[[], ComparedSet]] = {
             "wikipedia": self._wikipedia,
             "wikipedia_tfidf": self._wikipedia_tfidf,
@@ -98,6 +98,14 @@ class SetLoader:
             raise InvalidFieldError("sets", f"unknown set {name!r}, expected {listed(self._loaders)}")
         found = self._loaders[base]()
         return found if again is None else split_anew(found, int(again["seed"]))
+
+    @property
+    def _root(self) -> Path:
+        if self._folder is None:
+            raise InvalidFieldError(
+                "LRBS_TEST_DATA", "expected the folder that holds the sets, it is not set"
+            )
+        return self._folder
 
     def _wikipedia(self) -> ComparedSet:
         data = load_wikipedia(self._root / "wikipedia")

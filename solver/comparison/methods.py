@@ -20,7 +20,7 @@ from solver.path import regularisation_path
 from solver.problem import BilinearProblem, alpha_max
 from solver.supervision import Labels
 
-RAW_SCALINGS = ("l2", "standard", "none", "sqrt")
+SCALING_CHOICES = ("l2", "standard", "none", "sqrt")
 """Kinds of `FeatureScaler` that every method may choose from; "none" is raw."""
 
 Parameters = Mapping[str, Any]
@@ -66,7 +66,8 @@ class Method:
     prepare : callable, optional
         Turns tuned parameters into the estimator's own, for the samples at hand; the same when left out.
     walk : callable, optional
-        Yields a projection for each value of the first axis at less cost than separate fits.
+        For a grid of one axis: yields a projection for each of its values, in the order of the grid, at
+        less cost than separate fits.
     """
 
     estimator: type[CrossModalEstimator]
@@ -93,17 +94,14 @@ class Method:
         return self.estimator(**self.fixed, **own).fit(X, Z, labels)
 
     def projections(
-        self, X: FloatArray, Z: FloatArray, labels: Labels, parameters: Parameters, axis: Axis | None
+        self, X: FloatArray, Z: FloatArray, labels: Labels, candidates: Sequence[Parameters]
     ) -> Iterator[Project]:
-        """Yield a fitted projection for each value of an axis, or for the parameters alone when None."""
-        values = (None,) if axis is None else axis.values
-        if self.walk is not None and (axis is None or axis == self.grid[0]):
-            yield from self.walk(X, Z, labels, values if axis else (parameters[self.grid[0].name],))
+        """Yield a fitted projection for each of several sets of parameters."""
+        if self.walk is not None:
+            yield from self.walk(X, Z, labels, [each[self.grid[0].name] for each in candidates])
             return
-        for value in values:
-            chosen = parameters if axis is None else {**parameters, axis.name: value}
-            fitted = self.fit(X, Z, labels, chosen)
-            yield functools.partial(_project, fitted)
+        for parameters in candidates:
+            yield functools.partial(_project, self.fit(X, Z, labels, parameters))
 
 
 def _project(fitted: CrossModalEstimator, X: FloatArray, Z: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -125,12 +123,12 @@ def _walk_alphas(X: FloatArray, Z: FloatArray, labels: Labels, shares: Sequence[
         yield point.project
 
 
-_COMPONENTS = Axis("n_components", (5, 9, 15, 25, 40, None), None)
-_RIDGE = Axis("reg", (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0), 0.1)
+_COMPONENTS = Axis("n_components", (5, 9, 20, 40, None), None)
+_RIDGE = Axis("reg", (0.0, 0.01, 0.1, 0.3, 1.0, 3.0), 0.1)
 _CORRELATION_POWER = Axis("correlation_power", (0.0, 1.0, 2.0), 0.0)
 _PAIRS = Axis("pairs", ("rows", "similar"), "rows")
 _METRIC = Axis("metric", ("cosine", "inner"), "cosine")
-_COUPLING = Axis("coupling", (0.1, 0.3, 1.0, 3.0, 10.0), 1.0)
+_COUPLING = Axis("coupling", (0.1, 0.3, 1.0, 3.0), 1.0)
 _INVERSE_PENALTY = Axis("C", (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0), 1.0)
 
 _ENTRIES = (
@@ -142,12 +140,12 @@ _ENTRIES = (
         walk=_walk_alphas,
     ),
     Method(CCA, (_PAIRS, _RIDGE, _COMPONENTS, _CORRELATION_POWER, _METRIC)),
-    Method(PLS, (_PAIRS, _COMPONENTS, Axis("deflation", ("cross", "canonical"), "cross"), _METRIC)),
+    Method(PLS, (_PAIRS, _COMPONENTS, _METRIC)),
     Method(SCM, (_PAIRS, _RIDGE, _COMPONENTS, _INVERSE_PENALTY)),
     Method(SemanticMatching, (_INVERSE_PENALTY,)),
     Method(MsAlg, (_COMPONENTS, Axis("metric", ("inner", "cosine"), "inner"))),
     Method(GMLDA, (_RIDGE, _COUPLING, _METRIC)),
-    Method(GMMFA, (_RIDGE, _COUPLING, Axis("n_penalty", (10, 20, 50, 100), 20), _METRIC)),
+    Method(GMMFA, (_RIDGE, _COUPLING, Axis("n_penalty", (20, 100), 20), _METRIC)),
 )
 
 METHODS: Mapping[str, Method] = {method.name: method for method in _ENTRIES}

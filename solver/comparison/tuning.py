@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 
-from solver.comparison.methods import RAW_SCALINGS, Axis, Method
-from solver.comparison.preparation import Parts
+from solver.comparison.methods import SCALING_CHOICES, Axis, Method
+from solver.comparison.preparation import Part, Parts
 from solver.errors import ConvergenceWarning
-from solver.linalg import FloatArray
 from solver.metrics import mean_average_precision
 
 
@@ -72,52 +71,52 @@ class _Search:
     def __init__(self, parts: Parts, method: Method, pca: bool) -> None:
         self._parts, self._method, self._pca = parts, method, pca
         self._parameters = method.defaults
-        self._scores: dict[tuple[str, str], float] = {}
         self._scalings = "", ""
         self._score = float("-inf")
-        self._n_candidates = 0
+        self._scores: dict[str, float] = {}
 
     def choice(self) -> Choice:
-        return Choice(*self._scalings, self._parameters, self._score, self._n_candidates)
+        return Choice(*self._scalings, self._parameters, self._score, len(self._scores))
 
     def choose_scalings(self) -> None:
-        x_kinds, z_kinds = (self._parts.allowed(modality, RAW_SCALINGS) for modality in ("x", "z"))
+        x_kinds, z_kinds = (self._parts.allowed(modality, SCALING_CHOICES) for modality in ("x", "z"))
         self._choose_pair([(kind, kind) for kind in x_kinds if kind in z_kinds])
         self._choose_pair([(kind, self._scalings[1]) for kind in x_kinds])
         self._choose_pair([(self._scalings[0], kind) for kind in z_kinds])
 
     def choose(self, axis: Axis) -> None:
-        scores = self._evaluate(self._scalings, axis)
+        candidates = [{**self._parameters, axis.name: value} for value in axis.values]
+        scores = self._evaluate(self._scalings, candidates)
         best = int(np.argmax(scores))
-        self._parameters = {**self._parameters, axis.name: axis.values[best]}
-        self._score = float(scores[best])
+        self._parameters, self._score = candidates[best], scores[best]
 
     def _choose_pair(self, pairs: list[tuple[str, str]]) -> None:
         for pair in pairs:
-            if pair not in self._scores:
-                self._scores[pair] = float(self._evaluate(pair, None)[0])
-            if self._scores[pair] > self._score:
-                self._score, self._scalings = self._scores[pair], pair
+            score = self._evaluate(pair, [self._parameters])[0]
+            if score > self._score:
+                self._score, self._scalings = score, pair
 
-    def _evaluate(self, scalings: tuple[str, str], axis: Axis | None) -> FloatArray:
-        """Return the score of each value of an axis, or of the parameters as they are."""
-        rows = [self._evaluate_fold(number, scalings, axis) for number in range(len(self._parts.folds))]
-        self._n_candidates += len(rows[0])
-        means: FloatArray = np.mean(rows, axis=0)
-        return means
+    def _evaluate(self, scalings: tuple[str, str], candidates: list[dict[str, Any]]) -> list[float]:
+        """Return the score of each candidate; what was scored before is not fitted again."""
+        keys = [repr((scalings, sorted(each.items()))) for each in candidates]
+        new = [number for number, key in enumerate(keys) if key not in self._scores]
+        if new:
+            chosen = [candidates[number] for number in new]
+            rows = [self._evaluate_fold(fold, scalings, chosen) for fold in self._parts.folds]
+            for number, score in zip(new, np.mean(rows, axis=0).tolist(), strict=True):
+                self._scores[keys[number]] = score
+        return [self._scores[key] for key in keys]
 
-    def _evaluate_fold(self, number: int, scalings: tuple[str, str], axis: Axis | None) -> list[float]:
-        fold = self._parts.folds[number]
+    def _evaluate_fold(
+        self, fold: Part, scalings: tuple[str, str], candidates: list[dict[str, Any]]
+    ) -> list[float]:
         X, x_held = self._parts.features(fold, "x", scalings[0], self._pca)
         Z, z_held = self._parts.features(fold, "z", scalings[1], self._pca)
         labels = self._parts.data.labels[fold.judging]
-        supervision = self._parts.supervision(fold)
         scores = []
-        for project in self._method.projections(X, Z, supervision, self._parameters, axis):
+        for project in self._method.projections(X, Z, self._parts.supervision(fold), candidates):
             x, z = project(x_held, z_held)
-            forth, back = (
-                mean_average_precision(x, z, labels, labels),
-                mean_average_precision(z, x, labels, labels),
-            )
+            forth = mean_average_precision(x, z, labels, labels)
+            back = mean_average_precision(z, x, labels, labels)
             scores.append((forth + back) / 2.0)
         return scores
