@@ -179,7 +179,7 @@ def _size_line(found: ComparedSet) -> str:
 
 def _print(found: ComparedSet, comparison: Comparison, protocol: Protocol | None) -> None:
     title = f"{comparison.dataset}: test MAP in %, chance {comparison.chance:.1%}"
-    table = Table(title=title, box=box.SIMPLE, title_justify="left")
+    table = Table(title=title, box=box.SIMPLE, title_justify="left", padding=(0, 1, 0, 0))
     first, second = found.modalities
     for name in ("method", "PCA", first, second, "average", "95 %", "p", "fit, s"):
         table.add_column(name, justify="left" if name in ("method", "PCA") else "right", no_wrap=True)

@@ -18,7 +18,7 @@ try:
 except ImportError:  # the extra "report" is optional; `require_report_libraries` says so when it is needed
     jinja2 = None  # type: ignore[assignment]
 
-_LEVEL = 0.05
+_LEVEL, _SMALL = 0.05, 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +134,11 @@ def verdict(rows: Sequence[Row]) -> str:
     if len(ordered) == 1:
         return f"{ordered[0].method} alone was compared."
     first, second = ordered[:2]
-    lead = 100 * (first.average - second.average)
-    p = first.p_value if first.p_value is not None else 1.0
-    weight = (
-        "more than chance among queries explains"
-        if p < _LEVEL
-        else "within what chance among queries explains"
-    )
-    return (
-        f"{first.method} is first, {lead:.2f} points ahead of {second.method}: {weight} (p = {_p_value(p)})."
-    )
+    lead = f"{100 * (first.average - second.average):.2f} points ahead of {second.method}"
+    p = 1.0 if first.p_value is None else first.p_value
+    weight = "more than" if p < _LEVEL else "within what"
+    shown = _p_value(p) if p < _SMALL else f"= {_p_value(p)}"
+    return f"{first.method} is first, {lead}: {weight} chance among queries explains (p {shown})."
 
 
 def _section(found: ComparedSet, comparison: Comparison, protocol: Protocol | None, seed: int) -> Section:
@@ -191,7 +186,7 @@ def _seconds(value: float) -> str:
 def _p_value(value: float | None) -> str:
     if value is None:
         return "-"
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+    return f"< {_SMALL}" if value < _SMALL else f"{value:.3f}"
 
 
 def _settings(params: dict[str, Any]) -> str:
