@@ -18,6 +18,7 @@ from solver.pair_list import SignedPairs
 from solver.pipeline import Projector
 from solver.preprocessing import FeatureScaler
 from solver.problem import alpha_max
+from solver.semantic import SemanticBilinear
 from solver.supervision import Labels, PairedRows
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Projector",
     "SCM",
     "SemanticMatching",
+    "SemanticBilinear",
     "SignedPairs",
     "alpha_max",
     "average_precision",

@@ -15,10 +15,10 @@ from solver.base import Constraint, LinearCrossModalEstimator, check_samples
 from solver.checkpoint import Checkpoint
 from solver.convergence import ConvergenceMonitor, Progress
 from solver.descent import Descent, DescentState
-from solver.errors import ConvergenceWarning, InvalidInputError
+from solver.errors import ConvergenceWarning, InvalidInputError, InvalidParameterError
 from solver.growth import growing_parts
 from solver.linalg import FloatArray, LowRankMatrix
-from solver.problem import AnySupervision, BilinearProblem
+from solver.problem import LOSSES, AnySupervision, BilinearProblem
 from solver.reference import DensePairs, iterate_paper
 from solver.rounding import Rounding
 
@@ -40,17 +40,23 @@ class LowRankBilinear(LinearCrossModalEstimator):
 
         min_M  sum_ij w_ij log(1 + exp(-y_ij x_i^T M z_j)) + alpha ||M||_*
 
-    with y = +1, w = 1/|S| on similar pairs and y = -1, w = 1/|D| on dissimilar ones.
+    with y = +1, w = 1/|S| on similar pairs and y = -1, w = 1/|D| on dissimilar ones; or the same with
+    another loss.
 
     Parameters
     ----------
     alpha : float, > 0
         Penalty weight; lambda in the paper. At or above `alpha_max` the solution is zero.
+    loss : {"logistic", "squared", "softmax"}
+        "logistic" is the paper's, above. "squared" (`solver.squared_loss`) fits the probability of a match,
+        all pairs weighing the same, and needs no pass over the pairs. "softmax"
+        (`solver.softmax_loss`) is a contrastive loss of each sample's ranking.
     solver : {"apg", "paper"}
         "apg": proximal gradient steps with preconditioned quasi-Newton descent on the factors between
         them, in float32 as far as that carries, then in float64 (see `solver.descent`); large problems
         are begun on some of their pairs (see `solver.sketch`).
-        "paper": Algorithm 1 to the letter in float64 with a full SVD each step; the reference.
+        "paper": Algorithm 1 to the letter in float64 with a full SVD each step; the reference, for the
+        logistic loss only.
     tol : float, > 0
         Stop when the duality gap relative to the objective is at most this.
     max_iter : int, >= 1
@@ -104,6 +110,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "alpha": (lambda v: _is_real(v) and bool(v > 0), "a finite number > 0"),
+        "loss": (lambda v: v in LOSSES, f"one of {LOSSES}"),
         "solver": (lambda v: v in ("apg", "paper"), '"apg" or "paper"'),
         "tol": (lambda v: _is_real(v) and bool(v > 0), "a finite number > 0"),
         "max_iter": (_is_count, "an integer >= 1"),
@@ -117,6 +124,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
         self,
         alpha: float = 1e-3,
         *,
+        loss: str = "logistic",
         solver: str = "apg",
         tol: float = 1e-3,
         max_iter: int = 2000,
@@ -126,6 +134,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
         warm_start: bool = False,
     ) -> None:
         self.alpha = alpha
+        self.loss = loss
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
@@ -199,8 +208,10 @@ class LowRankBilinear(LinearCrossModalEstimator):
         """
         self._check_parameters()
         samples = check_samples(X, "X", sparse=True), check_samples(Z, "Z", sparse=True)
-        problem = BilinearProblem(*samples, supervision, self.fit_intercept, self.n_threads)
+        problem = BilinearProblem(*samples, supervision, self.fit_intercept, self.n_threads, self.loss)
         is_paper = self.solver == "paper"
+        if is_paper and self.loss != "logistic":
+            raise InvalidParameterError("solver", self.solver, f"'apg' with loss={self.loss!r}")
         monitor = ConvergenceMonitor(self.tol, self.max_iter, callback, _PAPER_CHECK_EVERY if is_paper else 1)
         if is_paper:
             rounding = Rounding(problem, *samples, self.fit_intercept, np.float64)

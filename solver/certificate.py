@@ -32,7 +32,7 @@ class DualisableLoss(Protocol):
         """Return the loss and its gradient."""
         ...
 
-    def dual_entropy(self, point: FactoredPoint, scale: float) -> float:
+    def dual_value(self, point: FactoredPoint, scale: float) -> float:
         """Return the dual objective of the scaled pair variables at `point`."""
         ...
 
@@ -84,7 +84,7 @@ def certify(loss: DualisableLoss, penalty: NuclearNorm, M: LowRankMatrix, enough
     if bounded.relative_gap < enough:
         return bounded
     scale = _feasible_scale(gradient, penalty.alpha)
-    return Certificate(bounded.objective, loss.dual_entropy(point, scale))
+    return Certificate(bounded.objective, loss.dual_value(point, scale))
 
 
 def lower_bound(value: float, gradient: FloatArray, point: FactoredPoint, alpha: float) -> float:

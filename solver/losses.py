@@ -79,7 +79,7 @@ class SmoothLoss(Protocol):
 class PairLoss(SmoothLoss, Protocol):
     """Weighted logistic loss of a set of pairs, whatever says which pairs they are."""
 
-    def dual_entropy(self, point: FactoredPoint, scale: float) -> float:
+    def dual_value(self, point: FactoredPoint, scale: float) -> float:
         """Return the dual objective of the scaled pair variables at `point`."""
         ...
 
@@ -220,7 +220,7 @@ class PairLogisticLoss:
         on_B = self._w_dissimilar * self._z_side.gather(along_z.astype(self._dtype))
         return value, on_A, on_B
 
-    def dual_entropy(self, point: FactoredPoint, scale: float) -> float:
+    def dual_value(self, point: FactoredPoint, scale: float) -> float:
         """Return ``sum_ij w_ij H(scale * q_ij)`` with q = sigma(-y s) and H the binary entropy in nats.
 
         This is the dual objective of the pair variables ``scale * q`` (see `solver.certificate`).

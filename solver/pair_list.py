@@ -160,7 +160,7 @@ class ListedPairLoss:
         on_B = self.Z.T @ (derivatives.T @ (self.X @ point.left))
         return self._value(scores), np.asarray(on_A, np.float64), np.asarray(on_B, np.float64)
 
-    def dual_entropy(self, point: FactoredPoint, scale: float) -> float:
+    def dual_value(self, point: FactoredPoint, scale: float) -> float:
         """Return ``sum_ij w_ij H(scale * q_ij)`` over the listed pairs, q = sigma(-y s)."""
         q = scale * scipy.special.expit(-self._pairs.signs * self._scores(point).astype(np.float64))
         entropies = scipy.special.entr(q) + scipy.special.entr(1.0 - q)

@@ -13,16 +13,20 @@ import scipy.sparse
 from solver.base import check_samples
 from solver.basis import SampleBasis
 from solver.curvature import Spectrum
+from solver.errors import SupervisionError
 from solver.linalg import FloatArray, LowRankMatrix, Samples, from_factors, is_sparse, spectral_norm
 from solver.losses import FactoredPoint, PairLogisticLoss, PairLoss, check_sizes
 from solver.pair_list import ListedPairLoss, SignedPairs
 from solver.sketch import Sketch, deal_blocks
+from solver.softmax_loss import PairSoftmaxLoss
+from solver.squared_loss import PairSquaredLoss
 from solver.supervision import Indices, Supervision
 from solver.threads import single_threaded_blas
 
 AnySupervision = Supervision | SignedPairs
 """All pairs of samples, or a list of them."""
 
+LOSSES = ("logistic", "squared", "softmax")
 _REDUCED_SPARSE_SAMPLES = 5000
 _ROWS_AT_ONCE = 4096
 
@@ -42,6 +46,8 @@ class BilinearProblem:
         Append a constant feature 1 to both modalities.
     n_threads : int or None
         Threads over blocks of pairs; all cores when None.
+    loss : {"logistic", "squared", "softmax"}
+        The smooth term; lists of pairs know only the first.
 
     Attributes
     ----------
@@ -65,8 +71,12 @@ class BilinearProblem:
         supervision: AnySupervision,
         fit_intercept: bool,
         n_threads: int | None,
+        loss: str = "logistic",
     ) -> None:
         check_sizes(X, Z, supervision)
+        if isinstance(supervision, SignedPairs) and loss != "logistic":
+            raise SupervisionError(f"a list of pairs is learned from with loss='logistic', not {loss!r}")
+        self._loss_name = loss
         self._n_threads = n_threads or os.cpu_count() or 1
         self.supervision = supervision
         self._losses: dict[type, PairLoss] = {}
@@ -94,8 +104,8 @@ class BilinearProblem:
         return self._losses[dtype]
 
     def _gradient_at_zero(self) -> FloatArray:
-        """Return l'(0) in float64: all derivatives are one half there, so that sums of samples suffice."""
-        if isinstance(self.supervision, SignedPairs):
+        """Return l'(0) in float64; of the logistic loss all derivatives are one half there: sums suffice."""
+        if isinstance(self.supervision, SignedPairs) or self._loss_name != "logistic":
             zero = LowRankMatrix.zeros(*self.shape, dtype=np.float64)
             return self.loss(np.float64).value_and_gradient(FactoredPoint.of(zero))[1]
         similar, dissimilar = 1.0 / self.supervision.n_similar, 1.0 / self.supervision.n_dissimilar
@@ -107,12 +117,16 @@ class BilinearProblem:
     def _make_loss(self, dtype: type) -> PairLoss:
         if isinstance(self.supervision, SignedPairs):
             return ListedPairLoss(self.X, self.Z, self.supervision, dtype)
+        if self._loss_name == "squared":
+            return PairSquaredLoss(self.X, self.Z, self.supervision, dtype)
+        if self._loss_name == "softmax":
+            return PairSoftmaxLoss(self.X, self.Z, self.supervision, dtype)
         return PairLogisticLoss(self.X, self.Z, self.supervision, dtype, self._n_threads)
 
     @cached_property
     def sketch(self) -> Sketch | None:
         """A part of the pairs for the first steps; None where all of them are cheap."""
-        if isinstance(self.supervision, SignedPairs):
+        if isinstance(self.supervision, SignedPairs) or self._loss_name != "logistic":
             return None
         blocks, n_dealt = deal_blocks(self.supervision)
         return Sketch(self.X, self.Z, blocks, n_dealt, self._n_threads) if len(blocks) > 1 else None
@@ -168,7 +182,12 @@ class BilinearProblem:
 
 
 def alpha_max(
-    X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnySupervision, *, fit_intercept: bool = True
+    X: npt.ArrayLike,
+    Z: npt.ArrayLike,
+    supervision: AnySupervision,
+    *,
+    fit_intercept: bool = True,
+    loss: str = "logistic",
 ) -> float:
     """Return the smallest penalty weight at which the solution is zero.
 
@@ -181,6 +200,8 @@ def alpha_max(
     supervision : Supervision or SignedPairs
         Which pairs are similar.
     fit_intercept : bool
+        As in the estimator the value is meant for.
+    loss : {"logistic", "squared", "softmax"}
         As in the estimator the value is meant for.
 
     Returns
@@ -195,6 +216,7 @@ def alpha_max(
         supervision,
         fit_intercept,
         None,
+        loss,
     )
     return problem.alpha_max * problem.penalty_scale
 

@@ -134,6 +134,8 @@ def verdict(rows: Sequence[Row]) -> str:
     if len(ordered) == 1:
         return f"{ordered[0].method} alone was compared."
     first, second = ordered[:2]
+    if first.average == second.average:
+        return f"{first.method} and {second.method} share the first place."
     lead = f"{100 * (first.average - second.average):.2f} points ahead of {second.method}"
     p = 1.0 if first.p_value is None else first.p_value
     weight = "more than" if p < _LEVEL else "within what"

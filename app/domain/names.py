@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -16,6 +17,7 @@ _MAX_NAME = 64
 _MAX_IDENTIFIER = 128
 _MAX_LABEL = 200
 _MAX_LABELS = 100
+_MAX_METADATA = 20_000
 
 
 def check_name(field: str, name: str) -> None:
@@ -57,6 +59,16 @@ def check_labels(field: str, labels: Sequence[str]) -> None:
                 f"{field}.{number}", f"expected 1 to {_MAX_LABEL} characters, got {len(label)}"
             )
         check_storable(f"{field}.{number}", label)
+
+
+def check_metadata(field: str, metadata: dict[str, Any]) -> None:
+    """Refuse too much or unstorable metadata; raises InvalidFieldError."""
+    if not metadata:
+        return
+    check_storable(field, metadata)
+    size = len(json.dumps(metadata, ensure_ascii=False))
+    if size > _MAX_METADATA:
+        raise InvalidFieldError(field, f"expected at most {_MAX_METADATA} characters of JSON, got {size}")
 
 
 def listed(words: Iterable[str], last: str = "or") -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from app.domain.entities import Collection, Content, Item, Modality, Vector
 from app.domain.errors import CollectionNotFoundError, InvalidFieldError, UnknownModalityError
-from app.domain.names import check_identifier, check_labels, check_storable, joined
+from app.domain.names import check_identifier, check_labels, check_metadata, check_storable, joined
 from app.domain.ports import BlobStore, EncoderSource, UnitOfWork
 
 _VECTOR, _DIM = "vector", "dim"
@@ -202,5 +202,5 @@ def _check_facts(place: str, new: NewItem) -> None:
     if new.pair_id is not None:
         check_identifier(joined(place, "pair_id"), new.pair_id)
     check_labels(joined(place, "labels"), new.labels)
-    check_storable(joined(place, "metadata"), dict(new.metadata))
+    check_metadata(joined(place, "metadata"), dict(new.metadata))
     check_storable(joined(place, "text"), new.content.text)

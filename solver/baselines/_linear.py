@@ -18,8 +18,8 @@ from solver.linalg import FloatArray, is_sparse
 class CentredBasis:
     """Centred samples in their principal axes: ``samples - mean = coordinates @ axes.T``.
 
-    Directions in which the samples do not vary beyond rounding are left out, so that nothing computed
-    in these coordinates meets a covariance that is singular by construction.
+    Directions in which the samples do not vary beyond the rounding of their own precision are left out,
+    so that nothing computed in these coordinates meets a covariance that is singular by construction.
 
     Parameters
     ----------
@@ -47,10 +47,13 @@ class CentredBasis:
         InvalidInputError
             If the samples are unusable or all the same.
         """
-        array = dense_samples(samples, name)
+        array, precision = dense_samples(samples, name)
         mean = array.mean(axis=0)
         U, s, Vt = scipy.linalg.svd(array - mean, full_matrices=False, check_finite=False)
-        rounding = max(array.shape) * np.finfo(np.float64).eps * float(np.linalg.norm(array))
+        # The decomposition's own rounding, and that of the samples as they were stored: features that sum
+        # to one in float32 leave a direction of nothing but that.
+        relative = max(max(array.shape) * np.finfo(np.float64).eps, precision)
+        rounding = relative * float(np.linalg.norm(array))
         kept = s > rounding
         if not kept.any():
             raise InvalidInputError(f"{name} holds the same sample only: there is nothing to learn from")
@@ -122,8 +125,11 @@ class LinearBaseline(LinearCrossModalEstimator):
         (self.x_factors_, self.x_intercept_), (self.z_factors_, self.z_intercept_) = x, z
 
 
-def dense_samples(samples: npt.ArrayLike, name: str) -> FloatArray:
-    """Return samples as a dense float64 array; see `solver.base.check_samples` for what is refused."""
-    array: Any = check_samples(samples, name, np.float64, sparse=True)
+def dense_samples(samples: npt.ArrayLike, name: str) -> tuple[FloatArray, float]:
+    """Return samples as a dense float64 array, and the relative precision they were stored in.
+
+    See `solver.base.check_samples` for what is refused.
+    """
+    array: Any = check_samples(samples, name, sparse=True)
     dense: FloatArray = array.toarray() if is_sparse(array) else array
-    return dense
+    return dense.astype(np.float64, copy=False), float(np.finfo(dense.dtype).eps)

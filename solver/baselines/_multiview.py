@@ -53,6 +53,7 @@ class MultiviewBaseline(LinearBaseline):
         "mu": POSITIVE,
         "gamma": POSITIVE,
         "reg": NOT_NEGATIVE,
+        "eigenvalue_power": NOT_NEGATIVE,
         "metric": METRIC,
     }
 
@@ -61,6 +62,7 @@ class MultiviewBaseline(LinearBaseline):
     mu: float
     gamma: float
     reg: float
+    eigenvalue_power: float
     eigenvalues_: FloatArray
 
     def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnySupervision) -> Self:
@@ -88,7 +90,9 @@ class MultiviewBaseline(LinearBaseline):
             self._view(basis.coordinates, side) for basis, side in zip(bases, indicators, strict=True)
         )
         self.eigenvalues_, left, right = self._solve(x_view, z_view)
-        self._keep(bases[0].lift(left), bases[1].lift(right))
+        # Those below zero are directions in which the modalities contradict each other.
+        weights = np.maximum(self.eigenvalues_, 0.0) ** self.eigenvalue_power
+        self._keep(bases[0].lift(left * weights), bases[1].lift(right * weights))
         return self
 
     @abstractmethod
@@ -97,14 +101,14 @@ class MultiviewBaseline(LinearBaseline):
 
     def _solve(self, x: View, z: View) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the leading eigenvalues with the directions of either modality."""
-        x_whitening = whitening(x.compactness / _trace(x.compactness), self.reg)
-        z_whitening = whitening(z.compactness / _trace(z.compactness), self.reg) / np.sqrt(self.gamma)
-        cross = x.anchors.T @ z.anchors / (np.linalg.norm(x.anchors) * np.linalg.norm(z.anchors))
-        block = self.coupling * x_whitening.T @ cross @ z_whitening
+        x, z = _normalised(x), _normalised(z)
+        x_whitening = whitening(x.compactness, self.reg)
+        z_whitening = whitening(z.compactness, self.reg) / np.sqrt(self.gamma)
+        block = self.coupling * x_whitening.T @ (x.anchors.T @ z.anchors) @ z_whitening
         pencil = np.block(
             [
-                [x_whitening.T @ (x.spread / _trace(x.spread)) @ x_whitening, block],
-                [block.T, self.mu * z_whitening.T @ (z.spread / _trace(z.spread)) @ z_whitening],
+                [x_whitening.T @ x.spread @ x_whitening, block],
+                [block.T, self.mu * z_whitening.T @ z.spread @ z_whitening],
             ]
         )
         size = len(pencil)
@@ -144,8 +148,12 @@ def class_anchors(coordinates: FloatArray, indicators: FloatArray) -> FloatArray
     return anchors
 
 
-def _trace(matrix: FloatArray) -> float:
-    trace = float(np.trace(matrix))
-    if trace <= 0.0:
-        raise InvalidInputError("the classes do not differ, or do not vary: there is nothing to learn from")
-    return trace
+def _normalised(view: View) -> View:
+    """Bring traces to 1, and the norm of the anchors."""
+    spread, compactness = float(np.trace(view.spread)), float(np.trace(view.compactness))
+    rounding = len(view.spread) * np.finfo(np.float64).eps * (spread + compactness)
+    if min(spread, compactness) <= rounding:
+        what = "differ" if spread <= rounding else "vary within themselves"
+        raise InvalidInputError(f"the classes of a modality do not {what}: there is nothing to learn from")
+    anchors = view.anchors / np.linalg.norm(view.anchors)
+    return View(view.spread / spread, view.compactness / compactness, anchors)

@@ -23,6 +23,10 @@ def one_of(*choices: str) -> Constraint:
 
 
 POSITIVE: Constraint = (lambda value: _is_number(value) and float(value) > 0), "a finite number > 0"
+POSITIVE_OR_NONE: Constraint = (
+    (lambda v: v is None or (_is_number(v) and float(v) > 0)),
+    "None or a number > 0",
+)
 NOT_NEGATIVE: Constraint = (lambda value: _is_number(value) and float(value) >= 0), "a finite number >= 0"
 COUNT: Constraint = _is_count, "an integer >= 1"
 COUNT_OR_NONE: Constraint = (lambda value: value is None or _is_count(value)), "None or an integer >= 1"

@@ -40,9 +40,9 @@ class CCA(LinearBaseline):
     metric : {"cosine", "inner"}
         How projections are compared.
     pairs : {"auto", "rows", "similar"}
-        "rows": sample i of X with sample i of Z. "similar": all similar pairs, of which each counts
-        alike. "auto": rows for `PairedRows` and for labels that are the same row by row on both sides,
-        all similar pairs otherwise.
+        "rows": sample i of X with sample i of Z, the method as published. "similar": all similar pairs, of
+        which each counts alike; under `Labels` it is told the classes, as in [4]_. "auto": rows for
+        `PairedRows` and for labels that are the same row by row on both sides, all similar pairs otherwise.
 
     Attributes
     ----------
@@ -61,6 +61,8 @@ class CCA(LinearBaseline):
        Application to Learning Methods", Neural Computation 16, 2004, section 3.1 for the ridge.
     .. [3] Y. Gong, Q. Ke, M. Isard, S. Lazebnik, "A Multi-View Embedding Space for Modeling Internet
        Images, Tags, and their Semantics", IJCV 106, 2014, section 3.3.
+    .. [4] N. Rasiwasia, D. Mahajan, V. Mahadevan, G. Aggarwal, "Cluster Canonical Correlation Analysis",
+       AISTATS 2014.
 
     Examples
     --------

@@ -32,6 +32,9 @@ class GMLDA(MultiviewBaseline):
     reg : float, >= 0
         Ridge on B of either modality as a share of its mean eigenvalue. With 0, directions along which B
         vanishes are left out.
+    eigenvalue_power : float, >= 0
+        Each direction is multiplied by its eigenvalue to this power; 0 is the method itself. Eigenvalues
+        below zero count as zero.
     metric : {"cosine", "inner"}
         How projections are compared.
 
@@ -65,10 +68,11 @@ class GMLDA(MultiviewBaseline):
         self,
         n_components: int | None = None,
         *,
-        coupling: float = 1.0,
+        coupling: float = 10.0,
         mu: float = 1.0,
         gamma: float = 1.0,
         reg: float = 0.1,
+        eigenvalue_power: float = 0.0,
         metric: str = "cosine",
     ) -> None:
         self.n_components = n_components
@@ -76,6 +80,7 @@ class GMLDA(MultiviewBaseline):
         self.mu = mu
         self.gamma = gamma
         self.reg = reg
+        self.eigenvalue_power = eigenvalue_power
         self.metric = metric
 
     def _view(self, coordinates: FloatArray, indicators: FloatArray) -> View:

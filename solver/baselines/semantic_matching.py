@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from solver.base import Constraint, CrossModalEstimator, check_samples, project_affinely
 from solver.baselines._pairs import check_sizes, class_indicators
-from solver.baselines._parameters import COUNT, POSITIVE
+from solver.baselines._parameters import COUNT, POSITIVE, POSITIVE_OR_NONE
 from solver.linalg import FloatArray, Samples
 from solver.multi_labels import MultiLabels
 from solver.problem import AnySupervision
@@ -68,7 +68,9 @@ class SemanticMatching(CrossModalEstimator):
     Parameters
     ----------
     C : float, > 0
-        Inverse strength of the L2 penalty, the same for both modalities.
+        Inverse strength of the L2 penalty.
+    z_C : float, > 0, or None
+        That of the second modality; the same as `C` when None. Two modalities seldom need the same.
     tol : float, > 0
         The optimiser stops where no entry of the gradient exceeds it.
     max_iter : int, >= 1
@@ -105,6 +107,7 @@ class SemanticMatching(CrossModalEstimator):
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "C": POSITIVE,
+        "z_C": POSITIVE_OR_NONE,
         "tol": POSITIVE,
         "max_iter": COUNT,
     }
@@ -113,8 +116,11 @@ class SemanticMatching(CrossModalEstimator):
     x_posterior_: PosteriorMap
     z_posterior_: PosteriorMap
 
-    def __init__(self, C: float = 1.0, *, tol: float = 1e-4, max_iter: int = 5000) -> None:
+    def __init__(
+        self, C: float = 1.0, *, z_C: float | None = None, tol: float = 1e-4, max_iter: int = 5000
+    ) -> None:
         self.C = C
+        self.z_C = z_C
         self.tol = tol
         self.max_iter = max_iter
 
@@ -140,8 +146,10 @@ class SemanticMatching(CrossModalEstimator):
         x_indicators, z_indicators = class_indicators(supervision, type(self).__name__)
         check_sizes(x, z, supervision)
         is_exclusive = not isinstance(supervision, MultiLabels)
-        posteriors = [self._learn(*side, is_exclusive) for side in ((x, x_indicators), (z, z_indicators))]
-        self.x_posterior_, self.z_posterior_ = posteriors
+        z_C = self.C if self.z_C is None else self.z_C
+        x_posterior = _learn(x, x_indicators, self._classifier(self.C), is_exclusive)
+        z_posterior = _learn(z, z_indicators, self._classifier(z_C), is_exclusive)
+        self.x_posterior_, self.z_posterior_ = x_posterior, z_posterior
         return self
 
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
@@ -176,39 +184,44 @@ class SemanticMatching(CrossModalEstimator):
         self._check_fitted()
         return self.z_posterior_.posteriors(Z, "Z")
 
-    def _learn(self, samples: Samples, indicators: FloatArray, is_exclusive: bool) -> PosteriorMap:
-        shown = np.flatnonzero(indicators.any(axis=0))
-        if is_exclusive:
-            scores = self._scores_of_classes(samples, shown[np.argmax(indicators[:, shown], axis=1)])
-        else:
-            columns = [self._scores_of_label(samples, indicators[:, label]) for label in shown]
-            scores = (
-                np.hstack([column[0] for column in columns]),
-                np.hstack([column[1] for column in columns]),
-            )
-        return PosteriorMap(*scores, shown, indicators.shape[1], is_exclusive)
+    def _classifier(self, C: float) -> LogisticRegression:
+        return LogisticRegression(C=C, tol=self.tol, max_iter=self.max_iter)
 
-    def _scores_of_classes(
-        self, samples: Samples, classes: npt.NDArray[np.intp]
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return coefficients and intercepts of exclusive classes."""
-        n_classes = len(np.unique(classes))
-        if n_classes == 1:
-            return np.zeros((samples.shape[1], 1)), np.zeros(1)
-        model = self._classifier().fit(samples, classes)
-        if n_classes == 2:
-            # scikit-learn gives the scores' difference: a softmax over it and 0 is the same.
-            return np.hstack([np.zeros_like(model.coef_.T), model.coef_.T]), np.array(
-                [0.0, *model.intercept_]
-            )
-        return model.coef_.T, model.intercept_
 
-    def _scores_of_label(self, samples: Samples, carried: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return coefficients and intercept of one label against its absence."""
-        if carried.all():
-            return np.zeros((samples.shape[1], 1)), np.array([_CERTAIN])
-        model = self._classifier().fit(samples, carried)
-        return model.coef_.T, model.intercept_
+def _learn(
+    samples: Samples, indicators: FloatArray, classifier: LogisticRegression, is_exclusive: bool
+) -> PosteriorMap:
+    """Fit the classifier to the classes that are shown, anew for each where they are not exclusive."""
+    shown = np.flatnonzero(indicators.any(axis=0))
+    if is_exclusive:
+        classes = shown[np.argmax(indicators[:, shown], axis=1)]
+        coefficients, intercept = _scores_of_classes(samples, classes, classifier)
+    else:
+        columns = [_scores_of_label(samples, indicators[:, label], classifier) for label in shown]
+        coefficients, intercept = (np.hstack(part) for part in zip(*columns, strict=True))
+    return PosteriorMap(coefficients, intercept, shown, indicators.shape[1], is_exclusive)
 
-    def _classifier(self) -> LogisticRegression:
-        return LogisticRegression(C=self.C, tol=self.tol, max_iter=self.max_iter)
+
+def _scores_of_classes(
+    samples: Samples, classes: npt.NDArray[np.intp], classifier: LogisticRegression
+) -> tuple[FloatArray, FloatArray]:
+    """Return coefficients and intercepts of exclusive classes."""
+    n_classes = len(np.unique(classes))
+    if n_classes == 1:
+        return np.zeros((samples.shape[1], 1)), np.zeros(1)
+    classifier.fit(samples, classes)
+    if n_classes == 2:
+        # scikit-learn gives the scores' difference: a softmax over it and 0 is the same.
+        difference = classifier.coef_.T
+        return np.hstack([np.zeros_like(difference), difference]), np.array([0.0, *classifier.intercept_])
+    return classifier.coef_.T, classifier.intercept_
+
+
+def _scores_of_label(
+    samples: Samples, carried: FloatArray, classifier: LogisticRegression
+) -> tuple[FloatArray, FloatArray]:
+    """Return coefficients and intercept of one label against its absence."""
+    if carried.all():
+        return np.zeros((samples.shape[1], 1)), np.array([_CERTAIN])
+    classifier.fit(samples, carried)
+    return classifier.coef_.T, classifier.intercept_

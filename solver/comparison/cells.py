@@ -62,7 +62,7 @@ class Cell:
         facts = {
             "data": self.data_key,
             "method": self.method.name,
-            "grid": repr((self.method.grid, sorted(self.method.fixed.items()))),
+            "grid": repr((self.method.grid, self.method.scalings, sorted(self.method.fixed.items()))),
             "pca": self.pca,
             "n_folds": self.n_folds,
             "seed": self.seed,
@@ -150,7 +150,9 @@ def run_cell(cell: Cell) -> Outcome:
             notes=tuple(dict.fromkeys(str(entry.message) for entry in caught)),
             x_test=fitted.project_x(x_test),
             z_test=fitted.project_z(z_test),
-            singular_values=np.asarray(getattr(fitted, "singular_values_", ()), np.float64),
+            singular_values=np.asarray(
+                getattr(fitted, "singular_values_", ()) if cell.method.has_matrix else (), np.float64
+            ),
         )
 
 

@@ -18,6 +18,7 @@ from solver.errors import InvalidParameterError
 from solver.linalg import FloatArray
 from solver.path import regularisation_path
 from solver.problem import BilinearProblem, alpha_max
+from solver.semantic import SemanticBilinear
 from solver.supervision import Labels
 
 SCALING_CHOICES = ("l2", "standard", "none", "sqrt")
@@ -65,6 +66,10 @@ class Method:
         Parameters that are not tuned.
     prepare : callable, optional
         Turns tuned parameters into the estimator's own, for the samples at hand; the same when left out.
+    scalings : tuple of str
+        Kinds of `FeatureScaler` it chooses from; "none" alone for a method that chooses inside `fit`.
+    has_matrix : bool
+        Whether its `singular_values_` are those of a bilinear matrix M.
     walk : callable, optional
         For a grid of one axis: yields a projection for each of its values, in the order of the grid, at
         less cost than separate fits.
@@ -75,6 +80,8 @@ class Method:
     fixed: Parameters = field(default_factory=dict)
     prepare: Prepare | None = None
     walk: Walk | None = None
+    scalings: tuple[str, ...] = SCALING_CHOICES
+    has_matrix: bool = False
 
     @property
     def name(self) -> str:
@@ -128,7 +135,8 @@ _RIDGE = Axis("reg", (0.0, 0.01, 0.1, 0.3, 1.0, 3.0), 0.1)
 _CORRELATION_POWER = Axis("correlation_power", (0.0, 1.0, 2.0), 0.0)
 _PAIRS = Axis("pairs", ("rows", "similar"), "rows")
 _METRIC = Axis("metric", ("cosine", "inner"), "cosine")
-_COUPLING = Axis("coupling", (0.1, 0.3, 1.0, 3.0), 1.0)
+_COUPLING = Axis("coupling", (0.3, 1.0, 3.0, 10.0, 30.0), 10.0)
+_EIGENVALUE_POWER = Axis("eigenvalue_power", (0.0, 0.5, 1.0), 0.0)
 _INVERSE_PENALTY = Axis("C", (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0), 1.0)
 
 _ENTRIES = (
@@ -138,14 +146,21 @@ _ENTRIES = (
         fixed={"n_threads": 1},
         prepare=_share_to_alpha,
         walk=_walk_alphas,
+        has_matrix=True,
+    ),
+    Method(
+        SemanticBilinear,
+        fixed={"n_jobs": 1, "scalings": ("standard", "l2", "sqrt")},
+        scalings=("none",),  # it chooses a scaling for each of its posteriors, by the same kinds
+        has_matrix=True,
     ),
     Method(CCA, (_PAIRS, _RIDGE, _COMPONENTS, _CORRELATION_POWER, _METRIC)),
     Method(PLS, (_PAIRS, _COMPONENTS, _METRIC)),
     Method(SCM, (_PAIRS, _RIDGE, _COMPONENTS, _INVERSE_PENALTY)),
-    Method(SemanticMatching, (_INVERSE_PENALTY,)),
+    Method(SemanticMatching, (_INVERSE_PENALTY, Axis("z_C", (None, 0.01, 0.1, 1.0, 10.0), None))),
     Method(MsAlg, (_COMPONENTS, Axis("metric", ("inner", "cosine"), "inner"))),
-    Method(GMLDA, (_RIDGE, _COUPLING, _METRIC)),
-    Method(GMMFA, (_RIDGE, _COUPLING, Axis("n_penalty", (20, 100), 20), _METRIC)),
+    Method(GMLDA, (_RIDGE, _COUPLING, _EIGENVALUE_POWER, _METRIC)),
+    Method(GMMFA, (_RIDGE, _COUPLING, Axis("n_penalty", (20, 100), 20), _EIGENVALUE_POWER, _METRIC)),
 )
 
 METHODS: Mapping[str, Method] = {method.name: method for method in _ENTRIES}

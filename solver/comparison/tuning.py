@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 
-from solver.comparison.methods import SCALING_CHOICES, Axis, Method
+from solver.comparison.methods import Axis, Method
 from solver.comparison.preparation import Part, Parts
 from solver.errors import ConvergenceWarning
 from solver.metrics import mean_average_precision
@@ -79,7 +79,7 @@ class _Search:
         return Choice(*self._scalings, self._parameters, self._score, len(self._scores))
 
     def choose_scalings(self) -> None:
-        x_kinds, z_kinds = (self._parts.allowed(modality, SCALING_CHOICES) for modality in ("x", "z"))
+        x_kinds, z_kinds = (self._parts.allowed(side, self._method.scalings) for side in ("x", "z"))
         self._choose_pair([(kind, kind) for kind in x_kinds if kind in z_kinds])
         self._choose_pair([(kind, self._scalings[1]) for kind in x_kinds])
         self._choose_pair([(self._scalings[0], kind) for kind in z_kinds])

@@ -49,7 +49,7 @@ class Loss:
     def value_and_gradient(self, point: FactoredPoint) -> tuple[float, FloatArray]:
         return 1.0, np.zeros((1, 1))
 
-    def dual_entropy(self, point: FactoredPoint, scale: float) -> float:
+    def dual_value(self, point: FactoredPoint, scale: float) -> float:
         return 1.0 - self._gap
 
     def value(self, M: LowRankMatrix) -> float:

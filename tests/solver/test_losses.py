@@ -172,7 +172,7 @@ def test_any_instance_equals_the_dense_float64_formula(
     largest = max(float(np.abs(A).max(initial=1.0)), float(np.abs(B).max(initial=1.0)))
     np.testing.assert_allclose(on_A, expected["gradient"] @ B, atol=4 * tolerance * size * largest)
     np.testing.assert_allclose(on_B, expected["gradient"].T @ A, atol=4 * tolerance * size * largest)
-    assert loss.dual_entropy(point, 0.6) == pytest.approx(expected["entropy"], abs=tolerance)
+    assert loss.dual_value(point, 0.6) == pytest.approx(expected["entropy"], abs=tolerance)
     # One tile holds all of these pairs, so that the estimate is exact.
     assert loss.mean_curvature(point) == pytest.approx(expected["curvature"], abs=tolerance / min(n, m))
 
@@ -201,7 +201,7 @@ def test_many_tiles_of_every_supervision_equal_the_dense_float64_formula(
     assert other == pytest.approx(value, rel=1e-12)  # the same tiles, dealt to other lanes
     np.testing.assert_allclose(on_A, expected["gradient"] @ B, atol=8 * tolerance * size)
     np.testing.assert_allclose(on_B, expected["gradient"].T @ A, atol=8 * tolerance * size)
-    assert loss.dual_entropy(point, 0.6) == pytest.approx(expected["entropy"], rel=tolerance)
+    assert loss.dual_value(point, 0.6) == pytest.approx(expected["entropy"], rel=tolerance)
 
 
 @settings(max_examples=40)
@@ -238,7 +238,7 @@ def test_thread_count_does_not_change_a_bit(dtype: type, size: tuple[int, int]) 
                 *loss.value_and_gradient(point),
                 *loss.value_and_factor_gradients(A, B),
                 loss.value(M.astype(dtype)),
-                loss.dual_entropy(point, 0.9),
+                loss.dual_value(point, 0.9),
             ]
         )
     for other in results[1:]:
@@ -259,14 +259,14 @@ def test_any_inner_dimension_gives_the_same_loss(inner: int, dense_problem: Call
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.3])
-def test_dual_entropy_equals_the_dense_sum(scale: float, dense_problem: Callable[..., Any]) -> None:
+def test_dual_value_equals_the_dense_sum(scale: float, dense_problem: Callable[..., Any]) -> None:
     X, Z, x_labels, z_labels, M = _instance(40, 300, 20.0)
     dense = dense_problem(X, Z, x_labels, z_labels)
     loss = PairLogisticLoss(X, Z, Labels(x_labels, z_labels), np.float64)
     p = scale * scipy.special.expit(-dense.Y * (dense.X @ M.dense() @ dense.Z.T))
     expected = np.sum(dense.W * (scipy.special.entr(p) + scipy.special.entr(1.0 - p)))
     # Scores of up to 20 are known to eps times that, and the entropy of p to the same share of it.
-    assert loss.dual_entropy(FactoredPoint.of(M), scale) == pytest.approx(expected, rel=1e-13)
+    assert loss.dual_value(FactoredPoint.of(M), scale) == pytest.approx(expected, rel=1e-13)
 
 
 def test_loss_leaves_its_inputs_unmodified() -> None:
@@ -279,7 +279,7 @@ def test_loss_leaves_its_inputs_unmodified() -> None:
         loss.value(M)
         loss.value_and_gradient(FactoredPoint.of(M))
         loss.value_and_factor_gradients(A, B)
-        loss.dual_entropy(FactoredPoint.of(M), 0.5)
+        loss.dual_value(FactoredPoint.of(M), 0.5)
     for array, copy in zip(inputs, copies, strict=True):
         np.testing.assert_array_equal(array, copy)
 

@@ -96,7 +96,7 @@ def test_listed_pairs_equal_the_dense_formula(
     value, gradient = loss.value_and_gradient(point)
     assert value == pytest.approx(dense.loss(M), abs=tolerance)
     np.testing.assert_allclose(gradient, dense.gradient(M), atol=tolerance)
-    assert loss.dual_entropy(point, 0.7) == pytest.approx(dense.entropy(M, 0.7), abs=tolerance)
+    assert loss.dual_value(point, 0.7) == pytest.approx(dense.entropy(M, 0.7), abs=tolerance)
     assert loss.mean_curvature(point) == pytest.approx(dense.curvature(M), rel=100 * tolerance)
     other, on_A, on_B = loss.value_and_factor_gradients(A, B)
     assert other == pytest.approx(dense.loss(M), abs=tolerance)
@@ -155,7 +155,7 @@ def test_any_list_equals_the_dense_float64_formula(
     largest = 1.0 + max(float(np.abs(factor).max(initial=0.0)) for factor in (point.left, point.right))
     np.testing.assert_allclose(on_A, dense.gradient(M) @ point.right, atol=40 * tolerance * largest)
     np.testing.assert_allclose(on_B, dense.gradient(M).T @ point.left, atol=40 * tolerance * largest)
-    assert loss.dual_entropy(point, 0.6) == pytest.approx(dense.entropy(M, 0.6), abs=tolerance)
+    assert loss.dual_value(point, 0.6) == pytest.approx(dense.entropy(M, 0.6), abs=tolerance)
     assert loss.mean_curvature(point) == pytest.approx(dense.curvature(M), abs=tolerance / (m * n))
 
 

@@ -19,7 +19,9 @@ class ItemFactsIn(Strict):
     modality: str
     labels: list[Label] = Field(default_factory=list, max_length=100)
     pair_id: Identifier | None = None
-    metadata: dict[str, JsonValue] = Field(default_factory=dict)
+    metadata: dict[str, JsonValue] = Field(
+        default_factory=dict, description="at most 20 000 characters of JSON"
+    )
     train: bool = True
 
     def with_content(self, content: Content, place: str = "", item_id: str | None = None) -> NewItem:

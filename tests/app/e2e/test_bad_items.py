@@ -63,6 +63,7 @@ BAD_ITEMS: dict[str, tuple[str, dict[str, Any], int, str]] = {
     "long label": (VECTORS, vector_item(labels=["a" * 201]), 422, "items.1.labels.0"),
     "NUL in a label": (VECTORS, vector_item(labels=["a\x00"]), 422, "labels"),
     "NUL in metadata": (VECTORS, vector_item(metadata={"a": ["b\x00"]}), 422, "metadata"),
+    "too much metadata": (VECTORS, vector_item(metadata={"a": ["b" * 100] * 200}), 422, "metadata"),
     "surrogate in metadata": (VECTORS, vector_item(metadata={"\ud800": 1}), 422, "body"),
     "surrogate as field": (VECTORS, {**vector_item(), "\ud800": 1}, 422, "body"),
     "long text": (MIXED, text_item("a" * (MAX_TEXT + 1)), 413, "items.1"),

@@ -174,9 +174,15 @@ def test_make_takes_ctrl_c_for_the_end_of_the_demo(tmp_path: Path, status: int) 
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # What is run in the background ignores Ctrl-C, and hands that on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "started\n"
-        os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "started\n"
+            os.killpg(process.pid, signal.SIGINT)
+            _, errors = process.communicate(timeout=20)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
     assert "***" not in errors

@@ -1,0 +1,32 @@
+"""The values that travel between the layers; none of them changes after it was made."""
+
+from app.domain.entities.arrays import Matrix, Vector
+from app.domain.entities.collections import Change, Collection, Content, Counts, Item, Modality
+from app.domain.entities.jobs import Job, JobEvent, JobState
+from app.domain.entities.keys import ApiKey, KeyBounds, Scope
+from app.domain.entities.searches import Hit, ItemFilter, SearchResult
+from app.domain.entities.versions import Activation, BuiltModel, ModelVersion, SavedGallery
+
+__all__ = [
+    "Activation",
+    "ApiKey",
+    "BuiltModel",
+    "Change",
+    "Collection",
+    "Content",
+    "Counts",
+    "Hit",
+    "Item",
+    "ItemFilter",
+    "Job",
+    "JobEvent",
+    "JobState",
+    "KeyBounds",
+    "Matrix",
+    "Modality",
+    "ModelVersion",
+    "SavedGallery",
+    "Scope",
+    "SearchResult",
+    "Vector",
+]

@@ -1,0 +1,56 @@
+"""Keys and what they allow."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import datetime
+
+
+class Scope(enum.StrEnum):
+    """What a key allows; `admin` includes the others, `write` includes `search`."""
+
+    SEARCH = "search"
+    WRITE = "write"
+    ADMIN = "admin"
+
+    def allows(self, wanted: Scope) -> bool:
+        """Return whether this scope covers `wanted`."""
+        ranks = list(Scope)
+        return ranks.index(self) >= ranks.index(wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyBounds:
+    """What a key is bound to besides its scope.
+
+    Parameters
+    ----------
+    collections : tuple of str or None
+        The only collections it can see; all of them when None. A name, not a collection's identity:
+        the key goes on working when the collection is made anew.
+    expires_at : datetime or None
+        When it stops working, UTC.
+    requests_per_minute : int or None
+        Its own rate limit; the service's when None.
+    """
+
+    collections: tuple[str, ...] | None = None
+    expires_at: datetime | None = None
+    requests_per_minute: int | None = None
+
+    def allow(self, collection: str) -> bool:
+        """Return whether a key of these bounds can see a collection."""
+        return self.collections is None or collection in self.collections
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key as it is stored: never the secret itself."""
+
+    id: str
+    scope: Scope
+    created_at: datetime
+    name: str | None = None
+    bounds: KeyBounds = KeyBounds()
+    last_used_at: datetime | None = None

@@ -1,0 +1,115 @@
+"""Model versions: what was built, what is stored, what was active when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ModelVersion:
+    """One trained model, as the database knows it.
+
+    Parameters
+    ----------
+    version : int
+        Counted from 1 within the collection.
+    bundle : str
+        Folder name of the bundle.
+    manifest_hash : str
+        SHA-256 of the bundle's manifest.
+    index_revision : int
+        Collection revision whose items the bundle's indexes hold.
+    facts : mapping
+        Metrics, parameters, seed, convergence.
+    created_at : datetime
+        UTC.
+    is_active : bool
+        Whether it serves.
+    """
+
+    version: int
+    bundle: str
+    manifest_hash: str
+    index_revision: int
+    facts: Mapping[str, Any]
+    created_at: datetime
+    is_active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SavedGallery:
+    """Where the galleries of a collection are saved, so that a start need not read all items.
+
+    Parameters
+    ----------
+    model_bundle : str
+        Folder name of the model they were projected by.
+    revision : int
+        Of the collection they hold.
+    folder : str
+        Their own.
+    manifest_hash : str
+        SHA-256 of its manifest.
+    """
+
+    model_bundle: str
+    revision: int
+    folder: str
+    manifest_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltModel:
+    """A trained model whose bundle is on disk; no row speaks of it yet.
+
+    Parameters
+    ----------
+    version : int
+        The number it was built under.
+    bundle, manifest_hash : str
+        Folder name and SHA-256 of the manifest.
+    index_revision : int
+        Collection revision whose items the bundle's indexes hold.
+    facts : mapping
+        As in the manifest.
+    expected_active : int or None
+        Version that was active when the training began, and that the new one was compared with.
+    refused : str or None
+        Why it should not serve.
+    """
+
+    version: int
+    bundle: str
+    manifest_hash: str
+    index_revision: int
+    facts: Mapping[str, Any]
+    expected_active: int | None
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """That a version began to serve.
+
+    Parameters
+    ----------
+    version : int
+        The one that serves since.
+    previous : int or None
+        The one that served before; None when none did.
+    at : datetime
+        UTC.
+    by : str
+        A job, a key or the command line.
+    reason : str or None
+        As given.
+    """
+
+    version: int
+    previous: int | None
+    at: datetime
+    by: str
+    reason: str | None

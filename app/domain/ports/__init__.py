@@ -1,0 +1,26 @@
+"""What the services need from the outside world, as Protocols."""
+
+from app.domain.ports.database import Database, UnitOfWork
+from app.domain.ports.encoders import Encoder, EncoderSource, StatefulEncoder
+from app.domain.ports.files import BlobStore, BundleFiles, IndexFiles, Spool
+from app.domain.ports.index import GalleryIndex
+from app.domain.ports.jobs import JobQueue
+from app.domain.ports.repositories import CollectionRepository, ItemRepository, KeyRepository, ModelRepository
+
+__all__ = [
+    "BlobStore",
+    "BundleFiles",
+    "CollectionRepository",
+    "Database",
+    "Encoder",
+    "EncoderSource",
+    "GalleryIndex",
+    "IndexFiles",
+    "ItemRepository",
+    "JobQueue",
+    "KeyRepository",
+    "ModelRepository",
+    "Spool",
+    "StatefulEncoder",
+    "UnitOfWork",
+]

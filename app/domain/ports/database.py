@@ -1,0 +1,50 @@
+"""Transactions."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from app.domain.ports.jobs import JobQueue
+from app.domain.ports.repositories import CollectionRepository, ItemRepository, KeyRepository, ModelRepository
+
+
+class UnitOfWork(Protocol):
+    """One transaction and the repositories that work in it."""
+
+    @property
+    def collections(self) -> CollectionRepository:
+        """Collections."""
+        ...
+
+    @property
+    def items(self) -> ItemRepository:
+        """Items."""
+        ...
+
+    @property
+    def models(self) -> ModelRepository:
+        """Model versions."""
+        ...
+
+    @property
+    def jobs(self) -> JobQueue:
+        """Jobs."""
+        ...
+
+    @property
+    def keys(self) -> KeyRepository:
+        """Keys."""
+        ...
+
+
+class Database(Protocol):
+    """Opens transactions."""
+
+    def write(self) -> AbstractContextManager[UnitOfWork]:
+        """Open a transaction that commits at the end of the block and rolls back on an exception."""
+        ...
+
+    def read(self) -> AbstractContextManager[UnitOfWork]:
+        """Open a transaction that only reads, from one consistent state."""
+        ...

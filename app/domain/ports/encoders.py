@@ -1,0 +1,57 @@
+"""From raw items to features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from app.domain.entities import Content, Matrix
+
+
+class Encoder(Protocol):
+    """Turns a raw item into features.
+
+    A fitted encoder learns from the training items and travels with the model; the others are
+    known when the collection is made, and their features are stored with the item.
+    """
+
+    @property
+    def is_fitted_with_model(self) -> bool:
+        """Whether features depend on what a retrain learned."""
+        ...
+
+    def check(self, field: str, raw: Content) -> None:
+        """Refuse content this encoder cannot take, naming the field."""
+        ...
+
+    def encode(self, raw: Sequence[Content]) -> Matrix:
+        """Return the (n, dim) float32 features."""
+        ...
+
+
+class StatefulEncoder(Encoder, Protocol):
+    """An encoder that is fitted with the model."""
+
+    def fit(self, texts: list[str]) -> Any:
+        """Learn from the training texts."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Return what `restore` needs."""
+        ...
+
+    def restore(self, state: Mapping[str, Any]) -> Any:
+        """Become the encoder of that state."""
+        ...
+
+
+class EncoderSource(Protocol):
+    """Makes encoders, and tells the media type of a picture."""
+
+    def make(self, options: Mapping[str, Any]) -> Any:
+        """Return an Encoder; a StatefulEncoder where it `is_fitted_with_model`."""
+        ...
+
+    def picture_type(self, content: bytes) -> str:
+        """Return the media type of a picture that an encoder accepted."""
+        ...

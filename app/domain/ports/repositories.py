@@ -1,0 +1,193 @@
+"""Collections, items, model versions and keys in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from app.domain.entities import (
+    Activation,
+    ApiKey,
+    Change,
+    Collection,
+    Counts,
+    Item,
+    KeyBounds,
+    Modality,
+    ModelVersion,
+    SavedGallery,
+    Scope,
+)
+
+
+class CollectionRepository(Protocol):
+    """Collections by name."""
+
+    def add(self, name: str, modalities: tuple[Modality, Modality]) -> Collection:
+        """Create one; raises CollectionExistsError."""
+        ...
+
+    def get(self, name: str) -> Collection:
+        """Return one; raises CollectionNotFoundError."""
+        ...
+
+    def lock(self, name: str) -> Collection:
+        """Return one and keep others from changing its row until the transaction ends."""
+        ...
+
+    def list(self) -> list[Collection]:
+        """Return all, by name."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Delete one with everything in it; raises CollectionNotFoundError."""
+        ...
+
+    def next_revision(self, collection: Collection) -> int:
+        """Count one write and lock the collection until the transaction ends."""
+        ...
+
+    def set_encoder_option(self, collection: Collection, modality: str, option: str, value: Any) -> None:
+        """Record an option that became known later, such as the dimension of the first vector."""
+        ...
+
+    def saved_gallery(self, collection: Collection) -> SavedGallery | None:
+        """Return where its galleries are saved."""
+        ...
+
+    def save_gallery(self, collection: Collection, saved: SavedGallery) -> None:
+        """Record where its galleries are saved, in place of what was recorded before."""
+        ...
+
+    def used_galleries(self, folders: Sequence[str]) -> set[str]:
+        """Return which of the folders any collection's galleries are saved in."""
+        ...
+
+
+class ItemRepository(Protocol):
+    """Items of a collection."""
+
+    def existing(self, collection: Collection, item_ids: Sequence[str]) -> set[str]:
+        """Return which of the ids are taken."""
+        ...
+
+    def put(self, collection: Collection, items: Sequence[Item], revision: int) -> Counts:
+        """Insert items that are not there and replace those that differ; others keep their revision."""
+        ...
+
+    def get(self, collection: Collection, item_id: str) -> Item:
+        """Return one; raises ItemNotFoundError."""
+        ...
+
+    def get_many(self, collection: Collection, item_ids: Sequence[str]) -> dict[str, Item]:
+        """Return those that exist, by id, without features."""
+        ...
+
+    def delete(self, collection: Collection, item_id: str, revision: int) -> None:
+        """Leave a tombstone; raises ItemNotFoundError."""
+        ...
+
+    def page(
+        self,
+        collection: Collection,
+        modality: str | None,
+        after: int,
+        limit: int,
+        pair_id: str | None = None,
+    ) -> list[tuple[int, Item]]:
+        """Return items with their stable position, in order of creation; of one pair when it is given."""
+        ...
+
+    def changes_since(self, collection: Collection, revision: int) -> Iterator[Change]:
+        """Yield what changed after `revision`, in order of revision."""
+        ...
+
+    def unchanged_since(self, collection: Collection, revision: int) -> Iterator[Item]:
+        """Yield what was last written at `revision` or before and is still there, without features."""
+        ...
+
+    def counts(self, collection: Collection) -> dict[str, int]:
+        """Return the number of items of each modality."""
+        ...
+
+    def training_labels(
+        self, collection: Collection, modality: str
+    ) -> Generator[tuple[str, ...], None, None]:
+        """Yield the labels of each item of a modality that may be trained on and has any.
+
+        Who stops before the end closes the generator.
+        """
+        ...
+
+    def content_of(self, collection: Collection) -> list[str]:
+        """Return the hashes of a collection's pictures, each once."""
+        ...
+
+    def used_content(self, content_hashes: Sequence[str]) -> set[str]:
+        """Return which of the hashes any item of any collection has."""
+        ...
+
+
+class ModelRepository(Protocol):
+    """Model versions of a collection."""
+
+    def add(self, collection: Collection, model: ModelVersion) -> None:
+        """Record a version, inactive."""
+        ...
+
+    def next_version(self, collection: Collection) -> int:
+        """Return the number a new version gets."""
+        ...
+
+    def get(self, collection: Collection, version: int) -> ModelVersion:
+        """Return one; raises ModelNotFoundError."""
+        ...
+
+    def list(self, collection: Collection) -> list[ModelVersion]:
+        """Return all, newest first."""
+        ...
+
+    def used_bundles(self, bundles: Sequence[str]) -> set[str]:
+        """Return which of the bundles any version of any collection has."""
+        ...
+
+    def replace_active(self, collection: Collection, version: int, expected: int | None) -> bool:
+        """Make a version the one that serves if `expected` is (None: none is); return whether it was."""
+        ...
+
+    def delete(self, collection: Collection, versions: Sequence[int]) -> None:
+        """Forget versions; their bundles stay on disk until they are swept."""
+        ...
+
+    def record_activation(self, collection: Collection, activation: Activation) -> None:
+        """Add to the history of what was active when."""
+        ...
+
+    def activations(self, collection: Collection, limit: int) -> Sequence[Activation]:
+        """Return that history, newest first."""
+        ...
+
+
+class KeyRepository(Protocol):
+    """API keys by the hash of their secret."""
+
+    def add(self, secret_hash: str, scope: Scope, name: str | None = None, bounds: KeyBounds = ...) -> ApiKey:
+        """Store a key."""
+        ...
+
+    def note_use(self, used_at: Mapping[str, datetime]) -> None:
+        """Record when keys were last used, by id; a later time on record stays, unknown ids are ignored."""
+        ...
+
+    def find(self, secret_hash: str) -> ApiKey | None:
+        """Return the key with that hash."""
+        ...
+
+    def list(self) -> list[ApiKey]:
+        """Return all, oldest first."""
+        ...
+
+    def delete(self, key_id: str) -> None:
+        """Revoke a key; raises KeyNotFoundError."""
+        ...

@@ -1,0 +1,260 @@
+"""A bilinear similarity of class posteriors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from solver.base import Constraint, CrossModalEstimator, check_samples
+from solver.bilinear import LowRankBilinear
+from solver.errors import InvalidInputError, SupervisionError
+from solver.feature_maps import KERNELS
+from solver.linalg import FloatArray, is_sparse
+from solver.multi_labels import MultiLabels
+from solver.posteriors import Posteriors, SearchOptions, Targets, fit_posteriors
+from solver.preprocessing import SCALINGS
+from solver.problem import LOSSES, alpha_max
+from solver.supervision import Labels, Supervision
+
+
+def _is_count(least: int) -> Callable[[Any], bool]:
+    def check(value: Any) -> bool:
+        return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least
+
+    return check
+
+
+def _are_some_of(words: tuple[str, ...]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, tuple) and len(value) > 0 and all(word in words for word in value)
+
+
+class SemanticBilinear(CrossModalEstimator):
+    """Bilinear similarity ``p(x)^T M q(z)`` of class posteriors, with a nuclear-norm penalty on M.
+
+    That two samples are of the same class is no bilinear function of their features, but its probability is
+    one of their class posteriors: ``P(same | x, z) = sum_c p(c|x) p(c|z)``. So each modality learns
+    posteriors first (an average of logistic regressions on kernel feature maps, chosen by held-out
+    likelihood: `solver.posteriors`), and M is then fitted as in `LowRankBilinear`, on posteriors that were
+    predicted out of fold, so that it sees how far they can be trusted.
+
+    Parameters
+    ----------
+    loss : {"squared", "logistic", "softmax"}
+        Of the similarity, see `LowRankBilinear`. With "squared" M is the identity where the posteriors
+        are calibrated.
+    alpha_fraction : float in (0, 1)
+        Penalty weight as a share of `alpha_max`.
+    scalings : tuple of str
+        Kinds of `FeatureScaler` to try.
+    kernels : tuple of {"linear", "rbf", "laplacian"}
+        Kinds of `FeatureMap` to try; "laplacian" only with at most 256 features.
+    n_landmarks : int, >= 1
+        Landmarks of the kernel maps.
+    n_folds : int, >= 2
+        Parts of the samples that are held out in turn.
+    n_kept : int, >= 1
+        Feature maps, of all that are tried, on which logistic regressions are fitted.
+    n_rounds : int, >= 1
+        Classifiers in the average, counted with repetition.
+    max_samples : int, >= 10
+        Samples on which the choice is made; the chosen classifiers are fitted on all.
+    tol : float, > 0
+        Relative duality gap of M.
+    random_state : int, >= 0
+        Seed of folds and landmarks.
+    n_jobs : int or None
+        Classifiers fitted at once; as many as there are cores when None. The result does not depend on it.
+
+    Attributes
+    ----------
+    x_posteriors_, z_posteriors_ : Posteriors
+        Of both modalities.
+    bilinear_ : LowRankBilinear
+        M, with its certificate.
+    singular_values_ : ndarray of shape (rank,)
+        Of M, in descending order.
+    rank_ : int
+        Dimension of the common space.
+
+    Notes
+    -----
+    Equal classes are what it learns from: `Labels`, or `MultiLabels` with a posterior for each label.
+
+    Examples
+    --------
+    >>> from solver import Labels, SemanticBilinear, make_low_rank_pairs
+    >>> data = make_low_rank_pairs(n_samples_x=60, n_samples_z=50, random_state=0)
+    >>> supervision = Labels(data.x_labels, data.z_labels)
+    >>> model = SemanticBilinear(kernels=("linear",)).fit(data.X, data.Z, supervision)
+    >>> model.similarity(data.X, data.Z).shape
+    (60, 50)
+    """
+
+    _fitted_attribute = "bilinear_"
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "loss": (lambda v: v in LOSSES, f"one of {LOSSES}"),
+        "alpha_fraction": (lambda v: isinstance(v, float) and 0 < v < 1, "a number in (0, 1)"),
+        "scalings": (_are_some_of(SCALINGS), f"a tuple of some of {SCALINGS}"),
+        "kernels": (_are_some_of(KERNELS), f"a tuple of some of {KERNELS}"),
+        "n_landmarks": (_is_count(1), "an integer >= 1"),
+        "n_folds": (_is_count(2), "an integer >= 2"),
+        "n_kept": (_is_count(1), "an integer >= 1"),
+        "n_rounds": (_is_count(1), "an integer >= 1"),
+        "max_samples": (_is_count(10), "an integer >= 10"),
+        "tol": (lambda v: isinstance(v, float) and 0 < v < np.inf, "a finite number > 0"),
+        "random_state": (_is_count(0), "an integer >= 0"),
+        "n_jobs": (lambda v: v is None or _is_count(1)(v), "None or an integer >= 1"),
+    }
+
+    def __init__(
+        self,
+        *,
+        loss: str = "squared",
+        alpha_fraction: float = 1e-3,
+        scalings: tuple[str, ...] = ("standard", "l2", "sqrt"),
+        kernels: tuple[str, ...] = KERNELS,
+        n_landmarks: int = 400,
+        n_folds: int = 5,
+        n_kept: int = 6,
+        n_rounds: int = 8,
+        max_samples: int = 3000,
+        tol: float = 1e-3,
+        random_state: int = 0,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.loss = loss
+        self.alpha_fraction = alpha_fraction
+        self.scalings = scalings
+        self.kernels = kernels
+        self.n_landmarks = n_landmarks
+        self.n_folds = n_folds
+        self.n_kept = n_kept
+        self.n_rounds = n_rounds
+        self.max_samples = max_samples
+        self.tol = tol
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(
+        self,
+        X: npt.ArrayLike,
+        Z: npt.ArrayLike,
+        supervision: Supervision,
+        *,
+        heartbeat: Callable[[], None] = lambda: None,
+    ) -> Self:
+        """Learn the posteriors, then M.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (n_samples_x, n_features_x)
+            First modality. Not modified; made dense.
+        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
+            Second modality. Not modified; made dense.
+        supervision : Labels or MultiLabels
+            Their classes.
+        heartbeat : callable
+            Called now and then; what it raises ends the fit and reaches the caller.
+
+        Raises
+        ------
+        InvalidParameterError, InvalidInputError
+            If parameters or arrays are not as described.
+        SupervisionError
+            If the supervision names no classes, or not one for each sample.
+        """
+        self._check_parameters()
+        sides = _dense(X, "X"), _dense(Z, "Z")
+        posteriors = [
+            self._fit_side(name, samples, targets, heartbeat)
+            for name, samples, targets in zip("XZ", sides, _targets(supervision), strict=True)
+        ]
+        x, z = (each.out_of_fold for each in posteriors)
+        largest = alpha_max(x, z, supervision, fit_intercept=False, loss=self.loss)
+        bilinear = LowRankBilinear(
+            self.alpha_fraction * largest,
+            loss=self.loss,
+            tol=self.tol,
+            fit_intercept=False,
+            n_threads=self.n_jobs,
+        )
+        self.bilinear_ = bilinear.fit(x, z, supervision, callback=lambda _: heartbeat())
+        self.x_posteriors_, self.z_posteriors_ = posteriors
+        self.n_features_x_, self.n_features_z_ = (samples.shape[1] for samples in sides)
+        return self
+
+    @property
+    def singular_values_(self) -> FloatArray:
+        """Singular values of M."""
+        self._check_fitted()
+        return self.bilinear_.singular_values_
+
+    @property
+    def rank_(self) -> int:
+        """Rank of M."""
+        self._check_fitted()
+        return self.bilinear_.rank_
+
+    def project_x(self, X: npt.ArrayLike) -> FloatArray:
+        """Return the (n_samples_x, rank) projections of samples of the first modality, float32."""
+        self._check_fitted()
+        posteriors = self.x_posteriors_.predict(_checked(X, "X", self.n_features_x_))
+        return self.bilinear_.project_x(posteriors)
+
+    def project_z(self, Z: npt.ArrayLike) -> FloatArray:
+        """Return the (n_samples_z, rank) projections of samples of the second modality, float32."""
+        self._check_fitted()
+        posteriors = self.z_posteriors_.predict(_checked(Z, "Z", self.n_features_z_))
+        return self.bilinear_.project_z(posteriors)
+
+    def _fit_side(
+        self, name: str, samples: FloatArray, targets: Targets, heartbeat: Callable[[], None]
+    ) -> Posteriors:
+        if len(samples) != len(targets.indicators):
+            raise SupervisionError(
+                f"{name} has {len(samples)} samples, the supervision has {len(targets.indicators)}"
+            )
+        options = SearchOptions(
+            scalings=self.scalings,
+            kernels=self.kernels,
+            n_landmarks=self.n_landmarks,
+            n_folds=self.n_folds,
+            n_kept=self.n_kept,
+            n_rounds=self.n_rounds,
+            max_samples=self.max_samples,
+            seed=self.random_state,
+            n_jobs=self.n_jobs or os.cpu_count() or 1,
+        )
+        return fit_posteriors(samples, targets, options, heartbeat)
+
+
+def _targets(supervision: Supervision) -> tuple[Targets, Targets]:
+    if isinstance(supervision, Labels):
+        identity = np.eye(len(supervision.classes))
+        return (
+            Targets(identity[supervision.x_targets], True),
+            Targets(identity[supervision.z_targets], True),
+        )
+    if isinstance(supervision, MultiLabels):
+        return (
+            Targets(supervision.x_targets.astype(np.float64), False),
+            Targets(supervision.z_targets.astype(np.float64), False),
+        )
+    raise SupervisionError(f"classes are needed: Labels or MultiLabels, not {type(supervision).__name__}")
+
+
+def _checked(samples: npt.ArrayLike, name: str, n_features: int) -> FloatArray:
+    array = _dense(samples, name)
+    if array.shape[1] != n_features:
+        raise InvalidInputError(f"{name} has {array.shape[1]} features, the model expects {n_features}")
+    return array
+
+
+def _dense(samples: npt.ArrayLike, name: str) -> FloatArray:
+    array = check_samples(samples, name, sparse=True)
+    dense: FloatArray = array.toarray() if is_sparse(array) else array
+    return dense
