@@ -14,12 +14,6 @@ from solver.comparison import Comparison
 from solver.linalg import FloatArray
 from solver.metrics import precision_at_scope, precision_recall_curve, score_blocks
 
-try:
-    import matplotlib
-    import matplotlib.figure
-except ImportError:  # the extra "report" is optional; `require_report_libraries` says so when it is needed
-    matplotlib = None  # type: ignore[assignment]
-
 _RECALL_LEVELS = np.linspace(0.0, 1.0, 21)
 _N_SCOPES = 40
 _EMPHASISED = {"LowRankBilinear": "#b3001b", "SemanticBilinear": "#0b3c8c"}
@@ -44,11 +38,6 @@ class Curves:
     precision_at_recall: FloatArray
     scopes: Any
     precision_at_scope: FloatArray
-
-
-def are_possible() -> bool:
-    """Return whether the library that draws is installed."""
-    return matplotlib is not None
 
 
 def curves(queries: FloatArray, gallery: FloatArray, labels: Any) -> Curves:
@@ -170,6 +159,10 @@ def _style(method: str, order: int) -> dict[str, Any]:
 
 def _svg(name: str, size: tuple[float, float], draw: Callable[[Any], None]) -> str:
     """Return a figure as an SVG element; the same figure always gives the same text."""
+    # Here, not above: it takes long to load, and every command would wait for it.
+    import matplotlib
+    import matplotlib.figure
+
     settings: dict[Any, Any] = {
         "svg.fonttype": "none",
         "svg.hashsalt": name,

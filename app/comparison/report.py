@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,6 @@ from app.comparison.samples import Retrieved, retrieved
 from app.comparison.sets import ComparedSet
 from solver.comparison import Comparison, Row
 from solver.datasets import Protocol
-
-try:
-    import jinja2
-except ImportError:  # the extra "report" is optional; `require_report_libraries` says so when it is needed
-    jinja2 = None  # type: ignore[assignment]
 
 _LEVEL, _SMALL = 0.05, 0.001
 
@@ -69,8 +65,11 @@ class Section:
 
 def require_report_libraries() -> None:
     """Raise ImportError, naming the extra, where a report cannot be made."""
-    if jinja2 is None or not figures.are_possible():
-        raise ImportError("a report needs the extra: pip install 'lrbs[report]'")
+    for name in ("jinja2", "matplotlib"):
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise ImportError(f"--report needs {name}, of the extra: pip install 'lrbs[report]'") from error
 
 
 def write_report(
@@ -93,6 +92,8 @@ def write_report(
         What is said of the run.
     """
     require_report_libraries()
+    import jinja2  # here, not above: only reports need it
+
     folder.mkdir(parents=True, exist_ok=True)
     sections = [
         _section(found, comparison, protocol, facts.seed)

@@ -201,3 +201,24 @@ def test_mistakes_end_with_a_line_that_names_the_field(
     (line,) = done.stderr.splitlines()[-1:]
     assert re.match(rf"error: .*{re.escape(named)}", line)
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("missing", ["jinja2", "matplotlib"])
+def test_a_report_without_its_libraries_names_the_extra_before_anything_is_computed(
+    tmp_path: Path, missing: str
+) -> None:
+    program = f"import sys; sys.modules[{missing!r}] = None; from app.cli import main; main()"
+    command = [sys.executable, "-c", program, "compare", "wikipedia", "--report", str(tmp_path / "report")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LRBS_DATA_DIR": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 1
+    assert f"error: --report needs {missing}, of the extra: pip install 'lrbs[report]'" in done.stderr
+    assert not (tmp_path / "report").exists()
+
+
+def test_other_commands_do_not_wait_for_what_draws() -> None:
+    program = "import sys, app.cli; print(sorted({'jinja2', 'matplotlib'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=100, check=True
+    )
+    assert done.stdout.strip() == "[]"
