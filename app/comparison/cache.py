@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -16,6 +19,7 @@ import numpy.typing as npt
 from solver.comparison import Outcome
 
 _FACTS = "facts"
+_logger = logging.getLogger(__name__)
 
 
 class FileCache:
@@ -47,12 +51,16 @@ class FileCache:
         self.keep(key, {**arrays, _FACTS: np.asarray(json.dumps(facts, default=_as_number))})
 
     def arrays(self, key: str) -> dict[str, npt.NDArray[Any]] | None:
-        """Return the arrays kept under a key; None where there are none."""
+        """Return the arrays kept under a key; None where there are none, or they are damaged."""
         path = self._folder / f"{key}.npz"
         if not path.is_file():
             return None
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+        try:
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+                return {name: archive[name] for name in archive.files}
+        except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            _logger.warning("%s is damaged and made again: %s", path.name, error)
+            return None
 
     def keep(self, key: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         """Keep arrays under a key."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from app.comparison.cache import FileCache
 from app.domain.entities import Content, Matrix
@@ -27,6 +28,7 @@ from solver.datasets import (
 
 _RESPLIT = re.compile(r"(?P<name>.+)@(?P<seed>[0-9]{1,9})")
 _TERMS = 1000
+_LIMIT_OF_TEXT = 20_000
 _LEAST_OF_A_COLOUR = 25
 
 
@@ -132,12 +134,10 @@ class SetLoader:
             rows = _frequent(rows)
         is_train = np.asarray([row.is_train for row in rows])
         pictures, described = self._pictures(rows)
-        texts = TfidfEncoder({"max_features": _TERMS}, max_chars=20_000)
-        texts.fit([row.text for row in rows if row.is_train])
         ids = tuple(row.id for row in rows)
         data = PairedFeatures(
             X=pictures,
-            Z=texts.encode([Content(text=row.text) for row in rows]),
+            Z=_text_features(rows, is_train),
             labels=np.asarray([row.labels[0] for row in rows], np.str_),
             is_train=is_train,
             x_ids=ids,
@@ -176,7 +176,16 @@ def split_anew(found: ComparedSet, seed: int) -> ComparedSet:
         members = rng.permutation(np.flatnonzero(data.labels == label))
         is_train[members[: round(share * len(members))]] = True
     split = dataclasses.replace(data, is_train=is_train)
+    if found.rows:  # their words, too, are learned on the training split only
+        split = dataclasses.replace(split, Z=_text_features(found.rows, is_train))
     return dataclasses.replace(found, name=f"{found.name}@{seed}", data=split)
+
+
+def _text_features(rows: Sequence[PictureTextRow], is_train: npt.NDArray[np.bool]) -> Matrix:
+    """Return tf-idf features whose vocabulary and weights come from the training rows."""
+    encoder = TfidfEncoder({"max_features": _TERMS}, max_chars=_LIMIT_OF_TEXT)
+    encoder.fit([row.text for row, is_fitted in zip(rows, is_train, strict=True) if is_fitted])
+    return encoder.encode([Content(text=row.text) for row in rows])
 
 
 def _frequent(rows: list[PictureTextRow]) -> list[PictureTextRow]:

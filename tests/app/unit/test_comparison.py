@@ -1,5 +1,7 @@
 """What the comparison keeps, loads and says, apart from its page (see e2e/test_compare.py)."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from app.domain.errors import InvalidFieldError
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from solver import compare, make_low_rank_pairs
 from solver.comparison import Comparison
-from solver.datasets import PairedFeatures
+from solver.datasets import PairedFeatures, PictureTextRow
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,7 @@ def comparison(data: PairedFeatures) -> Comparison:
     return compare(data, methods=["CCA", "MsAlg"], n_jobs=1, n_resamples=100, n_permutations=100)
 
 
-def test_an_outcome_comes_back_from_disk_as_it_was(comparison: Comparison, tmp_path) -> None:
+def test_an_outcome_comes_back_from_disk_as_it_was(comparison: Comparison, tmp_path: Path) -> None:
     kept = FileCache(tmp_path / "kept")
     for number, outcome in enumerate(comparison.outcomes):
         kept.save(str(number), outcome)
@@ -45,7 +47,7 @@ def test_an_outcome_comes_back_from_disk_as_it_was(comparison: Comparison, tmp_p
 
 
 def test_a_comparison_of_kept_outcomes_is_the_comparison(
-    data: PairedFeatures, comparison: Comparison, tmp_path
+    data: PairedFeatures, comparison: Comparison, tmp_path: Path
 ) -> None:
     options = {"methods": ["CCA", "MsAlg"], "n_jobs": 1, "n_resamples": 100, "n_permutations": 100}
     kept = FileCache(tmp_path)
@@ -59,7 +61,7 @@ def test_a_comparison_of_kept_outcomes_is_the_comparison(
         assert facts[0] == facts[1]
 
 
-def test_features_are_made_once(tmp_path) -> None:
+def test_features_are_made_once(tmp_path: Path) -> None:
     made = []
 
     def make() -> np.ndarray:
@@ -82,7 +84,23 @@ def test_a_set_split_anew_keeps_its_rows_and_each_class_its_share(data: PairedFe
         assert first.data.is_train[data.labels == label].mean() == pytest.approx(2 / 3)
 
 
-def test_unknown_sets_and_a_missing_folder_are_refused_by_name(tmp_path) -> None:
+def test_words_of_a_set_split_anew_are_learned_on_its_new_training_rows(tmp_path: Path) -> None:
+    n_rows = 40
+    rows = tuple(
+        PictureTextRow(str(i), tmp_path, f"thing word{i}", ("even" if i % 2 else "odd",), i < 20, {})
+        for i in range(n_rows)
+    )
+    labels = np.asarray([row.labels[0] for row in rows])
+    ids = tuple(row.id for row in rows)
+    data = PairedFeatures(np.eye(n_rows), np.ones((n_rows, 3)), labels, np.arange(n_rows) < 20, ids, ids)
+    split = split_anew(ComparedSet("drawn", data, "drawn", rows=rows), 0).data
+    n_words = (split.Z > 0).sum(axis=1)
+    assert (
+        n_words[split.is_train] > n_words[~split.is_train].max()
+    ).all()  # a test row's own word is unknown
+
+
+def test_unknown_sets_and_a_missing_folder_are_refused_by_name(tmp_path: Path) -> None:
     encoders = EncoderRegistry(ContentLimits(1, 1, 1))
     with pytest.raises(InvalidFieldError, match="products_colour") as refused:
         SetLoader(tmp_path, encoders, FileCache(tmp_path)).load("flickr")
@@ -115,3 +133,16 @@ def test_sets_of_a_published_protocol_are_held_against_it() -> None:
         assert protocol is not None
         assert protocol.name == "wikipedia"
     assert published("products") is None
+
+
+def test_a_damaged_file_counts_as_none_and_is_written_anew(comparison: Comparison, tmp_path: Path) -> None:
+    kept = FileCache(tmp_path)
+    for damage in (b"", b"PK", b"no archive at all"):
+        (tmp_path / "key.npz").write_bytes(damage)
+        assert kept.load("key") is None
+    kept.save("key", comparison.outcomes[0])
+    whole = (tmp_path / "key.npz").read_bytes()
+    (tmp_path / "key.npz").write_bytes(whole[: len(whole) // 2])
+    assert kept.load("key") is None
+    kept.save("key", comparison.outcomes[0])
+    assert kept.load("key") is not None
