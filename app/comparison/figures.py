@@ -84,8 +84,9 @@ def curve_figure(comparison: Comparison, numbers: Sequence[int], modalities: tup
             for axis in (above, below):
                 axis.axhline(comparison.chance, color="#999999", linewidth=0.8, linestyle=":")
                 axis.grid(color="#e5e5e5", linewidth=0.6)
-                axis.set_ylim(bottom=0)
-            above.text(1.0, comparison.chance, "chance", ha="right", va="bottom", fontsize=8, color="#777777")
+            above.text(0.0, comparison.chance, "chance", va="bottom", fontsize=8, color="#777777")
+        for first in axes[:, 0]:  # both columns share it, so not before both are drawn
+            first.set_ylim(bottom=0)
         axes[0, 0].set_ylabel("precision")
         axes[1, 0].set_ylabel("precision")
         handles, names = axes[0, 0].get_legend_handles_labels()
