@@ -23,6 +23,7 @@ from app import demo as demonstration
 from app import ingest as ingestion
 from app.benchmarks import bench
 from app.bootstrap import Services, build
+from app.comparison import compare
 from app.console import (
     choice_lines,
     convergence_line,
@@ -61,6 +62,7 @@ cli.add_typer(db, name="db")
 cli.add_typer(ingest, name="ingest")
 cli.add_typer(bench, name="bench")
 cli.command("models")(models)
+cli.command("compare")(compare)
 _logger = logging.getLogger("app.cli")  # also where this module is the main one
 _out, _log = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 

@@ -3,6 +3,7 @@
 from solver.baselines import CCA, GMLDA, GMMFA, PLS, SCM, MsAlg, SemanticMatching
 from solver.bilinear import LowRankBilinear
 from solver.checkpoint import Checkpoint
+from solver.comparison import compare
 from solver.convergence import Progress
 from solver.cross_validation import LowRankBilinearCV
 from solver.datasets import make_low_rank_pairs
@@ -43,6 +44,7 @@ __all__ = [
     "SignedPairs",
     "alpha_max",
     "average_precision",
+    "compare",
     "make_low_rank_pairs",
     "mean_average_precision",
     "precision_at_scope",

@@ -16,6 +16,7 @@ from solver.base import Constraint, LinearCrossModalEstimator, check_samples
 from solver.bilinear import LowRankBilinear
 from solver.convergence import Progress
 from solver.errors import InvalidParameterError, SupervisionError
+from solver.holdout import deal
 from solver.linalg import FloatArray, Samples
 from solver.metrics import mean_average_precision
 from solver.multi_labels import MultiLabels
@@ -261,16 +262,8 @@ def _folds(
 ) -> Iterator[tuple[Indices, Indices]]:
     """Yield the held-out rows of each fold, in random order."""
     rng = np.random.default_rng(seed)
-    x_folds = _deal(targets[0], n_folds, rng)
+    x_folds = deal(targets[0], n_folds, rng)
     are_paired = targets[0].shape == targets[1].shape and bool((targets[0] == targets[1]).all())
-    z_folds = x_folds if are_paired else _deal(targets[1], n_folds, rng)
+    z_folds = x_folds if are_paired else deal(targets[1], n_folds, rng)
     for x_held, z_held in zip(x_folds, z_folds, strict=True):
         yield rng.permutation(x_held), rng.permutation(z_held)
-
-
-def _deal(targets: npt.NDArray[Any], n_folds: int, rng: np.random.Generator) -> list[Indices]:
-    """Deal samples to folds label by label, like cards, so that each fold has its share of each."""
-    order = rng.permutation(len(targets))
-    keys = targets if targets.ndim == 1 else np.unique(targets, axis=0, return_inverse=True)[1].reshape(-1)
-    by_label = order[np.argsort(keys[order], kind="stable")]
-    return [by_label[fold::n_folds] for fold in range(n_folds)]

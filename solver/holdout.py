@@ -97,6 +97,24 @@ class LabelledPair:
         return LabelledPair(self.X[x_rows], self.Z[z_rows], self.x_labels[x_rows], self.z_labels[z_rows])
 
 
+def deal(targets: npt.NDArray[Any], n_folds: int, rng: np.random.Generator) -> list[npt.NDArray[np.intp]]:
+    """Deal samples to folds label by label, like cards, so that each fold has its share of each.
+
+    Parameters
+    ----------
+    targets : ndarray of shape (n_samples,) or (n_samples, n_classes)
+        What each sample is of.
+    n_folds : int, >= 2
+        Number of folds.
+    rng : Generator
+        Draws who is dealt first.
+    """
+    order = rng.permutation(len(targets))
+    keys = targets if targets.ndim == 1 else np.unique(targets, axis=0, return_inverse=True)[1].reshape(-1)
+    by_label = order[np.argsort(keys[order], kind="stable")]
+    return [by_label[fold::n_folds] for fold in range(n_folds)]
+
+
 def _stratified(
     labels: npt.NDArray[np.str_],
     classes: npt.NDArray[Any],

@@ -1,15 +1,19 @@
 """Loaders for data files, and synthetic pairs with a known low-rank truth."""
 
 from solver.datasets.arrays import PairedFeatures, load_npz
+from solver.datasets.protocols import PROTOCOLS, Protocol, load_protocol
 from solver.datasets.synthetic import SyntheticPairs, make_low_rank_pairs
 from solver.datasets.table import PictureTextRow, read_picture_text_table
 from solver.datasets.wikipedia import load_wikipedia
 
 __all__ = [
+    "PROTOCOLS",
     "PairedFeatures",
     "PictureTextRow",
+    "Protocol",
     "SyntheticPairs",
     "load_npz",
+    "load_protocol",
     "load_wikipedia",
     "make_low_rank_pairs",
     "read_picture_text_table",

@@ -1,0 +1,293 @@
+"""The whole comparison of one set: every method with and without PCA, and what the differences are worth."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed, parallel_config
+
+from solver.comparison.cells import Cell, Outcome, OutcomeStore, cells, run_cell
+from solver.comparison.methods import Method, chosen_methods
+from solver.comparison.significance import bootstrap_interval, sign_flip_p_value
+from solver.datasets import PairedFeatures
+from solver.errors import InvalidInputError, InvalidParameterError
+from solver.linalg import FloatArray
+from solver.metrics import average_precisions, chance_average_precision, score_blocks
+
+MEASURES = ("image_query", "text_query", "average")
+OnOutcome = Callable[[int, int, Outcome, bool], None]
+"""Takes the number done, the number of all, the outcome, and whether it was kept from before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table.
+
+    Parameters
+    ----------
+    dataset, method : str
+        The set, and the class of the method.
+    pca : bool
+        Whether PCA (99 % of the energy) followed the scaling.
+    image_query, text_query, average : float
+        Test MAP as fractions: queries of the first modality, of the second, and the mean of both.
+    intervals : dict
+        95 % bootstrap interval over queries of each of the three.
+    against : str or None
+        The best other method of the same table: the runner-up for the winner, the winner for all others.
+    p_value : float or None
+        Paired permutation test of the averages against it, two-sided; not corrected for the number of rows.
+    params : dict
+        Chosen inside the training split.
+    cv_score : float
+        Cross-validated MAP of that choice.
+    n_candidates : int
+        How many were tried.
+    n_features : list of int
+        Features of both modalities as they reach the method.
+    fit_seconds, tune_seconds : float
+        On one core: the final fit, and the search before it.
+    notes : list of str
+        Warnings of the final fit.
+    """
+
+    dataset: str
+    method: str
+    pca: bool
+    image_query: float
+    text_query: float
+    average: float
+    intervals: dict[str, tuple[float, float]]
+    against: str | None
+    p_value: float | None
+    params: dict[str, Any]
+    cv_score: float
+    n_candidates: int
+    n_features: list[int]
+    fit_seconds: float
+    tune_seconds: float
+    notes: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the row as JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison:
+    """The compared methods of one set.
+
+    Parameters
+    ----------
+    dataset : str
+        Name of the set.
+    data : PairedFeatures
+        The set itself.
+    rows : list of Row
+        Without PCA first, in the order of the methods.
+    outcomes : list of Outcome
+        Beside each row, what it was made of.
+    chance : float
+        MAP to expect of a random ranking.
+    """
+
+    dataset: str
+    data: PairedFeatures
+    rows: list[Row]
+    outcomes: list[Outcome]
+    chance: float
+
+    @property
+    def test_labels(self) -> Any:
+        """Classes of the test split."""
+        return self.data.labels[~self.data.is_train]
+
+
+def compare(
+    data: PairedFeatures,
+    *,
+    dataset: str = "data",
+    methods: Sequence[str | Method] | None = None,
+    pca: Sequence[bool] = (False, True),
+    n_folds: int = 3,
+    random_state: int = 0,
+    n_jobs: int | None = None,
+    n_resamples: int = 2000,
+    n_permutations: int = 10_000,
+    store: OutcomeStore | None = None,
+    on_outcome: OnOutcome | None = None,
+) -> Comparison:
+    """Tune every method by the same rules inside the training split, then look at the test split once.
+
+    Parameters
+    ----------
+    data : PairedFeatures
+        Paired rows with one class each and a split.
+    dataset : str
+        Its name in the table.
+    methods : sequence of str or Method, optional
+        Names from `METHODS`; all of them when left out.
+    pca : sequence of bool
+        Rows without, with, or both.
+    n_folds : int, >= 2
+        Folds of the cross-validation.
+    random_state : int, >= 0
+        Seed of folds and resampling.
+    n_jobs : int, optional
+        Cells computed at once, each on one core; as many as there are cores when left out. The table
+        does not depend on it, seconds apart.
+    n_resamples, n_permutations : int, >= 1
+        Of the intervals, of the test.
+    store : OutcomeStore, optional
+        Keeps the outcome of each cell; what is kept already is not computed again.
+    on_outcome : callable, optional
+        Called after each cell; what it raises ends the comparison.
+
+    Raises
+    ------
+    InvalidParameterError
+        If an option is not as described; names it.
+    InvalidInputError
+        If the set has no training or no test rows.
+    """
+    chosen = _methods(methods)
+    _check(data, pca, n_folds, random_state, n_jobs)
+    work = cells(data, chosen, dict.fromkeys(pca), n_folds, random_state)
+    found = _outcomes(work, n_jobs or os.cpu_count() or 1, store, on_outcome)
+    order = sorted(range(len(work)), key=lambda number: work[number].pca)
+    outcomes = [found[number] for number in order]
+    labels = data.labels[~data.is_train]
+    precisions = [_query_precisions(outcome, labels) for outcome in outcomes]
+    rows = [
+        _row(dataset, outcomes, precisions, number, n_resamples, n_permutations, random_state)
+        for number in range(len(outcomes))
+    ]
+    return Comparison(dataset, data, rows, outcomes, chance_average_precision(labels, labels))
+
+
+def _methods(methods: Sequence[str | Method] | None) -> list[Method]:
+    if methods is None or not methods:
+        return list(chosen_methods(None if methods is None else ()))
+    return [item if isinstance(item, Method) else chosen_methods([item])[0] for item in methods]
+
+
+def _check(
+    data: PairedFeatures, pca: Sequence[bool], n_folds: int, random_state: int, n_jobs: int | None
+) -> None:
+    if not pca or not all(isinstance(value, bool) for value in pca):
+        raise InvalidParameterError("pca", pca, "one or two of False and True")
+    for name, value, least in (
+        ("n_folds", n_folds, 2),
+        ("random_state", random_state, 0),
+        ("n_jobs", n_jobs, 1),
+    ):
+        if value is None and name == "n_jobs":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            raise InvalidParameterError(name, value, f"an integer >= {least}")
+    if data.is_train.all() or not data.is_train.any():
+        raise InvalidInputError("the set must have training rows and test rows")
+
+
+def _outcomes(
+    work: list[Cell], n_jobs: int, store: OutcomeStore | None, on_outcome: OnOutcome | None
+) -> list[Outcome]:
+    """Return the outcome of each cell, from the store or computed and then stored."""
+    found: dict[int, Outcome] = {}
+    for number, cell in enumerate(work):
+        kept = None if store is None else store.load(cell.key)
+        if kept is not None:
+            found[number] = kept
+            _tell(on_outcome, len(found), len(work), kept, True)
+    missing = [number for number in range(len(work)) if number not in found]
+    for number, outcome in _computed(work, missing, n_jobs):
+        if store is not None:
+            store.save(work[number].key, outcome)
+        found[number] = outcome
+        _tell(on_outcome, len(found), len(work), outcome, False)
+    return [found[number] for number in range(len(work))]
+
+
+def _tell(on_outcome: OnOutcome | None, done: int, total: int, outcome: Outcome, was_kept: bool) -> None:
+    if on_outcome is not None:
+        on_outcome(done, total, outcome, was_kept)
+
+
+def _computed(work: list[Cell], numbers: list[int], n_jobs: int) -> Iterator[tuple[int, Outcome]]:
+    """Yield outcomes as they come, from processes with one BLAS thread each."""
+    n_jobs = min(n_jobs, len(numbers))
+    if n_jobs <= 1:
+        for number in numbers:
+            yield number, run_cell(work[number])
+        return
+    with parallel_config(backend="loky", inner_max_num_threads=1):
+        pool = Parallel(n_jobs=n_jobs, batch_size=1, pre_dispatch=n_jobs, return_as="generator_unordered")
+        yield from pool(delayed(_numbered)(number, work[number]) for number in numbers)
+
+
+def _numbered(number: int, cell: Cell) -> tuple[int, Outcome]:
+    return number, run_cell(cell)
+
+
+def _query_precisions(outcome: Outcome, labels: Any) -> tuple[FloatArray, FloatArray]:
+    """Return the average precision of each query of the first modality, and of the second."""
+    x, z = outcome.x_test, outcome.z_test
+    forth, back = (
+        np.concatenate(
+            [
+                average_precisions(relevant, scores)
+                for relevant, scores in score_blocks(query, gallery, labels, labels)
+            ]
+        )
+        for query, gallery in ((x, z), (z, x))
+    )
+    return forth, back
+
+
+def _row(
+    dataset: str,
+    outcomes: list[Outcome],
+    precisions: list[tuple[FloatArray, FloatArray]],
+    number: int,
+    n_resamples: int,
+    n_permutations: int,
+    seed: int,
+) -> Row:
+    outcome = outcomes[number]
+    # Both directions of a pair are drawn together: they are two queries about one thing.
+    averages = [(forth + back) / 2.0 for forth, back in precisions]
+    values = dict(zip(MEASURES, (*precisions[number], averages[number]), strict=True))
+    maps = {name: float(np.nanmean(each)) for name, each in values.items()}
+    rivals = [
+        other for other in range(len(outcomes)) if other != number and outcomes[other].pca == outcome.pca
+    ]
+    rival = max(rivals, key=lambda other: float(np.nanmean(averages[other])), default=None)
+    return Row(
+        dataset=dataset,
+        method=outcome.method,
+        pca=outcome.pca,
+        image_query=maps["image_query"],
+        text_query=maps["text_query"],
+        average=(maps["image_query"] + maps["text_query"]) / 2.0,
+        intervals={
+            name: bootstrap_interval(each, n_resamples=n_resamples, random_state=seed)
+            for name, each in values.items()
+        },
+        against=None if rival is None else outcomes[rival].method,
+        p_value=None
+        if rival is None
+        else sign_flip_p_value(
+            averages[number], averages[rival], n_permutations=n_permutations, random_state=seed
+        ),
+        params=outcome.params,
+        cv_score=outcome.cv_score,
+        n_candidates=outcome.n_candidates,
+        n_features=list(outcome.n_features),
+        fit_seconds=outcome.fit_seconds,
+        tune_seconds=outcome.tune_seconds,
+        notes=list(outcome.notes),
+    )

@@ -1,0 +1,186 @@
+"""Which methods are compared, and over which values of their parameters each is tuned.
+
+A method is one entry of `METHODS`: its class and a small grid. The rules of tuning are the same for all
+(see `tuning`); only the grids differ, as the parameters do.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from solver.base import CrossModalEstimator
+from solver.baselines import CCA, GMLDA, GMMFA, PLS, SCM, MsAlg, SemanticMatching
+from solver.bilinear import LowRankBilinear
+from solver.errors import InvalidParameterError
+from solver.linalg import FloatArray
+from solver.path import regularisation_path
+from solver.problem import BilinearProblem, alpha_max
+from solver.semantic import SemanticBilinear
+from solver.supervision import Labels
+
+SCALING_CHOICES = ("l2", "standard", "none", "sqrt")
+"""Kinds of `FeatureScaler` that every method may choose from; "none" is raw."""
+
+Parameters = Mapping[str, Any]
+Project = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
+"""Takes samples of both modalities to the common space."""
+Walk = Callable[[FloatArray, FloatArray, Labels, Sequence[Any]], Iterator[Project]]
+Prepare = Callable[[FloatArray, FloatArray, Labels, Parameters], Parameters]
+
+_PATH_TOL, _PATH_MAX_ITER = 3e-2, 20
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One parameter and the values it is tuned over.
+
+    Parameters
+    ----------
+    name : str
+        The parameter.
+    values : tuple
+        What is tried; of equally good values the first is taken.
+    default : object
+        The value while what comes before it is tuned.
+    """
+
+    name: str
+    values: tuple[Any, ...]
+    default: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method as it takes part in a comparison.
+
+    Parameters
+    ----------
+    estimator : type
+        A `CrossModalEstimator`; its name is the method's.
+    grid : tuple of Axis
+        What is tuned, one axis after the other.
+    fixed : mapping
+        Parameters that are not tuned.
+    prepare : callable, optional
+        Turns tuned parameters into the estimator's own, for the samples at hand; the same when left out.
+    scalings : tuple of str
+        Kinds of `FeatureScaler` it chooses from; "none" alone for a method that chooses inside `fit`.
+    has_matrix : bool
+        Whether its `singular_values_` are those of a bilinear matrix M.
+    walk : callable, optional
+        For a grid of one axis: yields a projection for each of its values, in the order of the grid, at
+        less cost than separate fits.
+    """
+
+    estimator: type[CrossModalEstimator]
+    grid: tuple[Axis, ...] = ()
+    fixed: Parameters = field(default_factory=dict)
+    prepare: Prepare | None = None
+    walk: Walk | None = None
+    scalings: tuple[str, ...] = SCALING_CHOICES
+    has_matrix: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of the class."""
+        return self.estimator.__name__
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Parameters before anything is tuned."""
+        return {axis.name: axis.default for axis in self.grid}
+
+    def fit(
+        self, X: FloatArray, Z: FloatArray, labels: Labels, parameters: Parameters
+    ) -> CrossModalEstimator:
+        """Return the estimator fitted with tuned parameters."""
+        own = parameters if self.prepare is None else self.prepare(X, Z, labels, parameters)
+        return self.estimator(**self.fixed, **own).fit(X, Z, labels)
+
+    def projections(
+        self, X: FloatArray, Z: FloatArray, labels: Labels, candidates: Sequence[Parameters]
+    ) -> Iterator[Project]:
+        """Yield a fitted projection for each of several sets of parameters."""
+        if self.walk is not None:
+            yield from self.walk(X, Z, labels, [each[self.grid[0].name] for each in candidates])
+            return
+        for parameters in candidates:
+            yield functools.partial(_project, self.fit(X, Z, labels, parameters))
+
+
+def _project(fitted: CrossModalEstimator, X: FloatArray, Z: FloatArray) -> tuple[FloatArray, FloatArray]:
+    return fitted.project_x(X), fitted.project_z(Z)
+
+
+def _share_to_alpha(X: FloatArray, Z: FloatArray, labels: Labels, parameters: Parameters) -> Parameters:
+    return {"alpha": parameters["alpha_share"] * alpha_max(X, Z, labels)}
+
+
+def _walk_alphas(X: FloatArray, Z: FloatArray, labels: Labels, shares: Sequence[float]) -> Iterator[Project]:
+    """Walk down the regularisation path, each solution begun at the one before."""
+    problem = BilinearProblem(X, Z, labels, fit_intercept=True, n_threads=1)
+    largest = problem.alpha_max * problem.penalty_scale
+    path = regularisation_path(
+        problem, [share * largest for share in shares], tol=_PATH_TOL, max_iter=_PATH_MAX_ITER
+    )
+    for point in path:
+        yield point.project
+
+
+_COMPONENTS = Axis("n_components", (5, 9, 20, 40, None), None)
+_RIDGE = Axis("reg", (0.0, 0.01, 0.1, 0.3, 1.0, 3.0), 0.1)
+_CORRELATION_POWER = Axis("correlation_power", (0.0, 1.0, 2.0), 0.0)
+_PAIRS = Axis("pairs", ("rows", "similar"), "rows")
+_METRIC = Axis("metric", ("cosine", "inner"), "cosine")
+_COUPLING = Axis("coupling", (0.3, 1.0, 3.0, 10.0, 30.0), 10.0)
+_EIGENVALUE_POWER = Axis("eigenvalue_power", (0.0, 0.5, 1.0), 0.0)
+_INVERSE_PENALTY = Axis("C", (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0), 1.0)
+
+_ENTRIES = (
+    Method(
+        LowRankBilinear,
+        (Axis("alpha_share", (0.3, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002), 0.05),),
+        fixed={"n_threads": 1},
+        prepare=_share_to_alpha,
+        walk=_walk_alphas,
+        has_matrix=True,
+    ),
+    Method(
+        SemanticBilinear,
+        fixed={"n_jobs": 1, "scalings": ("standard", "l2", "sqrt")},
+        scalings=("none",),  # it chooses a scaling for each of its posteriors, by the same kinds
+        has_matrix=True,
+    ),
+    Method(CCA, (_PAIRS, _RIDGE, _COMPONENTS, _CORRELATION_POWER, _METRIC)),
+    Method(PLS, (_PAIRS, _COMPONENTS, _METRIC)),
+    Method(SCM, (_PAIRS, _RIDGE, _COMPONENTS, _INVERSE_PENALTY)),
+    Method(SemanticMatching, (_INVERSE_PENALTY, Axis("z_C", (None, 0.01, 0.1, 1.0, 10.0), None))),
+    Method(MsAlg, (_COMPONENTS, Axis("metric", ("inner", "cosine"), "inner"))),
+    Method(GMLDA, (_RIDGE, _COUPLING, _EIGENVALUE_POWER, _METRIC)),
+    Method(GMMFA, (_RIDGE, _COUPLING, Axis("n_penalty", (20, 100), 20), _EIGENVALUE_POWER, _METRIC)),
+)
+
+METHODS: Mapping[str, Method] = {method.name: method for method in _ENTRIES}
+"""Every method of a comparison by the name of its class."""
+
+
+def chosen_methods(names: Sequence[str] | None) -> tuple[Method, ...]:
+    """Return methods by name, all of them for None.
+
+    Raises
+    ------
+    InvalidParameterError
+        If a name is unknown or none is given.
+    """
+    if names is None:
+        return tuple(METHODS.values())
+    known = ", ".join(METHODS)
+    for name in names:
+        if name not in METHODS:
+            raise InvalidParameterError("methods", name, f"one or more of {known}")
+    if not names:
+        raise InvalidParameterError("methods", names, f"one or more of {known}")
+    return tuple(METHODS[name] for name in dict.fromkeys(names))

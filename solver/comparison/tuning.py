@@ -1,0 +1,122 @@
+"""Choosing scalings and parameters by cross-validation inside the training split.
+
+The rules are the same for every method. With its default parameters the scaling is chosen: first the same
+kind for both modalities, then the first modality's alone, then the second's. With that scaling the
+parameters are chosen one after the other. Of equally good candidates the first is taken. A candidate's
+score is the MAP of both directions, averaged over the folds.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
+
+from solver.comparison.methods import Axis, Method
+from solver.comparison.preparation import Part, Parts
+from solver.errors import ConvergenceWarning
+from solver.metrics import mean_average_precision
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What tuning chose.
+
+    Parameters
+    ----------
+    x_scaling, z_scaling : str
+        Kinds of `FeatureScaler`.
+    parameters : dict
+        Tuned parameters.
+    score : float
+        Cross-validated MAP, averaged over both directions.
+    n_candidates : int
+        How many were scored.
+    """
+
+    x_scaling: str
+    z_scaling: str
+    parameters: dict[str, Any]
+    score: float
+    n_candidates: int
+
+
+def tune(parts: Parts, method: Method, pca: bool) -> Choice:
+    """Choose scalings and parameters of a method.
+
+    Parameters
+    ----------
+    parts : Parts
+        Only its folds are looked at, never its test split.
+    method : Method
+        What is tuned.
+    pca : bool
+        Whether PCA follows the scaling.
+    """
+    search = _Search(parts, method, pca)
+    with warnings.catch_warnings():
+        # Candidates are fitted loosely; whether the chosen one converges is told of the final fit.
+        for category in (ConvergenceWarning, SklearnConvergenceWarning):
+            warnings.simplefilter("ignore", category)
+        search.choose_scalings()
+        for axis in method.grid:
+            search.choose(axis)
+    return search.choice()
+
+
+class _Search:
+    def __init__(self, parts: Parts, method: Method, pca: bool) -> None:
+        self._parts, self._method, self._pca = parts, method, pca
+        self._parameters = method.defaults
+        self._scalings = "", ""
+        self._score = float("-inf")
+        self._scores: dict[str, float] = {}
+
+    def choice(self) -> Choice:
+        return Choice(*self._scalings, self._parameters, self._score, len(self._scores))
+
+    def choose_scalings(self) -> None:
+        x_kinds, z_kinds = (self._parts.allowed(side, self._method.scalings) for side in ("x", "z"))
+        self._choose_pair([(kind, kind) for kind in x_kinds if kind in z_kinds])
+        self._choose_pair([(kind, self._scalings[1]) for kind in x_kinds])
+        self._choose_pair([(self._scalings[0], kind) for kind in z_kinds])
+
+    def choose(self, axis: Axis) -> None:
+        candidates = [{**self._parameters, axis.name: value} for value in axis.values]
+        scores = self._evaluate(self._scalings, candidates)
+        best = int(np.argmax(scores))
+        self._parameters, self._score = candidates[best], scores[best]
+
+    def _choose_pair(self, pairs: list[tuple[str, str]]) -> None:
+        for pair in pairs:
+            score = self._evaluate(pair, [self._parameters])[0]
+            if score > self._score:
+                self._score, self._scalings = score, pair
+
+    def _evaluate(self, scalings: tuple[str, str], candidates: list[dict[str, Any]]) -> list[float]:
+        """Return the score of each candidate; what was scored before is not fitted again."""
+        keys = [repr((scalings, sorted(each.items()))) for each in candidates]
+        new = [number for number, key in enumerate(keys) if key not in self._scores]
+        if new:
+            chosen = [candidates[number] for number in new]
+            rows = [self._evaluate_fold(fold, scalings, chosen) for fold in self._parts.folds]
+            for number, score in zip(new, np.mean(rows, axis=0).tolist(), strict=True):
+                self._scores[keys[number]] = score
+        return [self._scores[key] for key in keys]
+
+    def _evaluate_fold(
+        self, fold: Part, scalings: tuple[str, str], candidates: list[dict[str, Any]]
+    ) -> list[float]:
+        X, x_held = self._parts.features(fold, "x", scalings[0], self._pca)
+        Z, z_held = self._parts.features(fold, "z", scalings[1], self._pca)
+        labels = self._parts.data.labels[fold.judging]
+        scores = []
+        for project in self._method.projections(X, Z, self._parts.supervision(fold), candidates):
+            x, z = project(x_held, z_held)
+            forth = mean_average_precision(x, z, labels, labels)
+            back = mean_average_precision(z, x, labels, labels)
+            scores.append((forth + back) / 2.0)
+        return scores

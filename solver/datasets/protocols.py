@@ -1,0 +1,211 @@
+"""The published protocols of Kang et al. (CIKM 2015): Wikipedia, VOC2007 and NUS-WIDE from files one brings.
+
+A protocol's folder holds one file, ``<name>.npz`` or ``<name>.mat``, with the arrays ``I_tr``, ``I_te``
+(pictures), ``T_tr``, ``T_te`` (texts; row i belongs to picture i) and the classes, either ``y_tr``, ``y_te``
+(one a row) or ``L_tr``, ``L_te`` (0/1, one column a class). With ``L_*`` the protocol's rule says which rows
+are kept. For Wikipedia the release files are read as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.io
+
+from solver.datasets.arrays import PairedFeatures
+from solver.datasets.boundary import label_column, reading, stacked_features
+from solver.datasets.wikipedia import load_wikipedia
+from solver.errors import DatasetError, InvalidParameterError
+
+_SUFFIXES = ("_tr", "_te")
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """What was published, and what is known of how it was measured.
+
+    Parameters
+    ----------
+    name : str
+        Name of the file.
+    published : dict of str to float
+        Average MAP of both directions, as fractions: "LRBS" and "second best".
+    n_train, n_test : int or None
+        Pairs; None where it is not known.
+    x_features, z_features : dict of int to str
+        Features by their number; empty where they are not known.
+    known, unknown : str
+        What is known of the setting, and what is not.
+    n_classes_kept : int or None
+        With ``L_*``, rows of so many of the training split's most frequent classes are kept; all when None.
+    """
+
+    name: str
+    published: Mapping[str, float]
+    n_train: int | None
+    n_test: int | None
+    x_features: Mapping[int, str]
+    z_features: Mapping[int, str]
+    known: str
+    unknown: str
+    n_classes_kept: int | None = None
+
+    def differences(self, data: PairedFeatures) -> list[str]:
+        """Return why numbers on this set cannot be held against the published ones; empty when they can."""
+        found = []
+        for what, n_features, expected in (
+            ("pictures", data.X.shape[1], self.x_features),
+            ("texts", data.Z.shape[1], self.z_features),
+        ):
+            if not expected:
+                found.append(f"other features, as far as known: {n_features}-d {what}, published: not known")
+            elif n_features not in expected:
+                wanted = " or ".join(f"{size}-d {name}" for size, name in expected.items())
+                found.append(f"other features: {n_features}-d {what}, published: {wanted}")
+        n_train = int(data.is_train.sum())
+        for what, n_rows, wanted_rows in (
+            ("training", n_train, self.n_train),
+            ("test", len(data.labels) - n_train, self.n_test),
+        ):
+            if wanted_rows is not None and n_rows != wanted_rows:
+                found.append(f"another split: {n_rows} {what} pairs, published: {wanted_rows}")
+        return found
+
+
+PROTOCOLS: Mapping[str, Protocol] = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol(
+            "wikipedia",
+            {"LRBS": 0.4109, "second best": 0.3499},
+            2173,
+            693,
+            {4096: "CNN"},
+            {200: "LDA"},
+            "2866 pairs of 10 classes, 2173 to train and 693 to test; 4096-d CNN pictures, 200-d LDA texts",
+            "which layer of which network; the corpus of the topics; how parameters were chosen",
+        ),
+        Protocol(
+            "voc2007",
+            {"LRBS": 0.6695, "second best": 0.6597},
+            2808,
+            2841,
+            {512: "GIST", 4096: "CNN"},
+            {399: "word frequency"},
+            "pictures with a single class of 20, 2808 to train and 2841 to test, as in Sharma et al. (CVPR "
+            "2012); 399-d word frequencies",
+            "whether the published number is of GIST or of CNN pictures; how parameters were chosen",
+        ),
+        Protocol(
+            "nus-wide",
+            {"LRBS": 0.2127, "second best": 0.2007},
+            None,
+            None,
+            {},
+            {},
+            "pictures with tags",
+            "features, split and classes; here: rows with exactly one of the 10 most frequent classes",
+            n_classes_kept=10,
+        ),
+    )
+}
+
+
+def load_protocol(name: str, folder: str | Path) -> PairedFeatures:
+    """Load a set in a published setting.
+
+    Parameters
+    ----------
+    name : {"wikipedia", "voc2007", "nus-wide"}
+        The protocol.
+    folder : path
+        Holds ``<name>.npz`` or ``<name>.mat``; see the module.
+
+    Raises
+    ------
+    InvalidParameterError
+        If the protocol is unknown.
+    DatasetError
+        If the file or one of its arrays is missing, damaged or does not fit the others; names it.
+    """
+    if name not in PROTOCOLS:
+        raise InvalidParameterError("protocol", name, f"one of {', '.join(PROTOCOLS)}")
+    root = Path(folder)
+    files = [root / f"{name}{suffix}" for suffix in (".npz", ".mat")]
+    path = next((file for file in files if file.is_file()), None)
+    if path is None:
+        if name == "wikipedia" and (root / "raw_features.mat").is_file():
+            return load_wikipedia(root)
+        raise DatasetError(f"{root} holds neither {files[0].name} nor {files[1].name}")
+    arrays = _arrays(path)
+    classes, is_kept = _classes(arrays, PROTOCOLS[name].n_classes_kept, path)
+    X, Z = (
+        stacked_features({f"{side}{suffix}": arrays.get(f"{side}{suffix}") for suffix in _SUFFIXES}, path)
+        for side in ("I", "T")
+    )
+    n_rows = [len(classes[suffix]) for suffix in _SUFFIXES]
+    for side in ("I", "T"):
+        for suffix, count in zip(_SUFFIXES, n_rows, strict=True):
+            if len(arrays[f"{side}{suffix}"]) != count:
+                found = len(arrays[f"{side}{suffix}"])
+                raise DatasetError(f"{path}: {side}{suffix} has {found} rows for {count} rows of classes")
+    ids = np.asarray(
+        [
+            f"{suffix[1:]}-{row:05d}"
+            for suffix, count in zip(_SUFFIXES, n_rows, strict=True)
+            for row in range(count)
+        ]
+    )
+    kept = np.concatenate([is_kept[suffix] for suffix in _SUFFIXES])
+    names = tuple(ids[kept].tolist())
+    return PairedFeatures(
+        X=X[kept],
+        Z=Z[kept],
+        labels=np.concatenate([classes[suffix] for suffix in _SUFFIXES]).astype(np.str_)[kept],
+        is_train=(np.arange(sum(n_rows)) < n_rows[0])[kept],
+        x_ids=names,
+        z_ids=names,
+    )
+
+
+def _arrays(path: Path) -> dict[str, Any]:
+    if path.suffix == ".mat":
+        with reading(path, "MATLAB file"):
+            return dict(scipy.io.loadmat(path))
+    with reading(path, ".npz archive"), np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def _classes(
+    arrays: dict[str, Any], n_classes_kept: int | None, path: Path
+) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[np.bool]]]:
+    """Return the class of each row, and which rows are kept."""
+    if all(f"L{suffix}" in arrays for suffix in _SUFFIXES):
+        indicators = {suffix: _indicators(arrays[f"L{suffix}"], f"L{suffix}", path) for suffix in _SUFFIXES}
+        counts = indicators["_tr"].sum(axis=0)
+        if len(counts) != indicators["_te"].shape[1]:
+            raise DatasetError(f"{path}: L_tr and L_te have different numbers of classes")
+        frequent = np.argsort(-counts, kind="stable")[:n_classes_kept]
+        chosen = {suffix: each[:, frequent] for suffix, each in indicators.items()}
+        return (
+            {suffix: frequent[each.argmax(axis=1)] for suffix, each in chosen.items()},
+            {suffix: each.sum(axis=1) == 1 for suffix, each in chosen.items()},
+        )
+    missing = [f"y{suffix}" for suffix in _SUFFIXES if f"y{suffix}" not in arrays]
+    if missing:
+        raise DatasetError(f"{path} has no classes: neither y_tr and y_te nor L_tr and L_te")
+    labels = {suffix: label_column(arrays[f"y{suffix}"], f"y{suffix}", path) for suffix in _SUFFIXES}
+    return labels, {suffix: np.ones(len(each), np.bool) for suffix, each in labels.items()}
+
+
+def _indicators(array: Any, name: str, path: Path) -> npt.NDArray[np.intp]:
+    is_matrix = isinstance(array, np.ndarray) and array.ndim == 2 and array.dtype.kind in "iubf"
+    if not is_matrix or not np.isin(array, (0, 1)).all():
+        raise DatasetError(f"{path}: {name} must be a matrix of 0 and 1, one column a class")
+    indicators: npt.NDArray[np.intp] = array.astype(np.intp)
+    return indicators

@@ -1,0 +1,224 @@
+"""`lrbs compare` from the command line to the report in a browser."""
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Page, sync_playwright
+
+ROOT = Path(__file__).parents[3]
+METHODS = "LowRankBilinear,CCA,MsAlg"
+SCENES = ("boat", "tree", "house")
+
+
+def lrbs(*arguments: str, folder: Path, data: Path | None) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("LRBS_")},
+        "LRBS_DATA_DIR": str(folder / "data"),
+        "PYTHONPATH": str(ROOT),
+        **({"LRBS_TEST_DATA": str(data)} if data else {}),
+    }
+    command = [sys.executable, "-m", "app.cli", "compare", *arguments]
+    return subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def draw_products(folder: Path) -> None:
+    """Write a tiny set in the layout of `products/`: a colour for each kind, and words."""
+    rng = np.random.default_rng(0)
+    pictures = folder / "products" / "images"
+    pictures.mkdir(parents=True)
+    with (folder / "products" / "items.csv").open("w", newline="", encoding="utf-8") as stream:
+        table = csv.writer(stream)
+        table.writerow(["id", "image", "text", "label", "split", "colour"])
+        for number in range(54):
+            kind = number % 3
+            pixels = rng.integers(0, 120, (24, 24, 3), dtype=np.uint8)
+            pixels[..., kind] += 60 + rng.integers(0, 70, dtype=np.uint8)
+            Image.fromarray(pixels).save(pictures / f"{number}.jpg")
+            text = f"{SCENES[kind] if rng.random() < 0.8 else 'thing'} <b>number</b> {number % 7}"
+            split = "test" if number % 4 == 0 else "train"
+            table.writerow([number, f"images/{number}.jpg", text, SCENES[kind], split, "red"])
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("compare")
+    draw_products(folder)
+    done = lrbs(
+        "products",
+        "--methods",
+        METHODS,
+        "--report",
+        "report",
+        "--trec",
+        "trec",
+        "--json",
+        folder=folder,
+        data=folder,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder, done
+
+
+@pytest.fixture
+def page(chromium: str, report: tuple[Path, Any]) -> Iterator[Page]:
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield launched.new_page(viewport={"width": 1100, "height": 900})
+        launched.close()
+
+
+def test_json_is_a_list_of_rows_with_and_without_pca(report: tuple[Path, Any]) -> None:
+    rows = json.loads(report[1].stdout)
+    assert [(row["method"], row["pca"]) for row in rows] == [
+        (name, pca) for pca in (False, True) for name in METHODS.split(",")
+    ]
+    for row in rows:
+        assert row["dataset"] == "products"
+        assert 0 <= row["image_query"] <= 1
+        assert row["average"] == pytest.approx((row["image_query"] + row["text_query"]) / 2)
+        assert row["params"]["x_scaling"]
+        assert row["fit_seconds"] > 0
+        assert set(row["intervals"]) == {"image_query", "text_query", "average"}
+
+
+def test_standard_error_says_seed_sizes_and_machine(report: tuple[Path, Any]) -> None:
+    said = report[1].stderr
+    assert "seed 0" in said
+    assert f"{os.cpu_count()} cores" in said
+    assert "40 rows to train, 14 to test, 3 classes" in said
+
+
+def test_a_second_run_computes_nothing_again(report: tuple[Path, Any]) -> None:
+    folder, first = report
+    again = lrbs("products", "--methods", METHODS, "--json", folder=folder, data=folder)
+    assert json.loads(again.stdout) == json.loads(first.stdout)
+    assert "kept from before" in again.stderr
+
+
+def test_the_markdown_table_holds_every_row(report: tuple[Path, Any]) -> None:
+    folder, done = report
+    text = (folder / "report" / "report.md").read_text(encoding="utf-8")
+    for row in json.loads(done.stdout):
+        assert f"| {row['method']} | {100 * row['image_query']:.2f} |" in text
+    assert text.count("| method |") == 3
+
+
+def test_trec_files_score_as_the_table_does(report: tuple[Path, Any]) -> None:
+    import ir_measures  # here: a run without the developers' tools loses this test only
+
+    folder, done = report
+    for row in json.loads(done.stdout):
+        name = f"{row['method']}{'-pca' if row['pca'] else ''}"
+        for side, key in (("x", "image_query"), ("z", "text_query")):
+            judged = ir_measures.read_trec_qrels(str(folder / "trec" / f"products.{side}.qrels"))
+            run = ir_measures.read_trec_run(str(folder / "trec" / f"products.{name}.{side}.run"))
+            found = ir_measures.calc_aggregate([ir_measures.AP], list(judged), list(run))
+            assert found[ir_measures.AP] == pytest.approx(row[key], abs=1e-6)
+
+
+@pytest.mark.browser
+def test_the_report_stands_alone_and_shows_every_figure(report: tuple[Path, Any], page: Page) -> None:
+    folder, _ = report
+    asked, complaints = [], []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto((folder / "report" / "report.html").as_uri())
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert [url for url in asked if url.startswith("file:")] == [page.url]
+    assert complaints == []
+    for kind in ("intervals", "curves", "spectrum"):
+        box = page.locator(f"section#products figure.{kind} svg").bounding_box()
+        assert box is not None
+        assert box["width"] > 300
+        assert box["height"] > 100
+    curves = page.locator("figure.curves svg").text_content() or ""
+    for word in (*METHODS.split(","), "recall", "scope", "image query", "text query"):
+        assert word in curves
+    assert page.locator("table").count() == 3
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+@pytest.mark.browser
+def test_the_report_shows_pictures_and_texts_of_retrieved_samples(
+    report: tuple[Path, Any], page: Page
+) -> None:
+    page.goto((report[0] / "report" / "report.html").as_uri())
+    assert page.locator(".row").count() == 8
+    widths = page.locator(".item img").evaluate_all("images => images.map(image => image.naturalWidth)")
+    assert len(widths) == 4 + 4 * 6
+    assert all(width > 0 for width in widths)
+    texts = page.locator(".item.right, .item.wrong").filter(has_not=page.locator("img")).all_inner_texts()
+    assert len(texts) == 24
+    assert all("<b>number</b>" in text for text in texts)  # shown, not taken for markup
+    for item in page.locator(".item.wrong").all_inner_texts():
+        assert "✗" in item
+
+
+def test_a_published_protocol_prints_its_numbers_and_what_differs(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 3
+    X = np.eye(3)[labels] + 0.5 * rng.standard_normal((60, 3))
+    parts = {"I_tr": X[:40], "I_te": X[40:], "T_tr": X[:40, :2], "T_te": X[40:, :2]}
+    (tmp_path / "files").mkdir()
+    np.savez(tmp_path / "files" / "voc2007.npz", **parts, y_tr=labels[:40], y_te=labels[40:])
+    done = lrbs("--protocol", "voc2007", "--data", "files", "--methods", "MsAlg", folder=tmp_path, data=None)
+    assert done.returncode == 0, done.stderr
+    assert "LRBS 66.95%, second best 65.97%" in done.stdout
+    assert "other features: 3-d pictures, published: 512-d GIST or 4096-d CNN" in done.stdout
+    assert "another split: 40 training pairs, published: 2808" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["flickr"], "sets"),
+        (["wikipedia", "--methods", "CCA,Nearest"], "--methods"),
+        (["--protocol", "voc2007"], "--data"),
+        ([], "sets"),
+        (["wikipedia", "--protocol", "voc2007", "--data", "."], "sets"),
+    ],
+)
+def test_mistakes_end_with_a_line_that_names_the_field(
+    tmp_path: Path, arguments: list[str], named: str
+) -> None:
+    done = lrbs(*arguments, folder=tmp_path, data=tmp_path)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()[-1:]
+    assert re.match(rf"error: .*{re.escape(named)}", line)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("missing", ["jinja2", "matplotlib"])
+def test_a_report_without_its_libraries_names_the_extra_before_anything_is_computed(
+    tmp_path: Path, missing: str
+) -> None:
+    program = f"import sys; sys.modules[{missing!r}] = None; from app.cli import main; main()"
+    command = [sys.executable, "-c", program, "compare", "wikipedia", "--report", str(tmp_path / "report")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LRBS_DATA_DIR": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 1
+    assert f"error: --report needs {missing}, of the extra: pip install 'lrbs[report]'" in done.stderr
+    assert not (tmp_path / "report").exists()
+
+
+def test_other_commands_do_not_wait_for_what_draws() -> None:
+    program = "import sys, app.cli; print(sorted({'jinja2', 'matplotlib'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=100, check=True
+    )
+    assert done.stdout.strip() == "[]"

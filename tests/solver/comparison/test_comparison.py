@@ -1,0 +1,167 @@
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from solver import MsAlg, compare, mean_average_precision
+from solver.comparison import METHODS, Comparison, Method, Outcome
+from solver.comparison.cells import cells
+from solver.datasets import PairedFeatures, load_npz
+from solver.errors import InvalidInputError, InvalidParameterError
+
+QUICK = ("CCA", "MsAlg")
+
+
+class InterruptionError(Exception):
+    """Somebody pressed Ctrl-C."""
+
+
+class MemoryStore:
+    def __init__(self) -> None:
+        self.kept: dict[str, Outcome] = {}
+
+    def load(self, key: str) -> Outcome | None:
+        return self.kept.get(key)
+
+    def save(self, key: str, outcome: Outcome) -> None:
+        self.kept[key] = outcome
+
+
+def compared(data: PairedFeatures, **options: object) -> Comparison:
+    chosen = {"methods": QUICK, "n_jobs": 1, "n_resamples": 200, "n_permutations": 200, **options}
+    return compare(data, **chosen)  # type: ignore[arg-type]
+
+
+def figures(comparison: Comparison) -> list[tuple[object, ...]]:
+    return [
+        (row.method, row.pca, row.image_query, row.text_query, row.params, row.intervals, row.p_value)
+        for row in comparison.rows
+    ]
+
+
+def test_rows_hold_the_test_map_of_a_fit_on_the_whole_training_split(data: PairedFeatures) -> None:
+    comparison = compared(data, dataset="drawn")
+    assert [(row.method, row.pca) for row in comparison.rows] == [
+        ("CCA", False),
+        ("MsAlg", False),
+        ("CCA", True),
+        ("MsAlg", True),
+    ]
+    labels = data.labels[~data.is_train]
+    for row, outcome in zip(comparison.rows, comparison.outcomes, strict=True):
+        assert row.dataset == "drawn"
+        x, z = outcome.x_test, outcome.z_test
+        assert row.image_query == pytest.approx(mean_average_precision(x, z, labels, labels))
+        assert row.text_query == pytest.approx(mean_average_precision(z, x, labels, labels))
+        assert row.average == pytest.approx((row.image_query + row.text_query) / 2)
+        low, high = row.intervals["average"]
+        assert low <= row.average <= high
+        assert comparison.chance < row.average <= 1
+
+
+def test_each_row_is_tested_against_the_best_other_row_of_its_table(data: PairedFeatures) -> None:
+    comparison = compared(data, methods=("CCA", "MsAlg", "GMLDA"), pca=(False,))
+    ordered = sorted(comparison.rows, key=lambda row: -row.average)
+    assert ordered[0].against == ordered[1].method
+    assert [row.against for row in ordered[1:]] == [ordered[0].method] * 2
+    assert all(row.p_value is not None and 0 < row.p_value <= 1 for row in ordered)
+
+
+def test_one_method_alone_has_nothing_to_be_tested_against(data: PairedFeatures) -> None:
+    (row,) = compared(data, methods=("MsAlg",), pca=(False,)).rows
+    assert row.against is None
+    assert row.p_value is None
+
+
+def test_the_same_seed_gives_the_same_table_whatever_the_processes(data: PairedFeatures) -> None:
+    alone, together = compared(data, n_jobs=1), compared(data, n_jobs=2)
+    assert figures(alone) == figures(together)
+
+
+def test_an_interrupted_comparison_goes_on_where_it_was(data: PairedFeatures) -> None:
+    store = MemoryStore()
+    seen: list[bool] = []
+
+    def stop_after_two(done: int, total: int, outcome: Outcome, was_kept: bool) -> None:
+        if done == 2:
+            raise InterruptionError
+
+    with pytest.raises(InterruptionError):
+        compared(data, store=store, on_outcome=stop_after_two)
+    assert len(store.kept) == 2
+    before = dict(store.kept)
+    comparison = compared(data, store=store, on_outcome=lambda *told: seen.append(told[3]))
+    assert seen == [True, True, False, False]
+    assert all(store.kept[key] is outcome for key, outcome in before.items())
+    assert figures(comparison) == figures(compared(data))
+
+
+def test_nothing_is_kept_for_other_data_methods_options_or_grids(
+    data: PairedFeatures, garbled: PairedFeatures
+) -> None:
+    method = METHODS["CCA"]
+    narrower = Method(method.estimator, method.grid[:1])
+    keys = [
+        cell.key
+        for found in (
+            cells(data, [method], [False, True], 3, 0),
+            cells(garbled, [method], [False], 3, 0),
+            cells(data, [narrower], [False], 3, 0),
+            cells(data, [METHODS["PLS"]], [False], 3, 0),
+            cells(data, [method], [False], 4, 0),
+            cells(data, [method], [False], 3, 1),
+        )
+        for cell in found
+    ]
+    assert len(set(keys)) == len(keys)
+    assert cells(data, [method], [False], 3, 0)[0].key == keys[0]
+
+
+class OwnMethod(MsAlg):
+    """What a user of the library might bring."""
+
+
+def test_a_method_of_ones_own_takes_part(data: PairedFeatures) -> None:
+    comparison = compared(data, methods=(Method(OwnMethod), "CCA"), pca=(False,))
+    assert [row.method for row in comparison.rows] == ["OwnMethod", "CCA"]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"methods": ("Nearest",)}, "Nearest"),
+        ({"methods": ()}, "methods"),
+        ({"pca": ()}, "pca"),
+        ({"n_folds": 1}, "n_folds"),
+        ({"random_state": -1}, "random_state"),
+        ({"n_jobs": 0}, "n_jobs"),
+    ],
+)
+def test_bad_options_are_refused_by_name(
+    data: PairedFeatures, options: dict[str, object], named: str
+) -> None:
+    with pytest.raises(InvalidParameterError, match=named):
+        compared(data, **options)
+
+
+def test_a_set_without_test_rows_is_refused(data: PairedFeatures) -> None:
+    everything = PairedFeatures(
+        data.X, data.Z, data.labels, np.ones(len(data.labels), np.bool), data.x_ids, data.z_ids
+    )
+    with pytest.raises(InvalidInputError, match="test rows"):
+        compared(everything)
+
+
+@pytest.mark.data
+def test_semantic_matching_beats_msalg_on_spoken_digits(test_data: Path) -> None:
+    """A smaller comparison on real data: what is ahead by 25 points stays ahead."""
+    found = load_npz(test_data / "audio_digits" / "audio_digits.npz", "I", "A")
+    methods = [Method(METHODS[name].estimator) for name in ("SemanticMatching", "MsAlg")]
+    comparison = compare(found, methods=methods, pca=(False,), n_jobs=min(2, os.cpu_count() or 1))
+    first, second = sorted(comparison.rows, key=lambda row: -row.average)
+    assert (first.method, second.method) == ("SemanticMatching", "MsAlg")
+    assert first.average > 0.94
+    assert first.p_value is not None
+    assert first.p_value < 0.001
+    assert first.intervals["average"][0] > second.intervals["average"][1]

@@ -1,0 +1,112 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+from solver import CCA, Labels, LowRankBilinear, alpha_max, mean_average_precision
+from solver.comparison.methods import METHODS, Axis, Method
+from solver.comparison.preparation import PCA_ENERGY, Parts, Preparation
+from solver.comparison.tuning import tune
+from solver.datasets import PairedFeatures
+
+QUICK = ("LowRankBilinear", "CCA", "PLS", "GMLDA")
+
+
+@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("pca", [False, True])
+def test_what_is_chosen_does_not_depend_on_the_test_split(
+    data: PairedFeatures, garbled: PairedFeatures, name: str, pca: bool
+) -> None:
+    chosen = [tune(Parts.of(each, 3, 0), METHODS[name], pca) for each in (data, garbled)]
+    assert chosen[0] == chosen[1]
+
+
+def test_folds_split_the_training_rows_class_by_class_and_hold_no_test_row(data: PairedFeatures) -> None:
+    parts = Parts.of(data, 3, 0)
+    held = np.concatenate([fold.judging for fold in parts.folds])
+    assert sorted(held) == np.flatnonzero(data.is_train).tolist()
+    for fold in parts.folds:
+        assert not set(fold.fitting) & set(fold.judging)
+        assert data.is_train[fold.fitting].all()
+    for label in np.unique(data.labels):
+        counts = [(data.labels[fold.judging] == label).sum() for fold in parts.folds]
+        assert max(counts) - min(counts) <= 1
+
+
+def test_scaling_and_components_are_learned_on_the_rows_that_are_fitted(data: PairedFeatures) -> None:
+    parts = Parts.of(data, 3, 0)
+    fold = parts.folds[1]
+    fitted, judged = parts.features(fold, "x", "standard", True)
+    alone = Preparation("standard", True).fit(data.X[fold.fitting])
+    np.testing.assert_array_equal(fitted, alone.transform(data.X[fold.fitting]))
+    np.testing.assert_array_equal(judged, alone.transform(data.X[fold.judging]))
+
+
+def test_pca_keeps_the_energy_it_is_to_keep_and_no_more() -> None:
+    rng = np.random.default_rng(0)
+    samples = rng.standard_normal((200, 10)) * 2.0 ** -np.arange(10)
+    kept = Preparation("center", True).fit(samples).transform(samples)
+    energy = np.linalg.svd(samples - samples.mean(axis=0), compute_uv=False) ** 2
+    shares = np.cumsum(energy) / energy.sum()
+    assert kept.shape[1] == int(np.searchsorted(shares, PCA_ENERGY)) + 1
+
+
+def test_pca_of_more_features_than_samples() -> None:
+    samples = np.random.default_rng(0).standard_normal((12, 40))
+    assert Preparation("none", True).fit(samples).transform(samples).shape[1] <= 11
+
+
+def test_roots_are_tried_only_where_nothing_is_negative(data: PairedFeatures) -> None:
+    shifted = dataclasses.replace(data, Z=data.Z - data.Z.min())
+    parts = Parts.of(shifted, 3, 0)
+    assert "sqrt" not in parts.allowed("x", ("l2", "sqrt"))
+    assert "sqrt" in parts.allowed("z", ("l2", "sqrt"))
+
+
+def test_the_best_value_of_an_axis_is_taken(data: PairedFeatures) -> None:
+    method = Method(CCA, (Axis("reg", (1e6, 0.1), 0.1), Axis("n_components", (1, 2), 2)))
+    parts = Parts.of(data, 3, 0)
+    choice = tune(parts, method, False)
+
+    def score(parameters: dict[str, float]) -> float:
+        found = []
+        for fold in parts.folds:
+            X, x = parts.features(fold, "x", choice.x_scaling, False)
+            Z, z = parts.features(fold, "z", choice.z_scaling, False)
+            model = CCA(**parameters).fit(X, Z, Labels(data.labels[fold.fitting]))
+            labels = data.labels[fold.judging]
+            pair = model.project_x(x), model.project_z(z)
+            found.append(mean_average_precision(*pair, labels, labels))
+            found.append(mean_average_precision(*pair[::-1], labels, labels))
+        return float(np.mean(found))
+
+    assert score(choice.parameters) == pytest.approx(choice.score, abs=1e-12)
+    for axis in method.grid:
+        for value in axis.values:
+            others = {**choice.parameters, axis.name: value}
+            if axis is method.grid[-1]:
+                assert score(others) <= choice.score + 1e-12
+
+
+def test_the_walk_down_in_alpha_scores_as_separate_fits_do(data: PairedFeatures) -> None:
+    walked = METHODS["LowRankBilinear"]
+    parts = Parts.of(data, 3, 0)
+    fold = parts.folds[0]
+    X, x = parts.features(fold, "x", "l2", False)
+    Z, z = parts.features(fold, "z", "l2", False)
+    labels = Labels(data.labels[fold.fitting])
+    candidates = [{"alpha_share": share} for share in (0.3, 0.1, 0.02)]
+    held = data.labels[fold.judging]
+    for parameters, project in zip(candidates, walked.projections(X, Z, labels, candidates), strict=True):
+        alpha = parameters["alpha_share"] * alpha_max(X, Z, labels)
+        model = LowRankBilinear(alpha=alpha).fit(X, Z, labels)
+        expected = mean_average_precision(model.project_x(x), model.project_z(z), held, held)
+        assert mean_average_precision(*project(x, z), held, held) == pytest.approx(expected, abs=0.02)
+
+
+def test_every_method_of_the_registry_is_its_class_and_has_its_defaults_in_its_grid() -> None:
+    for name, method in METHODS.items():
+        assert name == method.estimator.__name__
+        for axis in method.grid:
+            assert axis.default in axis.values
+            assert len(set(axis.values)) == len(axis.values)
