@@ -21,6 +21,7 @@ from app.services.housekeeping import Housekeeping
 from app.services.imports import ImportService
 from app.services.judging import Gates
 from app.services.rates import RateLimits
+from app.services.readiness import ReadinessService
 from app.services.repair import Repair
 from app.services.saved_galleries import SavedGalleries
 from app.services.search import SearchService
@@ -60,6 +61,8 @@ class Services:
         Has damaged bundles trained anew.
     status : StatusService
         What those who watch over the service want to know.
+    readiness : ReadinessService
+        Whether this process can serve.
     """
 
     settings: Settings
@@ -75,6 +78,7 @@ class Services:
     housekeeping: Housekeeping
     repair: Repair
     status: StatusService
+    readiness: ReadinessService
 
     def upgrade_schema(self) -> None:
         """Bring the database to the current schema."""
@@ -154,6 +158,7 @@ def build(settings: Settings) -> Services:
         housekeeping=housekeeping,
         repair=Repair(database, bundles, training, owns_files),
         status=StatusService(database, snapshots),
+        readiness=ReadinessService(database, snapshots, lambda: is_current(database.engine)),
     )
 
 

@@ -53,7 +53,9 @@ def create_app(services: Services) -> FastAPI:
     """
     settings = services.settings
     lanes = Lanes(settings.max_running, settings.max_waiting, _EVENT_STREAMS)
-    metrics = Metrics(services.status, lambda: services.housekeeping.swept)
+    metrics = Metrics(
+        services.status, lambda: services.housekeeping.swept, lambda: services.snapshots.damaged
+    )
     lanes.watch(metrics.on_lane, metrics.on_refusal)
 
     @contextlib.asynccontextmanager
@@ -82,7 +84,7 @@ def create_app(services: Services) -> FastAPI:
     state.catalogue, state.search = services.catalogue, services.search
     state.imports = services.imports
     state.training, state.versions, state.access = services.training, services.versions, services.access
-    state.what_is_missing = lambda: what_is_missing(services)
+    state.readiness = services.readiness
     state.metrics = metrics
     problems.install(application)
     for module in (collections, items, imports, searches, jobs, versions, admin, health):
@@ -118,17 +120,8 @@ def what_is_missing(services: Services) -> str | None:
     services : Services
         What is asked.
     """
-    try:
-        if not services.schema_is_current():
-            return "the database schema is not current: run lrbs db upgrade"
-        for collection in services.catalogue.collections():
-            if collection.active_version is not None:
-                services.snapshots.current(collection.name)
-    except SQLAlchemyError:
-        return "the database does not answer"
-    except ServiceError as error:
-        return str(error)
-    return None
+    found = services.readiness.look()
+    return None if found.is_ready else found.reason
 
 
 async def _record_use(services: Services) -> None:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from app.api.deps import Credentials, may_administer
 from app.api.metrics import CONTENT_TYPE, Metrics
 from app.api.problems import responses
+from app.services.readiness import ReadinessService
 
 router = APIRouter(tags=["health"])
 _limiter = anyio.CapacityLimiter(2)
@@ -20,7 +21,7 @@ class Status(BaseModel):
     """How the service is."""
 
     status: str
-    reason: str | None = Field(None, description="what is missing")
+    reason: str | None = Field(None, description="what is missing, or damaged")
 
 
 @router.get("/healthz", response_model_exclude_none=True)
@@ -35,12 +36,16 @@ async def healthz() -> Status:
     responses={503: {"description": "Not ready", "model": Status}},
 )
 async def readyz(request: Request, response: Response) -> Status:
-    """Answer 200 once the schema is current and every active model is loaded."""
-    missing: str | None = await to_thread.run_sync(request.app.state.what_is_missing, limiter=_limiter)
-    if missing is not None:
+    """Answer 200 once the schema is current and every active model is loaded.
+
+    A damaged model bundle is named in `reason`. The answer is 200 all the same as long as something can be
+    searched: an earlier version stands in for the damaged one, or other collections are whole.
+    """
+    readiness: ReadinessService = request.app.state.readiness
+    found = await to_thread.run_sync(readiness.look, limiter=_limiter)
+    if not found.is_ready:
         response.status_code = 503
-        return Status(status="not ready", reason=missing)
-    return Status(status="ready")
+    return Status(status="ready" if found.is_ready else "not ready", reason=found.reason)
 
 
 def _may_watch(request: Request, credentials: Credentials) -> None:

@@ -14,6 +14,7 @@ from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
 from sqlalchemy import Connection, Engine
 
+from app.db.session import translated
 from app.domain.errors import SchemaOutdatedError
 
 _WAIT_SECONDS = 60
@@ -61,8 +62,8 @@ def _patient(connection: Connection) -> Iterator[None]:
 
 
 def is_current(engine: Engine) -> bool:
-    """Return whether the database's schema is the one this code expects."""
-    with engine.connect() as connection:
+    """Return whether the schema is the one this code expects; raises DatabaseUnavailableError."""
+    with translated(), engine.connect() as connection:
         found = MigrationContext.configure(connection).get_current_revision()
     return found == ScriptDirectory.from_config(_config()).get_current_head()
 

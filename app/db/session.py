@@ -67,18 +67,18 @@ class SqlDatabase:
     @contextmanager
     def write(self) -> Iterator[SqlUnitOfWork]:
         """Commit at the end of the block, roll back on an exception."""
-        with _translated(), self._write.begin() as session:
+        with translated(), self._write.begin() as session:
             yield SqlUnitOfWork.over(session)
 
     @contextmanager
     def read(self) -> Iterator[SqlUnitOfWork]:
         """Read from one consistent state."""
-        with _translated(), self._read() as session:
+        with translated(), self._read() as session:
             yield SqlUnitOfWork.over(session)
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def translated() -> Iterator[None]:
     """Say in the domain's words that the database is away or busy; the reason stands in the log."""
     try:
         yield

@@ -1,9 +1,16 @@
-"""Immutable snapshots of what a collection serves, and their replay of later writes."""
+"""Immutable snapshots of what a collection serves, and their replay of later writes.
+
+Where the active version's bundle is damaged, an earlier version stands in: the one this process served
+until then, or, in a process that starts, the one that served last and is whole. It takes part in later
+writes like any other, and the bundle is looked at again now and then. The database still names the active
+version: only people, or a retrain, change that.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -11,7 +18,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.domain.entities import Collection, Item, JobState, Matrix, ModelVersion
-from app.domain.errors import CollectionNotFoundError, ModelNotTrainedError, ServiceError
+from app.domain.errors import (
+    CollectionNotFoundError,
+    DamagedBundleError,
+    ModelNotTrainedError,
+    ServiceError,
+)
 from app.domain.ports import Database, Encoder, UnitOfWork
 from app.services.bundles import LoadedModel, ModelBundles, can_be_ranked
 from app.services.features import item_features
@@ -19,7 +31,30 @@ from app.services.galleries import Gallery, IndexMaker, Row
 from app.services.saved_galleries import SavedGalleries
 
 _ITEMS_PER_PROJECTION = 2000
+_LOOK_AGAIN_SECONDS = 60.0
+_HISTORY = 1000
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Why the active version does not serve.
+
+    Parameters
+    ----------
+    reason : str
+        What is damaged.
+    found_at : float
+        When, by the monotonic clock.
+    """
+
+    reason: str
+    found_at: float
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether it is time to look at the bundle again: it may have been brought back."""
+        return time.monotonic() - self.found_at >= _LOOK_AGAIN_SECONDS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +73,8 @@ class Snapshot:
         Folder name of the model.
     unsaved : int
         Items that a start would read from the database.
+    damage : Damage or None
+        Why `model` is not the collection's active version but an earlier one that stands in for it.
     """
 
     collection: Collection
@@ -45,6 +82,7 @@ class Snapshot:
     galleries: Mapping[str, Gallery]
     model_bundle: str
     unsaved: int = 0
+    damage: Damage | None = None
 
 
 class Snapshots:
@@ -73,6 +111,8 @@ class Snapshots:
         self._held: dict[int, Snapshot] = {}
         self._locks: dict[int, threading.Lock] = {}
         self._guard = threading.Lock()
+        self.damaged = 0
+        """How often a version could not be loaded because its bundle is damaged."""
 
     def current(self, name: str) -> Snapshot:
         """Return a snapshot that holds every write committed before this call.
@@ -84,7 +124,7 @@ class Snapshots:
         ModelNotTrainedError
             If it has no active model.
         DamagedBundleError
-            If the active bundle cannot be trusted.
+            If neither the active bundle nor that of any version that served before can be trusted.
         """
         with self.reading(name) as (snapshot, _):
             return snapshot
@@ -142,9 +182,9 @@ class Snapshots:
             last = work.jobs.last(collection)
             failed = last is not None and last.state is JobState.FAILED
             raise ModelNotTrainedError(collection.name, last.error if last and failed else None)
-        if held is None or not _is_same_model(held, collection):
+        if held is None or not _is_settled(held, collection):
             version = work.models.get(collection, collection.active_version)
-            held = self._loaded(work, collection, version)
+            held = self._loaded_or_earlier(held, work, collection, version)
         changes = work.items.changes_since(collection, held.collection.revision)
         changed = {change.item_id: change.item for change in changes}
         galleries = {
@@ -152,6 +192,41 @@ class Snapshots:
         }
         renewed = replace(held, collection=collection, galleries=galleries)
         return self._save_now_and_then(renewed, len(changed))
+
+    def _loaded_or_earlier(
+        self, held: Snapshot | None, work: UnitOfWork, collection: Collection, version: ModelVersion
+    ) -> Snapshot:
+        """Return the active version's snapshot, or that of an earlier one while its bundle is damaged."""
+        if held is not None and held.model_bundle == version.bundle:
+            return replace(held, damage=None)
+        try:
+            return self._loaded(work, collection, version)
+        except DamagedBundleError as error:
+            known = held.damage.reason if held is not None and held.damage is not None else None
+            if known != str(error):
+                self._note_damage(collection, version, error)
+            earlier = held or self._earlier(work, collection, version)
+            if earlier is None:
+                raise
+            return replace(earlier, damage=Damage(str(error), time.monotonic()))
+
+    def _earlier(self, work: UnitOfWork, collection: Collection, active: ModelVersion) -> Snapshot | None:
+        """Return a snapshot of the version that served last before the active one and is whole."""
+        versions = {model.version: model for model in work.models.list(collection)}
+        history = work.models.activations(collection, _HISTORY)
+        for number in dict.fromkeys(entry.version for entry in history):
+            if number == active.version or number not in versions:
+                continue
+            try:
+                return self._loaded(work, collection, versions[number])
+            except DamagedBundleError as error:
+                self._note_damage(collection, versions[number], error)
+        return None
+
+    def _note_damage(self, collection: Collection, version: ModelVersion, error: DamagedBundleError) -> None:
+        _logger.error("%s: version %d is not loaded: %s", collection.name, version.version, error)
+        with self._guard:
+            self.damaged += 1
 
     def _loaded(self, work: UnitOfWork, collection: Collection, version: ModelVersion) -> Snapshot:
         model = self._bundles.load(collection, version)
@@ -165,6 +240,9 @@ class Snapshots:
     def _save_now_and_then(self, snapshot: Snapshot, changes: int) -> Snapshot:
         """Save galleries in the background once replaying what is new would take long."""
         unsaved = snapshot.unsaved + changes
+        if snapshot.damage is not None:
+            # What is saved belongs to the version that other processes, and the next start, hope for.
+            return replace(snapshot, unsaved=unsaved)
         size = sum(gallery.size for gallery in snapshot.galleries.values())
         if not self._saved.is_worth_it(size, unsaved) or not self._saving.acquire(blocking=False):
             return replace(snapshot, unsaved=unsaved)
@@ -226,9 +304,13 @@ class Snapshots:
 
 
 def _is_of(held: Snapshot, collection: Collection) -> bool:
-    return _is_same_model(held, collection) and held.collection.revision == collection.revision
+    return _is_settled(held, collection) and held.collection.revision == collection.revision
 
 
-def _is_same_model(held: Snapshot, collection: Collection) -> bool:
+def _is_settled(held: Snapshot, collection: Collection) -> bool:
+    """Return whether a snapshot's model is the one to serve: the active one, or what stands in for it."""
     # The name may have passed to another collection between two reads.
-    return (held.collection.id, held.collection.active_version) == (collection.id, collection.active_version)
+    wanted = (collection.id, collection.active_version)
+    return (held.collection.id, held.collection.active_version) == wanted and not (
+        held.damage is not None and held.damage.is_stale
+    )
