@@ -147,7 +147,9 @@ def build(settings: Settings) -> Services:
     return Services(
         settings=settings,
         database=database,
-        catalogue=CatalogueService(database, blobs, encoders, housekeeping),
+        catalogue=CatalogueService(
+            database, blobs, encoders, housekeeping, lambda deleted: snapshots.forget([deleted])
+        ),
         imports=ImportService(database, blobs, encoders, lambda: ItemSpool(settings.data_dir / "imports")),
         search=SearchService(snapshots, settings.max_batch_hits),
         training=training,
@@ -158,7 +160,7 @@ def build(settings: Settings) -> Services:
         housekeeping=housekeeping,
         repair=Repair(database, bundles, training, owns_files),
         status=StatusService(database, snapshots),
-        readiness=ReadinessService(database, snapshots, lambda: is_current(database.engine)),
+        readiness=ReadinessService(snapshots, lambda: is_current(database.engine)),
     )
 
 

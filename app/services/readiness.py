@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.domain.errors import CollectionNotFoundError, DamagedBundleError, ServiceError
-from app.domain.ports import Database
 from app.services.snapshots import Snapshots
 
 
@@ -36,18 +35,13 @@ class ReadinessService:
 
     Parameters
     ----------
-    database : Database
-        The truth.
     snapshots : Snapshots
         What this process serves.
     schema_is_current : callable
         Whether the database has the schema this code expects.
     """
 
-    def __init__(
-        self, database: Database, snapshots: Snapshots, schema_is_current: Callable[[], bool]
-    ) -> None:
-        self._database = database
+    def __init__(self, snapshots: Snapshots, schema_is_current: Callable[[], bool]) -> None:
         self._snapshots = snapshots
         self._schema_is_current = schema_is_current
 
@@ -56,8 +50,7 @@ class ReadinessService:
         try:
             if not self._schema_is_current():
                 return Readiness(False, "the database schema is not current: run lrbs db upgrade")
-            with self._database.read() as work:
-                active = [one for one in work.collections.list() if one.active_version is not None]
+            active = [one for one in self._snapshots.collections() if one.active_version is not None]
             found = [self._damage_of(one.name) for one in active]
         except ServiceError as error:
             return Readiness(False, str(error))

@@ -11,9 +11,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -109,7 +110,8 @@ class Snapshots:
         self._saved = saved
         self._saving = threading.Lock()
         self._held: dict[int, Snapshot] = {}
-        self._locks: dict[int, threading.Lock] = {}
+        # A lock lives as long as somebody holds it or waits for it.
+        self._locks: WeakValueDictionary[int, threading.Lock] = WeakValueDictionary()
         self._guard = threading.Lock()
         self.damaged = 0
         """How often a version could not be loaded because its bundle is damaged."""
@@ -146,14 +148,24 @@ class Snapshots:
         except CollectionNotFoundError:
             self._forget(name)
             raise
-        with self._guard:
-            lock = self._locks.setdefault(collection.id, threading.Lock())
         with ExitStack() as open_until_the_end:
-            with lock:
-                # Begun under the lock, it sees at least what the held snapshot saw.
-                work = open_until_the_end.enter_context(self._database.read())
-                snapshot = self._renewed(work, name)
+            snapshot, work = self._renewed(collection, open_until_the_end)
             yield snapshot, work
+
+    def collections(self) -> list[Collection]:
+        """Return all collections, after letting go of what is held of those that are gone."""
+        with self._guard:
+            held = set(self._held)  # before the list is read: what is made meanwhile stays
+        with self._database.read() as work:
+            found = work.collections.list()
+        self.forget(held - {collection.id for collection in found})
+        return found
+
+    def forget(self, collection_ids: Iterable[int]) -> None:
+        """Let go of deleted collections, which frees their memory."""
+        with self._guard:
+            for collection_id in collection_ids:
+                self._held.pop(collection_id, None)
 
     def held(self) -> dict[int, Snapshot]:
         """Return the snapshots as they are, by the collections' identity, without bringing any up to date."""
@@ -161,20 +173,34 @@ class Snapshots:
             return dict(self._held)
 
     def _forget(self, name: str) -> None:
-        """Let go of whatever was held under a name; a deleted collection frees its memory."""
+        """Let go of whatever was held under a name."""
         with self._guard:
             gone = [key for key, held in self._held.items() if held.collection.name == name]
-            for key in gone:
-                del self._held[key]
+        self.forget(gone)
 
-    def _renewed(self, work: UnitOfWork, name: str) -> Snapshot:
-        """Return the snapshot of what `work` sees, and hold it."""
-        collection = work.collections.get(name)
+    def _renewed(self, collection: Collection, open_until_the_end: ExitStack) -> tuple[Snapshot, UnitOfWork]:
+        """Return what the name stands for now, as a transaction sees it that is left open, and hold it."""
+        while True:
+            with self._guard:
+                lock = self._locks.setdefault(collection.id, threading.Lock())
+            with lock, ExitStack() as attempt:
+                # Begun under the lock, it sees at least what the held snapshot saw.
+                work = attempt.enter_context(self._database.read())
+                found = work.collections.get(collection.name)
+                if found.id == collection.id:
+                    snapshot = self._hold_renewed(found, work)
+                    open_until_the_end.push(attempt.pop_all())
+                    return snapshot, work
+            # The name has passed to another collection meanwhile, which has a lock of its own.
+            collection = found
+
+    def _hold_renewed(self, collection: Collection, work: UnitOfWork) -> Snapshot:
         held = self._held.get(collection.id)
         if held is None or not _is_of(held, collection):
             held = self._renew(held, collection, work)
-            self._forget(name)
-            self._held[collection.id] = held
+            self._forget(collection.name)
+            with self._guard:
+                self._held[collection.id] = held
         return held
 
     def _renew(self, held: Snapshot | None, collection: Collection, work: UnitOfWork) -> Snapshot:

@@ -64,8 +64,7 @@ class StatusService:
 
     def collections(self, most: int) -> tuple[int, list[CollectionStatus]]:
         """Return how many collections there are, and the status of the first of them by name."""
-        with self._database.read() as work:
-            found = work.collections.list()
+        found = self._snapshots.collections()
         held = self._snapshots.held()
         self._probed = {key: entry for key, entry in self._probed.items() if key in held}
         return len(found), [self._status(one, held.get(one.id)) for one in found[:most]]
