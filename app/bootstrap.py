@@ -26,7 +26,7 @@ from app.services.repair import Repair
 from app.services.saved_galleries import SavedGalleries
 from app.services.search import SearchService
 from app.services.snapshots import Snapshots
-from app.services.status import StatusService
+from app.services.status import PATIENCE_SECONDS, StatusService
 from app.services.training import TrainingService
 from app.services.versions import VersionService
 from app.settings import DATABASE_FILE, Settings
@@ -36,6 +36,8 @@ from app.storage.copies import copy_new_files
 from app.storage.spool import ItemSpool
 from app.storage.sweeping import belongs_to
 
+_OTHER_CONNECTIONS = 8
+"""For keys, event streams, health, and the saving of galleries: short uses that can wait for each other."""
 _PICTURES, _BUNDLES = "pictures", "models"
 
 
@@ -128,7 +130,9 @@ def build(settings: Settings) -> Services:
     """
     if make_url(settings.resolved_database_url).get_backend_name() == "sqlite":
         settings.data_dir.mkdir(parents=True, exist_ok=True)
-    database = SqlDatabase(make_engine(settings.resolved_database_url, settings.lock_wait_seconds))
+    database = SqlDatabase(
+        make_engine(settings.resolved_database_url, settings.lock_wait_seconds, _connections(settings))
+    )
     encoders = EncoderRegistry(
         ContentLimits(settings.max_picture_bytes, settings.max_picture_pixels, settings.max_text_chars)
     )
@@ -160,8 +164,13 @@ def build(settings: Settings) -> Services:
         housekeeping=housekeeping,
         repair=Repair(database, bundles, training, owns_files),
         status=StatusService(database, snapshots),
-        readiness=ReadinessService(snapshots, lambda: is_current(database.engine)),
+        readiness=ReadinessService(snapshots, lambda: is_current(database.engine, PATIENCE_SECONDS)),
     )
+
+
+def _connections(settings: Settings) -> int:
+    """Return how many connections may be needed at once: by searches, writes and imports, and beside them."""
+    return 3 * settings.max_running + _OTHER_CONNECTIONS
 
 
 def _database_name(settings: Settings) -> str:

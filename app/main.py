@@ -29,6 +29,7 @@ from app.api.incoming import BodyLimits
 from app.api.lanes import Admission, Lanes
 from app.api.metrics import Metrics
 from app.api.tracing import REQUEST_ID, Tracing
+from app.api.watching import Remembered, Watching
 from app.bootstrap import Services
 from app.domain.errors import ServiceError
 from app.web.pages import mount_pages
@@ -39,6 +40,9 @@ _BODIES_AT_ONCE = 4
 _EVENT_STREAMS = 64
 _OTHER_THREADS = 8
 """For looking up keys, and for files."""
+_WATCHING_SECONDS = 10.0
+"""How long somebody who asks about the service waits: loading models may take longer."""
+_READINESS_SECONDS = 0.2
 _RECORD_USE_SECONDS = 30.0
 _logger = logging.getLogger(__name__)
 
@@ -84,7 +88,8 @@ def create_app(services: Services) -> FastAPI:
     state.catalogue, state.search = services.catalogue, services.search
     state.imports = services.imports
     state.training, state.versions, state.access = services.training, services.versions, services.access
-    state.readiness = services.readiness
+    state.watching = Watching(_WATCHING_SECONDS)
+    state.readiness = Remembered(state.watching, services.readiness.look, _READINESS_SECONDS)
     state.metrics = metrics
     problems.install(application)
     for module in (collections, items, imports, searches, jobs, versions, admin, health):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import anyio
-from anyio import to_thread
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, Field
 
 from app.api.deps import Credentials, may_administer
 from app.api.metrics import CONTENT_TYPE, Metrics
 from app.api.problems import responses
-from app.services.readiness import ReadinessService
+from app.api.watching import Remembered, Watching
+from app.domain.errors import OverloadedError
+from app.services.readiness import Readiness
 
 router = APIRouter(tags=["health"])
-_limiter = anyio.CapacityLimiter(2)
-"""Threads of its own: who asks about an overloaded service should not wait with the others."""
 
 
 class Status(BaseModel):
@@ -41,8 +39,11 @@ async def readyz(request: Request, response: Response) -> Status:
     A damaged model bundle is named in `reason`. The answer is 200 all the same as long as something can be
     searched: an earlier version stands in for the damaged one, or other collections are whole.
     """
-    readiness: ReadinessService = request.app.state.readiness
-    found = await to_thread.run_sync(readiness.look, limiter=_limiter)
+    readiness: Remembered[Readiness] = request.app.state.readiness
+    try:
+        found = await readiness.get()
+    except OverloadedError as error:
+        found = Readiness(False, str(error))
     if not found.is_ready:
         response.status_code = 503
     return Status(status="ready" if found.is_ready else "not ready", reason=found.reason)
@@ -65,4 +66,5 @@ def _may_watch(request: Request, credentials: Credentials) -> None:
 async def metrics(request: Request) -> Response:
     """Return metrics in Prometheus' text format."""
     found: Metrics = request.app.state.metrics
-    return Response(await to_thread.run_sync(found.text, limiter=_limiter), media_type=CONTENT_TYPE)
+    watching: Watching = request.app.state.watching
+    return Response(await watching.run(found.text), media_type=CONTENT_TYPE)

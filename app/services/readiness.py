@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from app.domain.errors import CollectionNotFoundError, DamagedBundleError, ServiceError
 from app.services.snapshots import Snapshots
+from app.services.status import PATIENCE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ class ReadinessService:
         try:
             if not self._schema_is_current():
                 return Readiness(False, "the database schema is not current: run lrbs db upgrade")
-            active = [one for one in self._snapshots.collections() if one.active_version is not None]
+            found_now = self._snapshots.collections(PATIENCE_SECONDS)
+            active = [one for one in found_now if one.active_version is not None]
             found = [self._damage_of(one.name) for one in active]
         except ServiceError as error:
             return Readiness(False, str(error))

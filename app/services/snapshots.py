@@ -152,11 +152,17 @@ class Snapshots:
             snapshot, work = self._renewed(collection, open_until_the_end)
             yield snapshot, work
 
-    def collections(self) -> list[Collection]:
-        """Return all collections, after letting go of what is held of those that are gone."""
+    def collections(self, patience_seconds: float) -> list[Collection]:
+        """Return all collections, after letting go of what is held of those that are gone.
+
+        Parameters
+        ----------
+        patience_seconds : float
+            How long the database may take.
+        """
         with self._guard:
             held = set(self._held)  # before the list is read: what is made meanwhile stays
-        with self._database.read() as work:
+        with self._database.read(patience_seconds) as work:
             found = work.collections.list()
         self.forget(held - {collection.id for collection in found})
         return found
