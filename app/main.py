@@ -28,6 +28,7 @@ from app.api.headers import SecurityHeaders
 from app.api.incoming import BodyLimits
 from app.api.lanes import Admission, Lanes
 from app.api.metrics import Metrics
+from app.api.outgoing import Answers
 from app.api.tracing import REQUEST_ID, Tracing
 from app.api.watching import Remembered, Watching
 from app.bootstrap import Services
@@ -98,6 +99,12 @@ def create_app(services: Services) -> FastAPI:
     mount_pages(application)
     # The last one added is the first that a request meets.
     application.add_middleware(Admission, lanes=lanes)
+    application.add_middleware(
+        Answers,
+        lanes=lanes,
+        max_bytes_at_once=settings.max_body_bytes,
+        pause_seconds=settings.body_pause_seconds,
+    )
     application.add_middleware(
         BodyLimits,
         max_bytes=settings.max_body_bytes,
