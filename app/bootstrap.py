@@ -144,7 +144,13 @@ def build(settings: Settings) -> Services:
 
     housekeeping = Housekeeping(database, blobs, bundle_files, settings.sweep_grace_seconds, owns_files)
     bundles = ModelBundles(bundle_files, ExactIndexFiles(), encoders)
-    saved = SavedGalleries(database, BundleStore(settings.data_dir / "galleries"), ExactIndex, owns_files)
+    saved = SavedGalleries(
+        database,
+        BundleStore(settings.data_dir / "galleries"),
+        ExactIndex,
+        owns_files,
+        settings.save_after_items,
+    )
     snapshots = Snapshots(database, bundles, ExactIndex, saved)
     training = TrainingService(database)
     gates = Gates(settings.gate_tolerance, settings.gate_index_recall)
