@@ -33,6 +33,7 @@ from app.services.saved_galleries import SavedGalleries
 
 _ITEMS_PER_PROJECTION = 2000
 _LOOK_AGAIN_SECONDS = 60.0
+_TRY_AGAIN_SECONDS = 5.0
 _HISTORY = 1000
 _logger = logging.getLogger(__name__)
 
@@ -52,10 +53,9 @@ class Damage:
     reason: str
     found_at: float
 
-    @property
-    def is_stale(self) -> bool:
+    def is_older(self, seconds: float) -> bool:
         """Whether it is time to look at the bundle again: it may have been brought back."""
-        return time.monotonic() - self.found_at >= _LOOK_AGAIN_SECONDS
+        return time.monotonic() - self.found_at >= seconds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,6 +110,8 @@ class Snapshots:
         self._saved = saved
         self._saving = threading.Lock()
         self._held: dict[int, Snapshot] = {}
+        self._hopeless: dict[int, tuple[str, Damage]] = {}
+        """Active bundle of a collection that nothing can serve, and why."""
         # A lock lives as long as somebody holds it or waits for it.
         self._locks: WeakValueDictionary[int, threading.Lock] = WeakValueDictionary()
         self._guard = threading.Lock()
@@ -172,6 +174,7 @@ class Snapshots:
         with self._guard:
             for collection_id in collection_ids:
                 self._held.pop(collection_id, None)
+                self._hopeless.pop(collection_id, None)
 
     def held(self) -> dict[int, Snapshot]:
         """Return the snapshots as they are, by the collections' identity, without bringing any up to date."""
@@ -231,18 +234,27 @@ class Snapshots:
         """Return the active version's snapshot, or that of an earlier one while its bundle is damaged."""
         if held is not None and held.model_bundle == version.bundle:
             return replace(held, damage=None)
+        bundle, known = self._hopeless.get(collection.id, ("", None))
+        if held is not None:
+            known = held.damage
+        elif known is not None and bundle == version.bundle and not known.is_older(_TRY_AGAIN_SECONDS):
+            raise DamagedBundleError(known.reason)  # not every search reads all bundles anew
         try:
             return self._loaded(work, collection, version)
         except DamagedBundleError as error:
-            known = held.damage.reason if held is not None and held.damage is not None else None
-            if known != str(error):
+            is_new = known is None or known.reason != str(error)
+            if is_new:
                 self._note_damage(collection, version, error)
-            earlier = held or self._earlier(work, collection, version)
+            damage = Damage(str(error), time.monotonic())
+            earlier = held or self._earlier(work, collection, version, is_new)
             if earlier is None:
+                self._hopeless[collection.id] = (version.bundle, damage)
                 raise
-            return replace(earlier, damage=Damage(str(error), time.monotonic()))
+            return replace(earlier, damage=damage)
 
-    def _earlier(self, work: UnitOfWork, collection: Collection, active: ModelVersion) -> Snapshot | None:
+    def _earlier(
+        self, work: UnitOfWork, collection: Collection, active: ModelVersion, is_new: bool
+    ) -> Snapshot | None:
         """Return a snapshot of the version that served last before the active one and is whole."""
         versions = {model.version: model for model in work.models.list(collection)}
         history = work.models.activations(collection, _HISTORY)
@@ -252,7 +264,8 @@ class Snapshots:
             try:
                 return self._loaded(work, collection, versions[number])
             except DamagedBundleError as error:
-                self._note_damage(collection, versions[number], error)
+                if is_new:
+                    self._note_damage(collection, versions[number], error)
         return None
 
     def _note_damage(self, collection: Collection, version: ModelVersion, error: DamagedBundleError) -> None:
@@ -344,5 +357,5 @@ def _is_settled(held: Snapshot, collection: Collection) -> bool:
     # The name may have passed to another collection between two reads.
     wanted = (collection.id, collection.active_version)
     return (held.collection.id, held.collection.active_version) == wanted and not (
-        held.damage is not None and held.damage.is_stale
+        held.damage is not None and held.damage.is_older(_LOOK_AGAIN_SECONDS)
     )
