@@ -22,11 +22,12 @@ from app.services.housekeeping import Housekeeping
 from app.services.imports import ImportService
 from app.services.judging import Gates
 from app.services.rates import RateLimits
+from app.services.readiness import ReadinessService
 from app.services.repair import Repair
 from app.services.saved_galleries import SavedGalleries
 from app.services.search import SearchService
 from app.services.snapshots import Snapshots
-from app.services.status import StatusService
+from app.services.status import PATIENCE_SECONDS, StatusService
 from app.services.training import TrainingService
 from app.services.versions import VersionService
 from app.settings import DATABASE_FILE, Settings
@@ -36,6 +37,8 @@ from app.storage.copies import copy_new_files
 from app.storage.ownership import belongs_to
 from app.storage.spool import ItemSpool
 
+_OTHER_CONNECTIONS = 8
+"""For keys, event streams, health, and the saving of galleries: short uses that can wait for each other."""
 _PICTURES, _BUNDLES = "pictures", "models"
 
 
@@ -61,6 +64,8 @@ class Services:
         Has damaged bundles trained anew.
     status : StatusService
         What those who watch over the service want to know.
+    readiness : ReadinessService
+        Whether this process can serve.
     """
 
     settings: Settings
@@ -76,6 +81,7 @@ class Services:
     housekeeping: Housekeeping
     repair: Repair
     status: StatusService
+    readiness: ReadinessService
 
     def upgrade_schema(self) -> None:
         """Bring the database to the current schema."""
@@ -135,7 +141,9 @@ def build(settings: Settings) -> Services:
     """
     if make_url(settings.resolved_database_url).get_backend_name() == "sqlite":
         settings.data_dir.mkdir(parents=True, exist_ok=True)
-    database = SqlDatabase(make_engine(settings.resolved_database_url, settings.lock_wait_seconds))
+    database = SqlDatabase(
+        make_engine(settings.resolved_database_url, settings.lock_wait_seconds, _connections(settings))
+    )
     encoders = EncoderRegistry(
         ContentLimits(settings.max_picture_bytes, settings.max_picture_pixels, settings.max_text_chars)
     )
@@ -147,14 +155,22 @@ def build(settings: Settings) -> Services:
 
     housekeeping = Housekeeping(database, blobs, bundle_files, settings.sweep_grace_seconds, owns_files)
     bundles = ModelBundles(bundle_files, ExactIndexFiles(), encoders)
-    saved = SavedGalleries(database, BundleStore(settings.data_dir / "galleries"), ExactIndex, owns_files)
+    saved = SavedGalleries(
+        database,
+        BundleStore(settings.data_dir / "galleries"),
+        ExactIndex,
+        owns_files,
+        settings.save_after_items,
+    )
     snapshots = Snapshots(database, bundles, ExactIndex, saved)
     training = TrainingService(database)
     gates = Gates(settings.gate_tolerance, settings.gate_index_recall)
     return Services(
         settings=settings,
         database=database,
-        catalogue=CatalogueService(database, blobs, encoders, housekeeping),
+        catalogue=CatalogueService(
+            database, blobs, encoders, housekeeping, lambda deleted: snapshots.forget([deleted])
+        ),
         imports=ImportService(database, blobs, encoders, lambda: ItemSpool(settings.data_dir / "imports")),
         search=SearchService(snapshots, settings.max_batch_hits),
         training=training,
@@ -165,7 +181,13 @@ def build(settings: Settings) -> Services:
         housekeeping=housekeeping,
         repair=Repair(database, bundles, training, owns_files),
         status=StatusService(database, snapshots),
+        readiness=ReadinessService(snapshots, lambda: is_current(database.engine, PATIENCE_SECONDS)),
     )
+
+
+def _connections(settings: Settings) -> int:
+    """Return how many connections may be needed at once: by searches, writes and imports, and beside them."""
+    return 3 * settings.max_running + _OTHER_CONNECTIONS
 
 
 def _database_name(settings: Settings) -> str:

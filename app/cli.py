@@ -21,6 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app import demo as demonstration
 from app import ingest as ingestion
+from app.api.logs import log_to_stderr
 from app.benchmarks import bench
 from app.bootstrap import Services, build
 from app.comparison import compare
@@ -29,7 +30,6 @@ from app.console import (
     convergence_line,
     known_method,
     known_scaling,
-    log_to_stderr,
     positive,
     progress,
     validation_lines,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import typer
-from pythonjsonlogger.json import JsonFormatter
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -21,7 +19,6 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from app.api.tracing import current_request_id
 from app.domain.names import listed
 from app.services.training_parameters import METHODS
 from solver.preprocessing import SCALINGS
@@ -137,36 +134,3 @@ def known_scaling(value: str | None) -> str | None:
     if value is not None and value not in SCALINGS:
         raise typer.BadParameter(f"expected {listed(SCALINGS)}, got {value!r}")
     return value
-
-
-def log_to_stderr(log_format: str = "text") -> None:
-    """Let the log of the service and of its HTTP server reach standard error, a line for each entry.
-
-    Parameters
-    ----------
-    log_format : str
-        ``text`` for people; ``json`` for machines, with every request.
-    """
-    handler = logging.StreamHandler()
-    handler.addFilter(_add_request_id)
-    if log_format == "json":
-        handler.setFormatter(
-            JsonFormatter(
-                ["timestamp", "levelname", "name", "message", "request_id"],
-                rename_fields={"levelname": "level", "name": "logger"},
-                timestamp=True,
-            )
-        )
-    else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%H:%M:%S"))
-    for name, level in (("app", logging.INFO), ("uvicorn", logging.WARNING)):
-        logger = logging.getLogger(name)
-        logger.handlers = [handler]
-        logger.setLevel(level)
-        logger.propagate = False
-    logging.getLogger("app.api.tracing").setLevel(logging.INFO if log_format == "json" else logging.WARNING)
-
-
-def _add_request_id(record: logging.LogRecord) -> bool:
-    record.request_id = current_request_id()
-    return True

@@ -28,7 +28,9 @@ from app.api.headers import SecurityHeaders
 from app.api.incoming import BodyLimits
 from app.api.lanes import Admission, Lanes
 from app.api.metrics import Metrics
+from app.api.outgoing import Answers
 from app.api.tracing import REQUEST_ID, Tracing
+from app.api.watching import Remembered, Watching
 from app.bootstrap import Services
 from app.domain.errors import ServiceError
 from app.web.pages import mount_pages
@@ -39,6 +41,9 @@ _BODIES_AT_ONCE = 4
 _EVENT_STREAMS = 64
 _OTHER_THREADS = 8
 """For looking up keys, and for files."""
+_WATCHING_SECONDS = 10.0
+"""How long somebody who asks about the service waits: loading models may take longer."""
+_READINESS_SECONDS = 0.2
 _RECORD_USE_SECONDS = 30.0
 _logger = logging.getLogger(__name__)
 
@@ -53,7 +58,9 @@ def create_app(services: Services) -> FastAPI:
     """
     settings = services.settings
     lanes = Lanes(settings.max_running, settings.max_waiting, _EVENT_STREAMS)
-    metrics = Metrics(services.status, lambda: services.housekeeping.swept)
+    metrics = Metrics(
+        services.status, lambda: services.housekeeping.swept, lambda: services.snapshots.damaged
+    )
     lanes.watch(metrics.on_lane, metrics.on_refusal)
 
     @contextlib.asynccontextmanager
@@ -82,7 +89,8 @@ def create_app(services: Services) -> FastAPI:
     state.catalogue, state.search = services.catalogue, services.search
     state.imports = services.imports
     state.training, state.versions, state.access = services.training, services.versions, services.access
-    state.what_is_missing = lambda: what_is_missing(services)
+    state.watching = Watching(_WATCHING_SECONDS)
+    state.readiness = Remembered(state.watching, services.readiness.look, _READINESS_SECONDS)
     state.metrics = metrics
     problems.install(application)
     for module in (collections, items, imports, searches, jobs, versions, admin, health):
@@ -91,6 +99,12 @@ def create_app(services: Services) -> FastAPI:
     mount_pages(application)
     # The last one added is the first that a request meets.
     application.add_middleware(Admission, lanes=lanes)
+    application.add_middleware(
+        Answers,
+        lanes=lanes,
+        max_bytes_at_once=settings.max_body_bytes,
+        pause_seconds=settings.body_pause_seconds,
+    )
     application.add_middleware(
         BodyLimits,
         max_bytes=settings.max_body_bytes,
@@ -118,17 +132,8 @@ def what_is_missing(services: Services) -> str | None:
     services : Services
         What is asked.
     """
-    try:
-        if not services.schema_is_current():
-            return "the database schema is not current: run lrbs db upgrade"
-        for collection in services.catalogue.collections():
-            if collection.active_version is not None:
-                services.snapshots.current(collection.name)
-    except SQLAlchemyError:
-        return "the database does not answer"
-    except ServiceError as error:
-        return str(error)
-    return None
+    found = services.readiness.look()
+    return None if found.is_ready else found.reason
 
 
 async def _record_use(services: Services) -> None:

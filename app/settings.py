@@ -42,6 +42,9 @@ class Settings(BaseSettings):
     rate_limit: int = Field(0, ge=0, le=100_000, description="requests a minute of a key; 0 for no limit")
     lock_wait_seconds: float = Field(5.0, gt=0, description="how long a write waits for others")
     sweep_grace_seconds: float = Field(3600.0, ge=0, description="how long an unused file is kept")
+    save_after_items: int = Field(
+        1000, ge=1, description="after so many written items, and a tenth of all, galleries are saved"
+    )
     lease_seconds: float = Field(30.0, gt=0, description="how long a silent worker keeps its job")
     job_attempts: int = Field(3, ge=1, description="how often a job whose worker or trainer died is tried")
     job_retry_seconds: float = Field(

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import anyio
-from anyio import to_thread
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, Field
 
 from app.api.deps import Credentials, may_administer
 from app.api.metrics import CONTENT_TYPE, Metrics
 from app.api.problems import responses
+from app.api.watching import Remembered, Watching
+from app.domain.errors import OverloadedError
+from app.services.readiness import Readiness
 
 router = APIRouter(tags=["health"])
-_limiter = anyio.CapacityLimiter(2)
-"""Threads of its own: who asks about an overloaded service should not wait with the others."""
 
 
 class Status(BaseModel):
     """How the service is."""
 
     status: str
-    reason: str | None = Field(None, description="what is missing")
+    reason: str | None = Field(None, description="what is missing, or damaged")
 
 
 @router.get("/healthz", response_model_exclude_none=True)
@@ -35,12 +34,19 @@ async def healthz() -> Status:
     responses={503: {"description": "Not ready", "model": Status}},
 )
 async def readyz(request: Request, response: Response) -> Status:
-    """Answer 200 once the schema is current and every active model is loaded."""
-    missing: str | None = await to_thread.run_sync(request.app.state.what_is_missing, limiter=_limiter)
-    if missing is not None:
+    """Answer 200 once the schema is current and every active model is loaded.
+
+    A damaged model bundle is named in `reason`. The answer is 200 all the same as long as something can be
+    searched: an earlier version stands in for the damaged one, or other collections are whole.
+    """
+    readiness: Remembered[Readiness] = request.app.state.readiness
+    try:
+        found = await readiness.get()
+    except OverloadedError as error:
+        found = Readiness(False, str(error))
+    if not found.is_ready:
         response.status_code = 503
-        return Status(status="not ready", reason=missing)
-    return Status(status="ready")
+    return Status(status="ready" if found.is_ready else "not ready", reason=found.reason)
 
 
 def _may_watch(request: Request, credentials: Credentials) -> None:
@@ -60,4 +66,5 @@ def _may_watch(request: Request, credentials: Credentials) -> None:
 async def metrics(request: Request) -> Response:
     """Return metrics in Prometheus' text format."""
     found: Metrics = request.app.state.metrics
-    return Response(await to_thread.run_sync(found.text, limiter=_limiter), media_type=CONTENT_TYPE)
+    watching: Watching = request.app.state.watching
+    return Response(await watching.run(found.text), media_type=CONTENT_TYPE)

@@ -7,6 +7,7 @@ or trickles, is given up; one that was not read to its end closes the connection
 
 from __future__ import annotations
 
+import math
 import time
 
 import anyio
@@ -18,7 +19,11 @@ from app.api.kinds import Kind, kind_of
 from app.domain.errors import BodyTimeoutError, ContentTooLargeError, OverloadedError
 
 _BYTES_PER_SECOND = 16_384
-"""Slower bodies are given up, once `pause_seconds` of waiting are used up."""
+"""Slower bodies are given up, once `pause_seconds` of waiting are used up: bytes earn more."""
+_STREAM_BYTES_PER_SECOND = 1024
+_STREAM_WINDOW = 3
+"""A streamed body may be made while it is sent, but slower than this on average over so many times
+`pause_seconds` it only keeps others out."""
 _STATE = "body"
 
 
@@ -75,7 +80,11 @@ class IncomingBody:
         self._pause_seconds = pause_seconds
         self._budget = budget
         self._received = self._held = 0
-        self._waited = 0.0
+        rate, window = (
+            (_BYTES_PER_SECOND, math.inf) if self._is_kept else (_STREAM_BYTES_PER_SECOND, _STREAM_WINDOW)
+        )
+        self._seconds_per_byte, self._most_credit = 1.0 / rate, window * pause_seconds
+        self._credit = pause_seconds if self._is_kept else self._most_credit
 
     def restrict(self, limit: int) -> None:
         """Set the limit of the route; raises ContentTooLargeError when more is announced."""
@@ -102,7 +111,7 @@ class IncomingBody:
             message = await self._receive()
         if timer.cancelled_caught:
             raise BodyTimeoutError
-        self._waited += time.monotonic() - began
+        self._credit -= time.monotonic() - began
         if message["type"] == "http.request":
             self._count(len(message.get("body", b"")))
             self.is_unread = bool(message.get("more_body", False))
@@ -114,13 +123,11 @@ class IncomingBody:
         self._held = 0
 
     def _longest_wait(self) -> float:
-        if not self._is_kept:
-            return self._pause_seconds  # may be made while it is sent, as slowly as that takes
-        credit = self._pause_seconds + self._received / _BYTES_PER_SECOND - self._waited
-        return min(max(credit, 0.0), self._pause_seconds)
+        return min(max(self._credit, 0.0), self._pause_seconds)
 
     def _count(self, size: int) -> None:
         self._received += size
+        self._credit = min(self._credit + size * self._seconds_per_byte, self._most_credit)
         self._check(self._received)
         if self._is_kept:
             self._budget.take(size)

@@ -2,11 +2,13 @@
 
 Searches and reads stand in one line and writes in another, so that neither can keep the other out. A request
 takes its place when its body is complete: slow senders hold none. Streams (imports, job events) have a line
-without a waiting room, and their place for as long as they last.
+without a waiting room, and their place for as long as they last. Of the places for imports no key gets all:
+whoever holds the others must not keep everybody else out.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import anyio
@@ -38,9 +40,13 @@ class Lane:
         How many more wait.
     whole : bool
         Whether a place is held until the end of the answer, not only until its beginning.
+    of_one : int, optional
+        How many of those who work may come from the same caller.
     """
 
-    def __init__(self, name: str, running: int, waiting: int, whole: bool = False) -> None:
+    def __init__(
+        self, name: str, running: int, waiting: int, whole: bool = False, of_one: int | None = None
+    ) -> None:
         self.name = name
         self.whole = whole
         self.running = self.waiting = 0
@@ -48,31 +54,46 @@ class Lane:
         self.on_refusal: OnChange = _ignore
         self._max_waiting = waiting
         self._max_running = running
+        self._of_one = of_one
+        self._callers: Counter[str] = Counter()
         self._places = anyio.Semaphore(running)
 
-    def check(self) -> None:
-        """Raise OverloadedError when there is no room."""
+    def check(self, caller: str = "") -> None:
+        """Raise OverloadedError when there is no room, or none for this caller."""
+        if self._of_one is not None and self._callers[caller] >= self._of_one:
+            self.on_refusal(self)
+            raise OverloadedError(f"{self._of_one} requests of this kind are running with this key")
         if self.running >= self._max_running and self.waiting >= self._max_waiting:
             self.on_refusal(self)
             raise OverloadedError
 
-    async def enter(self) -> None:
+    async def enter(self, caller: str = "") -> None:
         """Wait for a place; raises OverloadedError when there is no room to wait."""
-        self.check()
+        self.check(caller)
+        self._callers[caller] += 1
         self.waiting += 1
         self.on_change(self)
         try:
             await self._places.acquire()
             self.running += 1
+        except BaseException:
+            self._forget(caller)
+            raise
         finally:
             self.waiting -= 1
             self.on_change(self)
 
-    def leave(self) -> None:
+    def leave(self, caller: str = "") -> None:
         """Give the place to the next."""
+        self._forget(caller)
         self.running -= 1
         self._places.release()
         self.on_change(self)
+
+    def _forget(self, caller: str) -> None:
+        self._callers[caller] -= 1
+        if not self._callers[caller]:
+            del self._callers[caller]
 
 
 class Lanes:
@@ -89,7 +110,7 @@ class Lanes:
     def __init__(self, running: int, waiting: int, streams: int) -> None:
         self.reads = Lane("read", running, waiting)
         self.writes = Lane("write", running, waiting)
-        self.imports = Lane("import", running, 0, whole=True)
+        self.imports = Lane("import", running, 0, whole=True, of_one=max(running - 1, 1))
         self.events = Lane("events", streams, 0, whole=True)
         self._of_kind = {
             Kind.READ: self.reads,
@@ -112,19 +133,20 @@ class Lanes:
 
 
 class _Place:
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: Lane, caller: str) -> None:
         self._lane = lane
+        self._caller = caller
         self._is_held = False
 
     async def take(self) -> None:
         if not self._is_held:
-            await self._lane.enter()
+            await self._lane.enter(self._caller)
             self._is_held = True
 
     def give_back(self) -> None:
         if self._is_held:
             self._is_held = False
-            self._lane.leave()
+            self._lane.leave(self._caller)
 
 
 class Admission:
@@ -148,7 +170,7 @@ class Admission:
         if lane is None:
             await self._app(scope, receive, send)
             return
-        place = _Place(lane)
+        place = _Place(lane, _caller(scope))
 
         async def receive_and_enter() -> Message:
             message = await receive()
@@ -174,6 +196,12 @@ class Admission:
             await self._app(scope, receive_and_enter, send_and_leave)
         finally:
             place.give_back()
+
+
+def _caller(scope: Scope) -> str:
+    """Return what tells a caller from others before anything is looked up: the key, right or wrong."""
+    words = Headers(scope=scope).get("authorization", "").split()
+    return words[-1] if words else ""
 
 
 def _has_body(scope: Scope) -> bool:

@@ -34,12 +34,14 @@ class Metrics:
         Knows collections and jobs.
     swept : callable
         Returns how many unused files this process removed.
+    damaged : callable
+        Returns how often this process met a damaged bundle.
     """
 
-    def __init__(self, status: StatusService, swept: Callable[[], int]) -> None:
+    def __init__(self, status: StatusService, swept: Callable[[], int], damaged: Callable[[], int]) -> None:
         own = self._own = CollectorRegistry()
         self._read = CollectorRegistry()
-        self._read.register(_Status(status, swept))
+        self._read.register(_Status(status, swept, damaged))
         labels = ("method", "route", "status")
         self._requests = Counter("lrbs_http_requests", "Answered requests.", labels, registry=own)
         self._seconds = Histogram(
@@ -95,9 +97,10 @@ class Metrics:
 class _Status(Collector):
     """Reads collections and jobs when it is asked."""
 
-    def __init__(self, status: StatusService, swept: Callable[[], int]) -> None:
+    def __init__(self, status: StatusService, swept: Callable[[], int], damaged: Callable[[], int]) -> None:
         self._status = status
         self._swept = swept
+        self._damaged = damaged
 
     def describe(self) -> list[Metric]:
         """Return nothing: the names are known once they are read."""
@@ -106,6 +109,11 @@ class _Status(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield what the database says; only that it is away when it does not answer."""
         yield CounterMetricFamily("lrbs_swept_files", "Unused files removed.", value=self._swept())
+        yield CounterMetricFamily(
+            "lrbs_damaged_bundles",
+            "Loads of a version that its damaged bundle prevented.",
+            value=self._damaged(),
+        )
         up = GaugeMetricFamily("lrbs_database_up", "Whether the database answered.")
         try:
             found = [*self._jobs(), *self._collections()]

@@ -21,7 +21,7 @@ _TAGS = {
     "items": "What is searched: pictures, texts or own features, with labels and metadata.",
     "search": "Queries of one modality, answered with ranked items of the other.",
     "admin": "Retrains, jobs, model versions and keys; needs a key of scope `admin`.",
-    "health": "For those who watch over the service; needs no key.",
+    "health": "For those who watch over the service; needs no key, unless `/metrics` is closed.",
 }
 _PARAMETERS: dict[str, tuple[str, Any]] = {
     "collection": ("Name of a collection.", "products"),

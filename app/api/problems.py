@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -21,6 +22,7 @@ from app.domain import errors
 _MEDIA_TYPE = "application/problem+json"
 _MOST_ERRORS, _ERRORS_TOLD = 20, 5
 _METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _logger = logging.getLogger(__name__)
 
 PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
@@ -76,7 +78,7 @@ _CHALLENGE = {
 _HEADERS = {401: _CHALLENGE, 429: _RETRY, 503: _RETRY}
 """What comes with a problem besides, by its status."""
 
-OF_BODIES = (400, 408, 413, 422)
+OF_BODIES = (400, 408, 413, 422, 507)
 """What a route with a body can answer besides."""
 
 
@@ -116,6 +118,14 @@ def install(application: FastAPI) -> None:
             # Only mounted files are not found this way.
             answer.headers["Allow"] = ", ".join(_methods(application, request) or ("GET", "HEAD"))
         return answer
+
+    @application.exception_handler(OSError)
+    def on_system_error(request: Request, error: OSError) -> JSONResponse:
+        if error.errno not in _FULL:
+            raise error
+        _logger.error("the disk is full: %s", error)
+        detail = "no space is left for this: nothing was stored"
+        return problem(request, 507, "storage-full", "Storage full", detail, {})
 
     @application.exception_handler(Exception)
     def on_unknown_error(request: Request, error: Exception) -> JSONResponse:

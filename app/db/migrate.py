@@ -14,6 +14,7 @@ from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
 from sqlalchemy import Connection, Engine
 
+from app.db.session import limit_statements, translated
 from app.domain.errors import SchemaOutdatedError
 
 _WAIT_SECONDS = 60
@@ -60,9 +61,24 @@ def _patient(connection: Connection) -> Iterator[None]:
         raw.execute(f"PRAGMA busy_timeout = {int(usual)}")
 
 
-def is_current(engine: Engine) -> bool:
-    """Return whether the database's schema is the one this code expects."""
-    with engine.connect() as connection:
+def is_current(engine: Engine, patience_seconds: float | None = None) -> bool:
+    """Return whether the schema is the one this code expects.
+
+    Parameters
+    ----------
+    engine : Engine
+        As made by `app.db.session.make_engine`.
+    patience_seconds : float, optional
+        How long a statement may take.
+
+    Raises
+    ------
+    DatabaseUnavailableError
+        If the database does not answer.
+    """
+    with translated(), engine.connect() as connection:
+        if patience_seconds is not None:
+            limit_statements(connection, patience_seconds)
         found = MigrationContext.configure(connection).get_current_revision()
     return found == ScriptDirectory.from_config(_config()).get_current_head()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,14 @@ from app.db.versions import SqlModelRepository
 from app.domain.errors import DatabaseUnavailableError
 
 _READ_ONLY = "lrbs_read_only"
+_KEPT_CONNECTIONS = 8
+_LOST_CONNECTIONS = {
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+"""When libpq gives up a server that vanished: the system's own limits are hours."""
 _logger = logging.getLogger(__name__)
 
 
@@ -67,18 +76,26 @@ class SqlDatabase:
     @contextmanager
     def write(self) -> Iterator[SqlUnitOfWork]:
         """Commit at the end of the block, roll back on an exception."""
-        with _translated(), self._write.begin() as session:
+        with translated(), self._write.begin() as session:
             yield SqlUnitOfWork.over(session)
 
     @contextmanager
-    def read(self) -> Iterator[SqlUnitOfWork]:
-        """Read from one consistent state."""
-        with _translated(), self._read() as session:
+    def read(self, patience_seconds: float | None = None) -> Iterator[SqlUnitOfWork]:
+        """Read from one consistent state.
+
+        Parameters
+        ----------
+        patience_seconds : float, optional
+            How long PostgreSQL may take for a statement; SQLite reads a file, and waits for nobody.
+        """
+        with translated(), self._read() as session:
+            if patience_seconds is not None:
+                limit_statements(session.connection(), patience_seconds)
             yield SqlUnitOfWork.over(session)
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def translated() -> Iterator[None]:
     """Say in the domain's words that the database is away or busy; the reason stands in the log."""
     try:
         yield
@@ -87,7 +104,13 @@ def _translated() -> Iterator[None]:
         raise DatabaseUnavailableError from error
 
 
-def make_engine(url: str, lock_wait_seconds: float = 5.0) -> Engine:
+def limit_statements(connection: Connection, seconds: float) -> None:
+    """Have each statement of the open transaction end after some time, where the database can do so."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SET LOCAL statement_timeout = {max(int(seconds * 1000), 1)}")
+
+
+def make_engine(url: str, lock_wait_seconds: float = 5.0, connections: int = 15) -> Engine:
     """Return an engine for SQLite or PostgreSQL with the settings this service relies on.
 
     Its errors do not show what was stored or asked for: they end in logs.
@@ -98,15 +121,24 @@ def make_engine(url: str, lock_wait_seconds: float = 5.0) -> Engine:
         SQLAlchemy URL.
     lock_wait_seconds : float, > 0
         How long a statement waits for a lock, and a caller for a connection.
+    connections : int
+        Most at once; of these a few stay open.
     """
+    kept = min(connections, _KEPT_CONNECTIONS)
+    pool = {"pool_timeout": lock_wait_seconds, "pool_size": kept, "max_overflow": connections - kept}
     if not url.startswith("sqlite"):
-        engine = create_engine(url, pool_pre_ping=True, pool_timeout=lock_wait_seconds, hide_parameters=True)
+        engine = create_engine(
+            url,
+            pool_pre_ping=True,
+            hide_parameters=True,
+            connect_args={"connect_timeout": max(math.ceil(lock_wait_seconds), 2), **_LOST_CONNECTIONS},
+            **pool,
+        )
         event.listen(engine, "connect", partial(_prepare_postgres, lock_wait_seconds))
         return engine
     arguments = {"timeout": lock_wait_seconds, "check_same_thread": False}
     is_file = make_url(url).database not in (None, "", ":memory:")  # only files have a pool to wait for
-    pool = {"pool_timeout": lock_wait_seconds} if is_file else {}
-    engine = create_engine(url, connect_args=arguments, hide_parameters=True, **pool)
+    engine = create_engine(url, connect_args=arguments, hide_parameters=True, **(pool if is_file else {}))
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine

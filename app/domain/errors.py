@@ -234,8 +234,8 @@ class OverloadedError(ServiceError):
 
     retry_after_seconds = 1
 
-    def __init__(self) -> None:
-        super().__init__("too many requests are waiting already: try again in a moment")
+    def __init__(self, reason: str = "too many requests are waiting already") -> None:
+        super().__init__(f"{reason}: try again in a moment")
 
 
 class BodyTimeoutError(ServiceError):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
 
-from app.domain.errors import ContentTooLargeError, InvalidFieldError, ServiceError
+from app.domain.errors import ContentTooLargeError, InvalidFieldError
 from app.domain.names import listed
 
 _MEDIA_TYPES = {
@@ -18,6 +21,7 @@ _MEDIA_TYPES = {
     "GIF": "image/gif",
     "BMP": "image/bmp",
 }
+_ROWS_AT_A_TIME = 64
 _METHODS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -30,8 +34,39 @@ _METHODS = {
 """What undoes each EXIF orientation."""
 
 
-def open_picture(field: str, content: bytes, max_pixels: int) -> Image.Image:
-    """Decode a picture to RGB, upright.
+class PixelBudget:
+    """Pixels that are decoded at once, by all threads that share it.
+
+    Parameters
+    ----------
+    max_pixels : int
+        Of all open pictures together; a larger one is opened alone.
+    """
+
+    def __init__(self, max_pixels: int) -> None:
+        self._max_pixels = max_pixels
+        self._used = 0
+        self._turn = threading.Lock()
+        self._room = threading.Condition()
+
+    @contextmanager
+    def held(self, pixels: int) -> Iterator[None]:
+        """Wait until there is room, first come first served, and take it for the time of the block."""
+        # Whoever waits for room keeps its turn, so that a large picture is not overtaken by small ones.
+        with self._turn, self._room:
+            self._room.wait_for(lambda: not self._used or self._used + pixels <= self._max_pixels)
+            self._used += pixels
+        try:
+            yield
+        finally:
+            with self._room:
+                self._used -= pixels
+                self._room.notify_all()
+
+
+@contextmanager
+def opened_picture(field: str, content: bytes, max_pixels: int, budget: PixelBudget) -> Iterator[Image.Image]:
+    """Decode a picture to RGB, upright, for the time of the block.
 
     Parameters
     ----------
@@ -41,6 +76,8 @@ def open_picture(field: str, content: bytes, max_pixels: int) -> Image.Image:
         A picture file.
     max_pixels : int
         Refused above, before anything is decoded.
+    budget : PixelBudget
+        Waited for before anything is decoded.
 
     Raises
     ------
@@ -49,19 +86,24 @@ def open_picture(field: str, content: bytes, max_pixels: int) -> Image.Image:
     ContentTooLargeError
         If it has too many pixels.
     """
+    with _explained(field):
+        width, height = _size(content)
+    if width * height > max_pixels:
+        raise ContentTooLargeError(field, f"{width} x {height} pixels, at most {max_pixels} allowed")
+    with budget.held(width * height):
+        with _explained(field):
+            picture = _decoded(content)
+        yield picture
+
+
+@contextmanager
+def _explained(field: str) -> Iterator[None]:
+    """Say in the service's words what is wrong with a picture."""
     try:
         with warnings.catch_warnings():
-            # Of damaged metadata, and of a size above Pillow's own limit; ours is checked below.
+            # Of damaged metadata, and of a size above Pillow's own limit; ours is checked by the caller.
             warnings.simplefilter("ignore")
-            with Image.open(io.BytesIO(content), formats=tuple(_MEDIA_TYPES)) as picture:
-                if picture.width * picture.height > max_pixels:
-                    raise ContentTooLargeError(
-                        field, f"{picture.width} x {picture.height} pixels, at most {max_pixels} allowed"
-                    )
-                picture.load()
-                return _upright(_to_rgb(picture), _orientation(picture))
-    except ServiceError:
-        raise
+            yield
     except Image.DecompressionBombError as error:
         raise ContentTooLargeError(field, str(error)) from error
     except UnidentifiedImageError as error:
@@ -71,6 +113,18 @@ def open_picture(field: str, content: bytes, max_pixels: int) -> Image.Image:
     except Exception as error:
         # Pillow's readers raise whatever their parsing meets: struct.error, TypeError, IndexError, ...
         raise InvalidFieldError(field, f"the picture is damaged: {error}") from error
+
+
+def _size(content: bytes) -> tuple[int, int]:
+    """Return width and height, of which the head of a file speaks."""
+    with Image.open(io.BytesIO(content), formats=tuple(_MEDIA_TYPES)) as picture:
+        return picture.size
+
+
+def _decoded(content: bytes) -> Image.Image:
+    with Image.open(io.BytesIO(content), formats=tuple(_MEDIA_TYPES)) as picture:
+        picture.load()
+        return _upright(_to_rgb(picture), _orientation(picture))
 
 
 def _orientation(picture: Image.Image) -> int:
@@ -87,18 +141,35 @@ def _upright(picture: Image.Image, orientation: int) -> Image.Image:
 
 
 def _to_rgb(picture: Image.Image) -> Image.Image:
-    """Return eight bits a channel; transparent parts show the white page they would lie on."""
+    """Return eight bits a channel; transparent parts show the white page they would lie on.
+
+    What needs steps in between takes them strip by strip: whole, each would be one more copy in memory.
+    """
     if picture.mode.startswith("I"):
-        # Sixteen bits of grey: Pillow's own conversion would cut everything above 255.
-        levels = np.asarray(picture).astype(np.float64) / 257.0
-        return Image.fromarray(np.clip(levels.round(), 0, 255).astype(np.uint8)).convert("RGB")
-    if not picture.has_transparency_data:
+        to_rgb = _from_sixteen_bits
+    elif picture.has_transparency_data:
+        to_rgb = _on_white
+    else:
         return picture.convert("RGB")
-    page = Image.new("RGBA", picture.size, "white")
-    return Image.alpha_composite(page, picture.convert("RGBA")).convert("RGB")
+    page = Image.new("RGB", picture.size)
+    for top in range(0, picture.height, _ROWS_AT_A_TIME):
+        bottom = min(top + _ROWS_AT_A_TIME, picture.height)
+        page.paste(to_rgb(picture.crop((0, top, picture.width, bottom))), (0, top))
+    return page
+
+
+def _from_sixteen_bits(strip: Image.Image) -> Image.Image:
+    # Sixteen bits of grey: Pillow's own conversion would cut everything above 255.
+    levels = np.asarray(strip).astype(np.float64) / 257.0
+    return Image.fromarray(np.clip(levels.round(), 0, 255).astype(np.uint8)).convert("RGB")
+
+
+def _on_white(strip: Image.Image) -> Image.Image:
+    page = Image.new("RGBA", strip.size, "white")
+    return Image.alpha_composite(page, strip.convert("RGBA")).convert("RGB")
 
 
 def picture_type(content: bytes) -> str:
-    """Return the media type of a picture that `open_picture` accepted."""
+    """Return the media type of a picture that `opened_picture` accepted."""
     with Image.open(io.BytesIO(content), formats=tuple(_MEDIA_TYPES)) as picture:
         return _MEDIA_TYPES[picture.format or "PNG"]

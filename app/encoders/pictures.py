@@ -13,7 +13,7 @@ from PIL import Image
 
 from app.domain.entities import Content, Matrix, Vector
 from app.domain.errors import ContentTooLargeError, EncoderUnavailableError, InvalidFieldError
-from app.encoders.content import open_picture
+from app.encoders.content import PixelBudget, opened_picture
 from app.encoders.hog_color import describe
 
 try:
@@ -35,14 +35,21 @@ class PictureEncoder:
         Largest picture file.
     max_pixels : int
         Largest picture that is decoded.
+    budget : PixelBudget
+        Of all pictures that are decoded at once in this process.
     """
 
     is_fitted_with_model = False
 
     def __init__(
-        self, describe_picture: Callable[[Image.Image], Vector], max_bytes: int, max_pixels: int
+        self,
+        describe_picture: Callable[[Image.Image], Vector],
+        max_bytes: int,
+        max_pixels: int,
+        budget: PixelBudget,
     ) -> None:
         self._describe = describe_picture
+        self._budget = budget
         self._max_bytes = max_bytes
         self._max_pixels = max_pixels
 
@@ -52,7 +59,8 @@ class PictureEncoder:
             raise InvalidFieldError(field, "expected a picture (image_base64 or a multipart file)")
         if len(raw.picture) > self._max_bytes:
             raise ContentTooLargeError(field, f"{len(raw.picture)} bytes, at most {self._max_bytes} allowed")
-        open_picture(field, raw.picture, self._max_pixels)
+        with opened_picture(field, raw.picture, self._max_pixels, self._budget):
+            pass
 
     def encode(self, raw: Sequence[Content]) -> Matrix:
         """Return the (n, dim) features."""
@@ -62,15 +70,18 @@ class PictureEncoder:
             return np.stack(list(pool.map(self._encode_one, raw)))
 
     def _encode_one(self, content: Content) -> Vector:
-        return self._describe(open_picture("picture", content.picture or b"", self._max_pixels))
+        with opened_picture("picture", content.picture or b"", self._max_pixels, self._budget) as picture:
+            return self._describe(picture)
 
 
-def hog_color_encoder(max_bytes: int, max_pixels: int) -> PictureEncoder:
+def hog_color_encoder(max_bytes: int, max_pixels: int, budget: PixelBudget) -> PictureEncoder:
     """Return the default picture encoder; it has no options."""
-    return PictureEncoder(describe, max_bytes, max_pixels)
+    return PictureEncoder(describe, max_bytes, max_pixels, budget)
 
 
-def onnx_encoder(options: Mapping[str, Any], max_bytes: int, max_pixels: int) -> PictureEncoder:
+def onnx_encoder(
+    options: Mapping[str, Any], max_bytes: int, max_pixels: int, budget: PixelBudget
+) -> PictureEncoder:
     """Return an encoder that runs an ONNX image model.
 
     Parameters
@@ -83,6 +94,8 @@ def onnx_encoder(options: Mapping[str, Any], max_bytes: int, max_pixels: int) ->
         Largest picture file.
     max_pixels : int
         Largest picture that is decoded.
+    budget : PixelBudget
+        Of all pictures that are decoded at once in this process.
 
     Raises
     ------
@@ -131,7 +144,7 @@ def onnx_encoder(options: Mapping[str, Any], max_bytes: int, max_pixels: int) ->
 
     # One picture now, so that a model that cannot work is refused with the collection, not with its items.
     run(Image.new("RGB", (size, size), "gray"))
-    return PictureEncoder(run, max_bytes, max_pixels)
+    return PictureEncoder(run, max_bytes, max_pixels, budget)
 
 
 def _without_folder(error: Exception, path: Path) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from app.domain.errors import InvalidFieldError
 from app.domain.names import listed
-from app.encoders.content import picture_type
+from app.encoders.content import PixelBudget, picture_type
 from app.encoders.pictures import PictureEncoder, hog_color_encoder, onnx_encoder
 from app.encoders.texts import TfidfEncoder
 from app.encoders.vectors import VectorEncoder
@@ -78,13 +78,15 @@ class EncoderRegistry:
     """
 
     def __init__(self, limits: ContentLimits) -> None:
+        # As many as the largest picture has, in however many: memory follows from the sum.
+        pictures = (
+            limits.max_picture_bytes,
+            limits.max_picture_pixels,
+            PixelBudget(limits.max_picture_pixels),
+        )
         self._makers: dict[str, Callable[[Mapping[str, Any]], AnyEncoder]] = {
-            "hog-color": lambda options: hog_color_encoder(
-                limits.max_picture_bytes, limits.max_picture_pixels
-            ),
-            "onnx": lambda options: onnx_encoder(
-                options, limits.max_picture_bytes, limits.max_picture_pixels
-            ),
+            "hog-color": lambda options: hog_color_encoder(*pictures),
+            "onnx": lambda options: onnx_encoder(options, *pictures),
             "tfidf": lambda options: TfidfEncoder(options, limits.max_text_chars),
             "vector": VectorEncoder,
         }

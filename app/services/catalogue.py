@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from app.domain.entities import Collection, Item, Modality
@@ -42,12 +42,20 @@ class CatalogueService:
         Check and encode what comes in.
     housekeeping : Housekeeping
         Removes the files of what is deleted.
+    on_deleted : callable
+        Gets the identity of a collection that was deleted.
     """
 
     def __init__(
-        self, database: Database, blobs: BlobStore, encoders: EncoderSource, housekeeping: Housekeeping
+        self,
+        database: Database,
+        blobs: BlobStore,
+        encoders: EncoderSource,
+        housekeeping: Housekeeping,
+        on_deleted: Callable[[int], None],
     ) -> None:
         self._housekeeping = housekeeping
+        self._on_deleted = on_deleted
         self._database = database
         self._blobs = blobs
         self._encoders = encoders
@@ -82,6 +90,7 @@ class CatalogueService:
             content_hashes = work.items.content_of(collection)
             bundles = [model.bundle for model in work.models.list(collection)]
             work.collections.delete(name)
+        self._on_deleted(collection.id)
         self._housekeeping.sweep_after_delete(content_hashes, bundles)
 
     def add_items(self, name: str, new_items: Sequence[NewItem], replace: bool = False) -> Written:

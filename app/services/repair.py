@@ -17,8 +17,8 @@ _logger = logging.getLogger(__name__)
 class Repair:
     """Asks for a retrain where the active version's bundle cannot be trusted.
 
-    Processes that hold the version go on serving it; one that starts meanwhile is not ready and says why.
-    No other version is made to serve instead: that is for people to decide.
+    Processes that hold the version go on serving it; in others an earlier one stands in for it (see
+    `app.services.snapshots`). No other version is made the active one: that is for people to decide.
 
     Parameters
     ----------

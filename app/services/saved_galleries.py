@@ -21,7 +21,6 @@ from app.domain.ports import BundleFiles, Database, UnitOfWork
 from app.services.galleries import Gallery, IndexMaker, Row
 
 _GRACE_SECONDS = 3600.0
-_LEAST_UNSAVED = 1000
 _MOST_UNSAVED = 0.1
 _logger = logging.getLogger(__name__)
 
@@ -39,6 +38,8 @@ class SavedGalleries:
         Builds an index over projected rows.
     owns_files : callable
         Whether the files belong to this database.
+    least_unsaved : int
+        Fewer items are never worth it.
     """
 
     def __init__(
@@ -47,16 +48,17 @@ class SavedGalleries:
         files: BundleFiles,
         make_index: IndexMaker,
         owns_files: Callable[[], bool],
+        least_unsaved: int,
     ) -> None:
         self._database = database
         self._files = files
         self._make_index = make_index
         self._owns_files = owns_files
+        self._least_unsaved = least_unsaved
 
-    @staticmethod
-    def is_worth_it(size: int, unsaved: int) -> bool:
+    def is_worth_it(self, size: int, unsaved: int) -> bool:
         """Return whether a start that reads so many items from the database is long enough to shorten."""
-        return unsaved >= max(_LEAST_UNSAVED, _MOST_UNSAVED * size)
+        return unsaved >= max(self._least_unsaved, _MOST_UNSAVED * size)
 
     def load(
         self, work: UnitOfWork, collection: Collection, version: ModelVersion

@@ -14,6 +14,8 @@ from app.services.galleries import Gallery
 from app.services.judging import index_recall
 from app.services.snapshots import Snapshot, Snapshots
 
+PATIENCE_SECONDS = 2.0
+"""How long the database may take to answer those who watch over the service."""
 _PROBES = 4
 _PROBE_EVERY_SECONDS = 60.0
 
@@ -64,15 +66,14 @@ class StatusService:
 
     def collections(self, most: int) -> tuple[int, list[CollectionStatus]]:
         """Return how many collections there are, and the status of the first of them by name."""
-        with self._database.read() as work:
-            found = work.collections.list()
+        found = self._snapshots.collections(PATIENCE_SECONDS)
         held = self._snapshots.held()
         self._probed = {key: entry for key, entry in self._probed.items() if key in held}
         return len(found), [self._status(one, held.get(one.id)) for one in found[:most]]
 
     def jobs(self) -> dict[JobState, int]:
         """Return how many jobs are in each state."""
-        with self._database.read() as work:
+        with self._database.read(PATIENCE_SECONDS) as work:
             return work.jobs.counts()
 
     def _status(self, collection: Collection, held: Snapshot | None) -> CollectionStatus:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import sqlite3
 import struct
 import tempfile
@@ -54,12 +56,10 @@ class ItemSpool:
         """Append items, each with its line.
 
         Returns the place among `entries` of the first whose id was there before, and the line it stands
-        on; None when each is new.
+        on; None when each is new. Raises OSError when the disk is full, after which only `close` is left.
         """
         pairs = [(item.id, line) for line, item in entries]
-        self._ids.execute("BEGIN")
-        added = self._ids.executemany("INSERT OR IGNORE INTO ids VALUES (?, ?)", pairs).rowcount
-        self._ids.execute("COMMIT")
+        added = self._add_ids(pairs)
         if added != len(pairs):
             return self._first_repeated(pairs)
         for line, item in entries:
@@ -87,8 +87,25 @@ class ItemSpool:
 
     def close(self) -> None:
         """Remove everything."""
-        self._items.close()
         self._ids.close()
+        try:
+            self._items.close()
+        except OSError as error:
+            # What could not be written is thrown away all the same.
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+
+    def _add_ids(self, pairs: Sequence[tuple[str, int]]) -> int:
+        """Return how many ids are new."""
+        try:
+            self._ids.execute("BEGIN")
+            added = self._ids.executemany("INSERT OR IGNORE INTO ids VALUES (?, ?)", pairs).rowcount
+            self._ids.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+            raise
+        return added
 
     def _first_repeated(self, pairs: Sequence[tuple[str, int]]) -> tuple[int, int]:
         for place, (item_id, line) in enumerate(pairs):

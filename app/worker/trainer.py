@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from app.api.logs import log_to_stderr
 from app.bootstrap import build
 from app.settings import Settings
 from app.worker.outcome import Failure, attempt
@@ -29,7 +30,9 @@ def main() -> None:
     def tell(what: str, facts: Mapping[str, Any]) -> None:
         told.write(json.dumps({what: facts}) + "\n")
 
-    services = build(Settings(**order["settings"]))
+    settings = Settings(**order["settings"])
+    log_to_stderr(settings.log_format)
+    services = build(settings)
     outcome = attempt(
         services, order["collection"], order["parameters"], lambda progress: tell("progress", progress)
     )

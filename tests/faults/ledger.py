@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ class Ledger:
         self._history: dict[str, list[tuple[Write, State]]] = {}
         self._pairs: list[tuple[str, str]] = []
         self._revisions: Counter[int] = Counter()
+        self._acknowledged_at: dict[int, float] = {}
         self._lock = threading.Lock()
 
     def begin(self, changes: Mapping[str, State], pair: tuple[str, str] | None = None) -> Write:
@@ -57,6 +59,7 @@ class Ledger:
             if revision is None:
                 return None
             self._revisions[revision] += 1
+            self._acknowledged_at.setdefault(revision, time.monotonic())
             if self._revisions[revision] > 1:
                 return f"two writes were acknowledged with revision {revision}"
         return None
@@ -103,10 +106,21 @@ class Ledger:
             writes = {id(w) for entries in self._history.values() for w, _ in entries if w.outcome is outcome}
         return len(writes)
 
-    def highest_acknowledged(self) -> int:
-        """Return the newest acknowledged revision."""
+    def lag(self, revision: int, asked_at: float) -> float:
+        """Return for how long a write had been acknowledged, when it was asked for, that an answer lacks.
+
+        Parameters
+        ----------
+        revision : int
+            Of the answer.
+        asked_at : float
+            When it was asked for, by the monotonic clock.
+        """
         with self._lock:
-            return max(self._revisions, default=0)
+            newest = max(self._acknowledged_at, default=0)
+            missing = (self._acknowledged_at.get(number) for number in range(revision + 1, newest + 1))
+            earlier = [at for at in missing if at is not None and at <= asked_at]
+        return asked_at - min(earlier) if earlier else 0.0
 
     def _possible(self, item_id: str, revision: int | None) -> set[State]:
         states: set[State] = {None}

@@ -47,6 +47,7 @@ _SETTINGS = {
     "LRBS_JOB_RETRY_SECONDS": "0.2",
     "LRBS_KEEP_VERSIONS": str(checks.KEPT_VERSIONS),
     "LRBS_SWEEP_GRACE_SECONDS": "30",
+    "LRBS_SAVE_AFTER_ITEMS": "20",
 }
 _TRAIN_SECONDS = 180.0
 
@@ -169,7 +170,12 @@ def campaign(kills: int, database: str, seed: int, folder: Path) -> Tally:
                 observer.start()
                 for client in clients:
                     client.start()
-                _kill(kills, Victims(system.processes, cluster, tally), system, random.Random(seed))
+                _kill(
+                    kills,
+                    Victims(system.processes, cluster, tally, system.data_dir / "galleries"),
+                    system,
+                    random.Random(seed),
+                )
             finally:
                 world.stopping.set()
                 for client in clients:

@@ -1,9 +1,12 @@
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.conftest import miss
+from tests.faults.checks import history_faults
 from tests.faults.cluster import find_postgres
 from tests.faults.ledger import Ledger, Outcome, State
 from tests.faults.run import campaign
@@ -22,6 +25,7 @@ def judge(tally: Tally) -> None:
     assert tally["searches"] > 0
     assert tally["retrains succeeded"] > 0
     assert tally["recall@10 after, percent"] == 100
+    assert tally["galleries saved at the end"] > 0
 
 
 def test_kills_lose_nothing_on_sqlite(tmp_path: Path) -> None:
@@ -80,3 +84,40 @@ def test_the_ledger_misses_half_of_a_pair() -> None:
 def test_the_ledger_notices_a_revision_that_was_given_twice() -> None:
     ledger = written(({"a": 1}, Outcome.ACKNOWLEDGED, 1))
     assert ledger.close(ledger.begin({"b": 1}), Outcome.ACKNOWLEDGED, 1) is not None
+
+
+def test_the_ledger_tells_how_old_an_answer_was_when_it_was_asked_for() -> None:
+    ledger = Ledger()
+    began = time.monotonic()
+    for revision in (2, 1, 3):  # acknowledgements may overtake each other
+        ledger.close(ledger.begin({"a": revision}), Outcome.ACKNOWLEDGED, revision)
+    later = time.monotonic() + 5.0
+    assert ledger.lag(3, later) == 0.0
+    assert 5.0 <= ledger.lag(0, later) <= later - began
+    assert ledger.lag(1, later) > ledger.lag(2, later) >= 5.0
+    assert ledger.lag(0, began - 1.0) == 0.0, "nothing was acknowledged then"
+
+
+def entry(version: int, previous: int | None, at: int) -> dict[str, Any]:
+    return {"version": version, "previous": previous, "at": f"2026-01-01T00:00:{at:02d}Z"}
+
+
+@pytest.mark.parametrize(
+    ("history", "active", "served", "fault"),
+    [
+        ([entry(3, 1, 2), entry(1, None, 1)], [3], 3, None),
+        ([entry(3, 1, 2), entry(1, None, 1)], [3, 1], 3, "are active"),
+        ([entry(3, 1, 2), entry(1, None, 1)], [], 3, "are active"),
+        ([entry(3, 1, 2), entry(1, None, 1)], [1], 1, "history ends with"),
+        ([entry(3, 1, 2), entry(1, None, 1)], [3], 1, "1 answers"),
+        ([entry(3, 2, 2), entry(1, None, 1)], [3], 3, "followed 2"),  # a hole
+        ([entry(3, 1, 3), entry(2, 1, 2), entry(1, None, 1)], [3], 3, "followed 1"),  # an overlap
+        ([entry(3, 1, 1), entry(1, None, 2)], [3], 3, "began before"),
+        ([entry(3, 1, 2)], [3], 3, "not told"),
+    ],
+)
+def test_a_history_without_hole_and_overlap_is_told_from_others(
+    history: list[dict[str, Any]], active: list[int], served: int, fault: str | None
+) -> None:
+    faults = history_faults(history, active, served)
+    assert (faults == []) if fault is None else any(fault in found for found in faults), faults

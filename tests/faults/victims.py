@@ -8,12 +8,14 @@ import random
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from tests.faults.cluster import PostgresCluster
 from tests.faults.processes import Managed, children_of, command_line, descendants_of
 from tests.faults.tally import Tally
 
 _TRAINER_SECONDS = 6.0
+_SAVING_SECONDS = 10.0
 _HELPERS = ("resource_tracker", "forkserver")
 
 
@@ -28,10 +30,15 @@ class Victims:
         Whose processes may be killed too.
     tally : Tally
         Counts kills by victim.
+    galleries : Path
+        Where the servers save what they hold.
     """
 
-    def __init__(self, processes: list[Managed], cluster: PostgresCluster | None, tally: Tally) -> None:
+    def __init__(
+        self, processes: list[Managed], cluster: PostgresCluster | None, tally: Tally, galleries: Path
+    ) -> None:
         self._processes = processes
+        self._galleries = galleries
         self._cluster = cluster
         self._tally = tally
         self._bag: list[str] = []
@@ -39,16 +46,17 @@ class Victims:
     def kill_one(self, chance: random.Random) -> None:
         """Kill one process, of a kind that is drawn so that every kind has its turn."""
         if not self._bag:
-            self._bag = ["server", "server", "worker", "trainer", "trainer"]
+            self._bag = ["server", "saving server", "worker", "trainer", "trainer"]
             if self._cluster is not None:
                 self._bag += ["backend", "backend", "postmaster"]
             chance.shuffle(self._bag)
         kind = self._bag.pop()
         if kind == "server":
-            servers = [process for process in self._processes if process.name.startswith("api")]
             # What is just being started again is killed once more: that is a kill, too.
-            while not chance.choice(servers).kill():
+            while not chance.choice(self._servers).kill():
                 time.sleep(0.05)
+        elif kind == "saving server":
+            kind = self._kill_saving()
         elif kind == "worker":
             self._kill(chance.choice(self._wait_for(self._workers)))
         elif kind == "trainer":
@@ -77,6 +85,24 @@ class Victims:
         for process in stopped:
             _send(process, signal.SIGCONT)
         self._tally.count("pauses of a worker beyond its lease")
+
+    @property
+    def _servers(self) -> list[Managed]:
+        return [process for process in self._processes if process.name.startswith("api")]
+
+    def _kill_saving(self) -> str:
+        """Kill both servers while one of them writes its galleries; at some moment when none does."""
+        deadline = time.monotonic() + _SAVING_SECONDS
+        before = self._unfinished()  # left by those who were killed earlier
+        while not self._unfinished() - before and time.monotonic() < deadline:
+            time.sleep(0.001)
+        while not sum([server.kill() for server in self._servers]):
+            time.sleep(0.05)
+        time.sleep(0.05)  # what is dying may still have been at the end of it
+        return "saving server" if self._unfinished() - before else "server"
+
+    def _unfinished(self) -> set[str]:
+        return {path.name for path in self._galleries.glob(".partial-*")}
 
     def _kill_trainer(self, chance: random.Random) -> str:
         """Kill the process that trains at some moment of its life; its worker when it has none."""

@@ -45,6 +45,13 @@ class Database(Protocol):
         """Open a transaction that commits at the end of the block and rolls back on an exception."""
         ...
 
-    def read(self) -> AbstractContextManager[UnitOfWork]:
-        """Open a transaction that only reads, from one consistent state."""
+    def read(self, patience_seconds: float | None = None) -> AbstractContextManager[UnitOfWork]:
+        """Open a transaction that only reads, from one consistent state.
+
+        Parameters
+        ----------
+        patience_seconds : float, optional
+            How long a statement may take, where the database can tell; longer ones raise
+            DatabaseUnavailableError.
+        """
         ...

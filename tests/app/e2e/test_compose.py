@@ -1,5 +1,6 @@
 """What docker-compose.yml runs, run by hand: migrate, API and worker as processes over one PostgreSQL."""
 
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,11 @@ SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_tex
 pytestmark = pytest.mark.postgres
 
 
+def filled_in(value: str) -> str:
+    """Return a value as compose gives it where no variable is set: with the defaults of its variables."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value)
+
+
 @pytest.fixture
 def run(postgres_url: str, tmp_path: Path) -> Iterator[Callable[[str], Server]]:
     """Return a function that starts a service as compose does, with this test's own places."""
@@ -27,7 +33,7 @@ def run(postgres_url: str, tmp_path: Path) -> Iterator[Callable[[str], Server]]:
     def start(name: str) -> Server:
         service = SERVICES[name]
         environment = {
-            **service["environment"],
+            **{name: filled_in(value) for name, value in service["environment"].items()},
             "LRBS_DATABASE_URL": url.render_as_string(hide_password=False),
             "LRBS_DATA_DIR": str(tmp_path / "data"),
             "LRBS_PORT": "0",
@@ -74,6 +80,16 @@ def test_migrate_api_and_worker_answer_a_search(
             hits = client.post("/v1/collections/pairs/search/z-to-x", json=search).raise_for_status().json()
             assert len(hits["hits"]) == 5
             assert hits["model_version"] == 1
+        found = client.get("/metrics")
+        assert found.status_code == 200
+        assert 'collection="pairs"' in found.text
+        del client.headers["Authorization"]
+        refused = client.get("/metrics")
+        assert refused.status_code == 401, "it names every collection"
+        assert "pairs" not in refused.text
+        described = client.get("/openapi.json").json()["paths"]["/metrics"]["get"]
+        assert described["security"] == [{"HTTPBearer": []}]
+        assert {"401", "403"} <= set(described["responses"])
     for server in (api, worker):
         server.process.terminate()
     assert api.process.wait(60) == 0, api.said()

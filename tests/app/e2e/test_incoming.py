@@ -138,6 +138,26 @@ def test_a_trickle_is_given_up() -> None:
     assert len(asked.read) <= 6
 
 
+def test_an_import_that_only_trickles_is_given_up() -> None:
+    path = "/v1/collections/a/items:import"
+    asked = Asked({"pause_seconds": 0.2}, path=path)
+    with pytest.raises(BodyTimeoutError):
+        asked.run([(0.05, b"x")] * 1000, transfer_encoding="chunked")
+    # Three times the longest pause, all in all; one byte earns a thousandth of a second.
+    assert len(asked.read) <= 13
+    # What arrived at once long ago is no excuse for a trickle.
+    asked = Asked({"pause_seconds": 0.2}, path=path)
+    with pytest.raises(BodyTimeoutError):
+        asked.run([(0, b"x" * 1_000_000), *[(0.05, b"x")] * 1000], transfer_encoding="chunked")
+    assert len(asked.read) <= 1_000_013
+
+
+def test_an_import_may_be_made_while_it_is_sent() -> None:
+    asked = Asked({"pause_seconds": 0.5}, path="/v1/collections/a/items:import")
+    asked.run([(0.1, b"x" * 500)] * 30, transfer_encoding="chunked")  # three times what is wanted
+    assert len(asked.read) == 15_000
+
+
 def test_all_bodies_together_are_bounded() -> None:
     asked = Asked({"max_bytes_at_once": 150})
 

@@ -17,16 +17,13 @@ from tests.app.integration.conftest import PARAMETERS, Pairs
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def saving(
-    request: pytest.FixtureRequest, tmp_path: Path, vectors: Any, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Pairs]:
+def saving(request: pytest.FixtureRequest, tmp_path: Path, vectors: Any) -> Iterator[Pairs]:
     """Return services that save galleries after ten changes, over a trained collection of 60 and 50."""
-    monkeypatch.setattr("app.services.saved_galleries._LEAST_UNSAVED", 10)
     url = ""
     if request.param == "postgres":
         found = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
         url = found.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
-    services = build(Settings(data_dir=tmp_path, database_url=url, open_search=True))
+    services = build(Settings(data_dir=tmp_path, database_url=url, open_search=True, save_after_items=10))
     services.upgrade_schema()
     made = Pairs(services, vectors)
     made.fill("a")
@@ -62,7 +59,8 @@ def folders(saving: Pairs) -> list[Path]:
 
 def started(saving: Pairs) -> tuple[list[tuple[str, float]], bool]:
     """Return what a new process answers, and whether it used what was saved."""
-    fresh = build(saving.services.settings)
+    # It saves nothing itself.
+    fresh = build(saving.services.settings.model_copy(update={"save_after_items": 10**9}))
     used: list[bool] = []
     load = SavedGalleries.load
 
@@ -73,7 +71,6 @@ def started(saving: Pairs) -> tuple[list[tuple[str, float]], bool]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SavedGalleries, "load", watched)
-        patch.setattr("app.services.saved_galleries._LEAST_UNSAVED", 10**9)  # it saves nothing itself
         result = Pairs(fresh, saving.data).search("a")
     fresh.database.engine.dispose()
     assert len(used) == 1

@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,8 +18,10 @@ from app.domain.errors import (
     NoPreviousVersionError,
 )
 from app.main import what_is_missing
+from app.services.readiness import Readiness
 from app.services.training import TrainingParameters
 from app.services.versions import NONE_ACTIVE
+from tests.app.integration.conftest import Pairs
 from tests.app.integration.in_process import run_here
 
 NOTHING = TrainingParameters(alpha=1e5, seed=2)  # leaves rank 0: every ranking is that of the ids
@@ -187,14 +190,111 @@ def test_a_process_goes_on_with_what_it_holds_when_the_bundle_is_damaged(three: 
     three.services.catalogue.add_items("a", [three.item("x", "new", three.data.X[0])])
     assert "new" in three.ids("a")
     assert what_is_missing(three.services) is None
-    late = build(three.services.settings)
-    assert "does not match its sum" in (what_is_missing(late) or "")
+    assert three.services.snapshots.damaged == 0
+
+
+def test_a_start_serves_the_last_whole_version_that_served_before(three: Any) -> None:
+    three.services.versions.activate("a", 1, "test")
+    three.services.versions.activate("a", 3, "test")
+    expected = {}
+    for version in (2, 1, 3):
+        three.services.versions.activate("a", version, "test")
+        expected[version] = scores(three)
+    damage(three, 3)
+    late = Pairs(build(three.services.settings), three.data)
+    # The last but one, whatever its number.
+    assert late.search("a").model_version == 1
+    assert scores(late) == expected[1]
+    assert active_versions(three) == [3], "which one is active is for people to say"
+    found = late.services.readiness.look()
+    assert found.is_ready
+    assert found.reason is not None
+    assert re.match(r"a: version 1 serves instead of 3: bundle .* does not match its sum", found.reason)
+    assert late.services.snapshots.damaged == 1
+    late.services.database.engine.dispose()
+    damage(three, 1)
+    late.services = build(three.services.settings)
+    assert late.search("a").model_version == 2
+    late.services.database.engine.dispose()
+    damage(three, 2)
+    late.services = build(three.services.settings)
+    assert "does not match its sum" in (what_is_missing(late.services) or "")
+    for _ in range(3):
+        with pytest.raises(DamagedBundleError):
+            late.search("a")
+    assert late.services.snapshots.damaged == 3, "each of the versions once, not at each search"
+    late.services.database.engine.dispose()
+
+
+def test_a_version_that_never_served_does_not_stand_in(either: Any) -> None:
+    either.fill("a")
+    either.train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=2))
+    either.try_to_train("a", NOTHING)  # refused by the gate
+    damage(either, 1)
+    late = build(either.services.settings)
     with pytest.raises(DamagedBundleError):
         late.snapshots.current("a")
-    # No other version serves instead until somebody says so.
-    assert active_versions(three) == [3]
-    late.versions.roll_back("a", "test")
-    assert what_is_missing(late) is None
+    late.database.engine.dispose()
+
+
+def test_what_was_held_goes_on_when_the_new_bundle_is_damaged(
+    either: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    either.fill("a")
+    either.train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=0))
+    holding = Pairs(build(either.services.settings), either.data)
+    before = scores(holding)
+    either.train("a", TrainingParameters(alpha=1e-2, scaling="standard", seed=0))
+    path = bundle_of(either, 2) / "z.faiss"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with holding.client() as client:
+        assert scores(holding) == before
+        assert holding.search("a").model_version == 1
+        # Later writes are replayed, by the old version.
+        either.services.catalogue.add_items("a", [either.item("x", "new", either.data.X[0])])
+        either.services.catalogue.delete_item("a", "x05")
+        assert {"new"} == set(holding.ids("a")) - {item_id for item_id, _ in before}
+        assert "x05" not in holding.ids("a")
+        answer = client.get("/readyz")
+        assert answer.status_code == 200
+        assert "version 1 serves instead of 2" in answer.json()["reason"]
+        assert "lrbs_damaged_bundles_total 1.0" in client.get("/metrics").text, "it is told once"
+        # What was brought back serves, once the bundle is looked at again.
+        path.write_bytes(whole)
+        assert holding.search("a").model_version == 1
+        monkeypatch.setattr("app.services.snapshots._LOOK_AGAIN_SECONDS", 0.0)
+        assert holding.search("a").model_version == 2
+        assert scores(holding) == scores(either)
+        assert holding.services.readiness.look() == Readiness(True)
+    holding.services.database.engine.dispose()
+
+
+def test_a_roll_back_makes_what_stood_in_the_active_version(three: Any) -> None:
+    damage(three, 3)
+    late = Pairs(build(three.services.settings), three.data)
+    assert late.search("a").model_version == 2
+    three.services.versions.roll_back("a", "test")
+    assert late.search("a").model_version == 2
+    assert late.services.readiness.look() == Readiness(True)
+    late.services.database.engine.dispose()
+
+
+def test_one_damaged_collection_does_not_make_the_service_unready(either: Any) -> None:
+    for name in ("a", "b"):
+        either.fill(name)
+        either.train(name)
+    damage(either, 1)
+    late = build(either.services.settings)
+    found = late.readiness.look()
+    assert found.is_ready
+    assert found.reason is not None
+    assert found.reason.startswith("a: bundle")
+    with pytest.raises(DamagedBundleError):
+        late.snapshots.current("a")
+    assert late.snapshots.current("b").damage is None
+    late.catalogue.delete_collection("b")
+    assert not late.readiness.look().is_ready
     late.database.engine.dispose()
 
 

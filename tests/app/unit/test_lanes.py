@@ -36,7 +36,7 @@ class Service:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def ask(self, path: str = "/v1/collections", method: str = "GET") -> None:
+    async def ask(self, path: str = "/v1/collections", method: str = "GET", key: str = "") -> None:
         async def receive() -> dict[str, Any]:
             await self.may_send.wait()
             return {"type": "http.request", "body": b"{}", "more_body": False}
@@ -46,6 +46,7 @@ class Service:
                 self.statuses.append(message["status"])
 
         headers = [(b"content-length", b"2")] if method == "POST" else []
+        headers += [(b"authorization", f"Bearer {key}".encode())] if key else []
         scope = {
             "type": "http",
             "method": method,
@@ -110,6 +111,40 @@ def test_writes_and_searches_do_not_keep_each_other_out() -> None:
             await service.ask("/v1/collections/a", "DELETE")
             assert service.statuses == [503]
             service.may_answer.set()
+
+    run(scenario)
+
+
+def test_no_key_gets_all_places_of_imports() -> None:
+    async def scenario() -> None:
+        service = Service(running=3, waiting=9)
+        path = "/v1/collections/a/items:import"
+        async with anyio.create_task_group() as tasks:
+            for _ in range(2):
+                tasks.start_soon(service.ask, path, "POST", "one")
+            await anyio.wait_all_tasks_blocked()
+            await service.ask(path, "POST", "one")
+            await service.ask(path, "POST", " one")  # however it is written
+            assert service.statuses == [503, 503]
+            tasks.start_soon(service.ask, path, "POST", "other")
+            await anyio.wait_all_tasks_blocked()
+            assert service.lanes.imports.running == 3
+            service.may_send.set()
+            service.may_answer.set()
+        assert service.statuses == [503, 503, 200, 200, 200]
+        assert service.lanes.imports._callers == {}, "nobody is remembered"
+
+    run(scenario)
+
+
+def test_one_place_for_imports_is_for_anybody() -> None:
+    async def scenario() -> None:
+        service = Service(running=1, waiting=0)
+        service.may_send.set()
+        service.may_answer.set()
+        for _ in range(3):
+            await service.ask("/v1/collections/a/items:import", "POST", "one")
+        assert service.statuses == [200] * 3
 
     run(scenario)
 

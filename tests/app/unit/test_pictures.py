@@ -1,6 +1,11 @@
 import contextlib
 import io
 import struct
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +14,9 @@ from PIL import Image
 
 from app.domain.entities import Content
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError, ServiceError
-from app.encoders.content import open_picture
+from app.encoders.content import PixelBudget, opened_picture
 from app.encoders.registry import ContentLimits, EncoderRegistry
+from tests.conftest import ROOT
 
 ORIENTATION = 0x0112
 
@@ -22,7 +28,8 @@ def stored(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
 
 
 def opened(content: bytes) -> np.ndarray:
-    return np.asarray(open_picture("p", content, 10**6))
+    with opened_picture("p", content, 10**6, PixelBudget(10**6)) as picture:
+        return np.asarray(picture)
 
 
 def corners() -> Image.Image:
@@ -95,6 +102,95 @@ def test_transparent_parts_show_a_white_page(mode: str) -> None:
     found = opened(stored(Image.fromarray(pixels).convert(mode)))
     assert found[0, 0].tolist() == [255, 255, 255]
     assert found[16, 16].tolist() == [90, 90, 90]
+
+
+@pytest.mark.parametrize("mode", ["I;16", "RGBA", "P", "RGB"])
+def test_a_picture_of_whatever_kind_costs_its_pixels_twice_at_most(mode: str, tmp_path: Path) -> None:
+    side = 5000
+    picture = (
+        Image.fromarray(np.zeros((side, side), np.uint16))
+        if mode == "I;16"
+        else Image.new(mode, (side, side))
+    )
+    path = tmp_path / "picture.png"
+    picture.save(path, transparency=0) if mode == "P" else picture.save(path)
+    measure = f"""
+import resource
+from app.encoders.content import PixelBudget, opened_picture
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+content = open({str(path)!r}, "rb").read()
+before = peak()
+with opened_picture("p", content, {side**2}, PixelBudget({side**2})):
+    print(peak() - before)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", measure], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    # Pillow keeps four bytes a pixel of what it decodes to and of the RGB made of it.
+    assert int(ran.stdout) < 9 * side**2 + (16 << 20)
+
+
+def test_pictures_share_a_budget_of_pixels() -> None:
+    budget = PixelBudget(1000)
+    open_now, most, lock = 0, 0, threading.Lock()
+    content = stored(Image.new("RGB", (20, 20)))  # 400 pixels: two at a time
+
+    def hold() -> None:
+        nonlocal open_now, most
+        with opened_picture("p", content, 10**6, budget):
+            with lock:
+                open_now += 1
+                most = max(most, open_now)
+            time.sleep(0.01)
+            with lock:
+                open_now -= 1
+
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(hold) for _ in range(40)]:
+            done.result()
+    assert most == 2
+
+
+def test_a_picture_larger_than_the_budget_is_opened_alone_and_not_overtaken() -> None:
+    budget = PixelBudget(100)
+    order: list[str] = []
+    first_in, first_may_leave = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with budget.held(60):
+            first_in.set()
+            first_may_leave.wait(60.0)
+            order.append("first")
+
+    def hold(name: str, pixels: int) -> None:
+        with budget.held(pixels):
+            order.append(name)
+
+    threads = [threading.Thread(target=first)]
+    threads[0].start()
+    assert first_in.wait(60.0)
+    for name, pixels in (("large", 500), ("small", 10)):
+        threads.append(threading.Thread(target=hold, args=(name, pixels)))
+        threads[-1].start()
+        threads[-1].join(0.2)
+    first_may_leave.set()
+    for thread in threads:
+        thread.join(60.0)
+    assert order == ["first", "large", "small"]
+
+
+def test_a_picture_that_is_refused_leaves_the_budget_as_it_was() -> None:
+    budget = PixelBudget(10**6)
+    content = stored(corners())
+    for _ in range(3):
+        with pytest.raises(ServiceError), opened_picture("p", content[:-40], 10**6, budget):
+            pass
+        with pytest.raises(ValueError, match="of the caller"), opened_picture("p", content, 10**6, budget):
+            raise ValueError("of the caller")
+    assert budget._used == 0
 
 
 def field(number: int, value: bytes | int | str) -> bytes:
