@@ -131,7 +131,8 @@ def _walk_alphas(X: FloatArray, Z: FloatArray, labels: Labels, shares: Sequence[
 
 
 _COMPONENTS = Axis("n_components", (5, 9, 20, 40, None), None)
-_RIDGE = Axis("reg", (0.0, 0.01, 0.1, 0.3, 1.0, 3.0), 0.1)
+_FEW_COMPONENTS = Axis("n_components", _COMPONENTS.values, 9)  # class-wise pairs have no more to offer
+_RIDGE = Axis("reg", (0.0, 0.01, 0.1, 0.3, 1.0, 3.0, 10.0), 0.1)
 _CORRELATION_POWER = Axis("correlation_power", (0.0, 1.0, 2.0), 0.0)
 _PAIRS = Axis("pairs", ("rows", "similar"), "rows")
 _METRIC = Axis("metric", ("cosine", "inner"), "cosine")
@@ -154,8 +155,8 @@ _ENTRIES = (
         scalings=("none",),  # it chooses a scaling for each of its posteriors, by the same kinds
         has_matrix=True,
     ),
-    Method(CCA, (_PAIRS, _RIDGE, _COMPONENTS, _CORRELATION_POWER, _METRIC)),
-    Method(PLS, (_PAIRS, _COMPONENTS, _METRIC)),
+    Method(CCA, (_PAIRS, _RIDGE, _FEW_COMPONENTS, _CORRELATION_POWER, _METRIC)),
+    Method(PLS, (_PAIRS, _FEW_COMPONENTS, _METRIC)),
     Method(SCM, (_PAIRS, _RIDGE, _COMPONENTS, _INVERSE_PENALTY)),
     Method(SemanticMatching, (_INVERSE_PENALTY, Axis("z_C", (None, 0.01, 0.1, 1.0, 10.0), None))),
     Method(MsAlg, (_COMPONENTS, Axis("metric", ("inner", "cosine"), "inner"))),
