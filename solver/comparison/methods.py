@@ -21,7 +21,7 @@ from solver.problem import BilinearProblem, alpha_max
 from solver.semantic import SemanticBilinear
 from solver.supervision import Labels
 
-SCALING_CHOICES = ("l2", "standard", "none", "sqrt")
+SCALING_CHOICES = ("l2", "standard", "center", "none", "sqrt")
 """Kinds of `FeatureScaler` that every method may choose from; "none" is raw."""
 
 Parameters = Mapping[str, Any]
@@ -130,15 +130,15 @@ def _walk_alphas(X: FloatArray, Z: FloatArray, labels: Labels, shares: Sequence[
         yield point.project
 
 
-_COMPONENTS = Axis("n_components", (5, 9, 20, 40, None), None)
-_FEW_COMPONENTS = Axis("n_components", _COMPONENTS.values, 9)  # class-wise pairs have no more to offer
-_RIDGE = Axis("reg", (0.0, 0.01, 0.1, 0.3, 1.0, 3.0, 10.0), 0.1)
-_CORRELATION_POWER = Axis("correlation_power", (0.0, 1.0, 2.0), 0.0)
+_COMPONENTS = Axis("n_components", (5, 7, 10, 20, 40, None), 7)
+_RIDGE = Axis("reg", (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0), 0.3)
+_FEW_RIDGES = Axis("reg", (0.03, 0.3, 3.0), 0.3)
+_CORRELATION_POWER = Axis("correlation_power", (1.0, 0.0, 2.0), 1.0)
 _PAIRS = Axis("pairs", ("rows", "similar"), "rows")
-_METRIC = Axis("metric", ("cosine", "inner"), "cosine")
-_COUPLING = Axis("coupling", (0.3, 1.0, 3.0, 10.0, 30.0), 10.0)
-_EIGENVALUE_POWER = Axis("eigenvalue_power", (0.0, 0.5, 1.0), 0.0)
-_INVERSE_PENALTY = Axis("C", (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0), 1.0)
+_METRIC = Axis("metric", ("inner", "cosine"), "inner")
+_COUPLING = Axis("coupling", (3.0, 10.0, 30.0), 10.0)
+_EIGENVALUE_POWER = Axis("eigenvalue_power", (0.5, 0.0, 1.0), 0.5)
+_INVERSE_PENALTY = Axis("C", (0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0), 1.0)
 
 _ENTRIES = (
     Method(
@@ -155,13 +155,13 @@ _ENTRIES = (
         scalings=("none",),  # it chooses a scaling for each of its posteriors, by the same kinds
         has_matrix=True,
     ),
-    Method(CCA, (_PAIRS, _RIDGE, _FEW_COMPONENTS, _CORRELATION_POWER, _METRIC)),
-    Method(PLS, (_PAIRS, _FEW_COMPONENTS, _METRIC)),
-    Method(SCM, (_PAIRS, _RIDGE, _COMPONENTS, _INVERSE_PENALTY)),
-    Method(SemanticMatching, (_INVERSE_PENALTY, Axis("z_C", (None, 0.01, 0.1, 1.0, 10.0), None))),
-    Method(MsAlg, (_COMPONENTS, Axis("metric", ("inner", "cosine"), "inner"))),
-    Method(GMLDA, (_RIDGE, _COUPLING, _EIGENVALUE_POWER, _METRIC)),
-    Method(GMMFA, (_RIDGE, _COUPLING, Axis("n_penalty", (20, 100), 20), _EIGENVALUE_POWER, _METRIC)),
+    Method(CCA, (_PAIRS, _RIDGE, _COMPONENTS, _CORRELATION_POWER, _METRIC)),
+    Method(PLS, (_PAIRS, _COMPONENTS, _METRIC)),
+    Method(SCM, (_PAIRS, _RIDGE, Axis("C", (0.01, 0.1, 1.0, 10.0), 1.0))),
+    Method(SemanticMatching, (_INVERSE_PENALTY, Axis("z_C", (0.1, 1.0, 3.0, 10.0, 30.0, 100.0), 10.0))),
+    Method(MsAlg, (_COMPONENTS, _METRIC)),
+    Method(GMLDA, (_FEW_RIDGES, _COUPLING, _EIGENVALUE_POWER, _METRIC)),
+    Method(GMMFA, (_FEW_RIDGES, Axis("n_components", (None, 30), None), _EIGENVALUE_POWER, _METRIC)),
 )
 
 METHODS: Mapping[str, Method] = {method.name: method for method in _ENTRIES}

@@ -2,13 +2,15 @@
 
 The rules are the same for every method. With its default parameters the scaling is chosen: first the same
 kind for both modalities, then the first modality's alone, then the second's. With that scaling the
-parameters are chosen one after the other. Of equally good candidates the first is taken. A candidate's
-score is the MAP of both directions, averaged over the folds.
+parameters are chosen one after the other, and then once more, now that the others are chosen. Of equally
+good candidates the first is taken. A candidate's score is the MAP of both directions, averaged over the
+folds; of a method that has nothing to choose here, because it chooses inside of its fit, on the first alone.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +21,8 @@ from solver.comparison.methods import Axis, Method
 from solver.comparison.preparation import Part, Parts
 from solver.errors import ConvergenceWarning
 from solver.metrics import mean_average_precision
+
+_ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +60,21 @@ def tune(parts: Parts, method: Method, pca: bool) -> Choice:
     pca : bool
         Whether PCA follows the scaling.
     """
-    search = _Search(parts, method, pca)
+    has_choice = bool(method.grid) or len(method.scalings) > 1
+    search = _Search(parts, method, pca, parts.folds if has_choice else parts.folds[:1])
     with warnings.catch_warnings():
         # Candidates are fitted loosely; whether the chosen one converges is told of the final fit.
         for category in (ConvergenceWarning, SklearnConvergenceWarning):
             warnings.simplefilter("ignore", category)
         search.choose_scalings()
-        for axis in method.grid:
+        for axis in method.grid * _ROUNDS:
             search.choose(axis)
     return search.choice()
 
 
 class _Search:
-    def __init__(self, parts: Parts, method: Method, pca: bool) -> None:
-        self._parts, self._method, self._pca = parts, method, pca
+    def __init__(self, parts: Parts, method: Method, pca: bool, folds: Sequence[Part]) -> None:
+        self._parts, self._method, self._pca, self._folds = parts, method, pca, folds
         self._parameters = method.defaults
         self._scalings = "", ""
         self._score = float("-inf")
@@ -102,7 +107,7 @@ class _Search:
         new = [number for number, key in enumerate(keys) if key not in self._scores]
         if new:
             chosen = [candidates[number] for number in new]
-            rows = [self._evaluate_fold(fold, scalings, chosen) for fold in self._parts.folds]
+            rows = [self._evaluate_fold(fold, scalings, chosen) for fold in self._folds]
             for number, score in zip(new, np.mean(rows, axis=0).tolist(), strict=True):
                 self._scores[keys[number]] = score
         return [self._scores[key] for key in keys]
