@@ -21,6 +21,9 @@ from solver.semantic import SemanticBilinear
 
 _PARTS = ("mean", "scale", "landmarks", "whitening", "coefficients", "intercepts")
 _FIELDS = {"scaling": str, "kernel": str, "gamma": float, "weight": float, "is_exclusive": bool}
+_WEIGHT_TOLERANCE = 1e-6
+_LARGEST = 1e15
+"""Of a landmark, a whitening, a coefficient: whose squares and sums are finite, also in float32."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,12 +57,16 @@ class PosteriorProjector:
             raise InvalidInputError(f"loss must be one of {LOSSES}, got {self.loss!r}")
         check_array("x_factors", self.x_factors, (None, None))
         check_array("z_factors", self.z_factors, (None, self.rank))
+        for name, factors in (("x_factors", self.x_factors), ("z_factors", self.z_factors)):
+            if np.abs(factors).max(initial=0.0) > _LARGEST:
+                raise InvalidInputError(f"{name} must not exceed {_LARGEST:g}: similarities would overflow")
         for side, members, factors in (
             ("x", self.x_members, self.x_factors),
             ("z", self.z_members, self.z_factors),
         ):
             if not members:
                 raise InvalidInputError(f"{side} must have at least one classifier")
+            _check_side(side, members)
             for number, member in enumerate(members):
                 n_classes = len(member.head.intercepts)
                 if n_classes != len(factors):
@@ -181,6 +188,24 @@ def _project(members: Sequence[Member], samples: npt.ArrayLike, factors: FloatAr
     return projected
 
 
+def _check_side(side: str, members: Sequence[Member]) -> None:
+    """Refuse classifiers that are not of one kind, or whose weighted mean is no mean."""
+    first = members[0]
+    for number, member in enumerate(members):
+        if not member.weight > 0.0:
+            raise InvalidInputError(f"{side}_{number}: weight must be > 0, got {member.weight}")
+        n_features, expected = (len(each.features.scaler.mean_) for each in (member, first))
+        if n_features != expected:
+            raise InvalidInputError(
+                f"{side}_{number}_mean must have the {expected} features of {side}_0, got {n_features}"
+            )
+        if member.head.is_exclusive != first.head.is_exclusive:
+            raise InvalidInputError(f"{side}_{number}: is_exclusive must be the same as of {side}_0")
+    total = sum(member.weight for member in members)
+    if not abs(total - 1.0) <= _WEIGHT_TOLERANCE:
+        raise InvalidInputError(f"{side}: the weights must sum to 1, got {total}")
+
+
 def _checked(side: str, members: Any) -> list[dict[str, Any]]:
     if not isinstance(members, list):
         raise InvalidInputError(f"{side} must be a list of classifiers, got {members!r:.100}")
@@ -202,12 +227,15 @@ def _member(parts: dict[str, FloatArray], name: str, facts: dict[str, Any]) -> M
     n_mapped = n_features if is_linear else parts["whitening"].shape[1]
     check_array(f"{name}_coefficients", parts["coefficients"], (n_mapped, None))
     check_array(f"{name}_intercepts", parts["intercepts"], (parts["coefficients"].shape[1],))
+    for part in ("landmarks", "whitening", "coefficients", "intercepts"):
+        if np.abs(parts[part]).max(initial=0.0) > _LARGEST:
+            raise InvalidInputError(f"{name}_{part} must not exceed {_LARGEST:g}: sums of it would overflow")
     try:
         scaler = FeatureScaler.restore(facts["scaling"], parts["mean"], parts["scale"])
         features = FeatureMap(scaler, facts["kernel"], facts["gamma"], parts["landmarks"], parts["whitening"])
     except InvalidParameterError as error:
         raise InvalidInputError(f"{name}: {error}") from error
-    if not (np.isfinite(facts["gamma"]) and np.isfinite(facts["weight"])):
-        raise InvalidInputError(f"{name}: gamma and weight must be finite")
+    if not 0.0 <= facts["gamma"] < np.inf:
+        raise InvalidInputError(f"{name}: gamma must be finite and >= 0, got {facts['gamma']}")
     head = Head(parts["coefficients"], parts["intercepts"], facts["is_exclusive"])
     return Member(features, head, facts["weight"])

@@ -1,3 +1,4 @@
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,19 @@ def test_a_damaged_array_is_refused(fitted: SemanticBilinear, how: str) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("kernel", "poly"), ("scaling", "log"), ("gamma", np.nan), ("weight", None), ("is_exclusive", 1)],
+    [
+        ("kernel", "poly"),
+        ("scaling", "log"),
+        ("gamma", np.nan),
+        ("gamma", -1e6),
+        ("is_exclusive", 1),
+        ("weight", None),
+        ("weight", -5.0),
+        ("weight", 0.0),
+        ("weight", 1e308),
+        ("weight", np.nan),
+        ("weight", 0.9),
+    ],
 )
 def test_a_damaged_description_is_refused(fitted: SemanticBilinear, field: str, value: Any) -> None:
     projector = PosteriorProjector.of(fitted)
@@ -154,6 +167,32 @@ def test_a_damaged_description_is_refused(fitted: SemanticBilinear, field: str, 
     for changed in ({"x": []}, {"x": "all"}, {"loss": "hinge"}):
         with pytest.raises(InvalidInputError):
             PosteriorProjector.from_arrays(projector.arrays(), {**projector.described(), **changed})
+
+
+@pytest.mark.parametrize("name", ["x_factors", "x_0_landmarks", "x_0_whitening", "x_0_coefficients"])
+def test_values_whose_sums_would_overflow_are_refused(fitted: SemanticBilinear, name: str) -> None:
+    projector = PosteriorProjector.of(fitted)
+    arrays = projector.arrays()
+    arrays[name] = np.full_like(arrays[name], 1e38)
+    with pytest.raises(InvalidInputError, match=name):
+        PosteriorProjector.from_arrays(arrays, projector.described())
+
+
+def test_classifiers_of_one_side_must_take_the_same_features(fitted: SemanticBilinear) -> None:
+    projector = PosteriorProjector.of(fitted)
+    first = projector.x_members[0]
+    halves = [dataclasses.replace(first, weight=0.5) for _ in range(2)]
+    twice = dataclasses.replace(projector, x_members=tuple(halves))
+    arrays = twice.arrays()
+    for part in ("mean", "scale", "landmarks"):
+        array = arrays[f"x_1_{part}"]
+        arrays[f"x_1_{part}"] = np.concatenate([array, array[..., :1]], axis=-1)
+    with pytest.raises(InvalidInputError, match="x_1_mean"):
+        PosteriorProjector.from_arrays(arrays, twice.described())
+    described = twice.described()
+    described["x"][1]["is_exclusive"] = False
+    with pytest.raises(InvalidInputError, match="x_1: is_exclusive"):
+        PosteriorProjector.from_arrays(twice.arrays(), described)
 
 
 def test_a_file_of_another_kind_is_refused(fitted: SemanticBilinear, tmp_path: Path) -> None:
