@@ -6,17 +6,18 @@ import json
 import logging
 import os
 import secrets
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from solver.comparison import Outcome
+
+_Arrays = dict[str, npt.NDArray[Any]]
+_Kept = TypeVar("_Kept")
 
 _FACTS = "facts"
 _logger = logging.getLogger(__name__)
@@ -35,13 +36,8 @@ class FileCache:
         self._folder = folder
 
     def load(self, key: str) -> Outcome | None:
-        """Return the outcome kept under a key; None where there is none."""
-        arrays = self.arrays(key)
-        if arrays is None:
-            return None
-        values: dict[str, Any] = {**json.loads(str(arrays.pop(_FACTS))), **arrays}
-        values["n_features"], values["notes"] = tuple(values["n_features"]), tuple(values["notes"])
-        return Outcome(**values)
+        """Return the outcome kept under a key; None where there is none, or it is damaged."""
+        return self._read(key, _outcome)
 
     def save(self, key: str, outcome: Outcome) -> None:
         """Keep an outcome."""
@@ -50,17 +46,9 @@ class FileCache:
         facts = {name: value for name, value in values.items() if name not in arrays}
         self.keep(key, {**arrays, _FACTS: np.asarray(json.dumps(facts, default=_as_number))})
 
-    def arrays(self, key: str) -> dict[str, npt.NDArray[Any]] | None:
+    def arrays(self, key: str) -> _Arrays | None:
         """Return the arrays kept under a key; None where there are none, or they are damaged."""
-        path = self._folder / f"{key}.npz"
-        if not path.is_file():
-            return None
-        try:
-            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-                return {name: archive[name] for name in archive.files}
-        except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            _logger.warning("%s is damaged and made again: %s", path.name, error)
-            return None
+        return self._read(key, dict)
 
     def keep(self, key: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         """Keep arrays under a key."""
@@ -75,12 +63,36 @@ class FileCache:
 
     def made_once(self, key: str, make: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """Return one array: the kept one, or what `make` returns, which is then kept."""
-        kept = self.arrays(key)
+        kept = self._read(key, lambda arrays: arrays["array"])
         if kept is not None:
-            return kept["array"]
+            return kept
         array = make()
         self.keep(key, {"array": array})
         return array
+
+    def _read(self, key: str, decode: Callable[[_Arrays], _Kept]) -> _Kept | None:
+        path = self._folder / f"{key}.npz"
+        if not path.is_file():
+            return None
+        try:
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+                return decode({name: archive[name] for name in archive.files})
+        # Damaged bytes raise nearly anything in the decoders: NotImplementedError, RuntimeError, KeyError,
+        # OSError, TypeError and more. Whatever it is, what is kept can be made again.
+        except Exception as error:
+            _logger.warning("%s is damaged and made again: %s", path.name, error)
+            return None
+
+
+def _outcome(arrays: _Arrays) -> Outcome:
+    facts = json.loads(str(arrays.pop(_FACTS)))
+    outcome = Outcome(
+        **{**facts, "n_features": tuple(facts["n_features"]), "notes": tuple(facts["notes"])}, **arrays
+    )
+    for name in ("x_test", "z_test", "singular_values"):
+        if not isinstance(getattr(outcome, name), np.ndarray):
+            raise TypeError(f"{name} is no array")
+    return outcome
 
 
 def _as_number(value: Any) -> Any:

@@ -62,6 +62,24 @@ def test_a_comparison_of_kept_outcomes_is_the_comparison(
         assert facts[0] == facts[1]
 
 
+def test_whatever_is_damaged_counts_as_missing(comparison: Comparison, tmp_path: Path) -> None:
+    kept, path = FileCache(tmp_path), tmp_path / "key.npz"
+    kept.save("key", comparison.outcomes[0])
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    for _ in range(400):
+        place = int(rng.integers(len(whole)))
+        damaged = [whole[:place], whole[:place] + rng.bytes(8) + whole[place + 8 :]]
+        path.write_bytes(damaged[int(rng.integers(2))])
+        kept.load("key")
+    for facts in ("{", "{}", "[]", '{"n_features": 1, "notes": []}'):
+        kept.keep("key", {"facts": np.asarray(facts)})
+        assert kept.load("key") is None
+        np.testing.assert_array_equal(kept.made_once("key", lambda: np.eye(2)), np.eye(2))
+    np.save(path.with_suffix(".npy"), np.eye(2))
+    path.with_suffix(".npy").replace(path)
+    assert kept.load("key") is None
+
+
 def test_features_are_made_once(tmp_path: Path) -> None:
     made = []
 
