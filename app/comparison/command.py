@@ -95,6 +95,8 @@ def compare(
                 on_outcome=tell,
             )
             parts.append((found, comparison))
+            for failure in comparison.failures:
+                _log.print(f"{found.name}: {failure}", highlight=False, markup=False)
     protocols = [published(found.name) for found, _ in parts]
     if trec is not None:
         for _, comparison in parts:

@@ -14,7 +14,7 @@ from solver.comparison.cells import Cell, Outcome, OutcomeStore, cells, run_cell
 from solver.comparison.methods import Method, chosen_methods
 from solver.comparison.significance import bootstrap_interval, sign_flip_p_value
 from solver.datasets import PairedFeatures
-from solver.errors import InvalidInputError, InvalidParameterError
+from solver.errors import InvalidInputError, InvalidParameterError, SolverError
 from solver.linalg import FloatArray
 from solver.metrics import average_precisions, chance_average_precision, score_blocks
 
@@ -93,6 +93,8 @@ class Comparison:
         Beside each row, what it was made of.
     chance : float
         MAP to expect of a random ranking.
+    failures : list of str
+        Methods that have no row, each with the reason.
     """
 
     dataset: str
@@ -100,6 +102,7 @@ class Comparison:
     rows: list[Row]
     outcomes: list[Outcome]
     chance: float
+    failures: list[str]
 
     @property
     def test_labels(self) -> Any:
@@ -152,21 +155,28 @@ def compare(
     InvalidParameterError
         If an option is not as described; names it.
     InvalidInputError
-        If the set has no training or no test rows.
+        If the set has no training or no test rows, or no method can be fitted on it.
     """
     chosen = _methods(methods)
     _check(data, pca, n_folds, random_state, n_jobs)
     work = cells(data, chosen, dict.fromkeys(pca), n_folds, random_state)
     found = _outcomes(work, n_jobs or os.cpu_count() or 1, store, on_outcome)
     order = sorted(range(len(work)), key=lambda number: work[number].pca)
-    outcomes = [found[number] for number in order]
+    outcomes = [each for number in order if isinstance(each := found[number], Outcome)]
+    failures = [
+        f"{work[number].method.name} {'with' if work[number].pca else 'without'} PCA: {each}"
+        for number in order
+        if isinstance(each := found[number], str)
+    ]
+    if not outcomes:
+        raise InvalidInputError(f"no method can be fitted on {dataset}: {'; '.join(failures)}")
     labels = data.labels[~data.is_train]
     precisions = [_query_precisions(outcome, labels) for outcome in outcomes]
     rows = [
         _row(dataset, outcomes, precisions, number, n_resamples, n_permutations, random_state)
         for number in range(len(outcomes))
     ]
-    return Comparison(dataset, data, rows, outcomes, chance_average_precision(labels, labels))
+    return Comparison(dataset, data, rows, outcomes, chance_average_precision(labels, labels), failures)
 
 
 def _methods(methods: Sequence[str | Method] | None) -> list[Method]:
@@ -195,9 +205,9 @@ def _check(
 
 def _outcomes(
     work: list[Cell], n_jobs: int, store: OutcomeStore | None, on_outcome: OnOutcome | None
-) -> list[Outcome]:
-    """Return the outcome of each cell, from the store or computed and then stored."""
-    found: dict[int, Outcome] = {}
+) -> list[Outcome | str]:
+    """Return the outcome of each cell, from the store or computed and then stored; or why there is none."""
+    found: dict[int, Outcome | str] = {}
     for number, cell in enumerate(work):
         kept = None if store is None else store.load(cell.key)
         if kept is not None:
@@ -205,9 +215,11 @@ def _outcomes(
             _tell(on_outcome, len(found), len(work), kept, True)
     missing = [number for number in range(len(work)) if number not in found]
     for number, outcome in _computed(work, missing, n_jobs):
+        found[number] = outcome
+        if isinstance(outcome, str):
+            continue
         if store is not None:
             store.save(work[number].key, outcome)
-        found[number] = outcome
         _tell(on_outcome, len(found), len(work), outcome, False)
     return [found[number] for number in range(len(work))]
 
@@ -217,20 +229,23 @@ def _tell(on_outcome: OnOutcome | None, done: int, total: int, outcome: Outcome,
         on_outcome(done, total, outcome, was_kept)
 
 
-def _computed(work: list[Cell], numbers: list[int], n_jobs: int) -> Iterator[tuple[int, Outcome]]:
+def _computed(work: list[Cell], numbers: list[int], n_jobs: int) -> Iterator[tuple[int, Outcome | str]]:
     """Yield outcomes as they come, from processes with one BLAS thread each."""
     n_jobs = min(n_jobs, len(numbers))
     if n_jobs <= 1:
         for number in numbers:
-            yield number, run_cell(work[number])
+            yield _numbered(number, work[number])
         return
     with parallel_config(backend="loky", inner_max_num_threads=1):
         pool = Parallel(n_jobs=n_jobs, batch_size=1, pre_dispatch=n_jobs, return_as="generator_unordered")
         yield from pool(delayed(_numbered)(number, work[number]) for number in numbers)
 
 
-def _numbered(number: int, cell: Cell) -> tuple[int, Outcome]:
-    return number, run_cell(cell)
+def _numbered(number: int, cell: Cell) -> tuple[int, Outcome | str]:
+    try:
+        return number, run_cell(cell)
+    except SolverError as error:  # the other methods may be fitted
+        return number, str(error)
 
 
 def _query_precisions(outcome: Outcome, labels: Any) -> tuple[FloatArray, FloatArray]:

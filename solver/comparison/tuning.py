@@ -5,12 +5,13 @@ kind for both modalities, then the first modality's alone, then the second's. Wi
 parameters are chosen one after the other, and then once more, now that the others are chosen. Of equally
 good candidates the first is taken. A candidate's score is the MAP of both directions, averaged over the
 folds; of a method that has nothing to choose here, because it chooses inside of its fit, on the first alone.
+A candidate that cannot be fitted on some fold is the worst.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +20,11 @@ from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 
 from solver.comparison.methods import Axis, Method
 from solver.comparison.preparation import Part, Parts
-from solver.errors import ConvergenceWarning
+from solver.errors import ConvergenceWarning, InvalidInputError, NumericalError
 from solver.metrics import mean_average_precision
 
 _ROUNDS = 2
+_WORST = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,11 @@ def tune(parts: Parts, method: Method, pca: bool) -> Choice:
         What is tuned.
     pca : bool
         Whether PCA follows the scaling.
+
+    Raises
+    ------
+    InvalidInputError
+        If it cannot be fitted with any scaling.
     """
     has_choice = bool(method.grid) or len(method.scalings) > 1
     search = _Search(parts, method, pca, parts.folds if has_choice else parts.folds[:1])
@@ -77,8 +84,9 @@ class _Search:
         self._parts, self._method, self._pca, self._folds = parts, method, pca, folds
         self._parameters = method.defaults
         self._scalings = "", ""
-        self._score = float("-inf")
+        self._score = _WORST
         self._scores: dict[str, float] = {}
+        self._refused = ""
 
     def choice(self) -> Choice:
         return Choice(*self._scalings, self._parameters, self._score, len(self._scores))
@@ -86,8 +94,11 @@ class _Search:
     def choose_scalings(self) -> None:
         x_kinds, z_kinds = (self._parts.allowed(side, self._method.scalings) for side in ("x", "z"))
         self._choose_pair([(kind, kind) for kind in x_kinds if kind in z_kinds])
-        self._choose_pair([(kind, self._scalings[1]) for kind in x_kinds])
-        self._choose_pair([(self._scalings[0], kind) for kind in z_kinds])
+        if self._score > _WORST:
+            self._choose_pair([(kind, self._scalings[1]) for kind in x_kinds])
+            self._choose_pair([(self._scalings[0], kind) for kind in z_kinds])
+        if self._score == _WORST:
+            raise InvalidInputError(f"no scaling lets it be fitted; the last was refused: {self._refused}")
 
     def choose(self, axis: Axis) -> None:
         candidates = [{**self._parameters, axis.name: value} for value in axis.values]
@@ -115,13 +126,26 @@ class _Search:
     def _evaluate_fold(
         self, fold: Part, scalings: tuple[str, str], candidates: list[dict[str, Any]]
     ) -> list[float]:
+        # A walk yields all of its candidates; the others do not fall with one of them.
+        together = [candidates] if self._method.walk else [[candidate] for candidate in candidates]
+        scores: list[float] = []
+        for group in together:
+            found: list[float] = []
+            try:
+                found.extend(self._scores_of(fold, scalings, group))
+            except (InvalidInputError, NumericalError) as error:
+                self._refused = str(error)
+            scores += found + [_WORST] * (len(group) - len(found))
+        return scores
+
+    def _scores_of(
+        self, fold: Part, scalings: tuple[str, str], candidates: list[dict[str, Any]]
+    ) -> Iterator[float]:
         X, x_held = self._parts.features(fold, "x", scalings[0], self._pca)
         Z, z_held = self._parts.features(fold, "z", scalings[1], self._pca)
         labels = self._parts.data.labels[fold.judging]
-        scores = []
         for project in self._method.projections(X, Z, self._parts.supervision(fold), candidates):
             x, z = project(x_held, z_held)
             forth = mean_average_precision(x, z, labels, labels)
             back = mean_average_precision(z, x, labels, labels)
-            scores.append((forth + back) / 2.0)
-        return scores
+            yield (forth + back) / 2.0

@@ -1,13 +1,16 @@
 import dataclasses
+from typing import Any, Self
 
 import numpy as np
 import pytest
 
 from solver import CCA, Labels, LowRankBilinear, alpha_max, mean_average_precision
+from solver.comparison import compare
 from solver.comparison.methods import METHODS, Axis, Method
 from solver.comparison.preparation import PCA_ENERGY, Parts, Preparation
 from solver.comparison.tuning import tune
 from solver.datasets import PairedFeatures
+from solver.errors import InvalidInputError
 
 QUICK = ("LowRankBilinear", "CCA", "PLS", "GMLDA")
 
@@ -110,3 +113,35 @@ def test_every_method_of_the_registry_is_its_class_and_has_its_defaults_in_its_g
         for axis in method.grid:
             assert axis.default in axis.values
             assert len(set(axis.values)) == len(axis.values)
+
+
+class _Refusing(CCA):
+    """Cannot be fitted to features that are centred, nor without a ridge."""
+
+    def fit(self, X: Any, Z: Any, supervision: Any) -> Self:
+        if abs(float(np.mean(X))) < 1e-5 or self.reg == 0.0:
+            raise InvalidInputError("these cannot be fitted")
+        return super().fit(X, Z, supervision)
+
+
+def test_what_cannot_be_fitted_is_the_worst_candidate(data: PairedFeatures) -> None:
+    grid = (Axis("reg", (0.0, 0.3), 0.3),)
+    shifted = dataclasses.replace(data, X=data.X + 5.0)
+    method = Method(_Refusing, grid, scalings=("standard", "center", "none"))
+    choice = tune(Parts.of(shifted, 3, 0), method, False)
+    assert choice.x_scaling == "none"
+    assert choice.parameters == {"reg": 0.3}
+    assert np.isfinite(choice.score)
+    with pytest.raises(InvalidInputError, match="these cannot be fitted"):
+        tune(Parts.of(shifted, 3, 0), dataclasses.replace(method, scalings=("standard",)), False)
+
+
+def test_a_method_that_cannot_be_fitted_leaves_the_others_their_rows(data: PairedFeatures) -> None:
+    options = {"pca": (False,), "n_jobs": 1, "n_resamples": 50, "n_permutations": 50}
+    refusing = Method(_Refusing, scalings=("standard",))
+    found = compare(data, methods=["MsAlg", refusing], **options)
+    assert [row.method for row in found.rows] == ["MsAlg"]
+    (failure,) = found.failures
+    assert failure.startswith("_Refusing without PCA: no scaling")
+    with pytest.raises(InvalidInputError, match="no method can be fitted on mine: _Refusing"):
+        compare(data, dataset="mine", methods=[refusing], **options)
