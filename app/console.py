@@ -95,12 +95,13 @@ def validation_lines(facts: Mapping[str, Any]) -> list[str]:
 
 
 def choice_lines(facts: Mapping[str, Any]) -> list[str]:
-    """Return a line that says why a method was chosen, where there was a choice."""
-    tried = facts.get("methods", {})
+    """Return lines that say why a method was chosen, where there was a choice."""
+    tried, refused = facts.get("methods", {}), facts.get("refused", {})
+    lines = [f"{method!r} could not be tried: {reason}" for method, reason in refused.items()]
     if len(tried) < 2:
-        return []
+        return lines
     figures = ", ".join(f"{method} {value:.4f}" for method, value in tried.items())
-    return [f"chose {facts['method']!r} by held-out MAP: {figures}"]
+    return [f"chose {facts['method']!r} by held-out MAP: {figures}", *lines]
 
 
 def convergence_line(facts: Mapping[str, Any]) -> str | None:

@@ -15,7 +15,7 @@ from app.services.bundles import Judged
 from app.services.features import item_features
 from app.services.holdout import LabelledItems
 from app.services.judging import held_out_figures
-from app.services.recipes import LowRankRecipe, Recipe, Report, SemanticRecipe, Trial, shown
+from app.services.recipes import LowRankRecipe, Recipe, Report, SemanticRecipe, Trial, shown, try_each
 from app.services.training_parameters import TrainingParameters
 from solver.convergence import Progress
 from solver.errors import InvalidInputError, SupervisionError
@@ -95,18 +95,20 @@ def learn(
     """
     recipes = _recipes(parameters, report)
     trials: dict[str, Trial] = {}
+    refused: dict[str, str] = {}
     judged, held_out, best = None, None, recipes[0]
     figures: dict[str, Any] = {"held_out": {}, "held_out_items": {}, "curves": {}}
     try:
         fitting, held_out = data.split(_HELD_OUT_SHARE, _MOST_SAMPLES, parameters.seed)
-        trials = {recipe.method: recipe.tried(fitting, held_out) for recipe in recipes}
+        trials, refused = try_each(recipes, fitting, held_out)
     except (SupervisionError, InvalidInputError):
         # Too few items to hold a part out: what needs no choice is trained without a figure.
         if recipes[0].must_choose:
             raise
         held_out = None
     if held_out is not None:
-        best = max(recipes, key=lambda recipe: trials[recipe.method].held_out_map)
+        tried = [recipe for recipe in recipes if recipe.method in trials]
+        best = max(tried, key=lambda recipe: trials[recipe.method].held_out_map)
         projector = trials[best.method].projector
         judged = Judged(projector, frozenset([*fitting.x_ids.tolist(), *fitting.z_ids.tolist()]))
         x, z = projector.project_x(held_out.X), projector.project_z(held_out.Z)
@@ -116,6 +118,7 @@ def learn(
     facts = {
         "method": best.method,
         "methods": {method: trial.held_out_map for method, trial in trials.items()},
+        "refused": refused,
         "seed": parameters.seed,
         "train_items": {names[0]: len(data.X), names[1]: len(data.Z)},
         "classes": sorted(set(data.x_labels.tolist()) & set(data.z_labels.tolist())),

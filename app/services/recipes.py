@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from app.services.training_parameters import TrainingParameters
 from solver.bilinear import LowRankBilinear
 from solver.convergence import Progress
-from solver.errors import ConvergenceWarning, InvalidInputError
+from solver.errors import ConvergenceWarning, InvalidInputError, NumericalError, SolverError, SupervisionError
 from solver.holdout import LabelledPair
 from solver.metrics import mean_average_precision
 from solver.pipeline import AnyProjector, Projector
@@ -82,6 +82,28 @@ class Recipe(Protocol):
     def fitted(self, data: LabelledPair) -> Fitted:
         """Fit on all items, as chosen by `tried`."""
         ...
+
+
+def try_each(
+    recipes: Sequence[Recipe], fitting: LabelledPair, held_out: LabelledPair
+) -> tuple[dict[str, Trial], dict[str, str]]:
+    """Return the trial of each method that can be fitted, and why the others cannot.
+
+    Raises
+    ------
+    SupervisionError, InvalidInputError, NumericalError
+        If none can be: what the first was refused for.
+    """
+    trials: dict[str, Trial] = {}
+    errors: dict[str, SolverError] = {}
+    for recipe in recipes:
+        try:
+            trials[recipe.method] = recipe.tried(fitting, held_out)
+        except (SupervisionError, InvalidInputError, NumericalError) as error:
+            errors[recipe.method] = error
+    if not trials:
+        raise errors[recipes[0].method]
+    return trials, {method: str(error) for method, error in errors.items()}
 
 
 def shown(progress: Progress) -> dict[str, Any]:

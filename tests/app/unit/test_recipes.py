@@ -1,0 +1,48 @@
+"""Which methods of a retrain are tried, and what becomes of one that cannot be fitted."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.console import choice_lines
+from app.services.recipes import LowRankRecipe, SemanticRecipe, try_each
+from app.services.training_parameters import TrainingParameters
+from solver import make_low_rank_pairs
+from solver.errors import InvalidInputError, NumericalError, SolverError, SupervisionError
+from solver.holdout import LabelledPair
+
+
+class _Refusing(SemanticRecipe):
+    def __init__(self, error: SolverError, method: str = "refusing") -> None:
+        self.method, self._error = method, error
+
+    def tried(self, fitting: Any, held_out: Any) -> Any:
+        raise self._error
+
+
+@pytest.fixture
+def parts() -> tuple[LabelledPair, LabelledPair]:
+    drawn = make_low_rank_pairs(60, 60, n_features_x=5, n_features_z=4, n_classes=3, random_state=0)
+    labels = (each.astype(np.str_) for each in (drawn.x_labels, drawn.z_labels))
+    return LabelledPair(drawn.X, drawn.Z, *labels).split(0.3, 100, 0)
+
+
+@pytest.mark.parametrize("kind", [SupervisionError, InvalidInputError, NumericalError])
+def test_the_other_method_is_used_when_one_cannot_be_fitted(
+    kind: type[SolverError], parts: tuple[LabelledPair, LabelledPair]
+) -> None:
+    recipes = [LowRankRecipe(TrainingParameters(), lambda _: None), _Refusing(kind("too odd"))]
+    for order in (recipes, recipes[::-1]):
+        trials, refused = try_each(order, *parts)
+        assert list(trials) == ["lrbs"]
+        assert refused == {"refusing": "too odd"}
+    assert choice_lines({"methods": {"lrbs": 0.5}, "refused": refused}) == [
+        "'refusing' could not be tried: too odd"
+    ]
+
+
+def test_when_none_can_be_fitted_the_first_says_why(parts: tuple[LabelledPair, LabelledPair]) -> None:
+    recipes = [_Refusing(InvalidInputError("too odd")), _Refusing(NumericalError("too large"), "second")]
+    with pytest.raises(NumericalError, match="too large"):
+        try_each(recipes[::-1], *parts)
