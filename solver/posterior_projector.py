@@ -13,8 +13,9 @@ from scipy.special import expit
 from solver.errors import InvalidInputError, InvalidParameterError
 from solver.feature_maps import FeatureMap
 from solver.linalg import FloatArray
+from solver.logistic import Head
 from solver.pipeline import check_array
-from solver.posteriors import Head, Member, average
+from solver.posteriors import Member, average
 from solver.preprocessing import FeatureScaler
 from solver.problem import LOSSES
 from solver.semantic import SemanticBilinear
@@ -100,10 +101,11 @@ class PosteriorProjector:
         return _project(self.z_members, Z, self.z_factors)
 
     def probability(self, similarities: FloatArray) -> FloatArray:
-        """Return the estimated probability of a match for each similarity.
+        """Return a number in [0, 1] for each similarity that grows with it, and may be a probability.
 
-        Under "squared" the similarity itself estimates it; else ``sigma(s)`` does, if matches were half
-        of all pairs.
+        Under "squared" the similarity itself estimates the probability of a match. Under "logistic"
+        ``sigma(s)`` does, if matches were half of all pairs. Under "softmax" ``sigma(s)`` is none: that
+        loss compares a query's similarities only with each other, and leaves their level open.
         """
         probability: FloatArray = (
             np.clip(similarities, 0.0, 1.0) if self.loss == "squared" else expit(similarities)

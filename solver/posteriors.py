@@ -6,18 +6,15 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
-from scipy.special import expit, softmax
 from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 
-from solver.errors import InvalidInputError
 from solver.feature_maps import FeatureMap
+from solver.holdout import deal
 from solver.linalg import FloatArray
+from solver.logistic import Head, Regression, Targets
 from solver.supervision import Indices
 from solver.threads import single_threaded_blas
 
@@ -26,70 +23,7 @@ _MOST_LAPLACIAN_FEATURES = 256
 _RIDGES = 10.0 ** np.arange(-4.0, 1.1, 0.5)
 _INVERSE_PENALTIES = (3.0, 15.0, 75.0)
 _OVERFITTED = 1.02
-_LEAST = 1e-9
-_NEVER = -1e4
-"""A score whose exponential is zero."""
-_TOLERANCE, _MOST_ITERATIONS = 1e-4, 300
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Targets:
-    """What is predicted: one class for each sample, or any number of labels.
-
-    Parameters
-    ----------
-    indicators : ndarray of shape (n_samples, n_classes)
-        1 where a sample is of a class.
-    is_exclusive : bool
-        Whether every sample has exactly one class.
-    """
-
-    indicators: FloatArray
-    is_exclusive: bool
-
-    def rows(self, rows: Indices) -> Targets:
-        """Return the targets of some samples."""
-        return Targets(self.indicators[rows], self.is_exclusive)
-
-    def log_loss(self, posteriors: FloatArray) -> float:
-        """Return the mean negative log-likelihood of the truth, in nats per sample."""
-        likely = np.clip(posteriors, _LEAST, 1.0 - _LEAST)
-        total = np.sum(self.indicators * np.log(likely))
-        if not self.is_exclusive:
-            total += np.sum((1.0 - self.indicators) * np.log1p(-likely))
-        return -float(total) / len(self.indicators)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Head:
-    """Scores that are linear in mapped samples, and their softmax, or the logistic sigmoid of each.
-
-    Parameters
-    ----------
-    coefficients : ndarray of shape (n_mapped, n_classes)
-        Linear part of the scores.
-    intercepts : ndarray of shape (n_classes,)
-        Constant part; very low for a class that was not seen.
-    is_exclusive : bool
-        Softmax if true.
-    """
-
-    coefficients: FloatArray
-    intercepts: FloatArray
-    is_exclusive: bool
-
-    def __post_init__(self) -> None:
-        """Refuse parts that do not fit each other."""
-        if self.coefficients.ndim != 2 or self.intercepts.shape != self.coefficients.shape[1:]:
-            raise InvalidInputError(
-                f"coefficients {self.coefficients.shape} and intercepts {self.intercepts.shape} do not fit"
-            )
-
-    def predict(self, mapped: FloatArray) -> FloatArray:
-        """Return posteriors of mapped samples, of shape (n_samples, n_classes), in float64."""
-        scores = mapped.astype(np.float64) @ self.coefficients + self.intercepts
-        posteriors: FloatArray = softmax(scores, axis=1) if self.is_exclusive else expit(scores)
-        return posteriors
+_LEAST_OF_A_CLASS = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,7 +103,9 @@ class Posteriors:
     members : tuple of Member
         Their weights sum to one.
     out_of_fold : ndarray of shape (n_samples, n_classes)
-        For every training sample, what the same recipe predicts when fitted without its fold.
+        For every training sample, what the same recipe predicts when its classifiers are fitted without
+        its fold. Scaling and landmarks are those of all searched samples, without their classes; the choice
+        of recipe and weights has seen all classes.
     log_loss : float
         Mean negative log-likelihood of those, in nats per sample.
     """
@@ -218,6 +154,16 @@ def fit_posteriors(
     .. [1] R. Caruana, A. Niculescu-Mizil, G. Crew, A. Ksikes, "Ensemble Selection from Libraries of
        Models", ICML 2004.
     """
+    # Set once, around all threads: warnings cannot be caught in each. A classifier that is not quite
+    # converged is judged by what it predicts, like any other.
+    with single_threaded_blas(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", SklearnConvergenceWarning)
+        return _searched(samples, targets, options, heartbeat)
+
+
+def _searched(
+    samples: FloatArray, targets: Targets, options: SearchOptions, heartbeat: Callable[[], None]
+) -> Posteriors:
     rng = np.random.default_rng(options.seed)
     searched = _drawn(targets, options.max_samples, rng)
     some, some_targets = samples[searched], targets.rows(searched)
@@ -231,34 +177,40 @@ def fit_posteriors(
         for number in chosen:
             heartbeat()
             mapped = recipes[number].features.transform(samples)
-            regressions = [_Regression(targets.is_exclusive) for _ in folds]
+            regressions = [Regression(targets.is_exclusive) for _ in folds]
             inverse = recipes[number].inverse_penalty
-            predicted[number] = _cross_fitted(regressions, mapped, targets, folds, inverse, options.n_jobs)
+            predicted[number] = _cross_fitted(
+                regressions, mapped, targets, folds, inverse, options.n_jobs, heartbeat
+            )
     out_of_fold = np.sum([weights[number] * predicted[number] for number in chosen], axis=0)
     members = []
     for number in chosen:
         heartbeat()
         features, inverse = recipes[number].features, recipes[number].inverse_penalty
-        with single_threaded_blas():
-            head = _Regression(targets.is_exclusive).fit(features.transform(samples), targets, inverse)
+        head = Regression(targets.is_exclusive).fit(features.transform(samples), targets, inverse)
         members.append(Member(features, head, weights[number]))
     return Posteriors(tuple(members), out_of_fold, targets.log_loss(out_of_fold))
 
 
 def deal_folds(targets: Targets, n_folds: int, rng: np.random.Generator) -> list[Indices]:
     """Return disjoint sets of rows, each with its share of every class (of labels: of every set of them)."""
-    _, kinds = np.unique(targets.indicators, axis=0, return_inverse=True)
-    shuffled = rng.permutation(len(kinds))
-    order = shuffled[np.argsort(kinds.ravel()[shuffled], kind="stable")]
-    return [np.sort(order[first::n_folds]) for first in range(min(n_folds, len(kinds)))]
+    dealt = deal(targets.indicators, min(n_folds, len(targets.indicators)), rng)
+    return [np.sort(fold) for fold in dealt]
 
 
 def _drawn(targets: Targets, max_samples: int, rng: np.random.Generator) -> Indices:
-    """Return the rows to search on: all, or an even share of every class."""
+    """Return the rows to search on: all, or an even share of every class, two of each at least."""
     n_samples = len(targets.indicators)
     if n_samples <= max_samples:
         return np.arange(n_samples)
-    return deal_folds(targets, -(-n_samples // max_samples), rng)[0]
+    (by_class,) = deal(targets.indicators, 1, rng)
+    is_drawn = np.zeros(n_samples, np.bool_)
+    is_drawn[by_class[np.arange(max_samples) * n_samples // max_samples]] = True
+    for carried in targets.indicators.T > 0:
+        for rows in (by_class[carried[by_class]], by_class[~carried[by_class]]):
+            n_missing = max(_LEAST_OF_A_CLASS - int(is_drawn[rows].sum()), 0)
+            is_drawn[rows[~is_drawn[rows]][:n_missing]] = True
+    return np.flatnonzero(is_drawn)
 
 
 def _screened(
@@ -279,27 +231,29 @@ def _screened(
             for width in _WIDTHS[kernel]:
                 heartbeat()
                 features = FeatureMap.fit(samples, scaling, kernel, width, options.n_landmarks, options.seed)
-                error = _ridge_error(features.transform(samples), targets.indicators, folds)
+                error = _ridge_error(features.transform(samples), targets.indicators, folds, heartbeat)
                 found.append((error, features))
     found.sort(key=lambda each: each[0])
     return [features for _, features in found[: options.n_kept]]
 
 
-def _ridge_error(mapped: FloatArray, indicators: FloatArray, folds: list[Indices]) -> float:
+def _ridge_error(
+    mapped: FloatArray, indicators: FloatArray, folds: list[Indices], heartbeat: Callable[[], None]
+) -> float:
     """Return the least mean squared error out of fold over all ridge penalties."""
     errors = np.zeros(len(_RIDGES))
     exact = mapped.astype(np.float64)
-    with single_threaded_blas():
-        for held in folds:
-            fitted = _others(held, len(exact))
-            mean, target_mean = exact[fitted].mean(axis=0), indicators[fitted].mean(axis=0)
-            centred = exact[fitted] - mean
-            values, vectors = scipy.linalg.eigh(centred.T @ centred / len(fitted), check_finite=False)
-            along = vectors.T @ (centred.T @ (indicators[fitted] - target_mean)) / len(fitted)
-            rotated = (exact[held] - mean) @ vectors
-            for number, ridge in enumerate(_RIDGES * values[-1]):
-                predicted = target_mean + rotated @ (along / (np.maximum(values, 0.0) + ridge)[:, None])
-                errors[number] += float(np.sum((predicted - indicators[held]) ** 2))
+    for held in folds:
+        heartbeat()
+        fitted = _others(held, len(exact))
+        mean, target_mean = exact[fitted].mean(axis=0), indicators[fitted].mean(axis=0)
+        centred = exact[fitted] - mean
+        values, vectors = scipy.linalg.eigh(centred.T @ centred / len(fitted), check_finite=False)
+        along = vectors.T @ (centred.T @ (indicators[fitted] - target_mean)) / len(fitted)
+        rotated = (exact[held] - mean) @ vectors
+        for number, ridge in enumerate(_RIDGES * values[-1]):
+            predicted = target_mean + rotated @ (along / (np.maximum(values, 0.0) + ridge)[:, None])
+            errors[number] += float(np.sum((predicted - indicators[held]) ** 2))
     return float(errors.min()) / len(exact)
 
 
@@ -315,10 +269,10 @@ def _candidates(
     recipes, predicted = [], []
     for features in maps:
         mapped = features.transform(samples)
-        regressions, best = [_Regression(targets.is_exclusive) for _ in folds], np.inf
+        regressions, best = [Regression(targets.is_exclusive) for _ in folds], np.inf
         for inverse in _INVERSE_PENALTIES:
             heartbeat()
-            found = _cross_fitted(regressions, mapped, targets, folds, inverse, options.n_jobs)
+            found = _cross_fitted(regressions, mapped, targets, folds, inverse, options.n_jobs, heartbeat)
             recipes.append(_Recipe(features, inverse))
             predicted.append(found)
             loss = targets.log_loss(found)
@@ -329,69 +283,33 @@ def _candidates(
 
 
 def _cross_fitted(
-    regressions: Sequence[_Regression],
+    regressions: Sequence[Regression],
     mapped: FloatArray,
     targets: Targets,
     folds: list[Indices],
     inverse_penalty: float,
     n_jobs: int,
+    heartbeat: Callable[[], None],
 ) -> FloatArray:
     """Return predictions for every sample from a regression on the other folds, one for each fold."""
     predicted = np.zeros(targets.indicators.shape)
 
-    def fit_one(regression: _Regression, held: Indices) -> None:
+    def fit_one(regression: Regression, held: Indices) -> None:
         fitted = _others(held, len(mapped))
         head = regression.fit(mapped[fitted], targets.rows(fitted), inverse_penalty)
         predicted[held] = head.predict(mapped[held])
 
-    with single_threaded_blas(), ThreadPoolExecutor(n_jobs) as pool:
-        for done in [pool.submit(fit_one, *each) for each in zip(regressions, folds, strict=True)]:
-            done.result()
+    with ThreadPoolExecutor(n_jobs) as pool:
+        running = [pool.submit(fit_one, *each) for each in zip(regressions, folds, strict=True)]
+        try:
+            for done in running:
+                done.result()
+                heartbeat()
+        except BaseException:  # whatever ends the search: what has not begun is not begun any more
+            for each in running:
+                each.cancel()
+            raise
     return predicted
-
-
-class _Regression:
-    """Logistic regression of classes or of labels; each fit begins at the one before.
-
-    Parameters
-    ----------
-    is_exclusive : bool
-        Multinomial if true, else one for each label.
-    """
-
-    def __init__(self, is_exclusive: bool) -> None:
-        self._is_exclusive = is_exclusive
-        self._models: dict[int, LogisticRegression] = {}
-
-    def fit(self, mapped: FloatArray, targets: Targets, inverse_penalty: float) -> Head:
-        """Fit to mapped samples of shape (n_samples, n_mapped)."""
-        exact, n_classes = mapped.astype(np.float64), targets.indicators.shape[1]
-        coefficients, intercepts = np.zeros((exact.shape[1], n_classes)), np.full(n_classes, _NEVER)
-        if self._is_exclusive:
-            classes, codes = np.unique(targets.indicators.argmax(axis=1), return_inverse=True)
-            # Of two classes the first has the score 0, with which the other's is compared.
-            intercepts[classes] = 0.0
-            parts = [(0, classes[1:] if len(classes) == 2 else classes, codes)]
-        else:
-            intercepts[targets.indicators.all(axis=0)] = -_NEVER
-            parts = [(label, np.array([label]), codes) for label, codes in enumerate(targets.indicators.T)]
-        for key, columns, codes in parts:
-            if len(np.unique(codes)) > 1:
-                model = self._fitted(key, exact, codes, inverse_penalty)
-                coefficients[:, columns], intercepts[columns] = model.coef_.T, model.intercept_
-        return Head(coefficients, intercepts, self._is_exclusive)
-
-    def _fitted(
-        self, key: int, exact: FloatArray, codes: npt.NDArray[Any], inverse_penalty: float
-    ) -> LogisticRegression:
-        model = self._models.setdefault(
-            key, LogisticRegression(tol=_TOLERANCE, max_iter=_MOST_ITERATIONS, warm_start=True)
-        )
-        with warnings.catch_warnings():
-            # A classifier that is not quite converged is judged by what it predicts, like any other.
-            warnings.simplefilter("ignore", SklearnConvergenceWarning)
-            model.set_params(C=inverse_penalty).fit(exact, codes)
-        return model
 
 
 def _greedy_average(predicted: Sequence[FloatArray], targets: Targets, n_rounds: int) -> list[float]:

@@ -14,8 +14,9 @@ from solver.bilinear import LowRankBilinear
 from solver.errors import InvalidInputError, SupervisionError
 from solver.feature_maps import KERNELS
 from solver.linalg import FloatArray, is_sparse
+from solver.logistic import Targets
 from solver.multi_labels import MultiLabels
-from solver.posteriors import Posteriors, SearchOptions, Targets, fit_posteriors
+from solver.posteriors import Posteriors, SearchOptions, fit_posteriors
 from solver.preprocessing import SCALINGS
 from solver.problem import LOSSES, alpha_max
 from solver.supervision import Labels, Supervision

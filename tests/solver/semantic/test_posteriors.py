@@ -1,9 +1,14 @@
+import warnings
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from solver.feature_maps import FeatureMap
-from solver.posteriors import SearchOptions, Targets, deal_folds, fit_posteriors
+from solver.logistic import Targets
+from solver.posteriors import SearchOptions, deal_folds, fit_posteriors
 
 OPTIONS = SearchOptions(
     scalings=("standard", "sqrt"),
@@ -32,8 +37,6 @@ def _targets(codes: np.ndarray, n_classes: int = 3) -> Targets:
 
 
 def _fit(samples: np.ndarray, targets: Targets, **changed: object) -> object:
-    from dataclasses import replace
-
     return fit_posteriors(samples, targets, replace(OPTIONS, **changed), lambda: None)
 
 
@@ -160,3 +163,52 @@ def test_the_map_of_the_screening_is_of_the_scaled_samples() -> None:
     (member, *_) = _fit(samples, _targets(codes)).members
     assert isinstance(member.features, FeatureMap)
     assert member.features.landmarks.shape == (40, 2)
+
+
+@pytest.mark.parametrize("n_samples", [301, 320, 450, 601])
+def test_of_many_samples_about_so_many_are_searched_and_no_class_is_lost(n_samples: int) -> None:
+    rng = np.random.default_rng(0)
+    codes = np.concatenate([rng.integers(0, 2, n_samples), [2, 2, 3]])
+    samples = rng.standard_normal((len(codes), 2)) + codes[:, None]
+    sizes, kinds = [], []
+
+    class Watched(Targets):
+        def rows(self, rows: np.ndarray) -> Targets:
+            sizes.append(len(rows))
+            kinds.append(set(codes[rows]))
+            return super().rows(rows)
+
+    fit_posteriors(samples, Watched(np.eye(4)[codes], True), replace(OPTIONS, max_samples=300), lambda: None)
+    assert 300 <= sizes[0] <= 306
+    assert kinds[0] == {0, 1, 2, 3}
+
+
+def test_filters_of_warnings_are_afterwards_as_they_were() -> None:
+    samples, codes = _drawn(60)
+    before = list(warnings.filters)
+    for _ in range(10):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            _fit(samples, _targets(codes), n_jobs=4, kernels=("linear",))
+        assert warnings.filters == before
+        assert caught == []
+
+
+def test_every_step_runs_on_a_blas_of_one_thread_whatever_the_machine() -> None:
+    samples, codes = _drawn()
+    found: set[int] = set()
+
+    def look() -> None:
+        found.update(each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas")
+
+    with threadpool_limits(2, user_api="blas"):
+        fit_posteriors(samples, _targets(codes), OPTIONS, look)
+    assert found == {1}
+
+
+def test_the_heart_beats_for_every_fold() -> None:
+    samples, codes = _drawn()
+    beats: list[int] = []
+    options = replace(OPTIONS, kernels=("linear",), scalings=("standard",), n_kept=1, n_rounds=1)
+    fit_posteriors(samples, _targets(codes), options, lambda: beats.append(1))
+    assert len(beats) >= 1 + options.n_folds + 2 * (1 + options.n_folds) + 1

@@ -112,9 +112,11 @@ def test_a_saved_projector_projects_to_the_same_bits(
     assert again.rank == projector.rank
     np.testing.assert_array_equal(again.project_x(X), projector.project_x(X))
     np.testing.assert_array_equal(again.project_z(Z), projector.project_z(Z))
-    scores = np.array([-0.5, 0.0, 0.3, 2.0])
-    expected = np.clip(scores, 0, 1) if loss == "squared" else 1 / (1 + np.exp(-scores))
-    np.testing.assert_allclose(again.probability(scores), expected)
+    similarities = np.linspace(-0.5, 1.5, 41)
+    probabilities = again.probability(similarities)
+    np.testing.assert_array_equal(probabilities, projector.probability(similarities))
+    assert (np.diff(probabilities) >= 0.0).all()
+    assert 0.0 <= probabilities.min() < probabilities.max() <= 1.0
 
 
 def _named(projector: PosteriorProjector) -> list[str]:

@@ -1,0 +1,126 @@
+"""Logistic regression of classes or labels, and what it leaves: linear scores with their posteriors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit, softmax
+from sklearn.linear_model import LogisticRegression
+
+from solver.errors import InvalidInputError
+from solver.linalg import FloatArray
+from solver.supervision import Indices
+
+_LEAST = 1e-9
+_NEVER = -1e4
+"""A score whose exponential is zero."""
+_TOLERANCE, _MOST_ITERATIONS = 1e-4, 300
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Targets:
+    """What is predicted: one class for each sample, or any number of labels.
+
+    Parameters
+    ----------
+    indicators : ndarray of shape (n_samples, n_classes)
+        1 where a sample is of a class.
+    is_exclusive : bool
+        Whether every sample has exactly one class.
+    """
+
+    indicators: FloatArray
+    is_exclusive: bool
+
+    def rows(self, rows: Indices) -> Targets:
+        """Return the targets of some samples."""
+        return Targets(self.indicators[rows], self.is_exclusive)
+
+    def log_loss(self, posteriors: FloatArray) -> float:
+        """Return the mean negative log-likelihood of the truth, in nats per sample."""
+        likely = np.clip(posteriors, _LEAST, 1.0 - _LEAST)
+        total = np.sum(self.indicators * np.log(likely))
+        if not self.is_exclusive:
+            total += np.sum((1.0 - self.indicators) * np.log1p(-likely))
+        return -float(total) / len(self.indicators)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Head:
+    """Scores that are linear in mapped samples, and their softmax, or the logistic sigmoid of each.
+
+    Parameters
+    ----------
+    coefficients : ndarray of shape (n_mapped, n_classes)
+        Linear part of the scores.
+    intercepts : ndarray of shape (n_classes,)
+        Constant part; very low for a class that was not seen.
+    is_exclusive : bool
+        Softmax if true.
+    """
+
+    coefficients: FloatArray
+    intercepts: FloatArray
+    is_exclusive: bool
+
+    def __post_init__(self) -> None:
+        """Refuse parts that do not fit each other."""
+        if self.coefficients.ndim != 2 or self.intercepts.shape != self.coefficients.shape[1:]:
+            raise InvalidInputError(
+                f"coefficients {self.coefficients.shape} and intercepts {self.intercepts.shape} do not fit"
+            )
+
+    def predict(self, mapped: FloatArray) -> FloatArray:
+        """Return posteriors of mapped samples, of shape (n_samples, n_classes), in float64."""
+        scores = mapped.astype(np.float64) @ self.coefficients + self.intercepts
+        posteriors: FloatArray = softmax(scores, axis=1) if self.is_exclusive else expit(scores)
+        return posteriors
+
+
+class Regression:
+    """Logistic regression of classes or of labels; each fit begins at the one before.
+
+    Parameters
+    ----------
+    is_exclusive : bool
+        Multinomial if true, else one for each label.
+
+    Notes
+    -----
+    Where scikit-learn warns that it has not converged, so does this; it may run on several threads at
+    once, where warnings cannot be caught.
+    """
+
+    def __init__(self, is_exclusive: bool) -> None:
+        self._is_exclusive = is_exclusive
+        self._models: dict[int, LogisticRegression] = {}
+
+    def fit(self, mapped: FloatArray, targets: Targets, inverse_penalty: float) -> Head:
+        """Fit to mapped samples of shape (n_samples, n_mapped)."""
+        exact, n_classes = mapped.astype(np.float64), targets.indicators.shape[1]
+        coefficients, intercepts = np.zeros((exact.shape[1], n_classes)), np.full(n_classes, _NEVER)
+        if self._is_exclusive:
+            classes, codes = np.unique(targets.indicators.argmax(axis=1), return_inverse=True)
+            # Of two classes the first has the score 0, with which the other's is compared.
+            intercepts[classes] = 0.0
+            parts = [(0, classes[1:] if len(classes) == 2 else classes, codes)]
+        else:
+            intercepts[targets.indicators.all(axis=0)] = -_NEVER
+            parts = [(label, np.array([label]), codes) for label, codes in enumerate(targets.indicators.T)]
+        for key, columns, codes in parts:
+            if len(np.unique(codes)) > 1:
+                model = self._fitted(key, exact, codes, inverse_penalty)
+                coefficients[:, columns], intercepts[columns] = model.coef_.T, model.intercept_
+        return Head(coefficients, intercepts, self._is_exclusive)
+
+    def _fitted(
+        self, key: int, exact: FloatArray, codes: npt.NDArray[Any], inverse_penalty: float
+    ) -> LogisticRegression:
+        model = self._models.setdefault(
+            key, LogisticRegression(tol=_TOLERANCE, max_iter=_MOST_ITERATIONS, warm_start=True)
+        )
+        model.set_params(C=inverse_penalty).fit(exact, codes)
+        return model
