@@ -58,9 +58,9 @@ class CCA(LinearBaseline):
     ----------
     .. [1] H. Hotelling, "Relations between two sets of variates", Biometrika 28, 1936.
     .. [2] D. R. Hardoon, S. Szedmak, J. Shawe-Taylor, "Canonical Correlation Analysis: An Overview with
-       Application to Learning Methods", Neural Computation 16, 2004, section 3.1 for the ridge.
+       Application to Learning Methods", Neural Computation 16, 2004, for the ridge.
     .. [3] Y. Gong, Q. Ke, M. Isard, S. Lazebnik, "A Multi-View Embedding Space for Modeling Internet
-       Images, Tags, and their Semantics", IJCV 106, 2014, section 3.3.
+       Images, Tags, and their Semantics", IJCV 106, 2014.
     .. [4] N. Rasiwasia, D. Mahajan, V. Mahadevan, G. Aggarwal, "Cluster Canonical Correlation Analysis",
        AISTATS 2014.
 

@@ -9,7 +9,7 @@ from solver.linalg import FloatArray
 class GMLDA(MultiviewBaseline):
     """Generalized multiview analysis with the scatters of linear discriminant analysis.
 
-    Solves the generalised eigenproblem of [1]_, equation (5),
+    Solves the generalised eigenproblem of [1]_,
 
         [ A_x            a C_xz ] [u]            [ B_x           ] [u]
         [ a C_xz^T       mu A_z ] [v]  =  lambda [      gamma B_z] [v]

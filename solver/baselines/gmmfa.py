@@ -17,7 +17,7 @@ from solver.linalg import FloatArray
 class GMMFA(MultiviewBaseline):
     """Generalized multiview analysis with the graphs of marginal Fisher analysis.
 
-    Solves the generalised eigenproblem of [1]_, equation (5),
+    Solves the generalised eigenproblem of [1]_,
 
         [ A_x            a C_xz ] [u]            [ B_x           ] [u]
         [ a C_xz^T       mu A_z ] [v]  =  lambda [      gamma B_z] [v]
@@ -69,7 +69,7 @@ class GMMFA(MultiviewBaseline):
     .. [1] A. Sharma, A. Kumar, H. Daume III, D. W. Jacobs, "Generalized Multiview Analysis: A
        Discriminative Latent Space", CVPR 2012.
     .. [2] S. Yan, D. Xu, B. Zhang, H.-J. Zhang, Q. Yang, S. Lin, "Graph Embedding and Extensions: A General
-       Framework for Dimensionality Reduction", IEEE TPAMI 29, 2007, section 4.
+       Framework for Dimensionality Reduction", IEEE TPAMI 29, 2007.
 
     Examples
     --------

@@ -33,7 +33,7 @@ class PLS(LinearBaseline):
         Number of directions at most; as many as there are when None.
     deflation : {"cross", "canonical"}
         What is taken away before the next pair is sought. "cross": that pair's share of C_xz, so that the
-        directions are the leading singular vectors of C_xz ([2]_, section 2.3, PLS-SVD). "canonical": from
+        directions are the leading singular vectors of C_xz ([2]_, PLS-SVD). "canonical": from
         each modality its own score, as in [1]_ (PLS mode A, `sklearn.cross_decomposition.PLSCanonical`);
         it needs pairs of rows.
     metric : {"cosine", "inner"}

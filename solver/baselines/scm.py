@@ -49,8 +49,7 @@ class SCM(CrossModalEstimator):
     References
     ----------
     .. [1] N. Rasiwasia, J. Costa Pereira, E. Coviello, G. Doyle, G. R. G. Lanckriet, R. Levy,
-       N. Vasconcelos, "A New Approach to Cross-Modal Multimedia Retrieval", ACM Multimedia 2010,
-       section 4.3.
+       N. Vasconcelos, "A New Approach to Cross-Modal Multimedia Retrieval", ACM Multimedia 2010.
 
     Examples
     --------
