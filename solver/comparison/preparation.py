@@ -17,6 +17,7 @@ from solver.supervision import Labels
 
 PCA_ENERGY = 0.99
 MODALITIES = ("x", "z")
+_MOST_KEPT_BYTES = 1 << 29
 
 
 class Preparation:
@@ -71,6 +72,8 @@ class Part:
 class Parts:
     """A set's cross-validation folds and its final split, with prepared features kept for the next method.
 
+    Of those no more are kept than fit into `most_kept_bytes`; what was not used for longest goes first.
+
     Parameters
     ----------
     data : PairedFeatures
@@ -79,11 +82,14 @@ class Parts:
         Inside the training split.
     final : Part
         Training split, test split.
+    most_kept_bytes : int
+        Of prepared features; those last asked for are kept in any case.
     """
 
     data: PairedFeatures
     folds: list[Part]
     final: Part
+    most_kept_bytes: int = _MOST_KEPT_BYTES
     _prepared: dict[tuple[int, str, str, bool], tuple[FloatArray, FloatArray]] = field(default_factory=dict)
 
     @classmethod
@@ -98,14 +104,17 @@ class Parts:
     def features(self, part: Part, modality: str, scaling: str, pca: bool) -> tuple[FloatArray, FloatArray]:
         """Return one modality's prepared rows to fit and rows to judge by."""
         key = id(part), modality, scaling, pca
-        if key not in self._prepared:
+        found = self._prepared.pop(key, None)
+        if found is None:
             samples = self.data.X if modality == "x" else self.data.Z
             preparation = Preparation(scaling, pca).fit(samples[part.fitting])
-            self._prepared[key] = (
-                preparation.transform(samples[part.fitting]),
-                preparation.transform(samples[part.judging]),
-            )
-        return self._prepared[key]
+            found = preparation.transform(samples[part.fitting]), preparation.transform(samples[part.judging])
+        self._prepared[key] = found  # the last, as the latest used
+        n_bytes = sum(array.nbytes for pair in self._prepared.values() for array in pair)
+        while n_bytes > self.most_kept_bytes and len(self._prepared) > 1:
+            oldest = self._prepared.pop(next(iter(self._prepared)))
+            n_bytes -= sum(array.nbytes for array in oldest)
+        return found
 
     def allowed(self, modality: str, scalings: tuple[str, ...]) -> tuple[str, ...]:
         """Return the kinds of scaling that fit a modality's training rows: no root of what is negative."""
