@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import json
 import time
 import warnings
@@ -67,6 +68,11 @@ class Cell:
             "n_folds": self.n_folds,
             "seed": self.seed,
             "code": code_version(),
+            "own_code": [
+                _source(each)
+                for each in (*self.method.estimator.__mro__, self.method.prepare, self.method.walk)
+                if each is not None
+            ],
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
@@ -175,6 +181,16 @@ def code_version() -> str:
         digest.update(path.read_bytes())
     digest.update(repr([(name, version(name)) for name in _LIBRARIES]).encode())
     return digest.hexdigest()
+
+
+@functools.cache
+def _source(part: Any) -> str:
+    """Return where a class or function of a method is from, and its source where that can be had."""
+    name = f"{part.__module__}.{part.__qualname__}"
+    try:
+        return f"{name}\n{inspect.getsource(part)}"
+    except (OSError, TypeError):  # built in, or typed in
+        return name
 
 
 _kept_parts: dict[tuple[str, int, int], Parts] = {}

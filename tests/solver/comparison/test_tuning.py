@@ -1,4 +1,7 @@
 import dataclasses
+import importlib
+import sys
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -6,6 +9,7 @@ import pytest
 
 from solver import CCA, Labels, LowRankBilinear, alpha_max, mean_average_precision
 from solver.comparison import compare
+from solver.comparison.cells import cells
 from solver.comparison.methods import METHODS, Axis, Method
 from solver.comparison.preparation import PCA_ENERGY, Parts, Preparation
 from solver.comparison.tuning import tune
@@ -43,6 +47,19 @@ def test_scaling_and_components_are_learned_on_the_rows_that_are_fitted(data: Pa
     alone = Preparation("standard", True).fit(data.X[fold.fitting])
     np.testing.assert_array_equal(fitted, alone.transform(data.X[fold.fitting]))
     np.testing.assert_array_equal(judged, alone.transform(data.X[fold.judging]))
+
+
+def test_no_more_prepared_features_are_kept_than_fit(data: PairedFeatures) -> None:
+    n_bytes = 2 * 4 * data.X.size
+    parts = dataclasses.replace(Parts.of(data, 3, 0), most_kept_bytes=n_bytes)
+    first, again = (parts.features(parts.final, "x", "l2", False) for _ in range(2))
+    assert again[0] is first[0]
+    for fold in parts.folds:
+        for scaling in ("l2", "center", "none"):
+            parts.features(fold, "x", scaling, False)
+    made_again = parts.features(parts.final, "x", "l2", False)
+    assert made_again[0] is not first[0]
+    np.testing.assert_array_equal(made_again[0], first[0])
 
 
 def test_pca_keeps_the_energy_it_is_to_keep_and_no_more() -> None:
@@ -145,3 +162,26 @@ def test_a_method_that_cannot_be_fitted_leaves_the_others_their_rows(data: Paire
     assert failure.startswith("_Refusing without PCA: no scaling")
     with pytest.raises(InvalidInputError, match="no method can be fitted on mine: _Refusing"):
         compare(data, dataset="mine", methods=[refusing], **options)
+
+
+def _own_method(body: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Method:
+    source = f'from solver import CCA\n\n\nclass Mine(CCA):\n    """{body}."""\n'
+    (folder / "own_method.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "own_method", raising=False)
+    return Method(importlib.import_module("own_method").Mine)
+
+
+def test_what_is_kept_of_a_method_is_not_taken_for_that_of_other_code(
+    data: PairedFeatures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = []
+    for number, body in enumerate(("One", "Two", "One")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (cell,) = cells(data, [_own_method(body, folder, monkeypatch)], [False], 3, 0)
+        keys.append(cell.key)
+    assert keys[0] != keys[1]
+    assert keys[0] == keys[2]
+    (nameless,) = cells(data, [Method(type("Mine", (CCA,), {}))], [False], 3, 0)
+    assert nameless.key not in keys
