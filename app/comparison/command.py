@@ -73,6 +73,8 @@ def compare(
     kept = FileCache(cache or settings.data_dir / "comparisons")
     names = _names(sets or [], protocol, data)
     loader = SetLoader(settings.test_data, EncoderRegistry(_LIMITS), kept)
+    if protocol is None:
+        loader.check(names)  # now, not after the sets before it
     what = f"Compares {len(chosen)} methods on {', '.join(names)}; seed {seed}, {folds} folds; {machine()}."
     parts: list[tuple[ComparedSet, Comparison]] = []
     with progress(_log, what) as show:

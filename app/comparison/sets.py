@@ -30,6 +30,15 @@ _RESPLIT = re.compile(r"(?P<name>.+)@(?P<seed>[0-9]{1,9})")
 _TERMS = 1000
 _LIMIT_OF_TEXT = 20_000
 _LEAST_OF_A_COLOUR = 25
+_FILES: Mapping[str, str] = {
+    "wikipedia": "wikipedia/raw_features.mat",
+    "wikipedia_tfidf": "wikipedia/wikipedia.npz",
+    "wikipedia_cnn": "wikipedia_cnn/wikipedia_cnn.npz",
+    "audio_digits": "audio_digits/audio_digits.npz",
+    "products": "products/items.csv",
+    "products_colour": "products/items.csv",
+}
+"""What each set is read from first, in the folder of the real data."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,6 +93,20 @@ class SetLoader:
             "products_colour": lambda: self._products("products_colour", "colour"),
         }
 
+    def check(self, names: Sequence[str]) -> None:
+        """Refuse names of no set, and sets whose files are not there, before anything is computed.
+
+        Raises
+        ------
+        InvalidFieldError
+            If there is no set of a name, or its files are missing.
+        """
+        for name in names:
+            file = _FILES[self._base(name)]
+            path = self._root / file
+            if not path.exists():
+                raise InvalidFieldError("sets", f"{name!r} needs {path}, which is not there")
+
     def load(self, name: str) -> ComparedSet:
         """Return a set; ``name@seed`` splits its rows anew, at random, class by class, in the same shares.
 
@@ -94,12 +117,17 @@ class SetLoader:
         DatasetError
             If its files are missing or damaged.
         """
+        found = self._loaders[self._base(name)]()
+        again = _RESPLIT.fullmatch(name)
+        return found if again is None else split_anew(found, int(again["seed"]))
+
+    def _base(self, name: str) -> str:
+        """Return the set that a name is of, without a seed."""
         again = _RESPLIT.fullmatch(name)
         base = again["name"] if again else name
         if base not in self._loaders:
             raise InvalidFieldError("sets", f"unknown set {name!r}, expected {listed(self._loaders)}")
-        found = self._loaders[base]()
-        return found if again is None else split_anew(found, int(again["seed"]))
+        return base
 
     @property
     def _root(self) -> Path:
@@ -151,15 +179,17 @@ class SetLoader:
         """Return features of the pictures and what they are, without a model where none can be run."""
         weights = self._root / "weights" / "mobilenet_v2.onnx"
         options = {"type": "onnx", "path": str(weights), "output": "features"}
-        described = "1280-d MobileNetV2"
+        described, model = "1280-d MobileNetV2", b""
         try:
             encoder = self._encoders.make(options)
+            model = weights.read_bytes()
         except EncoderUnavailableError:
             encoder, described = (
                 self._encoders.make({"type": "hog-color"}),
                 "hog-color (no ONNX model to run)",
             )
         digest = hashlib.sha256(described.encode())
+        digest.update(hashlib.sha256(model).digest())
         contents = [Content(picture=row.picture.read_bytes()) for row in rows]
         for content in contents:
             digest.update(hashlib.sha256(content.picture or b"").digest())

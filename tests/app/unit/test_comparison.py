@@ -129,6 +129,17 @@ def test_unknown_sets_and_a_missing_folder_are_refused_by_name(tmp_path: Path) -
     assert refused.value.field == "LRBS_TEST_DATA"
 
 
+def test_every_set_is_looked_for_before_the_first_is_loaded(tmp_path: Path) -> None:
+    loader = SetLoader(tmp_path, EncoderRegistry(ContentLimits(1, 1, 1)), FileCache(tmp_path))
+    (tmp_path / "wikipedia").mkdir()
+    (tmp_path / "wikipedia" / "wikipedia.npz").touch()
+    loader.check(["wikipedia_tfidf", "wikipedia_tfidf@3"])
+    for missing in ("wikipedia", "wikipedia_cnn@1", "products", "flickr"):
+        with pytest.raises(InvalidFieldError, match=missing) as refused:
+            loader.check(["wikipedia_tfidf", missing])
+        assert refused.value.field == "sets"
+
+
 def test_the_verdict_names_winner_lead_and_chance(comparison: Comparison) -> None:
     rows = [row for row in comparison.rows if not row.pca]
     first, second = sorted(rows, key=lambda row: -row.average)
