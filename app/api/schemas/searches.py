@@ -93,6 +93,7 @@ class BatchSearchIn(SearchOptions):
     )
 
     queries: list[QueryIn] = Field(min_length=1, fail_fast=True)
+    offset: Integer = Field(0, ge=0, le=10_000)
 
 
 class HitOut(BaseModel):
