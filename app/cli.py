@@ -216,7 +216,7 @@ def train(
     parameters = TrainingParameters(method=method, alpha=alpha, scaling=scaling, seed=seed)
     _, counts = services.catalogue.collection(collection)
     size = " and ".join(f"{count} {name}" for name, count in counts.items())
-    what = f"Trains {collection!r}, {size} items: about a minute for some thousands of them."
+    what = f"Trains {collection!r}, {size} items: a minute or two for some thousands of them."
     with progress(_log, what) as show:
         version = run_retrain(services, collection, parameters, show)
     facts = dict(services.versions.model(collection, version).facts)

@@ -78,6 +78,6 @@ def _show(services: Services, job_id: str, on_progress: Callable[[str, int, int,
     except ServiceError:
         return  # the working thread meets it as well, and decides
     gap, candidates = progress.get("gap"), int(progress.get("candidates", 0))
-    done = progress.get("candidate") if candidates else progress.get("iteration")
+    done = progress.get("candidate") if candidates else progress.get("iteration", progress.get("step"))
     remark = "" if gap is None else f"gap {gap:.1e}"
     on_progress(f"training: {progress.get('phase', 'waiting')}", int(done or 0), candidates, remark)

@@ -65,7 +65,8 @@ def _model_line(model: ModelVersion) -> str:
     open_gap = "" if facts["convergence"]["converged"] else "  did not converge"
     refused = f"  not activated: {facts['not_activated']}" if "not_activated" in facts else ""
     mark = "*" if model.is_active else " "
-    return f"{mark} {model.version:3d}  {model.created_at:%Y-%m-%d %H:%M}  {told}{open_gap}{refused}"
+    when = f"{model.created_at:%Y-%m-%d %H:%M}"
+    return f"{mark} {model.version:3d}  {when}  {facts['method']:8}  {told}{open_gap}{refused}"
 
 
 def _activation_line(entry: Activation, as_json: bool) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.linalg
 from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 
+from solver.basis import SampleBasis
 from solver.feature_maps import FeatureMap
 from solver.holdout import deal
 from solver.linalg import FloatArray
@@ -176,7 +177,7 @@ def _searched(
         folds = deal_folds(targets, options.n_folds, rng)
         for number in chosen:
             heartbeat()
-            mapped = recipes[number].features.transform(samples)
+            mapped, _ = _rotated(recipes[number].features.transform(samples))
             regressions = [Regression(targets.is_exclusive) for _ in folds]
             inverse = recipes[number].inverse_penalty
             predicted[number] = _cross_fitted(
@@ -187,7 +188,10 @@ def _searched(
     for number in chosen:
         heartbeat()
         features, inverse = recipes[number].features, recipes[number].inverse_penalty
-        head = Regression(targets.is_exclusive).fit(features.transform(samples), targets, inverse)
+        mapped, basis = _rotated(features.transform(samples))
+        head = Regression(targets.is_exclusive).fit(mapped, targets, inverse)
+        if basis is not None:
+            head = Head(basis.lift(head.coefficients), head.intercepts, head.is_exclusive)
         members.append(Member(features, head, weights[number]))
     return Posteriors(tuple(members), out_of_fold, targets.log_loss(out_of_fold))
 
@@ -231,7 +235,8 @@ def _screened(
             for width in _WIDTHS[kernel]:
                 heartbeat()
                 features = FeatureMap.fit(samples, scaling, kernel, width, options.n_landmarks, options.seed)
-                error = _ridge_error(features.transform(samples), targets.indicators, folds, heartbeat)
+                mapped, _ = _rotated(features.transform(samples))
+                error = _ridge_error(mapped, targets.indicators, folds, heartbeat)
                 found.append((error, features))
     found.sort(key=lambda each: each[0])
     return [features for _, features in found[: options.n_kept]]
@@ -251,7 +256,7 @@ def _ridge_error(
         values, vectors = scipy.linalg.eigh(centred.T @ centred / len(fitted), check_finite=False)
         along = vectors.T @ (centred.T @ (indicators[fitted] - target_mean)) / len(fitted)
         rotated = (exact[held] - mean) @ vectors
-        for number, ridge in enumerate(_RIDGES * values[-1]):
+        for number, ridge in enumerate(_RIDGES * max(values[-1], np.finfo(np.float64).tiny)):
             predicted = target_mean + rotated @ (along / (np.maximum(values, 0.0) + ridge)[:, None])
             errors[number] += float(np.sum((predicted - indicators[held]) ** 2))
     return float(errors.min()) / len(exact)
@@ -268,7 +273,7 @@ def _candidates(
     """Return classifiers on each feature map, from strong to weak penalties, with their predictions."""
     recipes, predicted = [], []
     for features in maps:
-        mapped = features.transform(samples)
+        mapped, _ = _rotated(features.transform(samples))
         regressions, best = [Regression(targets.is_exclusive) for _ in folds], np.inf
         for inverse in _INVERSE_PENALTIES:
             heartbeat()
@@ -321,6 +326,17 @@ def _greedy_average(predicted: Sequence[FloatArray], targets: Targets, n_rounds:
         counts[best] += 1
         total = total + predicted[best]
     return [count / n_rounds for count in counts]
+
+
+def _rotated(mapped: FloatArray) -> tuple[FloatArray, SampleBasis | None]:
+    """Return samples with more features than there are samples in the span of these.
+
+    Neither ridge nor logistic regression, which both penalise the norm of a coefficient vector, notice.
+    """
+    if mapped.shape[1] <= len(mapped):
+        return mapped, None
+    basis = SampleBasis(mapped.astype(np.float64))
+    return basis.reduced, basis
 
 
 def _others(held: Indices, n_samples: int) -> Indices:

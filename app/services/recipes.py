@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,6 +23,7 @@ from solver.semantic import SemanticBilinear
 from solver.supervision import Labels
 
 _LOOSE_TOL, _FEW_STEPS, _TRIAL_STEPS = 1e-2, 3, 30
+_PAUSE_SECONDS = 0.5
 
 Report = Callable[[Mapping[str, Any]], None]
 """Takes progress; raises to end the training."""
@@ -253,6 +255,16 @@ class SemanticRecipe:
         return Fitted(PosteriorProjector.of(estimator), estimator.bilinear_, facts)
 
     def _fit(self, data: LabelledPair, phase: str) -> SemanticBilinear:
+        told = -math.inf
+        step = 0
+
+        def heartbeat() -> None:
+            nonlocal told, step
+            step += 1
+            if time.monotonic() - told >= _PAUSE_SECONDS:
+                told = time.monotonic()
+                self._report({"phase": f"{phase} posteriors", "step": step})
+
         estimator = SemanticBilinear(tol=self._parameters.tol, random_state=self._parameters.seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -260,7 +272,7 @@ class SemanticRecipe:
                 data.X,
                 data.Z,
                 Labels(data.x_labels, data.z_labels),
-                heartbeat=lambda: self._report({"phase": phase}),
+                heartbeat=heartbeat,
             )
 
 

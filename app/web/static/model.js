@@ -13,6 +13,8 @@ const PHASES = {
   fitting: "learning from all items",
   indexing: "building the index",
   judging: "judging the new model",
+  "judging posteriors": "learning class posteriors, to compare methods",
+  "fitting posteriors": "learning class posteriors from all items",
   writing: "writing the model",
   done: "done",
 };
