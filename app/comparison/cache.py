@@ -85,10 +85,9 @@ class FileCache:
 
 
 def _outcome(arrays: _Arrays) -> Outcome:
-    facts = json.loads(str(arrays.pop(_FACTS)))
-    outcome = Outcome(
-        **{**facts, "n_features": tuple(facts["n_features"]), "notes": tuple(facts["notes"])}, **arrays
-    )
+    values: dict[str, Any] = {**json.loads(str(arrays.pop(_FACTS))), **arrays}
+    values["n_features"], values["notes"] = tuple(values["n_features"]), tuple(values["notes"])
+    outcome = Outcome(**values)
     for name in ("x_test", "z_test", "singular_values"):
         if not isinstance(getattr(outcome, name), np.ndarray):
             raise TypeError(f"{name} is no array")
