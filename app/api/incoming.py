@@ -24,6 +24,8 @@ _STREAM_BYTES_PER_SECOND = 1024
 _STREAM_WINDOW = 3
 """A streamed body may be made while it is sent, but slower than this on average over so many times
 `pause_seconds` it only keeps others out."""
+_DRAIN_SECONDS, _DRAINED_BYTES = 1.0, 1 << 20
+"""How long, and of what, the rest of a body is taken in after an answer that did not need it."""
 _STATE = "body"
 
 
@@ -117,6 +119,18 @@ class IncomingBody:
             self.is_unread = bool(message.get("more_body", False))
         return message
 
+    async def drain(self) -> None:
+        """Take in, for a moment, what is still coming after the answer, and let go of it.
+
+        A connection that is closed while bytes arrive is reset, and its client may lose the answer.
+        """
+        taken = 0
+        with anyio.move_on_after(_DRAIN_SECONDS):
+            while self.is_unread and taken < _DRAINED_BYTES:
+                message = await self._receive()
+                taken += len(message.get("body", b""))
+                self.is_unread = message["type"] == "http.request" and bool(message.get("more_body", False))
+
     def close(self) -> None:
         """Give back what it held."""
         self._budget.give_back(self._held)
@@ -171,6 +185,11 @@ class BodyLimits:
             if message["type"] == "http.response.start" and body.is_unread:
                 # Whoever sends on would be listened to, and whoever stopped waited for.
                 MutableHeaders(scope=message)["Connection"] = "close"
+            is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
+            if is_last and body.is_unread:
+                await send({**message, "more_body": True})
+                await body.drain()
+                message = {"type": "http.response.body", "body": b"", "more_body": False}
             await send(message)
 
         try:

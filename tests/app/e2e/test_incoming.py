@@ -268,6 +268,23 @@ def test_who_breaks_off_is_no_error_of_ours(
     assert "Traceback" not in server.said()
 
 
+def test_who_still_sends_when_refused_can_read_the_answer(start_server: Callable[..., Any]) -> None:
+    url = start_server("--no-worker").url
+    with connect(url) as connection:
+        head = b"POST /v1/collections HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+        connection.sendall(head + b"Content-Length: 300000\r\n\r\n")
+        time.sleep(0.2)  # by now the answer is there: no key was given
+        for _ in range(30):
+            connection.sendall(b" " * 10_000)
+            time.sleep(0.005)
+        answer = b""
+        while piece := connection.recv(65536):
+            answer += piece
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert answer.endswith(b"}")
+    assert b"connection: close" in answer.lower()
+
+
 def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not condition():
