@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import numbers
 import warnings
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,19 +17,12 @@ from solver.descent import Descent, DescentState
 from solver.errors import ConvergenceWarning, InvalidInputError, InvalidParameterError
 from solver.growth import growing_parts
 from solver.linalg import FloatArray, LowRankMatrix
+from solver.parameters import is_count, is_real
 from solver.problem import LOSSES, AnySupervision, BilinearProblem
 from solver.reference import DensePairs, iterate_paper
 from solver.rounding import Rounding
 
 _PAPER_CHECK_EVERY = 10
-
-
-def _is_real(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(float(value))
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
 class LowRankBilinear(LinearCrossModalEstimator):
@@ -109,14 +101,14 @@ class LowRankBilinear(LinearCrossModalEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "alpha": (lambda v: _is_real(v) and bool(v > 0), "a finite number > 0"),
+        "alpha": (lambda v: is_real(v) and bool(v > 0), "a finite number > 0"),
         "loss": (lambda v: v in LOSSES, f"one of {LOSSES}"),
         "solver": (lambda v: v in ("apg", "paper"), '"apg" or "paper"'),
-        "tol": (lambda v: _is_real(v) and bool(v > 0), "a finite number > 0"),
-        "max_iter": (_is_count, "an integer >= 1"),
+        "tol": (lambda v: is_real(v) and bool(v > 0), "a finite number > 0"),
+        "max_iter": (is_count, "an integer >= 1"),
         "fit_intercept": (lambda v: isinstance(v, bool), "a bool"),
         "dtype": (lambda v: bool(v in (np.float32, np.float64)), "numpy.float32 or numpy.float64"),
-        "n_threads": (lambda v: v is None or _is_count(v), "None or an integer >= 1"),
+        "n_threads": (lambda v: v is None or is_count(v), "None or an integer >= 1"),
         "warm_start": (lambda v: isinstance(v, bool), "a bool"),
     }
 

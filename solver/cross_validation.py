@@ -20,6 +20,7 @@ from solver.holdout import deal
 from solver.linalg import FloatArray, Samples
 from solver.metrics import mean_average_precision
 from solver.multi_labels import MultiLabels
+from solver.parameters import COUNT, COUNT_OR_NONE, is_count
 from solver.path import regularisation_path
 from solver.problem import AnySupervision, BilinearProblem, alpha_max
 from solver.supervision import Indices, Labels, PairedRows
@@ -94,13 +95,13 @@ class LowRankBilinearCV(LinearCrossModalEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "n_alphas": (_is_count_of(1), "an integer >= 1"),
+        "n_alphas": COUNT,
         "smallest_fraction": (_is_fraction, "a number in (0, 1)"),
-        "n_folds": (_is_count_of(2), "an integer >= 2"),
+        "n_folds": (lambda v: is_count(v, least=2), "an integer >= 2"),
         "one_standard_error": (lambda v: isinstance(v, bool), "a bool"),
         "path_tol": (lambda v: isinstance(v, numbers.Real) and 0 < float(v) < math.inf, "a number > 0"),
-        "random_state": (_is_count_of(0), "an integer >= 0"),
-        "n_jobs": (lambda v: v is None or _is_count_of(1)(v), "None or an integer >= 1"),
+        "random_state": (lambda v: is_count(v, least=0), "an integer >= 0"),
+        "n_jobs": COUNT_OR_NONE,
     }
 
     best_estimator_: LowRankBilinear

@@ -16,17 +16,11 @@ from solver.feature_maps import KERNELS
 from solver.linalg import FloatArray, is_sparse
 from solver.logistic import Targets
 from solver.multi_labels import MultiLabels
+from solver.parameters import is_count
 from solver.posteriors import Posteriors, SearchOptions, fit_posteriors
 from solver.preprocessing import SCALINGS
 from solver.problem import LOSSES, alpha_max
 from solver.supervision import Labels, Supervision
-
-
-def _is_count(least: int) -> Callable[[Any], bool]:
-    def check(value: Any) -> bool:
-        return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least
-
-    return check
 
 
 def _are_some_of(words: tuple[str, ...]) -> Callable[[Any], bool]:
@@ -101,14 +95,14 @@ class SemanticBilinear(CrossModalEstimator):
         "alpha_fraction": (lambda v: isinstance(v, float) and 0 < v < 1, "a number in (0, 1)"),
         "scalings": (_are_some_of(SCALINGS), f"a tuple of some of {SCALINGS}"),
         "kernels": (_are_some_of(KERNELS), f"a tuple of some of {KERNELS}"),
-        "n_landmarks": (_is_count(1), "an integer >= 1"),
-        "n_folds": (_is_count(2), "an integer >= 2"),
-        "n_kept": (_is_count(1), "an integer >= 1"),
-        "n_rounds": (_is_count(1), "an integer >= 1"),
-        "max_samples": (_is_count(10), "an integer >= 10"),
+        "n_landmarks": (lambda v: is_count(v, 1), "an integer >= 1"),
+        "n_folds": (lambda v: is_count(v, 2), "an integer >= 2"),
+        "n_kept": (lambda v: is_count(v, 1), "an integer >= 1"),
+        "n_rounds": (lambda v: is_count(v, 1), "an integer >= 1"),
+        "max_samples": (lambda v: is_count(v, 10), "an integer >= 10"),
         "tol": (lambda v: isinstance(v, float) and 0 < v < np.inf, "a finite number > 0"),
-        "random_state": (_is_count(0), "an integer >= 0"),
-        "n_jobs": (lambda v: v is None or _is_count(1)(v), "None or an integer >= 1"),
+        "random_state": (lambda v: is_count(v, 0), "an integer >= 0"),
+        "n_jobs": (lambda v: v is None or is_count(v), "None or an integer >= 1"),
     }
 
     def __init__(

@@ -13,9 +13,9 @@ import scipy.linalg
 from solver.base import Constraint
 from solver.baselines._linear import CentredBasis, LinearBaseline
 from solver.baselines._pairs import check_sizes, class_indicators
-from solver.baselines._parameters import COUNT_OR_NONE, METRIC, NOT_NEGATIVE, POSITIVE
 from solver.errors import InvalidInputError
 from solver.linalg import FloatArray
+from solver.parameters import COUNT_OR_NONE, METRIC, NOT_NEGATIVE, POSITIVE
 from solver.problem import AnySupervision
 
 

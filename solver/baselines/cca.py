@@ -11,8 +11,8 @@ import scipy.linalg
 from solver.base import Constraint
 from solver.baselines._linear import CentredBasis, LinearBaseline
 from solver.baselines._pairs import mean_cross_product
-from solver.baselines._parameters import COUNT_OR_NONE, METRIC, NOT_NEGATIVE, PAIRS
 from solver.linalg import FloatArray
+from solver.parameters import COUNT_OR_NONE, METRIC, NOT_NEGATIVE, PAIRS
 from solver.problem import AnySupervision
 
 

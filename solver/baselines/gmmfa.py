@@ -10,8 +10,8 @@ from sklearn.metrics import pairwise_distances_chunked
 
 from solver.base import Constraint
 from solver.baselines._multiview import MultiviewBaseline, View, class_anchors
-from solver.baselines._parameters import COUNT
 from solver.linalg import FloatArray
+from solver.parameters import COUNT
 
 
 class GMMFA(MultiviewBaseline):

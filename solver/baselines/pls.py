@@ -12,9 +12,9 @@ from sklearn.cross_decomposition import PLSCanonical
 from solver.base import Constraint
 from solver.baselines._linear import CentredBasis, LinearBaseline
 from solver.baselines._pairs import mean_cross_product, rows_are_pairs
-from solver.baselines._parameters import COUNT_OR_NONE, METRIC, PAIRS, one_of
 from solver.errors import SupervisionError
 from solver.linalg import FloatArray
+from solver.parameters import COUNT_OR_NONE, METRIC, PAIRS, one_of
 from solver.problem import AnySupervision
 
 _MAX_ITER = 10_000

@@ -8,10 +8,10 @@ import numpy.typing as npt
 
 from solver.base import Constraint, CrossModalEstimator
 from solver.baselines._pairs import class_indicators
-from solver.baselines._parameters import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, PAIRS, POSITIVE
 from solver.baselines.cca import CCA
 from solver.baselines.semantic_matching import SemanticMatching
 from solver.linalg import FloatArray
+from solver.parameters import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, PAIRS, POSITIVE
 from solver.problem import AnySupervision
 
 

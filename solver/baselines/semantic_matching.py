@@ -12,9 +12,9 @@ from sklearn.linear_model import LogisticRegression
 
 from solver.base import Constraint, CrossModalEstimator, check_samples, project_affinely
 from solver.baselines._pairs import check_sizes, class_indicators
-from solver.baselines._parameters import COUNT, POSITIVE, POSITIVE_OR_NONE
 from solver.linalg import FloatArray, Samples
 from solver.multi_labels import MultiLabels
+from solver.parameters import COUNT, POSITIVE, POSITIVE_OR_NONE
 from solver.problem import AnySupervision
 
 _CERTAIN = 40.0  # the sigmoid of this score is 1 in float64
