@@ -33,7 +33,7 @@ class Settings(BaseSettings):
     max_search_body_bytes: int = Field(16 << 20, gt=0, description="largest request body of a search")
     body_pause_seconds: float = Field(20.0, gt=0, description="how long the rest of a body is waited for")
     max_running: int = Field(4, ge=1, le=256, description="searches, and writes, that work at once")
-    max_waiting: int = Field(32, ge=0, le=10_000, description="searches, and writes, that wait for those")
+    max_waiting: int = Field(12, ge=0, le=10_000, description="searches, and writes, that wait for those")
     cors_origins: str = Field("", description="origins of other sites' pages, comma-separated; none")
     open_metrics: bool = Field(True, description="/metrics needs no key; else one of scope admin")
     log_format: Literal["text", "json"] = Field("text", description="text or json, a line for each entry")

@@ -27,7 +27,7 @@ from app.settings import Settings
 from solver.benchmark import machine
 from solver.datasets import make_low_rank_pairs
 
-_NAME, _QUERIES, _DIMENSIONS, _BATCH = "overload", 16, 64, 1000
+_NAME, _QUERIES, _DIMENSIONS, _BATCH = "overload", 64, 64, 1000
 _PATH = f"/v1/collections/{_NAME}/search/z-to-x/batch"
 _out, _log = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 
@@ -39,8 +39,11 @@ class _Load:
     asked: int = 0
     accepted: list[float] = field(default_factory=list)
     refused: list[float] = field(default_factory=list)
+    began: float = field(default_factory=time.perf_counter)
+    ended: float = 0.0
 
-    def summary(self, seconds: float) -> dict[str, float | None]:
+    def summary(self) -> dict[str, float | None]:
+        seconds = self.ended - self.began
         return {
             "asked": self.asked / seconds,
             "answered": len(self.accepted) / seconds,
@@ -100,8 +103,8 @@ def measure_overload(
     with tempfile.TemporaryDirectory(prefix="lrbs-overload-") as folder:
         settings = Settings(data_dir=Path(folder), database_url="")
         secret, query = _fill(settings, items)
-        body = {"queries": [{"vector": query}] * _QUERIES, "k": 10}
-        headers = {"Authorization": f"Bearer {secret}"}
+        body = json.dumps({"queries": [{"vector": query}] * _QUERIES, "k": 10}).encode()
+        headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
         server = ServerProcess(settings)
         try:
             measured = _measure(server.url, headers, body, seconds, times, settings.max_running, on_phase)
@@ -141,7 +144,7 @@ def _fill(settings: Settings, items: int) -> tuple[str, list[float]]:
 async def _measure(
     url: str,
     headers: dict[str, str],
-    body: dict[str, Any],
+    body: bytes,
     seconds: float,
     times: float,
     running: int,
@@ -156,17 +159,17 @@ async def _measure(
         alone = await _closed(client, body, 1, seconds)
         on_phase("capacity")
         full = await _closed(client, body, running, seconds)
-        rate = times * len(full.accepted) / seconds
+        rate = times * len(full.accepted) / (full.ended - full.began)
         on_phase(f"{rate:.0f} requests a second")
         beyond = await _open(client, body, rate, seconds)
     return {
-        "alone": alone.summary(seconds),
-        f"{running} clients": full.summary(seconds),
-        f"{times:g} x capacity": beyond.summary(seconds),
+        "alone": alone.summary(),
+        f"{running} clients": full.summary(),
+        f"{times:g} x capacity": beyond.summary(),
     }
 
 
-async def _closed(client: httpx.AsyncClient, body: dict[str, Any], clients: int, seconds: float) -> _Load:
+async def _closed(client: httpx.AsyncClient, body: bytes, clients: int, seconds: float) -> _Load:
     load, end = _Load(), time.perf_counter() + seconds
 
     async def ask_again() -> None:
@@ -174,10 +177,11 @@ async def _closed(client: httpx.AsyncClient, body: dict[str, Any], clients: int,
             await _ask(client, body, load)
 
     await asyncio.gather(*(ask_again() for _ in range(clients)))
+    load.ended = time.perf_counter()
     return load
 
 
-async def _open(client: httpx.AsyncClient, body: dict[str, Any], rate: float, seconds: float) -> _Load:
+async def _open(client: httpx.AsyncClient, body: bytes, rate: float, seconds: float) -> _Load:
     """Ask at a fixed rate, whether there are answers or not."""
     load, began = _Load(), time.perf_counter()
     asked: list[asyncio.Task[None]] = []
@@ -185,13 +189,14 @@ async def _open(client: httpx.AsyncClient, body: dict[str, Any], rate: float, se
         await asyncio.sleep(max(began + number / rate - time.perf_counter(), 0.0))
         asked.append(asyncio.create_task(_ask(client, body, load)))
     await asyncio.gather(*asked)
+    load.ended = time.perf_counter()
     return load
 
 
-async def _ask(client: httpx.AsyncClient, body: dict[str, Any], load: _Load) -> None:
+async def _ask(client: httpx.AsyncClient, body: bytes, load: _Load) -> None:
     load.asked += 1
     began = time.perf_counter()
-    answer = await client.post(_PATH, json=body)
+    answer = await client.post(_PATH, content=body)
     took = (time.perf_counter() - began) * 1000
     if answer.status_code == 503:
         load.refused.append(took)

@@ -25,7 +25,7 @@ class ServerProcess:
     Parameters
     ----------
     settings : Settings
-        Data folder and database.
+        All of them but host and port.
     seconds : float
         How long it may take until it is ready.
 
@@ -41,11 +41,7 @@ class ServerProcess:
         began = time.perf_counter()
         self._log = settings.data_dir / "server.log"
         environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("LRBS_")},
-            "LRBS_DATA_DIR": str(settings.data_dir),
-            "LRBS_DATABASE_URL": settings.resolved_database_url,
-            "LRBS_HOST": "127.0.0.1",
-            "LRBS_PORT": "0",
+            **settings.model_copy(update={"host": "127.0.0.1", "port": 0}).passed_on_in(os.environ),
             "PYTHONUNBUFFERED": "1",
         }
         command = [sys.executable, "-m", "app.cli", "serve", "--no-worker"]
