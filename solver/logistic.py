@@ -100,8 +100,8 @@ class Regression:
 
     def fit(self, mapped: FloatArray, targets: Targets, inverse_penalty: float) -> Head:
         """Fit to mapped samples of shape (n_samples, n_mapped)."""
-        exact, n_classes = mapped.astype(np.float64), targets.indicators.shape[1]
-        coefficients, intercepts = np.zeros((exact.shape[1], n_classes)), np.full(n_classes, _NEVER)
+        fast, n_classes = mapped.astype(np.float32), targets.indicators.shape[1]
+        coefficients, intercepts = np.zeros((fast.shape[1], n_classes)), np.full(n_classes, _NEVER)
         if self._is_exclusive:
             classes, codes = np.unique(targets.indicators.argmax(axis=1), return_inverse=True)
             # Of two classes the first has the score 0, with which the other's is compared.
@@ -112,15 +112,15 @@ class Regression:
             parts = [(label, np.array([label]), codes) for label, codes in enumerate(targets.indicators.T)]
         for key, columns, codes in parts:
             if len(np.unique(codes)) > 1:
-                model = self._fitted(key, exact, codes, inverse_penalty)
+                model = self._fitted(key, fast, codes, inverse_penalty)
                 coefficients[:, columns], intercepts[columns] = model.coef_.T, model.intercept_
         return Head(coefficients, intercepts, self._is_exclusive)
 
     def _fitted(
-        self, key: int, exact: FloatArray, codes: npt.NDArray[Any], inverse_penalty: float
+        self, key: int, mapped: FloatArray, codes: npt.NDArray[Any], inverse_penalty: float
     ) -> LogisticRegression:
         model = self._models.setdefault(
             key, LogisticRegression(tol=_TOLERANCE, max_iter=_MOST_ITERATIONS, warm_start=True)
         )
-        model.set_params(C=inverse_penalty).fit(exact, codes)
+        model.set_params(C=inverse_penalty).fit(mapped, codes)
         return model

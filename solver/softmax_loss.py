@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from solver.losses import FactoredPoint, check_sizes
 from solver.supervision import Supervision
 
 _BLOCK_BYTES = 1 << 24
+_MODERATE_SCORE = 40.0
+"""Whose exponential, and those of a million such, are far from the limits of float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +179,9 @@ class PairSoftmaxLoss:
     def _visit(self, point: FactoredPoint, visit: Callable[[slice, FloatArray, FloatArray], None]) -> float:
         """Hand over the softmax of each row and each column, a block of rows at a time; return the loss."""
         left, right = self._score_factors(point)
+        if _largest_score(left, right) <= _MODERATE_SCORE:
+            by_row, by_column = self._visit_moderate(left, right, visit)
+            return self._value(point, by_row, by_column)
         by_row, by_column = self._log_sums(left, right)
         for rows in self._blocks():
             scores = left[rows] @ right.T
@@ -185,6 +191,25 @@ class PairSoftmaxLoss:
                 np.exp(scores - by_column.astype(self._dtype)),
             )
         return self._value(point, by_row, by_column)
+
+    def _visit_moderate(
+        self, left: FloatArray, right: FloatArray, visit: Callable[[slice, FloatArray, FloatArray], None]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Do the same where no exponential overflows, with one of them for each pair; return `_log_sums`."""
+        by_row, by_column = np.zeros(len(left)), np.zeros(len(right))
+        blocks, exponentials = list(self._blocks()), np.empty((0, 0), self._dtype)
+        for rows in blocks:
+            exponentials = _exponentials(left[rows], right)
+            by_row[rows] = exponentials.sum(axis=1, dtype=np.float64)
+            by_column += exponentials.sum(axis=0, dtype=np.float64)
+        of_column = (1.0 / by_column).astype(self._dtype)
+        for rows in blocks:
+            if len(blocks) > 1:  # else it is still there
+                exponentials = _exponentials(left[rows], right)
+            along_columns = exponentials * of_column
+            exponentials *= (1.0 / by_row[rows, None]).astype(self._dtype)
+            visit(rows, exponentials, along_columns)
+        return np.log(by_row), np.log(by_column)
 
     def _value(self, point: FactoredPoint, by_row: FloatArray, by_column: FloatArray) -> float:
         left, right = point.left.astype(np.float64), point.right.astype(np.float64)
@@ -220,3 +245,14 @@ class PairSoftmaxLoss:
         n_rows = self._X.shape[0]
         for start in range(0, n_rows, self._height):
             yield slice(start, min(start + self._height, n_rows))
+
+
+def _largest_score(left: FloatArray, right: FloatArray) -> float:
+    """Return a bound of the absolute similarities, by Cauchy and Schwarz."""
+    squares = (np.einsum("ij,ij->i", side, side, dtype=np.float64).max(initial=0.0) for side in (left, right))
+    return math.sqrt(math.prod(float(square) for square in squares))
+
+
+def _exponentials(left: FloatArray, right: FloatArray) -> FloatArray:
+    scores: FloatArray = left @ right.T
+    return np.exp(scores, out=scores)

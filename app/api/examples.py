@@ -84,6 +84,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "SearchOut": _RESULT,
     "BatchSearchOut": {"results": [_RESULT, {**_RESULT, "hits": []}]},
     "JobOut": _JOB,
+    "JobList": {"jobs": [_JOB]},
     "ModelOut": _MODEL,
     "ActivationList": {"activations": [_ACTIVATION]},
     "ModelList": {"models": [_MODEL]},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import anyio
-from fastapi import APIRouter, Depends, Header, Response, status
+from fastapi import APIRouter, Depends, Header, Query, Response, status
 from sse_starlette import EventSourceResponse
 
 from app.api.bodies import parsed
@@ -13,7 +13,7 @@ from app.api.deps import Training, may_administer
 from app.api.events import follow
 from app.api.openapi import JOB_QUEUED, json_body
 from app.api.problems import OF_BODIES, responses
-from app.api.schemas.admin import JobOut, RetrainIn
+from app.api.schemas.admin import JobList, JobOut, RetrainIn
 from app.services.training import TrainingParameters
 
 router = APIRouter(prefix="/v1/admin", tags=["admin"], dependencies=[Depends(may_administer)])
@@ -43,6 +43,14 @@ def retrain(
     job = training.request(collection, TrainingParameters(**body.model_dump()))
     response.headers["Location"] = f"/v1/admin/jobs/{job.id}"
     return JobOut.of(job)
+
+
+@router.get("/collections/{collection}/jobs", responses=responses(401, 403, 404, 422))
+def list_jobs(
+    collection: str, training: Training, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+) -> JobList:
+    """List the retrains of a collection, newest first: the first is the one that runs, if one does."""
+    return JobList(jobs=[JobOut.of(job) for job in training.jobs(collection, limit)])
 
 
 @router.get("/jobs/{job_id}", responses=responses(401, 403, 404, 422))

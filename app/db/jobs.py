@@ -67,11 +67,11 @@ class SqlJobQueue:
         """Return one; raises JobNotFoundError."""
         return self._job(self._row(job_id))
 
-    def last(self, collection: Collection) -> Job | None:
-        """Return the newest job of a collection."""
-        newest = select(JobRow).where(JobRow.collection_id == collection.id).limit(1)
-        row = self._session.scalar(newest.order_by(JobRow.created_at.desc()))
-        return None if row is None else self._job(row)
+    def recent(self, collection: Collection, limit: int) -> list[Job]:
+        """Return the last jobs of a collection, newest first."""
+        rows = select(JobRow).where(JobRow.collection_id == collection.id)
+        newest = rows.order_by(JobRow.created_at.desc(), JobRow.id).limit(limit)
+        return [self._job(row) for row in self._session.scalars(newest)]
 
     def claim(
         self, worker: str, lease_seconds: float, max_attempts: int, job_id: str | None = None

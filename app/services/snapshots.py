@@ -214,9 +214,8 @@ class Snapshots:
 
     def _renew(self, held: Snapshot | None, collection: Collection, work: UnitOfWork) -> Snapshot:
         if collection.active_version is None:
-            last = work.jobs.last(collection)
-            failed = last is not None and last.state is JobState.FAILED
-            raise ModelNotTrainedError(collection.name, last.error if last and failed else None)
+            errors = [job.error for job in work.jobs.recent(collection, 1) if job.state is JobState.FAILED]
+            raise ModelNotTrainedError(collection.name, errors[0] if errors else None)
         if held is None or not _is_settled(held, collection):
             version = work.models.get(collection, collection.active_version)
             held = self._loaded_or_earlier(held, work, collection, version)

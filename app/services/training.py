@@ -61,6 +61,11 @@ class TrainingService:
         with self._database.read() as work:
             return work.jobs.get(job_id)
 
+    def jobs(self, name: str, limit: int) -> list[Job]:
+        """Return the last jobs of a collection, newest first; raises CollectionNotFoundError."""
+        with self._database.read() as work:
+            return work.jobs.recent(work.collections.get(name), limit)
+
     def cancel(self, job_id: str) -> Job:
         """Ask a job to stop; raises JobNotFoundError."""
         with self._database.write() as work:

@@ -20,6 +20,7 @@ import httpx
 ROOT = Path(__file__).parents[2]
 MARK = "LRBS_FAULTS_RUN"
 _READY_LOOKS = 2000
+_DATABASE_AWAY = "error: the database does not answer or is busy: try again"
 _PORTS = (18000, 30000)  # below those that the kernel gives to clients, so that a port stays ours
 
 
@@ -159,12 +160,18 @@ class Managed:
             status = self._process.wait()
             if self._process.pid not in self._killed and not self._stopping.is_set():
                 lines = self._log.read_bytes()[said_before:].decode(errors="replace").strip().splitlines()
-                if len(lines) == 1 and lines[0].startswith("error: the database"):
+                if _is_refused_start(status, lines):
                     self.refused_starts += 1
                 else:
                     last = " | ".join(lines[-3:])
                     self.unasked.append(f"{self.name} ended by itself with {status}: {last}")
                 time.sleep(0.5)
+
+
+def _is_refused_start(status: int, lines: list[str]) -> bool:
+    """Return whether a process has said, before it began to work, that it cannot without the database."""
+    has_begun = any("serves on" in line or "Traceback" in line for line in lines)
+    return status == 1 and not has_begun and lines[-1:] == [_DATABASE_AWAY]
 
 
 def environment_of(data_dir: Path, database_url: str, mark: str, **settings: str) -> dict[str, str]:

@@ -57,12 +57,21 @@ def _dense(name: str, scores: np.ndarray, matches: np.ndarray) -> tuple[float, n
 @pytest.mark.parametrize("kind", ["labels", "multi", "paired"])
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 2e-6)])
+@pytest.mark.parametrize("size", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("block_bytes", [1 << 24, 1 << 9])
 def test_values_and_gradients_are_those_of_dense_arithmetic(
-    name: str, kind: str, dtype: type, tolerance: float
+    name: str,
+    kind: str,
+    dtype: type,
+    tolerance: float,
+    size: float,
+    block_bytes: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(f"{LOSSES[name].__module__}._BLOCK_BYTES", block_bytes, raising=False)
     X, Z, supervision, matches = _instance(kind)
     rng = np.random.default_rng(1)
-    A, B = rng.standard_normal((5, 3)), rng.standard_normal((4, 3))
+    A, B = size * rng.standard_normal((5, 3)), rng.standard_normal((4, 3))
     value, derivatives = _dense(name, X @ A @ B.T @ Z.T, matches)
     loss = LOSSES[name](X, Z, supervision, dtype)
     assert loss.shape == (5, 4)

@@ -66,6 +66,12 @@ class JobOut(BaseModel):
         )
 
 
+class JobList(BaseModel):
+    """The jobs of a collection."""
+
+    jobs: list[JobOut]
+
+
 class KeyIn(Strict):
     """A new key."""
 

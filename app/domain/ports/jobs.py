@@ -19,8 +19,8 @@ class JobQueue(Protocol):
         """Return one; raises JobNotFoundError."""
         ...
 
-    def last(self, collection: Collection) -> Job | None:
-        """Return the newest job of a collection."""
+    def recent(self, collection: Collection, limit: int) -> list[Job]:
+        """Return the last jobs of a collection, newest first."""
         ...
 
     def claim(

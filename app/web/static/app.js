@@ -4,7 +4,7 @@
 import { Problem, call, keepKey } from "./api.js";
 import { byId } from "./elements.js";
 import { attempt, clearError } from "./messages.js";
-import { showModel } from "./model.js";
+import { openModel } from "./model.js";
 import { buildPanels } from "./panels.js";
 import { state } from "./state.js";
 
@@ -19,6 +19,7 @@ byId("key-form").addEventListener("submit", (event) => {
 /** Build the panels again with the new key, then repeat what was asked for. */
 const refresh = (action) => async () => {
   buildPanels();
+  openModel(buildPanels);
   await action();
   state.retry = action;
 };
@@ -53,7 +54,7 @@ function openCollection(collection) {
   byId("results").hidden = true;
   byId("hits").replaceChildren();
   buildPanels();
-  showModel(buildPanels);
+  openModel(buildPanels);
 }
 
 attempt(loadCollections);

@@ -1,8 +1,8 @@
 // Which model serves, and its retrain: asked for, followed as it goes, cancelled.
 
-import { call } from "./api.js";
+import { Problem, call, readKey } from "./api.js";
 import { byId } from "./elements.js";
-import { attempt, say } from "./messages.js";
+import { attempt, say, showError } from "./messages.js";
 import { collectionPath, state } from "./state.js";
 import { readEvents } from "./stream.js";
 
@@ -18,12 +18,21 @@ const PHASES = {
   writing: "writing the model",
   done: "done",
 };
+const METHODS = { lrbs: "It compares features.", semantic: "It compares class posteriors." };
+const WAITS = new Set(["queued", "running"]);
+const NOT_ALLOWED = new Set([401, 403]);
 const ENDS = new Set(["succeeded", "failed", "cancelled"]);
 
 let followed = null;
 
 /** Show what serves in the open collection, and let it be trained. `onChange` is called when that changes. */
-export function showModel(onChange) {
+export function openModel(onChange) {
+  showModel(onChange);
+  // Only who has a key may be an administrator.
+  if (readKey() !== null) tellMore(state.collection, onChange).catch(showUnlessNotAllowed);
+}
+
+function showModel(onChange) {
   followed?.abort();
   followed = null;
   const version = state.collection.active_version;
@@ -34,6 +43,24 @@ export function showModel(onChange) {
   byId("retrain").onclick = () => attempt(() => retrain(onChange));
   showRunning(false);
 }
+
+/** Tell how the model was learned, and follow a training that was asked for elsewhere. */
+async function tellMore(collection, onChange) {
+  const { jobs } = await (await call(`${adminPath(collection)}/jobs?limit=1`)).json();
+  const isShown = () => state.collection === collection && followed === null;
+  if (jobs.length > 0 && WAITS.has(jobs[0].state)) {
+    if (isShown()) await followToEnd(jobs[0], onChange);
+  } else if (collection.active_version !== null) {
+    const facts = await factsOf(collection, collection.active_version);
+    if (isShown()) tell(serving(collection.active_version, facts));
+  }
+}
+
+function showUnlessNotAllowed(error) {
+  if (!(error instanceof Problem && NOT_ALLOWED.has(error.status))) showError(error);
+}
+
+const adminPath = (collection) => `/v1/admin/collections/${encodeURIComponent(collection.name)}`;
 
 function tell(text) {
   byId("model-state").textContent = text;
@@ -48,9 +75,12 @@ function showRunning(isRunning) {
 }
 
 async function retrain(onChange) {
+  const path = `${adminPath(state.collection)}/retrain`;
+  await followToEnd(await (await call(path, { method: "POST" })).json(), onChange);
+}
+
+async function followToEnd(job, onChange) {
   const collection = state.collection;
-  const path = `/v1/admin/collections/${encodeURIComponent(collection.name)}/retrain`;
-  const job = await (await call(path, { method: "POST" })).json();
   const following = new AbortController();
   followed = following;
   showRunning(true);
@@ -97,8 +127,14 @@ function showProgress({ phase, iteration, objective, gap, rank, candidate, candi
 async function outcome(collection, last) {
   if (last.state === "cancelled") return "The training was cancelled; nothing has changed.";
   if (last.state === "failed") return `The training failed: ${last.error}`;
-  const path = `/v1/admin/collections/${encodeURIComponent(collection.name)}/models/${last.model_version}`;
-  const { facts } = await (await call(path)).json();
-  if (facts.not_activated) return `Model ${last.model_version} was trained but does not serve: ${facts.not_activated}`;
-  return `Model ${last.model_version} serves.`;
+  const version = last.model_version;
+  const facts = await factsOf(collection, version);
+  if (facts.not_activated) return `Model ${version} was trained but does not serve: ${facts.not_activated}`;
+  return serving(version, facts);
 }
+
+async function factsOf(collection, version) {
+  return (await (await call(`${adminPath(collection)}/models/${version}`)).json()).facts;
+}
+
+const serving = (version, facts) => `Model ${version} serves. ${METHODS[facts.method] ?? ""}`;

@@ -186,6 +186,8 @@ def test_a_job_is_followed_to_its_end_and_again_from_any_event(place: Place) -> 
         model = client.get("/v1/admin/collections/a/models/1").json()["facts"]
         assert len(steps) == model["convergence"]["iteration"] > 1
         assert {"iteration", "objective", "gap", "rank"} <= steps[0].keys()
+        (listed,) = client.get("/v1/admin/collections/a/jobs").json()["jobs"]
+        assert (listed["id"], listed["state"], listed["model_version"]) == (job_id, "succeeded", 1)
         middle = len(seen) // 2
         assert list(events(client, job_id, middle)) == seen[middle:]
         # Somebody who has seen everything is told the state once more, since a stream ends with it.

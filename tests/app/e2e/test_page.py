@@ -1,5 +1,6 @@
 import io
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -154,6 +155,15 @@ def test_an_untrained_collection_is_explained(page: Page, demo_server: str, empt
     expect(text_box(page)).to_have_count(0)
 
 
+def vector_items(count: int) -> list[dict[str, Any]]:
+    return [
+        {"id": f"{side}-{number}", "modality": side, "labels": [str(number % 2)]}
+        | {"vector": [number % 2, 1 - number % 2, number / 100]}
+        for side in ("sound", "sketch")
+        for number in range(count)
+    ]
+
+
 @pytest.fixture
 def vector_collection(demo_server: str, demo_key: str) -> Iterator[str]:
     name = "vectors"
@@ -161,12 +171,7 @@ def vector_collection(demo_server: str, demo_key: str) -> Iterator[str]:
     with httpx.Client(base_url=demo_server, headers=headers, trust_env=False, timeout=60.0) as client:
         modalities = {side: {"encoder": {"type": "vector"}} for side in ("sound", "sketch")}
         client.post("/v1/collections", json={"name": name, "modalities": modalities}).raise_for_status()
-        items = [
-            {"id": f"{side}-{number}", "modality": side, "labels": [str(number % 2)]}
-            | {"vector": [number % 2, 1 - number % 2, number / 100]}
-            for side in ("sound", "sketch")
-            for number in range(20)
-        ]
+        items = vector_items(20)
         client.post(f"/v1/collections/{name}/items", json={"items": items}).raise_for_status()
         yield name
         client.delete(f"/v1/collections/{name}").raise_for_status()
@@ -190,6 +195,31 @@ def test_a_collection_is_trained_searched_and_its_retrain_cancelled(
     expect(state).to_contain_text("cancelled", timeout=30_000)
     expect(page.get_by_role("button", name="Retrain")).to_be_visible()
     expect(page.locator("#panels > *")).to_have_count(2)
+    assert watch.complaints == []
+
+
+def test_a_training_asked_for_elsewhere_is_followed_and_the_method_told(
+    page: Page, watch: Watch, demo_server: str, demo_key: str, vector_collection: str
+) -> None:
+    admin = f"/v1/admin/collections/{vector_collection}"
+    headers = {"Authorization": f"Bearer {demo_key}"}
+    state = page.locator("#model-state")
+    page.goto(demo_server)
+    page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", demo_key)
+    with httpx.Client(base_url=demo_server, headers=headers, trust_env=False, timeout=60.0) as client:
+        more = vector_items(3000)[40:]
+        for start in range(0, len(more), 1000):
+            items = {"items": more[start : start + 1000]}
+            client.post(f"/v1/collections/{vector_collection}/items", json=items)
+        client.post(f"{admin}/retrain", json={"method": "semantic"}).raise_for_status()
+        page.get_by_label("Collection").select_option(vector_collection)
+        expect(state).to_contain_text("Training")
+        page.get_by_role("button", name="Cancel").click()
+        expect(state).to_contain_text("cancelled", timeout=30_000)
+        client.post(f"{admin}/retrain", json={"method": "lrbs", "alpha": 0.1}).raise_for_status()
+        page.reload()
+        page.get_by_label("Collection").select_option(vector_collection)
+        expect(state).to_contain_text("Model 1 serves. It compares features.", timeout=60_000)
     assert watch.complaints == []
 
 

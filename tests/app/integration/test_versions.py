@@ -305,8 +305,7 @@ def test_a_damaged_active_version_is_trained_anew(three: Any) -> None:
     assert repair.request_what_is_damaged() == ["a"]
     assert repair.request_what_is_damaged() == []  # asked for already
     with three.services.database.read() as work:
-        job = work.jobs.last(work.collections.get("a"))
-    assert job is not None
+        (job,) = work.jobs.recent(work.collections.get("a"), 1)
     assert job.parameters["seed"] == 2
     done = run_here(three.services)
     assert done is not None

@@ -140,19 +140,20 @@ def test_a_cancelled_job_whose_worker_died_is_cancelled_not_tried_again(
     enqueue(database, collection)
 
 
-def test_the_last_job_of_a_collection_is_its_newest(database: SqlDatabase, collection: Collection) -> None:
+def test_the_last_jobs_of_a_collection_come_newest_first(
+    database: SqlDatabase, collection: Collection
+) -> None:
     other = made(database, "other")
     with database.read() as work:
-        assert work.jobs.last(collection) is None
-    enqueue(database, collection)
+        assert work.jobs.recent(collection, 10) == []
+    first = enqueue(database, collection)
     finish(database, claimed(database), JobState.FAILED)
     time.sleep(0.01)
     newest = enqueue(database, collection)
     enqueue(database, other)
     with database.read() as work:
-        last = work.jobs.last(collection)
-    assert last is not None
-    assert last.id == newest.id
+        assert [job.id for job in work.jobs.recent(collection, 10)] == [newest.id, first.id]
+        assert [job.id for job in work.jobs.recent(collection, 1)] == [newest.id]
 
 
 def test_jobs_of_a_deleted_collection_are_gone_and_change_nothing(
