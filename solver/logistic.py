@@ -73,6 +73,11 @@ class Head:
                 f"coefficients {self.coefficients.shape} and intercepts {self.intercepts.shape} do not fit"
             )
 
+    @property
+    def n_classes(self) -> int:
+        """Number of classes or labels."""
+        return len(self.intercepts)
+
     def predict(self, mapped: FloatArray) -> FloatArray:
         """Return posteriors of mapped samples, of shape (n_samples, n_classes), in float64."""
         scores = mapped.astype(np.float64) @ self.coefficients + self.intercepts

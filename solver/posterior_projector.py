@@ -18,10 +18,15 @@ from solver.pipeline import check_array
 from solver.posteriors import Member, average
 from solver.preprocessing import FeatureScaler
 from solver.problem import LOSSES
+from solver.read_out import ReadOut
 from solver.semantic import SemanticBilinear
 
-_PARTS = ("mean", "scale", "landmarks", "whitening", "coefficients", "intercepts")
+_OF_MAPS = ("mean", "scale", "landmarks", "whitening")
+_OF_HEADS = ("coefficients", "intercepts")
+_OF_READ_OUTS = (*_OF_HEADS, "anchors", "indicators")
 _FIELDS = {"scaling": str, "kernel": str, "gamma": float, "weight": float, "is_exclusive": bool}
+_SCALE = "read_out_scale"
+"""What a classifier has that is read out of a similarity, and no other."""
 _WEIGHT_TOLERANCE = 1e-6
 _LARGEST = 1e15
 """Of a landmark, a whitening, a coefficient: whose squares and sums are finite, also in float32."""
@@ -69,10 +74,10 @@ class PosteriorProjector:
                 raise InvalidInputError(f"{side} must have at least one classifier")
             _check_side(side, members)
             for number, member in enumerate(members):
-                n_classes = len(member.head.intercepts)
+                n_classes = member.head.n_classes
                 if n_classes != len(factors):
                     raise InvalidInputError(
-                        f"{side}_{number}_intercepts must have the {len(factors)} classes of {side}_factors, "
+                        f"{side}_{number} must have the {len(factors)} classes of {side}_factors, "
                         f"got {n_classes}"
                     )
 
@@ -118,15 +123,12 @@ class PosteriorProjector:
         for side, members in (("x", self.x_members), ("z", self.z_members)):
             for number, member in enumerate(members):
                 scaler, features, head = member.features.scaler, member.features, member.head
-                parts = (
-                    scaler.mean_,
-                    scaler.scale_,
-                    features.landmarks,
-                    features.whitening,
-                    head.coefficients,
-                    head.intercepts,
-                )
-                arrays |= {f"{side}_{number}_{name}": part for name, part in zip(_PARTS, parts, strict=True)}
+                parts = scaler.mean_, scaler.scale_, features.landmarks, features.whitening
+                arrays |= {
+                    f"{side}_{number}_{name}": part for name, part in zip(_OF_MAPS, parts, strict=True)
+                }
+                names = _OF_READ_OUTS if isinstance(head, ReadOut) else _OF_HEADS
+                arrays |= {f"{side}_{number}_{name}": getattr(head, name) for name in names}
         return arrays
 
     def described(self) -> dict[str, Any]:
@@ -140,6 +142,7 @@ class PosteriorProjector:
                     "weight": member.weight,
                     "is_exclusive": member.head.is_exclusive,
                 }
+                | ({_SCALE: member.head.scale} if isinstance(member.head, ReadOut) else {})
                 for member in members
             ]
             for side, members in (("x", self.x_members), ("z", self.z_members))
@@ -168,15 +171,17 @@ class PosteriorProjector:
         expected = {"x_factors", "z_factors"} | {
             f"{side}_{number}_{part}"
             for side in "xz"
-            for number in range(len(members[side]))
-            for part in _PARTS
+            for number, facts in enumerate(members[side])
+            for part in _parts(facts)
         }
         if set(arrays) != expected:
             raise InvalidInputError(f"expected the arrays {sorted(expected)}, got {sorted(arrays)}")
         sides = [
             tuple(
                 _member(
-                    {part: arrays[f"{side}_{number}_{part}"] for part in _PARTS}, f"{side}_{number}", facts
+                    {part: arrays[f"{side}_{number}_{part}"] for part in _parts(facts)},
+                    f"{side}_{number}",
+                    facts,
                 )
                 for number, facts in enumerate(members[side])
             )
@@ -215,7 +220,13 @@ def _checked(side: str, members: Any) -> list[dict[str, Any]]:
         for name, kind in _FIELDS.items():
             if not isinstance(facts, dict) or type(facts.get(name)) is not kind:
                 raise InvalidInputError(f"{side}.{number}.{name} must be of type {kind.__name__}")
+        if type(facts.get(_SCALE, 1.0)) is not float:
+            raise InvalidInputError(f"{side}.{number}.{_SCALE} must be of type float")
     return members
+
+
+def _parts(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    return (*_OF_MAPS, *(_OF_READ_OUTS if _SCALE in facts else _OF_HEADS))
 
 
 def _member(parts: dict[str, FloatArray], name: str, facts: dict[str, Any]) -> Member:
@@ -228,8 +239,12 @@ def _member(parts: dict[str, FloatArray], name: str, facts: dict[str, Any]) -> M
     is_linear = facts["kernel"] == "linear"
     n_mapped = n_features if is_linear else parts["whitening"].shape[1]
     check_array(f"{name}_coefficients", parts["coefficients"], (n_mapped, None))
-    check_array(f"{name}_intercepts", parts["intercepts"], (parts["coefficients"].shape[1],))
-    for part in ("landmarks", "whitening", "coefficients", "intercepts"):
+    n_scores = parts["coefficients"].shape[1]
+    check_array(f"{name}_intercepts", parts["intercepts"], (n_scores,))
+    if _SCALE in facts:
+        check_array(f"{name}_anchors", parts["anchors"], (None, n_scores))
+        check_array(f"{name}_indicators", parts["indicators"], (len(parts["anchors"]), None))
+    for part in set(parts) - {"mean", "scale"}:
         if np.abs(parts[part]).max(initial=0.0) > _LARGEST:
             raise InvalidInputError(f"{name}_{part} must not exceed {_LARGEST:g}: sums of it would overflow")
     try:
@@ -239,5 +254,14 @@ def _member(parts: dict[str, FloatArray], name: str, facts: dict[str, Any]) -> M
         raise InvalidInputError(f"{name}: {error}") from error
     if not 0.0 <= facts["gamma"] < np.inf:
         raise InvalidInputError(f"{name}: gamma must be finite and >= 0, got {facts['gamma']}")
-    head = Head(parts["coefficients"], parts["intercepts"], facts["is_exclusive"])
-    return Member(features, head, facts["weight"])
+    return Member(features, _head(parts, name, facts), facts["weight"])
+
+
+def _head(parts: Mapping[str, FloatArray], name: str, facts: Mapping[str, Any]) -> Head | ReadOut:
+    if _SCALE not in facts:
+        return Head(parts["coefficients"], parts["intercepts"], facts["is_exclusive"])
+    arrays = {part: parts[part] for part in _OF_READ_OUTS}
+    try:
+        return ReadOut(**arrays, scale=facts[_SCALE], is_exclusive=facts["is_exclusive"])
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{name}: {error}") from error

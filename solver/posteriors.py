@@ -16,6 +16,7 @@ from solver.feature_maps import FeatureMap
 from solver.holdout import deal
 from solver.linalg import FloatArray
 from solver.logistic import Head, Regression, Targets
+from solver.read_out import ReadOut
 from solver.supervision import Indices
 from solver.threads import single_threaded_blas
 
@@ -35,14 +36,14 @@ class Member:
     ----------
     features : FeatureMap
         Of raw samples.
-    head : Head
+    head : Head or ReadOut
         Posteriors from its features.
     weight : float
         Share in the average.
     """
 
     features: FeatureMap
-    head: Head
+    head: Head | ReadOut
     weight: float
 
     def predict(self, samples: FloatArray) -> FloatArray:
@@ -166,7 +167,7 @@ def _searched(
     samples: FloatArray, targets: Targets, options: SearchOptions, heartbeat: Callable[[], None]
 ) -> Posteriors:
     rng = np.random.default_rng(options.seed)
-    searched = _drawn(targets, options.max_samples, rng)
+    searched = draw(targets, options.max_samples, rng)
     some, some_targets = samples[searched], targets.rows(searched)
     folds = deal_folds(some_targets, options.n_folds, rng)
     maps = _screened(some, some_targets, folds, options, heartbeat)
@@ -202,7 +203,7 @@ def deal_folds(targets: Targets, n_folds: int, rng: np.random.Generator) -> list
     return [np.sort(fold) for fold in dealt]
 
 
-def _drawn(targets: Targets, max_samples: int, rng: np.random.Generator) -> Indices:
+def draw(targets: Targets, max_samples: int, rng: np.random.Generator) -> Indices:
     """Return the rows to search on: all, or an even share of every class, two of each at least."""
     n_samples = len(targets.indicators)
     if n_samples <= max_samples:

@@ -13,10 +13,11 @@ from solver.base import Constraint, CrossModalEstimator, check_samples
 from solver.bilinear import LowRankBilinear
 from solver.errors import InvalidInputError, SupervisionError
 from solver.feature_maps import KERNELS
+from solver.fusion import FusionOptions, Side, fuse
 from solver.linalg import FloatArray, is_sparse
 from solver.logistic import Targets
 from solver.multi_labels import MultiLabels
-from solver.parameters import is_count
+from solver.parameters import POSITIVE, is_count, is_real
 from solver.posteriors import Posteriors, SearchOptions, fit_posteriors
 from solver.preprocessing import SCALINGS
 from solver.problem import LOSSES, alpha_max
@@ -35,6 +36,10 @@ class SemanticBilinear(CrossModalEstimator):
     posteriors first (an average of logistic regressions on kernel feature maps, chosen by held-out
     likelihood: `solver.posteriors`), and M is then fitted as in `LowRankBilinear`, on posteriors that were
     predicted out of fold, so that it sees how far they can be trusted.
+
+    A share of the posteriors is read out of a second bilinear similarity, with the softmax loss, on the
+    feature maps themselves: a sample is of the classes of those samples of the other modality that it
+    resembles (`solver.fusion`). So it has learned from both modalities, where a classifier sees one.
 
     Parameters
     ----------
@@ -56,7 +61,12 @@ class SemanticBilinear(CrossModalEstimator):
     n_rounds : int, >= 1
         Classifiers in the average, counted with repetition.
     max_samples : int, >= 10
-        Samples on which the choice is made; the chosen classifiers are fitted on all.
+        Samples of a modality on which the choice is made and that a read-out rests on; the chosen
+        classifiers are fitted on all.
+    read_out : float in [0, 1)
+        Share of the posteriors that is read out of a similarity; 0 for none.
+    read_out_scale : float, > 0
+        How sharply it tells similarities apart.
     tol : float, > 0
         Relative duality gap of M.
     random_state : int, >= 0
@@ -100,6 +110,8 @@ class SemanticBilinear(CrossModalEstimator):
         "n_kept": (lambda v: is_count(v, 1), "an integer >= 1"),
         "n_rounds": (lambda v: is_count(v, 1), "an integer >= 1"),
         "max_samples": (lambda v: is_count(v, 10), "an integer >= 10"),
+        "read_out": (lambda v: is_real(v) and 0 <= float(v) < 1, "a number in [0, 1)"),
+        "read_out_scale": POSITIVE,
         "tol": (lambda v: isinstance(v, float) and 0 < v < np.inf, "a finite number > 0"),
         "random_state": (lambda v: is_count(v, 0), "an integer >= 0"),
         "n_jobs": (lambda v: v is None or is_count(v), "None or an integer >= 1"),
@@ -117,6 +129,8 @@ class SemanticBilinear(CrossModalEstimator):
         n_kept: int = 6,
         n_rounds: int = 8,
         max_samples: int = 3000,
+        read_out: float = 0.2,
+        read_out_scale: float = 2.0,
         tol: float = 1e-3,
         random_state: int = 0,
         n_jobs: int | None = None,
@@ -130,6 +144,8 @@ class SemanticBilinear(CrossModalEstimator):
         self.n_kept = n_kept
         self.n_rounds = n_rounds
         self.max_samples = max_samples
+        self.read_out = read_out
+        self.read_out_scale = read_out_scale
         self.tol = tol
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -164,10 +180,18 @@ class SemanticBilinear(CrossModalEstimator):
         """
         self._check_parameters()
         sides = _dense(X, "X"), _dense(Z, "Z")
-        posteriors = [
-            self._fit_side(name, samples, targets, heartbeat)
+        of_classifiers = [
+            Side(samples, targets, self._fit_side(name, samples, targets, heartbeat))
             for name, samples, targets in zip("XZ", sides, _targets(supervision), strict=True)
         ]
+        options = FusionOptions(
+            float(self.read_out),
+            float(self.read_out_scale),
+            self.max_samples,
+            self.random_state,
+            self._n_jobs(),
+        )
+        posteriors = fuse(of_classifiers[0], of_classifiers[1], supervision, options, heartbeat)
         x, z = (each.out_of_fold for each in posteriors)
         largest = alpha_max(x, z, supervision, fit_intercept=False, loss=self.loss)
         bilinear = LowRankBilinear(
@@ -222,9 +246,12 @@ class SemanticBilinear(CrossModalEstimator):
             n_rounds=self.n_rounds,
             max_samples=self.max_samples,
             seed=self.random_state,
-            n_jobs=self.n_jobs or os.cpu_count() or 1,
+            n_jobs=self._n_jobs(),
         )
         return fit_posteriors(samples, targets, options, heartbeat)
+
+    def _n_jobs(self) -> int:
+        return self.n_jobs or os.cpu_count() or 1
 
 
 def _targets(supervision: Supervision) -> tuple[Targets, Targets]:

@@ -16,7 +16,11 @@ class RetrainIn(Strict):
 
     model_config = ConfigDict(
         extra="forbid",
-        json_schema_extra={"examples": [{}, {"method": "lrbs", "alpha": 0.001, "scaling": "l2"}]},
+        json_schema_extra={
+            "examples": [{}, {"method": "lrbs", "alpha": 0.001, "scaling": "l2"}],
+            "if": {"properties": {"method": {"const": "semantic"}}, "required": ["method"]},
+            "then": {"properties": {"alpha": {"type": "null"}, "scaling": {"type": "null"}}},
+        },
     )
 
     method: Literal["auto", "lrbs", "semantic"] = Field(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from app.api.schemas.base import Integer, Strict
+from app.api.schemas.base import Strict, whole
 from app.domain.entities import Activation, ModelVersion
 
 _LONG_FACTS = frozenset({"curves", "history"})
@@ -66,8 +66,8 @@ class ActivateIn(Strict):
         json_schema_extra={"examples": [{}, {"expected_version": 1, "reason": "better on mobile"}]},
     )
 
-    expected_version: Integer | None = Field(
-        None, ge=0, le=2**31 - 1, description="the version that must be active now, 0 for none; 409 otherwise"
+    expected_version: Annotated[int, Field(ge=0, le=2**31 - 1), BeforeValidator(whole)] | None = Field(
+        None, description="the version that must be active now, 0 for none; 409 otherwise"
     )
     reason: str | None = Field(None, min_length=1, max_length=500, description="kept in the history")
 

@@ -84,6 +84,20 @@ def test_every_operation_is_told_in_full(document: dict[str, Any]) -> None:
             assert parameter["description"], (entry["operationId"], parameter["name"])
 
 
+def schemas_in(node: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(node, dict):
+        yield node
+    for inner in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from schemas_in(inner)
+
+
+def test_bounds_are_told_in_the_words_of_json_schema(document: dict[str, Any]) -> None:
+    words_of_python = {"ge", "gt", "le", "lt", "min_length", "max_length", "multiple_of"}
+    assert [each for each in schemas_in(document) if words_of_python & each.keys()] == []
+    version = document["components"]["schemas"]["ActivateIn"]["properties"]["expected_version"]["anyOf"][0]
+    assert (version["minimum"], version["maximum"]) == (0, 2**31 - 1)
+
+
 def test_operations_keep_their_ids(document: dict[str, Any]) -> None:
     assert {
         *("create_collection", "list_collections", "get_collection", "delete_collection"),

@@ -95,11 +95,19 @@ def test_without_classes_it_refuses() -> None:
         SemanticBilinear().fit(X, Z, Labels([0, 1, 1], [0, 1, 1]))
 
 
-@pytest.mark.parametrize("loss", ["squared", "softmax", "logistic"])
+@pytest.fixture(scope="module")
+def fused() -> SemanticBilinear:
+    (X, x), (Z, z) = _rings(200, 4, 0), _blobs(180, 4, 1)
+    return SemanticBilinear(read_out=0.3, **QUICK).fit(X, Z, Labels(x, z))
+
+
+@pytest.mark.parametrize("loss", ["squared", "softmax", "logistic", "fused"])
 def test_a_saved_projector_projects_to_the_same_bits(
-    loss: str, fitted: SemanticBilinear, tmp_path: Path
+    loss: str, fitted: SemanticBilinear, fused: SemanticBilinear, tmp_path: Path
 ) -> None:
-    if loss != "squared":
+    if loss == "fused":
+        fitted = fused
+    elif loss != "squared":
         (X, x), (Z, z) = _rings(60, 3, 0), _blobs(60, 3, 1)
         fitted = SemanticBilinear(loss=loss, alpha_fraction=0.01, **QUICK).fit(X, Z, Labels(x, z))
     projector = PosteriorProjector.of(fitted)
@@ -124,8 +132,11 @@ def _named(projector: PosteriorProjector) -> list[str]:
 
 
 @pytest.mark.parametrize("how", ["cut", "flat", "nan", "int8", "gone"])
-def test_a_damaged_array_is_refused(fitted: SemanticBilinear, how: str) -> None:
-    projector = PosteriorProjector.of(fitted)
+@pytest.mark.parametrize("has_read_out", [False, True])
+def test_a_damaged_array_is_refused(
+    fitted: SemanticBilinear, fused: SemanticBilinear, how: str, has_read_out: bool
+) -> None:
+    projector = PosteriorProjector.of(fused if has_read_out else fitted)
     for name in _named(projector):
         arrays = projector.arrays()
         array = arrays[name]
@@ -169,6 +180,16 @@ def test_a_damaged_description_is_refused(fitted: SemanticBilinear, field: str, 
     for changed in ({"x": []}, {"x": "all"}, {"loss": "hinge"}):
         with pytest.raises(InvalidInputError):
             PosteriorProjector.from_arrays(projector.arrays(), {**projector.described(), **changed})
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf, 2, None, "2"])
+def test_a_damaged_read_out_scale_is_refused(fused: SemanticBilinear, value: Any) -> None:
+    projector = PosteriorProjector.of(fused)
+    described = projector.described()
+    assert described["x"][-1]["read_out_scale"] == 2.0
+    described["x"][-1]["read_out_scale"] = value
+    with pytest.raises(InvalidInputError, match="x"):
+        PosteriorProjector.from_arrays(projector.arrays(), described)
 
 
 @pytest.mark.parametrize("name", ["x_factors", "x_0_landmarks", "x_0_whitening", "x_0_coefficients"])

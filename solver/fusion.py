@@ -1,0 +1,174 @@
+"""A share of posteriors that are read out of a bilinear similarity, mixed into those of classifiers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from solver.bilinear import LowRankBilinear
+from solver.errors import ConvergenceWarning, SupervisionError
+from solver.linalg import FloatArray
+from solver.logistic import Targets
+from solver.posteriors import Member, Posteriors, deal_folds, draw
+from solver.problem import alpha_max
+from solver.read_out import ReadOut
+from solver.supervision import Indices, Supervision
+
+_ALPHA_FRACTION, _TOLERANCE, _MOST_ITERATIONS = 0.03, 0.1, 15
+_N_FOLDS = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Side:
+    """One modality.
+
+    Parameters
+    ----------
+    samples : ndarray of shape (n_samples, n_features)
+        Raw features.
+    targets : Targets
+        Their classes.
+    posteriors : Posteriors
+        Of its classifiers.
+    """
+
+    samples: FloatArray
+    targets: Targets
+    posteriors: Posteriors
+
+
+@dataclass(frozen=True, slots=True)
+class FusionOptions:
+    """How similarities are read out.
+
+    Parameters
+    ----------
+    share : float in [0, 1)
+        Of the read-out in the posteriors; none is fitted for 0.
+    scale : float, > 0
+        How sharply similarities are told apart.
+    max_samples : int
+        Samples of each modality to learn from, which are also the anchors.
+    seed : int
+        Of the draw and of the folds.
+    n_jobs : int
+        Threads.
+    """
+
+    share: float
+    scale: float
+    max_samples: int
+    seed: int
+    n_jobs: int
+
+
+def fuse(
+    x: Side, z: Side, supervision: Supervision, options: FusionOptions, heartbeat: Callable[[], None]
+) -> tuple[Posteriors, Posteriors]:
+    """Return the posteriors of both modalities with a share of what a similarity says.
+
+    Parameters
+    ----------
+    x, z : Side
+        Both modalities.
+    supervision : Supervision
+        Their classes.
+    options : FusionOptions
+        How large the share is.
+    heartbeat : callable
+        Called now and then; what it raises ends the fit.
+
+    Returns
+    -------
+    x_posteriors, z_posteriors : Posteriors
+        With one member more; as they were where the share is 0, or where nothing similar is left to learn
+        from when a third of the samples is held out.
+
+    Notes
+    -----
+    The similarity is a `LowRankBilinear` with the softmax loss on the feature maps that weigh most among the
+    classifiers. Out of fold both the matrix and the anchors come from the other folds.
+    """
+    if options.share == 0.0:
+        return x.posteriors, z.posteriors
+    rng = np.random.default_rng(options.seed)
+    sides = x, z
+    mapped = [_heaviest(side.posteriors).features.transform(side.samples) for side in sides]
+    drawn = [draw(side.targets, options.max_samples, rng) for side in sides]
+    n_folds = min(_N_FOLDS, *(len(rows) for rows in drawn))
+    folds = [
+        [rows[fold] for fold in deal_folds(side.targets.rows(rows), n_folds, rng)]
+        for side, rows in zip(sides, drawn, strict=True)
+    ]
+
+    whole = _fit(drawn, mapped, sides, supervision, options, heartbeat)
+    if whole is None:
+        return x.posteriors, z.posteriors
+    # Who was not drawn has had no part in it.
+    predicted = [head.predict(each) for head, each in zip(whole, mapped, strict=True)]
+    for held in zip(*folds, strict=True):
+        others = [np.setdiff1d(rows, fold) for rows, fold in zip(drawn, held, strict=True)]
+        heads = _fit(others, mapped, sides, supervision, options, heartbeat)
+        if heads is None:
+            return x.posteriors, z.posteriors
+        for found, head, each, fold in zip(predicted, heads, mapped, held, strict=True):
+            found[fold] = head.predict(each[fold])
+    x_fused, z_fused = (
+        _mixed(side, head, found, options.share)
+        for side, head, found in zip(sides, whole, predicted, strict=True)
+    )
+    return x_fused, z_fused
+
+
+def _fit(
+    rows: Sequence[Indices],
+    mapped: Sequence[FloatArray],
+    sides: tuple[Side, Side],
+    supervision: Supervision,
+    options: FusionOptions,
+    heartbeat: Callable[[], None],
+) -> tuple[ReadOut, ReadOut] | None:
+    """Learn a similarity from some rows of both modalities, to read either out by the other.
+
+    Returns None where no pair of them is similar, or where no feature tells similar pairs from others.
+    """
+    A, B = (each[some] for each, some in zip(mapped, rows, strict=True))
+    try:
+        part = supervision.restricted(rows[0], rows[1])
+    except SupervisionError:
+        return None
+    alpha = _ALPHA_FRACTION * alpha_max(A, B, part, loss="softmax")
+    if not alpha > 0.0:
+        return None
+    bilinear = LowRankBilinear(
+        alpha, loss="softmax", tol=_TOLERANCE, max_iter=_MOST_ITERATIONS, n_threads=options.n_jobs
+    )
+    with warnings.catch_warnings():
+        # It is judged by what it predicts, like the classifiers.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        bilinear.fit(A, B, part, callback=lambda _: heartbeat())
+
+    def read_out(factors: FloatArray, intercept: FloatArray, anchors: FloatArray, other: int) -> ReadOut:
+        targets = sides[other].targets.rows(rows[other])
+        indicators = targets.indicators.astype(np.float32)
+        return ReadOut(factors, intercept, anchors, indicators, options.scale, targets.is_exclusive)
+
+    return (
+        read_out(bilinear.x_factors_, bilinear.x_intercept_, bilinear.project_z(B), 1),
+        read_out(bilinear.z_factors_, bilinear.z_intercept_, bilinear.project_x(A), 0),
+    )
+
+
+def _heaviest(posteriors: Posteriors) -> Member:
+    return max(posteriors.members, key=lambda member: member.weight)
+
+
+def _mixed(side: Side, head: ReadOut, predicted: FloatArray, share: float) -> Posteriors:
+    before = side.posteriors
+    out_of_fold = (1.0 - share) * before.out_of_fold + share * predicted
+    members = [replace(member, weight=(1.0 - share) * member.weight) for member in before.members]
+    members.append(Member(_heaviest(before).features, head, share))
+    return Posteriors(tuple(members), out_of_fold, side.targets.log_loss(out_of_fold))
