@@ -17,7 +17,7 @@ from solver.problem import alpha_max
 from solver.read_out import ReadOut
 from solver.supervision import Indices, Supervision
 
-_ALPHA_FRACTION, _TOLERANCE, _MOST_ITERATIONS = 0.03, 0.1, 15
+_ALPHA_FRACTION, _TOLERANCE, _MOST_ITERATIONS = 0.03, 0.1, 3
 _N_FOLDS = 3
 
 

@@ -129,7 +129,7 @@ class SemanticBilinear(CrossModalEstimator):
         n_kept: int = 6,
         n_rounds: int = 8,
         max_samples: int = 3000,
-        read_out: float = 0.2,
+        read_out: float = 0.1,
         read_out_scale: float = 2.0,
         tol: float = 1e-3,
         random_state: int = 0,
