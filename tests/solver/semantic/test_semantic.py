@@ -168,7 +168,7 @@ def test_a_damaged_array_is_refused(
         ("weight", 0.0),
         ("weight", 1e308),
         ("weight", np.nan),
-        ("weight", 0.9),
+        ("weight", 0.4),
     ],
 )
 def test_a_damaged_description_is_refused(fitted: SemanticBilinear, field: str, value: Any) -> None:
