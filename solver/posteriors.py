@@ -46,6 +46,11 @@ class Member:
     head: Head | ReadOut
     weight: float
 
+    @property
+    def is_read_out(self) -> bool:
+        """Whether its posteriors are read out of a similarity."""
+        return isinstance(self.head, ReadOut)
+
     def predict(self, samples: FloatArray) -> FloatArray:
         """Return posteriors of raw samples, of shape (n_samples, n_classes), in float64."""
         return self.head.predict(self.features.transform(samples))

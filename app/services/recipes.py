@@ -245,6 +245,7 @@ class SemanticRecipe:
                         "scaling": member.features.scaler.kind_,
                         "kernel": member.features.kernel,
                         "weight": member.weight,
+                        "is_read_out": member.is_read_out,
                     }
                     for member in side.members
                 ],

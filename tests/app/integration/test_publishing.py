@@ -159,6 +159,9 @@ def test_of_two_methods_the_better_one_on_held_out_items_serves(pairs: Any) -> N
     assert chosen["methods"]["lrbs"] == pytest.approx(low_rank["methods"]["lrbs"])
     assert np.mean(list(chosen["held_out"].values())) == pytest.approx(chosen["methods"]["semantic"])
     assert chosen["held_out"] == semantic["held_out"]
+    for side in chosen["posteriors"]:
+        assert sum(each["weight"] for each in side["classifiers"]) == pytest.approx(1.0)
+        assert [each["is_read_out"] for each in side["classifiers"]][-1]
     result = pairs.search("a", k=20, row=[1.0, 0.0, 0.0])
     assert {hit.item.labels for hit in result.hits} == {("0",)}
     assert all(0.5 < hit.probability <= 1.0 for hit in result.hits)
