@@ -11,7 +11,7 @@ from solver.baselines._pairs import class_indicators
 from solver.baselines.cca import CCA
 from solver.baselines.semantic_matching import SemanticMatching
 from solver.linalg import FloatArray
-from solver.parameters import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, PAIRS, POSITIVE
+from solver.parameters import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, PAIRS, POSITIVE, POSITIVE_OR_NONE
 from solver.problem import AnySupervision
 
 
@@ -34,6 +34,8 @@ class SCM(CrossModalEstimator):
         As in `CCA`.
     C : float, > 0
         Inverse strength of the logistic regressions' penalty.
+    z_C : float, > 0, or None
+        The same for the second modality; `C` when None.
     tol : float, > 0
         Tolerance of the logistic regressions.
     max_iter : int, >= 1
@@ -66,6 +68,7 @@ class SCM(CrossModalEstimator):
         "correlation_power": NOT_NEGATIVE,
         "pairs": PAIRS,
         "C": POSITIVE,
+        "z_C": POSITIVE_OR_NONE,
         "tol": POSITIVE,
         "max_iter": COUNT,
     }
@@ -82,6 +85,7 @@ class SCM(CrossModalEstimator):
         correlation_power: float = 0.0,
         pairs: str = "auto",
         C: float = 1.0,
+        z_C: float | None = None,
         tol: float = 1e-4,
         max_iter: int = 5000,
     ) -> None:
@@ -90,6 +94,7 @@ class SCM(CrossModalEstimator):
         self.correlation_power = correlation_power
         self.pairs = pairs
         self.C = C
+        self.z_C = z_C
         self.tol = tol
         self.max_iter = max_iter
 
@@ -119,7 +124,7 @@ class SCM(CrossModalEstimator):
             metric="inner",
             pairs=self.pairs,
         ).fit(X, Z, supervision)
-        semantic_matching = SemanticMatching(self.C, tol=self.tol, max_iter=self.max_iter)
+        semantic_matching = SemanticMatching(self.C, z_C=self.z_C, tol=self.tol, max_iter=self.max_iter)
         semantic_matching.fit(cca.project_x(X), cca.project_z(Z), supervision)
         self.cca_, self.semantic_matching_ = cca, semantic_matching
         return self

@@ -138,6 +138,7 @@ _PAIRS = Axis("pairs", ("rows", "similar"), "rows")
 _METRIC = Axis("metric", ("inner", "cosine"), "inner")
 _COUPLING = Axis("coupling", (3.0, 10.0, 30.0), 10.0)
 _EIGENVALUE_POWER = Axis("eigenvalue_power", (0.5, 0.0, 1.0), 0.5)
+_Z_INVERSE_PENALTY = Axis("z_C", (0.1, 1.0, 3.0, 10.0, 30.0, 100.0), 10.0)
 _INVERSE_PENALTY = Axis("C", (0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0), 1.0)
 
 _ENTRIES = (
@@ -157,8 +158,10 @@ _ENTRIES = (
     ),
     Method(CCA, (_PAIRS, _RIDGE, _COMPONENTS, _CORRELATION_POWER, _METRIC)),
     Method(PLS, (_PAIRS, _COMPONENTS, _METRIC)),
-    Method(SCM, (_PAIRS, _RIDGE, Axis("C", (0.01, 0.1, 1.0, 10.0), 1.0))),
-    Method(SemanticMatching, (_INVERSE_PENALTY, Axis("z_C", (0.1, 1.0, 3.0, 10.0, 30.0, 100.0), 10.0))),
+    Method(
+        SCM, (_PAIRS, _RIDGE, Axis("C", (0.01, 0.1, 1.0, 10.0), 1.0), _Z_INVERSE_PENALTY, _CORRELATION_POWER)
+    ),
+    Method(SemanticMatching, (_INVERSE_PENALTY, _Z_INVERSE_PENALTY)),
     Method(MsAlg, (_COMPONENTS, _METRIC)),
     Method(GMLDA, (_FEW_RIDGES, _COUPLING, _EIGENVALUE_POWER, _METRIC)),
     Method(GMMFA, (_FEW_RIDGES, Axis("n_components", (None, 30), None), _EIGENVALUE_POWER, _METRIC)),
