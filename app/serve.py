@@ -143,11 +143,11 @@ def _run(bound: socket.socket, services: Services, on_stop: Callable[[], None]) 
         # What was accepted is finished, unless that takes longer.
         timeout_graceful_shutdown=limit_seconds,
     )
-    _answer_promptly()
+    answer_promptly()
     _Server(config, limit_seconds, on_stop).run(sockets=[bound])
 
 
-def _answer_promptly() -> None:
+def answer_promptly() -> None:
     """Keep what stops or delays the loop that reads and answers short."""
     # What is there now (modules, routes) stays: full collections, which stop everything, pass over it.
     gc.collect()

@@ -32,13 +32,6 @@ def _is_fraction(value: Any) -> bool:
     return isinstance(value, numbers.Real) and 0 < float(value) < 1
 
 
-def _is_count_of(least: int) -> Callable[[Any], bool]:
-    def check(value: Any) -> bool:
-        return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= least
-
-    return check
-
-
 class LowRankBilinearCV(LinearCrossModalEstimator):
     """`LowRankBilinear` with `alpha` chosen by cross-validated mean average precision.
 

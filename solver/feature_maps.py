@@ -100,7 +100,7 @@ class FeatureMap:
     @property
     def n_mapped(self) -> int:
         """Number of features after the map."""
-        return int(self.whitening.shape[1])
+        return len(self.scaler.mean_) if self.kernel == "linear" else int(self.whitening.shape[1])
 
     def transform(self, samples: FloatArray) -> FloatArray:
         """Return the mapped samples, of shape (n_samples, n_mapped), in float32."""

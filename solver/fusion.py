@@ -10,6 +10,7 @@ import numpy as np
 
 from solver.bilinear import LowRankBilinear
 from solver.errors import ConvergenceWarning, SupervisionError
+from solver.feature_maps import FeatureMap
 from solver.linalg import FloatArray
 from solver.logistic import Targets
 from solver.posteriors import Member, Posteriors, deal_folds, draw
@@ -89,26 +90,33 @@ def fuse(
 
     Notes
     -----
-    The similarity is a `LowRankBilinear` with the softmax loss on the feature maps that weigh most among the
-    classifiers. Out of fold both the matrix and the anchors come from the other folds.
+    The similarity is a `LowRankBilinear` with the softmax loss on the feature map of each side that weighs
+    most among the classifiers. Out of fold both the matrix and the anchors come from the other folds. Rows
+    of both sides that belong together, x[i] and z[i], are in the same fold as long as all classes agree
+    row by row; where they belong together in another order the out-of-fold posteriors know their partners.
     """
     if options.share == 0.0:
         return x.posteriors, z.posteriors
-    rng = np.random.default_rng(options.seed)
     sides = x, z
-    mapped = [_heaviest(side.posteriors).features.transform(side.samples) for side in sides]
-    drawn = [draw(side.targets, options.max_samples, rng) for side in sides]
+    mapped = [_heaviest_map(side.posteriors).transform(side.samples) for side in sides]
+    # Both sides are dealt by the same numbers: of pairs, whose classes are equal, both rows are held out.
+    chances = [np.random.default_rng(options.seed) for _ in sides]
+    drawn = [draw(side.targets, options.max_samples, rng) for side, rng in zip(sides, chances, strict=True)]
     n_folds = min(_N_FOLDS, *(len(rows) for rows in drawn))
     folds = [
         [rows[fold] for fold in deal_folds(side.targets.rows(rows), n_folds, rng)]
-        for side, rows in zip(sides, drawn, strict=True)
+        for side, rows, rng in zip(sides, drawn, chances, strict=True)
     ]
 
     whole = _fit(drawn, mapped, sides, supervision, options, heartbeat)
     if whole is None:
         return x.posteriors, z.posteriors
-    # Who was not drawn has had no part in it.
-    predicted = [head.predict(each) for head, each in zip(whole, mapped, strict=True)]
+    predicted = []
+    for head, each, rows, side in zip(whole, mapped, drawn, sides, strict=True):
+        found = np.zeros(side.targets.indicators.shape)
+        not_drawn = np.setdiff1d(np.arange(len(each)), rows)  # they have had no part in it
+        found[not_drawn] = head.predict(each[not_drawn])
+        predicted.append(found)
     for held in zip(*folds, strict=True):
         others = [np.setdiff1d(rows, fold) for rows, fold in zip(drawn, held, strict=True)]
         heads = _fit(others, mapped, sides, supervision, options, heartbeat)
@@ -162,13 +170,17 @@ def _fit(
     )
 
 
-def _heaviest(posteriors: Posteriors) -> Member:
-    return max(posteriors.members, key=lambda member: member.weight)
+def _heaviest_map(posteriors: Posteriors) -> FeatureMap:
+    maps = {id(member.features): member.features for member in posteriors.members}
+    weights = dict.fromkeys(maps, 0.0)
+    for member in posteriors.members:
+        weights[id(member.features)] += member.weight
+    return maps[max(weights, key=lambda key: weights[key])]
 
 
 def _mixed(side: Side, head: ReadOut, predicted: FloatArray, share: float) -> Posteriors:
     before = side.posteriors
     out_of_fold = (1.0 - share) * before.out_of_fold + share * predicted
     members = [replace(member, weight=(1.0 - share) * member.weight) for member in before.members]
-    members.append(Member(_heaviest(before).features, head, share))
+    members.append(Member(_heaviest_map(before), head, share))
     return Posteriors(tuple(members), out_of_fold, side.targets.log_loss(out_of_fold))

@@ -104,9 +104,9 @@ class Regression:
         self._models: dict[int, LogisticRegression] = {}
 
     def fit(self, mapped: FloatArray, targets: Targets, inverse_penalty: float) -> Head:
-        """Fit to mapped samples of shape (n_samples, n_mapped)."""
-        fast, n_classes = mapped.astype(np.float32), targets.indicators.shape[1]
-        coefficients, intercepts = np.zeros((fast.shape[1], n_classes)), np.full(n_classes, _NEVER)
+        """Fit to mapped samples of shape (n_samples, n_mapped), in float32: features are of like size."""
+        narrow, n_classes = mapped.astype(np.float32), targets.indicators.shape[1]
+        coefficients, intercepts = np.zeros((narrow.shape[1], n_classes)), np.full(n_classes, _NEVER)
         if self._is_exclusive:
             classes, codes = np.unique(targets.indicators.argmax(axis=1), return_inverse=True)
             # Of two classes the first has the score 0, with which the other's is compared.
@@ -117,7 +117,7 @@ class Regression:
             parts = [(label, np.array([label]), codes) for label, codes in enumerate(targets.indicators.T)]
         for key, columns, codes in parts:
             if len(np.unique(codes)) > 1:
-                model = self._fitted(key, fast, codes, inverse_penalty)
+                model = self._fitted(key, narrow, codes, inverse_penalty)
                 coefficients[:, columns], intercepts[columns] = model.coef_.T, model.intercept_
         return Head(coefficients, intercepts, self._is_exclusive)
 

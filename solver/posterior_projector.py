@@ -25,6 +25,9 @@ _OF_MAPS = ("mean", "scale", "landmarks", "whitening")
 _OF_HEADS = ("coefficients", "intercepts")
 _OF_READ_OUTS = (*_OF_HEADS, "anchors", "indicators")
 _FIELDS = {"scaling": str, "kernel": str, "gamma": float, "weight": float, "is_exclusive": bool}
+_BOUNDED = frozenset({"landmarks", "whitening", *_OF_READ_OUTS})
+_MAP = "map"
+"""The first classifier on the same feature map, whose arrays are kept once."""
 _SCALE = "read_out_scale"
 """What a classifier has that is read out of a similarity, and no other."""
 _WEIGHT_TOLERANCE = 1e-6
@@ -123,10 +126,11 @@ class PosteriorProjector:
         for side, members in (("x", self.x_members), ("z", self.z_members)):
             for number, member in enumerate(members):
                 scaler, features, head = member.features.scaler, member.features, member.head
-                parts = scaler.mean_, scaler.scale_, features.landmarks, features.whitening
-                arrays |= {
-                    f"{side}_{number}_{name}": part for name, part in zip(_OF_MAPS, parts, strict=True)
-                }
+                if _map_number(members, member) == number:
+                    parts = scaler.mean_, scaler.scale_, features.landmarks, features.whitening
+                    arrays |= {
+                        f"{side}_{number}_{name}": part for name, part in zip(_OF_MAPS, parts, strict=True)
+                    }
                 names = _OF_READ_OUTS if isinstance(head, ReadOut) else _OF_HEADS
                 arrays |= {f"{side}_{number}_{name}": getattr(head, name) for name in names}
         return arrays
@@ -136,6 +140,7 @@ class PosteriorProjector:
         members = {
             side: [
                 {
+                    "map": _map_number(members, member),
                     "scaling": member.features.scaler.kind_,
                     "kernel": member.features.kernel,
                     "gamma": member.features.gamma,
@@ -172,22 +177,12 @@ class PosteriorProjector:
             f"{side}_{number}_{part}"
             for side in "xz"
             for number, facts in enumerate(members[side])
-            for part in _parts(facts)
+            for part in _parts(facts, number)
         }
         if set(arrays) != expected:
             raise InvalidInputError(f"expected the arrays {sorted(expected)}, got {sorted(arrays)}")
-        sides = [
-            tuple(
-                _member(
-                    {part: arrays[f"{side}_{number}_{part}"] for part in _parts(facts)},
-                    f"{side}_{number}",
-                    facts,
-                )
-                for number, facts in enumerate(members[side])
-            )
-            for side in "xz"
-        ]
-        return cls(sides[0], sides[1], arrays["x_factors"], arrays["z_factors"], described["loss"])
+        x, z = (_members(side, members[side], arrays) for side in "xz")
+        return cls(x, z, arrays["x_factors"], arrays["z_factors"], described["loss"])
 
 
 def _project(members: Sequence[Member], samples: npt.ArrayLike, factors: FloatArray) -> FloatArray:
@@ -222,31 +217,50 @@ def _checked(side: str, members: Any) -> list[dict[str, Any]]:
                 raise InvalidInputError(f"{side}.{number}.{name} must be of type {kind.__name__}")
         if type(facts.get(_SCALE, 1.0)) is not float:
             raise InvalidInputError(f"{side}.{number}.{_SCALE} must be of type float")
+        owner = facts.get(_MAP, number)
+        if (
+            type(owner) is not int
+            or owner not in range(number + 1)
+            or members[owner].get(_MAP, owner) != owner
+        ):
+            raise InvalidInputError(f"{side}.{number}.{_MAP} must be the number of an earlier classifier")
     return members
 
 
-def _parts(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    return (*_OF_MAPS, *(_OF_READ_OUTS if _SCALE in facts else _OF_HEADS))
+def _map_number(members: Sequence[Member], member: Member) -> int:
+    """Return the first classifier on the same feature map."""
+    return next(number for number, each in enumerate(members) if each.features is member.features)
 
 
-def _member(parts: dict[str, FloatArray], name: str, facts: dict[str, Any]) -> Member:
+def _parts(facts: Mapping[str, Any], number: int) -> tuple[str, ...]:
+    of_map = _OF_MAPS if facts.get(_MAP, number) == number else ()
+    return (*of_map, *(_OF_READ_OUTS if _SCALE in facts else _OF_HEADS))
+
+
+def _members(
+    side: str, described: Sequence[Mapping[str, Any]], arrays: Mapping[str, FloatArray]
+) -> tuple[Member, ...]:
+    members: list[Member] = []
+    for number, facts in enumerate(described):
+        name, owner = f"{side}_{number}", facts.get(_MAP, number)
+        parts = {part: arrays[f"{name}_{part}"] for part in _parts(facts, number)}
+        for part in set(parts) & _BOUNDED:
+            if np.abs(parts[part]).max(initial=0.0) > _LARGEST:
+                raise InvalidInputError(
+                    f"{name}_{part} must not exceed {_LARGEST:g}: sums of it would overflow"
+                )
+        features = _features(parts, name, facts) if owner == number else members[owner].features
+        members.append(Member(features, _head(parts, name, facts, features.n_mapped), facts["weight"]))
+    return tuple(members)
+
+
+def _features(parts: Mapping[str, FloatArray], name: str, facts: Mapping[str, Any]) -> FeatureMap:
     n_features = parts["mean"].shape[0] if parts["mean"].ndim else 0
     n_landmarks = parts["landmarks"].shape[0] if parts["landmarks"].ndim else 0
     check_array(f"{name}_mean", parts["mean"], (n_features,))
     check_array(f"{name}_scale", parts["scale"], (n_features,))
     check_array(f"{name}_landmarks", parts["landmarks"], (n_landmarks, n_features))
     check_array(f"{name}_whitening", parts["whitening"], (n_landmarks, None))
-    is_linear = facts["kernel"] == "linear"
-    n_mapped = n_features if is_linear else parts["whitening"].shape[1]
-    check_array(f"{name}_coefficients", parts["coefficients"], (n_mapped, None))
-    n_scores = parts["coefficients"].shape[1]
-    check_array(f"{name}_intercepts", parts["intercepts"], (n_scores,))
-    if _SCALE in facts:
-        check_array(f"{name}_anchors", parts["anchors"], (None, n_scores))
-        check_array(f"{name}_indicators", parts["indicators"], (len(parts["anchors"]), None))
-    for part in set(parts) - {"mean", "scale"}:
-        if np.abs(parts[part]).max(initial=0.0) > _LARGEST:
-            raise InvalidInputError(f"{name}_{part} must not exceed {_LARGEST:g}: sums of it would overflow")
     try:
         scaler = FeatureScaler.restore(facts["scaling"], parts["mean"], parts["scale"])
         features = FeatureMap(scaler, facts["kernel"], facts["gamma"], parts["landmarks"], parts["whitening"])
@@ -254,12 +268,19 @@ def _member(parts: dict[str, FloatArray], name: str, facts: dict[str, Any]) -> M
         raise InvalidInputError(f"{name}: {error}") from error
     if not 0.0 <= facts["gamma"] < np.inf:
         raise InvalidInputError(f"{name}: gamma must be finite and >= 0, got {facts['gamma']}")
-    return Member(features, _head(parts, name, facts), facts["weight"])
+    return features
 
 
-def _head(parts: Mapping[str, FloatArray], name: str, facts: Mapping[str, Any]) -> Head | ReadOut:
+def _head(
+    parts: Mapping[str, FloatArray], name: str, facts: Mapping[str, Any], n_mapped: int
+) -> Head | ReadOut:
+    check_array(f"{name}_coefficients", parts["coefficients"], (n_mapped, None))
+    n_scores = parts["coefficients"].shape[1]
+    check_array(f"{name}_intercepts", parts["intercepts"], (n_scores,))
     if _SCALE not in facts:
         return Head(parts["coefficients"], parts["intercepts"], facts["is_exclusive"])
+    check_array(f"{name}_anchors", parts["anchors"], (None, n_scores))
+    check_array(f"{name}_indicators", parts["indicators"], (len(parts["anchors"]), None))
     arrays = {part: parts[part] for part in _OF_READ_OUTS}
     try:
         return ReadOut(**arrays, scale=facts[_SCALE], is_exclusive=facts["is_exclusive"])

@@ -128,7 +128,9 @@ class Posteriors:
 
 def average(members: Sequence[Member], samples: FloatArray) -> FloatArray:
     """Return the weighted mean of the members' posteriors."""
-    parts = [member.weight * member.predict(samples) for member in members]
+    mapped = {id(member.features): member.features for member in members}
+    by_map = {key: features.transform(samples) for key, features in mapped.items()}
+    parts = [member.weight * member.head.predict(by_map[id(member.features)]) for member in members]
     total: FloatArray = np.sum(parts, axis=0)
     return total
 

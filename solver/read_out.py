@@ -10,7 +10,8 @@ from scipy.special import softmax
 from solver.errors import InvalidInputError
 from solver.linalg import FloatArray
 
-_ROWS_AT_ONCE = 2048
+LARGEST_SCALE = 1e4
+_ROWS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +28,7 @@ class ReadOut:
         Projected training samples of the other modality; their inner products are the similarities s.
     indicators : ndarray of shape (n_anchors, n_classes)
         1 where an anchor is of a class.
-    scale : float, > 0
+    scale : float in (0, 1e4]
         How sharply similarities are told apart.
     is_exclusive : bool
         Whether every anchor has exactly one class; else each label has a probability of its own.
@@ -54,8 +55,13 @@ class ReadOut:
             raise InvalidInputError(
                 f"indicators {self.indicators.shape} are not of {len(self.anchors)} anchors"
             )
-        if not 0.0 < self.scale < np.inf:
-            raise InvalidInputError(f"scale must be finite and > 0, got {self.scale}")
+        is_binary = ((self.indicators == 0) | (self.indicators == 1)).all()
+        if not is_binary or (self.is_exclusive and not (self.indicators.sum(axis=1) == 1).all()):
+            raise InvalidInputError(
+                "indicators must be 0 or 1, and one of each row 1 where classes are exclusive"
+            )
+        if not 0.0 < self.scale <= LARGEST_SCALE:
+            raise InvalidInputError(f"scale must be > 0 and at most {LARGEST_SCALE:g}, got {self.scale}")
 
     @property
     def n_classes(self) -> int:
@@ -65,9 +71,10 @@ class ReadOut:
     def predict(self, mapped: FloatArray) -> FloatArray:
         """Return posteriors of mapped samples, of shape (n_samples, n_classes), in float64."""
         posteriors = np.empty((len(mapped), self.n_classes))
-        indicators = self.indicators.astype(np.float32)
+        coefficients, anchors = self.coefficients.astype(np.float64), self.anchors.astype(np.float64)
+        indicators = self.indicators.astype(np.float64)
         for start in range(0, len(mapped), _ROWS_AT_ONCE):
             rows = slice(start, start + _ROWS_AT_ONCE)
-            projected = mapped[rows] @ self.coefficients + self.intercepts
-            posteriors[rows] = softmax(self.scale * (projected @ self.anchors.T), axis=1) @ indicators
+            projected = mapped[rows].astype(np.float64) @ coefficients + self.intercepts
+            posteriors[rows] = softmax(self.scale * (projected @ anchors.T), axis=1) @ indicators
         return posteriors

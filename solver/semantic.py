@@ -17,10 +17,11 @@ from solver.fusion import FusionOptions, Side, fuse
 from solver.linalg import FloatArray, is_sparse
 from solver.logistic import Targets
 from solver.multi_labels import MultiLabels
-from solver.parameters import POSITIVE, is_count, is_real
+from solver.parameters import is_count, is_real
 from solver.posteriors import Posteriors, SearchOptions, fit_posteriors
 from solver.preprocessing import SCALINGS
 from solver.problem import LOSSES, alpha_max
+from solver.read_out import LARGEST_SCALE
 from solver.supervision import Labels, Supervision
 
 
@@ -65,7 +66,7 @@ class SemanticBilinear(CrossModalEstimator):
         classifiers are fitted on all.
     read_out : float in [0, 1)
         Share of the posteriors that is read out of a similarity; 0 for none.
-    read_out_scale : float, > 0
+    read_out_scale : float in (0, 1e4]
         How sharply it tells similarities apart.
     tol : float, > 0
         Relative duality gap of M.
@@ -111,7 +112,10 @@ class SemanticBilinear(CrossModalEstimator):
         "n_rounds": (lambda v: is_count(v, 1), "an integer >= 1"),
         "max_samples": (lambda v: is_count(v, 10), "an integer >= 10"),
         "read_out": (lambda v: is_real(v) and 0 <= float(v) < 1, "a number in [0, 1)"),
-        "read_out_scale": POSITIVE,
+        "read_out_scale": (
+            lambda v: is_real(v) and 0 < float(v) <= LARGEST_SCALE,
+            f"a number in (0, {LARGEST_SCALE:g}]",
+        ),
         "tol": (lambda v: isinstance(v, float) and 0 < v < np.inf, "a finite number > 0"),
         "random_state": (lambda v: is_count(v, 0), "an integer >= 0"),
         "n_jobs": (lambda v: v is None or is_count(v), "None or an integer >= 1"),

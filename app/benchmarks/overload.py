@@ -40,12 +40,13 @@ class _Load:
     accepted: list[float] = field(default_factory=list)
     refused: list[float] = field(default_factory=list)
     began: float = field(default_factory=time.perf_counter)
+    asked_until: float = 0.0
     ended: float = 0.0
 
     def summary(self) -> dict[str, float | None]:
         seconds = self.ended - self.began
         return {
-            "asked": self.asked / seconds,
+            "asked": self.asked / (self.asked_until - self.began),
             "answered": len(self.accepted) / seconds,
             "p50": _quantile(self.accepted, 0.5),
             "p99": _quantile(self.accepted, 0.99),
@@ -177,7 +178,7 @@ async def _closed(client: httpx.AsyncClient, body: bytes, clients: int, seconds:
             await _ask(client, body, load)
 
     await asyncio.gather(*(ask_again() for _ in range(clients)))
-    load.ended = time.perf_counter()
+    load.asked_until = load.ended = time.perf_counter()
     return load
 
 
@@ -188,6 +189,7 @@ async def _open(client: httpx.AsyncClient, body: bytes, rate: float, seconds: fl
     for number in range(int(rate * seconds)):
         await asyncio.sleep(max(began + number / rate - time.perf_counter(), 0.0))
         asked.append(asyncio.create_task(_ask(client, body, load)))
+    load.asked_until = time.perf_counter()
     await asyncio.gather(*asked)
     load.ended = time.perf_counter()
     return load

@@ -49,7 +49,7 @@ async function tellMore(collection, onChange) {
   const { jobs } = await (await call(`${adminPath(collection)}/jobs?limit=1`)).json();
   const isShown = () => state.collection === collection && followed === null;
   if (jobs.length > 0 && WAITS.has(jobs[0].state)) {
-    if (isShown()) await followToEnd(jobs[0], onChange);
+    if (isShown()) await followToEnd(collection, jobs[0], onChange);
   } else if (collection.active_version !== null) {
     const facts = await factsOf(collection, collection.active_version);
     if (isShown()) tell(serving(collection.active_version, facts));
@@ -75,13 +75,14 @@ function showRunning(isRunning) {
 }
 
 async function retrain(onChange) {
-  const path = `${adminPath(state.collection)}/retrain`;
-  await followToEnd(await (await call(path, { method: "POST" })).json(), onChange);
+  const collection = state.collection;
+  const job = await (await call(`${adminPath(collection)}/retrain`, { method: "POST" })).json();
+  if (state.collection === collection) await followToEnd(collection, job, onChange);
 }
 
-async function followToEnd(job, onChange) {
-  const collection = state.collection;
+async function followToEnd(collection, job, onChange) {
   const following = new AbortController();
+  followed?.abort();
   followed = following;
   showRunning(true);
   tell("Training: waiting for a worker");
@@ -91,12 +92,14 @@ async function followToEnd(job, onChange) {
   });
   try {
     const last = await follow(job.id, following.signal);
+    const before = collection.active_version;
     Object.assign(collection, await (await call(collectionPath(collection))).json());
+    const text = await outcome(collection, last);
     if (followed !== following) return;
-    onChange();
+    if (collection.active_version !== before) onChange();
     showModel(onChange);
-    tell(await outcome(collection, last));
-    say(byId("model-state").textContent);
+    tell(text);
+    say(text);
   } finally {
     if (followed === following) showRunning(false);
   }

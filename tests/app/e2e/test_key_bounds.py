@@ -47,8 +47,8 @@ def test_a_bound_key_sees_nothing_of_other_collections(api: Api) -> None:
             problem = check_problem(answer, 404, f"there is no collection '{name}'")
             told.append({**problem, "detail": "", "instance": ""})
         assert told[0] == told[1], "what is hidden looks like what is not there"
-    for path in ("/retrain", "/models", "/models/1", "/models/1/activate"):
-        method = "GET" if path in ("/models", "/models/1") else "POST"
+    for path in ("/retrain", "/models", "/models/1", "/models/1/activate", "/jobs"):
+        method = "GET" if path in ("/models", "/models/1", "/jobs") else "POST"
         answer = api.client.request(method, f"/v1/admin/collections/mixed{path}", headers=bound)
         check_problem(answer, 404, "there is no collection 'mixed'")
     assert api.state() == before

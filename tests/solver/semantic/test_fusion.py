@@ -7,9 +7,10 @@ import pytest
 
 from solver import Labels, MultiLabels, SemanticBilinear
 from solver.errors import InvalidInputError, InvalidParameterError
+from solver.feature_maps import FeatureMap
 from solver.fusion import FusionOptions, Side, fuse
-from solver.logistic import Targets
-from solver.posteriors import Posteriors, SearchOptions, fit_posteriors
+from solver.logistic import Head, Targets
+from solver.posteriors import Member, Posteriors, SearchOptions, fit_posteriors
 from solver.read_out import ReadOut
 
 SEARCH = SearchOptions(
@@ -100,6 +101,26 @@ def test_a_sample_has_no_part_in_its_own_out_of_fold_posterior() -> None:
     assert held_out < 0.6
 
 
+@pytest.mark.parametrize("max_samples", [1000, 120])
+def test_a_partner_has_no_part_in_the_out_of_fold_posterior_of_the_other(max_samples: int) -> None:
+    """The classes say nothing, but x[i] and z[i] share theirs: who has learned z[i] knows that of x[i]."""
+    rng = np.random.default_rng(0)
+    n, n_classes = 300, 60
+    codes, hidden = rng.integers(0, n_classes, n), rng.standard_normal((n, 20))
+    supervision, targets = Labels(codes), Targets(np.eye(n_classes)[codes], True)
+    uniform, sides = np.full((n, n_classes), 1 / n_classes), []
+    for seed in (1, 2):
+        noise = np.random.default_rng(seed).standard_normal(hidden.shape)
+        samples = hidden + 0.1 * noise
+        features = FeatureMap.fit(samples, "standard", "linear", 1.0, 10, 0)
+        head = Head(np.zeros((20, n_classes)), np.zeros(n_classes), True)
+        posteriors = Posteriors((Member(features, head, 1.0),), uniform, 0.0)
+        sides.append(Side(samples, targets, posteriors))
+    options = FusionOptions(0.999, 8.0, max_samples, 0, 1)
+    for after in fuse(sides[0], sides[1], supervision, options, ignore):
+        assert (after.out_of_fold.argmax(axis=1) == codes).mean() < 0.08
+
+
 def test_what_rests_on_some_samples_reads_out_all() -> None:
     x, z, supervision = two_sides()
     few = FusionOptions(share=0.5, scale=4.0, max_samples=40, seed=0, n_jobs=1)
@@ -167,7 +188,7 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         "coefficients": np.zeros((3, 2)),
         "intercepts": np.zeros(2),
         "anchors": np.zeros((4, 2)),
-        "indicators": np.zeros((4, 5)),
+        "indicators": np.eye(4, 5),
         "scale": 1.0,
         "is_exclusive": True,
     }
@@ -179,14 +200,21 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         ("anchors", np.zeros((0, 2))),
         ("indicators", np.zeros((3, 5))),
         ("indicators", np.zeros(4)),
+        ("indicators", np.full((4, 5), 0.2)),
+        ("indicators", np.ones((4, 5))),
+        ("indicators", -np.eye(4, 5)),
         ("scale", 0.0),
+        ("scale", 1e5),
         ("scale", np.nan),
     ):
         with pytest.raises(InvalidInputError):
             ReadOut(**{**good, name: value})
 
 
-@pytest.mark.parametrize(("name", "value"), [("read_out", 1.0), ("read_out", -0.1), ("read_out_scale", 0.0)])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("read_out", 1.0), ("read_out", -0.1), ("read_out_scale", 0.0), ("read_out_scale", 1e5)],
+)
 def test_parameters_out_of_range_are_refused(name: str, value: float) -> None:
     with pytest.raises(InvalidParameterError, match=name):
         SemanticBilinear(**{name: value}).fit(np.eye(3), np.eye(3), Labels([0, 1, 1]))

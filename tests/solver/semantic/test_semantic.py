@@ -182,7 +182,28 @@ def test_a_damaged_description_is_refused(fitted: SemanticBilinear, field: str, 
             PosteriorProjector.from_arrays(projector.arrays(), {**projector.described(), **changed})
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf, 2, None, "2"])
+def test_a_feature_map_is_kept_once(fused: SemanticBilinear, tmp_path: Path) -> None:
+    projector = PosteriorProjector.of(fused)
+    maps = {id(member.features) for member in projector.x_members}
+    assert len(maps) < len(projector.x_members)
+    kept = [name for name in projector.arrays() if name.startswith("x_") and name.endswith("_landmarks")]
+    assert len(kept) == len(maps)
+    save_projector(projector, tmp_path, {})
+    again, _ = load_projector(tmp_path)
+    assert isinstance(again, PosteriorProjector)
+    assert len({id(member.features) for member in again.x_members}) == len(maps)
+
+
+@pytest.mark.parametrize("value", [-1, 1, 7, True, None, "0"])
+def test_a_damaged_number_of_a_map_is_refused(fused: SemanticBilinear, value: Any) -> None:
+    projector = PosteriorProjector.of(fused)
+    described = projector.described()
+    described["x"][0]["map"] = value
+    with pytest.raises(InvalidInputError, match=r"x\.0\.map"):
+        PosteriorProjector.from_arrays(projector.arrays(), described)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf, 1e39, 2, None, "2"])
 def test_a_damaged_read_out_scale_is_refused(fused: SemanticBilinear, value: Any) -> None:
     projector = PosteriorProjector.of(fused)
     described = projector.described()
@@ -192,10 +213,14 @@ def test_a_damaged_read_out_scale_is_refused(fused: SemanticBilinear, value: Any
         PosteriorProjector.from_arrays(projector.arrays(), described)
 
 
-@pytest.mark.parametrize("name", ["x_factors", "x_0_landmarks", "x_0_whitening", "x_0_coefficients"])
-def test_values_whose_sums_would_overflow_are_refused(fitted: SemanticBilinear, name: str) -> None:
-    projector = PosteriorProjector.of(fitted)
+@pytest.mark.parametrize(
+    "name",
+    ["x_factors", "x_0_landmarks", "x_0_whitening", "x_0_coefficients", "x_n_anchors", "x_n_indicators"],
+)
+def test_values_whose_sums_would_overflow_are_refused(fused: SemanticBilinear, name: str) -> None:
+    projector = PosteriorProjector.of(fused)
     arrays = projector.arrays()
+    name = name.replace("n", str(len(projector.x_members) - 1), 1) if "_n_" in name else name
     arrays[name] = np.full_like(arrays[name], 1e38)
     with pytest.raises(InvalidInputError, match=name):
         PosteriorProjector.from_arrays(arrays, projector.described())
@@ -204,7 +229,8 @@ def test_values_whose_sums_would_overflow_are_refused(fitted: SemanticBilinear, 
 def test_classifiers_of_one_side_must_take_the_same_features(fitted: SemanticBilinear) -> None:
     projector = PosteriorProjector.of(fitted)
     first = projector.x_members[0]
-    halves = [dataclasses.replace(first, weight=0.5) for _ in range(2)]
+    features = [first.features, dataclasses.replace(first.features)]
+    halves = [dataclasses.replace(first, features=each, weight=0.5) for each in features]
     twice = dataclasses.replace(projector, x_members=tuple(halves))
     arrays = twice.arrays()
     for part in ("mean", "scale", "landmarks"):
