@@ -35,6 +35,7 @@ INVALID = [
     ("solver", "sgd"), ("solver", None), ("tol", 0.0), ("tol", np.inf), ("max_iter", 0), ("max_iter", 1.5),
     ("loss", "hinge"), ("loss", None), ("alpha_fraction", 1.0), ("scalings", ("log",)), ("kernels", ()),
     ("n_landmarks", 0), ("n_kept", 0), ("n_rounds", 0), ("max_samples", 9),
+    ("read_out", 1.0), ("read_out", None), ("read_out_scale", 0.0), ("read_out_scale", "1"),
     ("fit_intercept", 1), ("fit_intercept", None), ("dtype", np.int32), ("dtype", np.float16),
     ("n_threads", 0), ("n_threads", 1.5), ("warm_start", "yes"),
     ("dtype", "no such type"), ("dtype", None),

@@ -117,7 +117,7 @@ def test_a_table_is_brought_in_trained_and_searched(lrbs: Lrbs, tmp_path: Path) 
     assert "60 items stored in 'things'" in said(
         lrbs("ingest", "table", table, "-c", "things", "--split-column", "split")
     )
-    trained = json.loads(said(lrbs("train", "things", "--json")))
+    trained = json.loads(said(lrbs("train", "things", "--method", "lrbs", "--json")))
     assert trained["version"] == 1
     assert trained["classes"] == sorted(COLOURS)
     assert trained["train_items"] == {"image": 24, "text": 24}
@@ -159,7 +159,7 @@ def test_arrays_are_brought_in_again_without_a_change(lrbs: Lrbs, tmp_path: Path
     archive = str(make_archive(tmp_path / "pairs.npz"))
     for _ in range(2):
         assert "120 items stored" in said(lrbs("ingest", "npz", archive, "-c", "arrays"))
-    trained = json.loads(said(lrbs("train", "arrays", "--json")))
+    trained = json.loads(said(lrbs("train", "arrays", "--method", "lrbs", "--json")))
     assert sum(trained["train_items"].values()) == 90
     hits = said(lrbs("search", "arrays", "--item", "text-000050", "-k", "1000", "--json")).splitlines()
     assert len({json.loads(line)["id"] for line in hits}) == 60
