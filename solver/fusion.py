@@ -13,7 +13,7 @@ from solver.errors import ConvergenceWarning, SupervisionError
 from solver.feature_maps import FeatureMap
 from solver.linalg import FloatArray
 from solver.logistic import Targets
-from solver.posteriors import Member, Posteriors, deal_folds, draw
+from solver.posteriors import Member, Posteriors, deal_folds, draw, most_folds
 from solver.problem import alpha_max
 from solver.read_out import ReadOut
 from solver.supervision import Indices, Supervision
@@ -102,10 +102,11 @@ def fuse(
     # Both sides are dealt by the same numbers: of pairs, whose classes are equal, both rows are held out.
     chances = [np.random.default_rng(options.seed) for _ in sides]
     drawn = [draw(side.targets, options.max_samples, rng) for side, rng in zip(sides, chances, strict=True)]
-    n_folds = min(_N_FOLDS, *(len(rows) for rows in drawn))
+    targets = [side.targets.rows(rows) for side, rows in zip(sides, drawn, strict=True)]
+    n_folds = min(most_folds(each, _N_FOLDS) for each in targets)
     folds = [
-        [rows[fold] for fold in deal_folds(side.targets.rows(rows), n_folds, rng)]
-        for side, rows, rng in zip(sides, drawn, chances, strict=True)
+        [rows[fold] for fold in deal_folds(each, n_folds, rng)]
+        for each, rows, rng in zip(targets, drawn, chances, strict=True)
     ]
 
     whole = _fit(drawn, mapped, sides, supervision, options, heartbeat)

@@ -12,6 +12,7 @@ import scipy.linalg
 from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 
 from solver.basis import SampleBasis
+from solver.errors import SupervisionError
 from solver.feature_maps import FeatureMap
 from solver.holdout import deal
 from solver.linalg import FloatArray
@@ -69,7 +70,7 @@ class SearchOptions:
     n_landmarks : int
         Landmarks of the kernel maps.
     n_folds : int
-        Parts of the samples that are held out in turn.
+        Parts of the samples that are held out in turn, where classes have as many samples.
     n_kept : int
         Feature maps that are looked at closely.
     n_rounds : int
@@ -151,6 +152,11 @@ def fit_posteriors(
     heartbeat : callable
         Called now and then; what it raises ends the search.
 
+    Raises
+    ------
+    SupervisionError
+        If most samples are the only one of their class.
+
     Notes
     -----
     Everything is compared on predictions for samples that were held out. Ridge regression of the
@@ -176,13 +182,13 @@ def _searched(
     rng = np.random.default_rng(options.seed)
     searched = draw(targets, options.max_samples, rng)
     some, some_targets = samples[searched], targets.rows(searched)
-    folds = deal_folds(some_targets, options.n_folds, rng)
+    folds = deal_folds(some_targets, most_folds(some_targets, options.n_folds), rng)
     maps = _screened(some, some_targets, folds, options, heartbeat)
     recipes, predicted = _candidates(maps, some, some_targets, folds, options, heartbeat)
     weights = _greedy_average(predicted, some_targets, options.n_rounds)
     chosen = [number for number, weight in enumerate(weights) if weight > 0.0]
     if len(searched) < len(samples):
-        folds = deal_folds(targets, options.n_folds, rng)
+        folds = deal_folds(targets, most_folds(targets, options.n_folds), rng)
         for number in chosen:
             heartbeat()
             mapped, _ = _rotated(recipes[number].features.transform(samples))
@@ -204,10 +210,28 @@ def _searched(
     return Posteriors(tuple(members), out_of_fold, targets.log_loss(out_of_fold))
 
 
+def most_folds(targets: Targets, n_folds: int) -> int:
+    """Return how many of `n_folds` folds leave a part of its class to the median sample.
+
+    With more of them a fold would hold out the half of one class and nothing of another, and what is
+    predicted without it would be biased against the truth: with two samples of each of two classes and
+    four folds, every sample looks like one of the other class.
+
+    Raises
+    ------
+    SupervisionError
+        If even two are too many: most samples are the only one of their class.
+    """
+    sizes = (targets.indicators * targets.indicators.sum(axis=0)).max(axis=1)
+    typical = int(np.median(sizes[sizes > 0])) if sizes.any() else n_folds
+    if typical < _LEAST_OF_A_CLASS:
+        raise SupervisionError("most samples are the only one of their class: none can be held out")
+    return min(n_folds, typical)
+
+
 def deal_folds(targets: Targets, n_folds: int, rng: np.random.Generator) -> list[Indices]:
     """Return disjoint sets of rows, each with its share of every class (of labels: of every set of them)."""
-    dealt = deal(targets.indicators, min(n_folds, len(targets.indicators)), rng)
-    return [np.sort(fold) for fold in dealt]
+    return [np.sort(fold) for fold in deal(targets.indicators, n_folds, rng)]
 
 
 def draw(targets: Targets, max_samples: int, rng: np.random.Generator) -> Indices:

@@ -56,7 +56,7 @@ class SemanticBilinear(CrossModalEstimator):
     n_landmarks : int, >= 1
         Landmarks of the kernel maps.
     n_folds : int, >= 2
-        Parts of the samples that are held out in turn.
+        Parts of the samples that are held out in turn, where classes have as many samples.
     n_kept : int, >= 1
         Feature maps, of all that are tried, on which logistic regressions are fitted.
     n_rounds : int, >= 1
@@ -180,7 +180,8 @@ class SemanticBilinear(CrossModalEstimator):
         InvalidParameterError, InvalidInputError
             If parameters or arrays are not as described.
         SupervisionError
-            If the supervision names no classes, or not one for each sample.
+            If the supervision names no classes, or not one for each sample, or if most samples are the only
+            one of their class.
         """
         self._check_parameters()
         sides = _dense(X, "X"), _dense(Z, "Z")

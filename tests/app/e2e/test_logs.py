@@ -44,7 +44,8 @@ def test_every_line_is_json_and_none_holds_a_key_or_content(
         with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as holder:
             holder.execute("BEGIN IMMEDIATE")
             assert client.delete("/v1/collections/a/items/p").status_code == 503
-    server.end()  # a line is written after its answer is sent
+    server.process.terminate()  # a line is written after its answer is sent
+    server.process.wait(30.0)
     said = server.said()
     for secret in (admin, other, admin[5:25], "lrbs_", encoded[:40], TEXT, "Bearer"):
         assert secret not in said
