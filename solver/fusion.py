@@ -184,4 +184,4 @@ def _mixed(side: Side, head: ReadOut, predicted: FloatArray, share: float) -> Po
     out_of_fold = (1.0 - share) * before.out_of_fold + share * predicted
     members = [replace(member, weight=(1.0 - share) * member.weight) for member in before.members]
     members.append(Member(_heaviest_map(before), head, share))
-    return Posteriors(tuple(members), out_of_fold, side.targets.log_loss(out_of_fold))
+    return Posteriors(tuple(members), out_of_fold, side.targets.log_loss(out_of_fold), before.recipes)

@@ -1,15 +1,12 @@
-"""Class posteriors of one modality: an average of well-regularised classifiers, chosen out of fold."""
+"""Class posteriors of one modality: an average of classifiers, fitted with what it says out of fold."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
-from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 
 from solver.basis import SampleBasis
 from solver.errors import SupervisionError
@@ -19,13 +16,7 @@ from solver.linalg import FloatArray
 from solver.logistic import Head, Regression, Targets
 from solver.read_out import ReadOut
 from solver.supervision import Indices
-from solver.threads import single_threaded_blas
 
-_WIDTHS = {"linear": (1.0,), "rbf": (0.3, 1.0, 3.0), "laplacian": (0.3, 1.0, 3.0)}
-_MOST_LAPLACIAN_FEATURES = 256
-_RIDGES = 10.0 ** np.arange(-4.0, 1.1, 0.5)
-_INVERSE_PENALTIES = (3.0, 15.0, 75.0)
-_OVERFITTED = 1.02
 _LEAST_OF_A_CLASS = 2
 
 
@@ -58,48 +49,54 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchOptions:
-    """How classifiers are sought.
+class MapKind:
+    """A kind of feature map; parameters as of `FeatureMap.fit`."""
+
+    scaling: str
+    kernel: str
+    width: float
+
+    def suits(self, samples: FloatArray) -> bool:
+        """Say whether samples have what it needs: of negative features there are no square roots."""
+        return self.scaling != "sqrt" or bool(samples.min() >= 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a classifier of an average is fitted.
 
     Parameters
     ----------
-    scalings : tuple of str
-        Kinds of `FeatureScaler`; those that need features >= 0 are left out where some are not.
-    kernels : tuple of str
-        Kinds of `FeatureMap`.
-    n_landmarks : int
-        Landmarks of the kernel maps.
-    n_folds : int
-        Parts of the samples that are held out in turn, where classes have as many samples.
-    n_kept : int
-        Feature maps that are looked at closely.
-    n_rounds : int
-        Classifiers in the average, counted with repetition.
-    max_samples : int
-        Samples for the search; those who are chosen are fitted on all.
-    seed : int
-        Of folds and landmarks.
-    n_jobs : int
-        Classifiers fitted at once.
+    kind : MapKind
+        Of its feature map.
+    inverse_penalty : float
+        Of its logistic regression.
+    weight : float
+        Share in the average.
     """
 
-    scalings: tuple[str, ...]
-    kernels: tuple[str, ...]
-    n_landmarks: int
-    n_folds: int
-    n_kept: int
-    n_rounds: int
-    max_samples: int
-    seed: int
-    n_jobs: int
+    kind: MapKind
+    inverse_penalty: float
+    weight: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Recipe:
-    """A classifier that is not fitted yet."""
+class Part:
+    """A classifier to be fitted.
 
+    Parameters
+    ----------
+    recipe : Recipe
+        How.
+    features : FeatureMap
+        Of that kind, fitted.
+    out_of_fold : ndarray of shape (n_samples, n_classes) or None
+        What it predicts for each training sample without its fold, where that is known.
+    """
+
+    recipe: Recipe
     features: FeatureMap
-    inverse_penalty: float
+    out_of_fold: FloatArray | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,11 +113,14 @@ class Posteriors:
         of recipe and weights has seen all classes.
     log_loss : float
         Mean negative log-likelihood of those, in nats per sample.
+    recipes : tuple of Recipe
+        By which the classifiers were fitted.
     """
 
     members: tuple[Member, ...]
     out_of_fold: FloatArray
     log_loss: float
+    recipes: tuple[Recipe, ...]
 
     def predict(self, samples: FloatArray) -> FloatArray:
         """Return posteriors of raw samples, of shape (n_samples, n_classes), in float64."""
@@ -136,78 +136,31 @@ def average(members: Sequence[Member], samples: FloatArray) -> FloatArray:
     return total
 
 
-def fit_posteriors(
-    samples: FloatArray, targets: Targets, options: SearchOptions, heartbeat: Callable[[], None]
+def fit_parts(
+    samples: FloatArray,
+    targets: Targets,
+    parts: Sequence[Part],
+    folds: Sequence[Indices],
+    n_jobs: int,
+    heartbeat: Callable[[], None],
 ) -> Posteriors:
-    """Choose classifiers and fit them.
-
-    Parameters
-    ----------
-    samples : ndarray of shape (n_samples, n_features)
-        Raw features. Not modified.
-    targets : Targets
-        Their classes.
-    options : SearchOptions
-        Where to look.
-    heartbeat : callable
-        Called now and then; what it raises ends the search.
-
-    Raises
-    ------
-    SupervisionError
-        If most samples are the only one of their class.
-
-    Notes
-    -----
-    Everything is compared on predictions for samples that were held out. Ridge regression of the
-    indicators, whose every penalty costs one eigendecomposition, says which feature maps are worth a
-    logistic regression; of those, the average with the best likelihood is built greedily, one
-    classifier after the other, with repetition [1]_.
-
-    References
-    ----------
-    .. [1] R. Caruana, A. Niculescu-Mizil, G. Crew, A. Ksikes, "Ensemble Selection from Libraries of
-       Models", ICML 2004.
-    """
-    # Set once, around all threads: warnings cannot be caught in each. A classifier that is not quite
-    # converged is judged by what it predicts, like any other.
-    with single_threaded_blas(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", SklearnConvergenceWarning)
-        return _searched(samples, targets, options, heartbeat)
-
-
-def _searched(
-    samples: FloatArray, targets: Targets, options: SearchOptions, heartbeat: Callable[[], None]
-) -> Posteriors:
-    rng = np.random.default_rng(options.seed)
-    searched = draw(targets, options.max_samples, rng)
-    some, some_targets = samples[searched], targets.rows(searched)
-    folds = deal_folds(some_targets, most_folds(some_targets, options.n_folds), rng)
-    maps = _screened(some, some_targets, folds, options, heartbeat)
-    recipes, predicted = _candidates(maps, some, some_targets, folds, options, heartbeat)
-    weights = _greedy_average(predicted, some_targets, options.n_rounds)
-    chosen = [number for number, weight in enumerate(weights) if weight > 0.0]
-    if len(searched) < len(samples):
-        folds = deal_folds(targets, most_folds(targets, options.n_folds), rng)
-        for number in chosen:
-            heartbeat()
-            mapped, _ = _rotated(recipes[number].features.transform(samples))
-            regressions = [Regression(targets.is_exclusive) for _ in folds]
-            inverse = recipes[number].inverse_penalty
-            predicted[number] = _cross_fitted(
-                regressions, mapped, targets, folds, inverse, options.n_jobs, heartbeat
-            )
-    out_of_fold = np.sum([weights[number] * predicted[number] for number in chosen], axis=0)
-    members = []
-    for number in chosen:
+    """Fit classifiers on all samples, and without each fold where it is not known what that gives."""
+    members, total = [], np.zeros(targets.indicators.shape)
+    for part in parts:
         heartbeat()
-        features, inverse = recipes[number].features, recipes[number].inverse_penalty
-        mapped, basis = _rotated(features.transform(samples))
+        inverse, weight = part.recipe.inverse_penalty, part.recipe.weight
+        mapped, basis = rotated(part.features.transform(samples))
+        predicted = part.out_of_fold
+        if predicted is None:
+            regressions = [Regression(targets.is_exclusive) for _ in folds]
+            predicted = cross_fitted(regressions, mapped, targets, folds, inverse, n_jobs, heartbeat)
+        total += weight * predicted
         head = Regression(targets.is_exclusive).fit(mapped, targets, inverse)
         if basis is not None:
             head = Head(basis.lift(head.coefficients), head.intercepts, head.is_exclusive)
-        members.append(Member(features, head, weights[number]))
-    return Posteriors(tuple(members), out_of_fold, targets.log_loss(out_of_fold))
+        members.append(Member(part.features, head, weight))
+    recipes = tuple(part.recipe for part in parts)
+    return Posteriors(tuple(members), total, targets.log_loss(total), recipes)
 
 
 def most_folds(targets: Targets, n_folds: int) -> int:
@@ -249,81 +202,11 @@ def draw(targets: Targets, max_samples: int, rng: np.random.Generator) -> Indice
     return np.flatnonzero(is_drawn)
 
 
-def _screened(
-    samples: FloatArray,
-    targets: Targets,
-    folds: list[Indices],
-    options: SearchOptions,
-    heartbeat: Callable[[], None],
-) -> list[FeatureMap]:
-    """Return the feature maps on which ridge regression errs least out of fold, best first."""
-    found: list[tuple[float, FeatureMap]] = []
-    for scaling in options.scalings:
-        if scaling == "sqrt" and samples.min() < 0:
-            continue
-        for kernel in options.kernels:
-            if kernel == "laplacian" and samples.shape[1] > _MOST_LAPLACIAN_FEATURES:
-                continue
-            for width in _WIDTHS[kernel]:
-                heartbeat()
-                features = FeatureMap.fit(samples, scaling, kernel, width, options.n_landmarks, options.seed)
-                mapped, _ = _rotated(features.transform(samples))
-                error = _ridge_error(mapped, targets.indicators, folds, heartbeat)
-                found.append((error, features))
-    found.sort(key=lambda each: each[0])
-    return [features for _, features in found[: options.n_kept]]
-
-
-def _ridge_error(
-    mapped: FloatArray, indicators: FloatArray, folds: list[Indices], heartbeat: Callable[[], None]
-) -> float:
-    """Return the least mean squared error out of fold over all ridge penalties."""
-    errors = np.zeros(len(_RIDGES))
-    exact = mapped.astype(np.float64)
-    for held in folds:
-        heartbeat()
-        fitted = _others(held, len(exact))
-        mean, target_mean = exact[fitted].mean(axis=0), indicators[fitted].mean(axis=0)
-        centred = exact[fitted] - mean
-        values, vectors = scipy.linalg.eigh(centred.T @ centred / len(fitted), check_finite=False)
-        along = vectors.T @ (centred.T @ (indicators[fitted] - target_mean)) / len(fitted)
-        rotated = (exact[held] - mean) @ vectors
-        for number, ridge in enumerate(_RIDGES * max(values[-1], np.finfo(np.float64).tiny)):
-            predicted = target_mean + rotated @ (along / (np.maximum(values, 0.0) + ridge)[:, None])
-            errors[number] += float(np.sum((predicted - indicators[held]) ** 2))
-    return float(errors.min()) / len(exact)
-
-
-def _candidates(
-    maps: Sequence[FeatureMap],
-    samples: FloatArray,
-    targets: Targets,
-    folds: list[Indices],
-    options: SearchOptions,
-    heartbeat: Callable[[], None],
-) -> tuple[list[_Recipe], list[FloatArray]]:
-    """Return classifiers on each feature map, from strong to weak penalties, with their predictions."""
-    recipes, predicted = [], []
-    for features in maps:
-        mapped, _ = _rotated(features.transform(samples))
-        regressions, best = [Regression(targets.is_exclusive) for _ in folds], np.inf
-        for inverse in _INVERSE_PENALTIES:
-            heartbeat()
-            found = _cross_fitted(regressions, mapped, targets, folds, inverse, options.n_jobs, heartbeat)
-            recipes.append(_Recipe(features, inverse))
-            predicted.append(found)
-            loss = targets.log_loss(found)
-            if loss > _OVERFITTED * best:
-                break  # still weaker penalties would only overfit more, and take longest
-            best = min(best, loss)
-    return recipes, predicted
-
-
-def _cross_fitted(
+def cross_fitted(
     regressions: Sequence[Regression],
     mapped: FloatArray,
     targets: Targets,
-    folds: list[Indices],
+    folds: Sequence[Indices],
     inverse_penalty: float,
     n_jobs: int,
     heartbeat: Callable[[], None],
@@ -332,7 +215,7 @@ def _cross_fitted(
     predicted = np.zeros(targets.indicators.shape)
 
     def fit_one(regression: Regression, held: Indices) -> None:
-        fitted = _others(held, len(mapped))
+        fitted = others(held, len(mapped))
         head = regression.fit(mapped[fitted], targets.rows(fitted), inverse_penalty)
         predicted[held] = head.predict(mapped[held])
 
@@ -349,18 +232,7 @@ def _cross_fitted(
     return predicted
 
 
-def _greedy_average(predicted: Sequence[FloatArray], targets: Targets, n_rounds: int) -> list[float]:
-    """Return the weight of each prediction in an average that is likely out of fold."""
-    counts, total = [0] * len(predicted), np.zeros(targets.indicators.shape)
-    for n_before in range(n_rounds):
-        losses = [targets.log_loss((total + each) / (n_before + 1)) for each in predicted]
-        best = int(np.argmin(losses))
-        counts[best] += 1
-        total = total + predicted[best]
-    return [count / n_rounds for count in counts]
-
-
-def _rotated(mapped: FloatArray) -> tuple[FloatArray, SampleBasis | None]:
+def rotated(mapped: FloatArray) -> tuple[FloatArray, SampleBasis | None]:
     """Return samples with more features than there are samples in the span of these.
 
     Neither ridge nor logistic regression, which both penalise the norm of a coefficient vector, notice.
@@ -371,7 +243,8 @@ def _rotated(mapped: FloatArray) -> tuple[FloatArray, SampleBasis | None]:
     return basis.reduced, basis
 
 
-def _others(held: Indices, n_samples: int) -> Indices:
+def others(held: Indices, n_samples: int) -> Indices:
+    """Return the rows that are not held out."""
     is_fitted = np.ones(n_samples, np.bool_)
     is_fitted[held] = False
     return np.flatnonzero(is_fitted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,7 +18,8 @@ from solver.linalg import FloatArray, is_sparse
 from solver.logistic import Targets
 from solver.multi_labels import MultiLabels
 from solver.parameters import is_count, is_real
-from solver.posteriors import Posteriors, SearchOptions, fit_posteriors
+from solver.posterior_search import SearchOptions, fit_posteriors
+from solver.posteriors import Posteriors, Recipe
 from solver.preprocessing import SCALINGS
 from solver.problem import LOSSES, alpha_max
 from solver.read_out import LARGEST_SCALE
@@ -35,8 +36,8 @@ class SemanticBilinear(CrossModalEstimator):
     That two samples are of the same class is no bilinear function of their features, but its probability is
     one of their class posteriors: ``P(same | x, z) = sum_c p(c|x) p(c|z)``. So each modality learns
     posteriors first (an average of logistic regressions on kernel feature maps, chosen by held-out
-    likelihood: `solver.posteriors`), and M is then fitted as in `LowRankBilinear`, on posteriors that were
-    predicted out of fold, so that it sees how far they can be trusted.
+    likelihood: `solver.posterior_search`), and M is then fitted as in `LowRankBilinear`, on posteriors
+    that were predicted out of fold, so that it sees how far they can be trusted.
 
     A share of the posteriors is read out of a second bilinear similarity, with the softmax loss, on the
     feature maps themselves: a sample is of the classes of those samples of the other modality that it
@@ -100,6 +101,9 @@ class SemanticBilinear(CrossModalEstimator):
     (60, 50)
     """
 
+    x_posteriors_: Posteriors
+    z_posteriors_: Posteriors
+
     _fitted_attribute = "bilinear_"
     _parameter_constraints: ClassVar[dict[str, Constraint]] = {
         "loss": (lambda v: v in LOSSES, f"one of {LOSSES}"),
@@ -161,6 +165,7 @@ class SemanticBilinear(CrossModalEstimator):
         supervision: Supervision,
         *,
         heartbeat: Callable[[], None] = lambda: None,
+        like: SemanticBilinear | None = None,
     ) -> Self:
         """Learn the posteriors, then M.
 
@@ -174,6 +179,8 @@ class SemanticBilinear(CrossModalEstimator):
             Their classes.
         heartbeat : callable
             Called now and then; what it raises ends the fit and reaches the caller.
+        like : SemanticBilinear or None
+            Fitted on samples of the same kind: its classifiers are fitted anew, none is sought.
 
         Raises
         ------
@@ -185,9 +192,15 @@ class SemanticBilinear(CrossModalEstimator):
         """
         self._check_parameters()
         sides = _dense(X, "X"), _dense(Z, "Z")
+        recipes: list[tuple[Recipe, ...]] = [(), ()]
+        if like is not None:
+            like._check_fitted()
+            recipes = [like.x_posteriors_.recipes, like.z_posteriors_.recipes]
         of_classifiers = [
-            Side(samples, targets, self._fit_side(name, samples, targets, heartbeat))
-            for name, samples, targets in zip("XZ", sides, _targets(supervision), strict=True)
+            Side(samples, targets, self._fit_side(name, samples, targets, heartbeat, chosen))
+            for name, samples, targets, chosen in zip(
+                "XZ", sides, _targets(supervision), recipes, strict=True
+            )
         ]
         options = FusionOptions(
             float(self.read_out),
@@ -236,7 +249,12 @@ class SemanticBilinear(CrossModalEstimator):
         return self.bilinear_.project_z(posteriors)
 
     def _fit_side(
-        self, name: str, samples: FloatArray, targets: Targets, heartbeat: Callable[[], None]
+        self,
+        name: str,
+        samples: FloatArray,
+        targets: Targets,
+        heartbeat: Callable[[], None],
+        recipes: Sequence[Recipe],
     ) -> Posteriors:
         if len(samples) != len(targets.indicators):
             raise SupervisionError(
@@ -253,7 +271,7 @@ class SemanticBilinear(CrossModalEstimator):
             seed=self.random_state,
             n_jobs=self._n_jobs(),
         )
-        return fit_posteriors(samples, targets, options, heartbeat)
+        return fit_posteriors(samples, targets, options, heartbeat, recipes)
 
     def _n_jobs(self) -> int:
         return self.n_jobs or os.cpu_count() or 1

@@ -209,7 +209,7 @@ class LowRankRecipe:
 
 
 class SemanticRecipe:
-    """The bilinear similarity of class posteriors, which chooses inside of what it is fitted on.
+    """The bilinear similarity of class posteriors, which chooses inside of what it is first fitted on.
 
     Parameters
     ----------
@@ -225,17 +225,20 @@ class SemanticRecipe:
     def __init__(self, parameters: TrainingParameters, report: Report) -> None:
         self._parameters = parameters
         self._report = report
+        self._chosen: SemanticBilinear | None = None
 
     def tried(self, fitting: LabelledPair, held_out: LabelledPair) -> Trial:
         """Fit on the one part, score on the other."""
-        projector = PosteriorProjector.of(self._fit(fitting, "judging"))
+        chosen = self._fit(fitting, "judging")
+        projector = PosteriorProjector.of(chosen)
         mean = _mean_map(projector, held_out)
         if not math.isfinite(mean):
             raise InvalidInputError("the held-out parts of the two modalities have no class in common")
+        self._chosen = chosen
         return Trial(projector, mean)
 
     def fitted(self, data: LabelledPair) -> Fitted:
-        """Fit on all items."""
+        """Fit on all items the classifiers that were tried."""
         estimator = self._fit(data, "fitting")
         posteriors = [
             {
@@ -274,6 +277,7 @@ class SemanticRecipe:
                 data.Z,
                 Labels(data.x_labels, data.z_labels),
                 heartbeat=heartbeat,
+                like=self._chosen,
             )
 
 

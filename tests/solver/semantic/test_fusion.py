@@ -10,7 +10,8 @@ from solver.errors import InvalidInputError, InvalidParameterError
 from solver.feature_maps import FeatureMap
 from solver.fusion import FusionOptions, Side, fuse
 from solver.logistic import Head, Targets
-from solver.posteriors import Member, Posteriors, SearchOptions, fit_posteriors
+from solver.posterior_search import SearchOptions, fit_posteriors
+from solver.posteriors import Member, Posteriors
 from solver.read_out import ReadOut
 
 SEARCH = SearchOptions(
@@ -114,7 +115,7 @@ def test_a_partner_has_no_part_in_the_out_of_fold_posterior_of_the_other(max_sam
         samples = hidden + 0.1 * noise
         features = FeatureMap.fit(samples, "standard", "linear", 1.0, 10, 0)
         head = Head(np.zeros((20, n_classes)), np.zeros(n_classes), True)
-        posteriors = Posteriors((Member(features, head, 1.0),), uniform, 0.0)
+        posteriors = Posteriors((Member(features, head, 1.0),), uniform, 0.0, ())
         sides.append(Side(samples, targets, posteriors))
     options = FusionOptions(0.999, 8.0, max_samples, 0, 1)
     for after in fuse(sides[0], sides[1], supervision, options, ignore):

@@ -6,9 +6,11 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from solver.errors import SupervisionError
 from solver.feature_maps import FeatureMap
 from solver.logistic import Targets
-from solver.posteriors import SearchOptions, deal_folds, fit_posteriors
+from solver.posterior_search import SearchOptions, fit_posteriors
+from solver.posteriors import deal_folds, most_folds
 
 OPTIONS = SearchOptions(
     scalings=("standard", "sqrt"),
@@ -142,6 +144,56 @@ def test_folds_are_disjoint_whole_and_hold_their_share_of_each_class() -> None:
         assert abs(counts[0] - 10) <= 1
         assert abs(counts[1] - 2) <= 1
         assert counts[2] <= 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"), [((2, 2), 2), ((3, 3, 3), 3), ((50, 10, 3), 4), ((50, 1, 1), 4), ((2, 2, 1), 2)]
+)
+def test_there_are_no_more_folds_than_the_typical_class_has_samples(
+    sizes: tuple[int, ...], expected: int
+) -> None:
+    codes = np.repeat(np.arange(len(sizes)), sizes)
+    assert most_folds(_targets(codes, len(sizes)), 4) == expected
+
+
+def test_of_labels_the_most_common_one_of_a_sample_counts_and_none_at_all_does_not() -> None:
+    carried = np.array([[1, 1, 0], [1, 0, 1], [1, 0, 0], [0, 0, 0], [0, 0, 0], [0, 0, 0], [0, 0, 0]])
+    assert most_folds(Targets(carried.astype(float), False), 5) == 3
+    assert most_folds(Targets(np.zeros((4, 2)), False), 5) == 5
+
+
+def test_samples_that_are_each_the_only_one_of_their_class_are_refused() -> None:
+    with pytest.raises(SupervisionError, match="the only one of their class"):
+        _fit(np.eye(4), _targets(np.arange(4), 4))
+
+
+def test_few_samples_out_of_fold_do_not_look_like_those_of_the_other_class() -> None:
+    rng = np.random.default_rng(0)
+    codes, likely = np.array([0, 0, 1, 1]), []
+    for _ in range(20):  # of noise: with four folds the truth would be given less than a half on average
+        found = _fit(rng.standard_normal((4, 30)), _targets(codes, 2), kernels=("linear",), n_kept=1)
+        likely.append(found.out_of_fold[np.arange(4), codes].mean())
+    assert np.mean(likely) > 0.45
+
+
+def test_a_choice_that_is_made_is_fitted_as_it_would_be_after_a_search() -> None:
+    samples, codes = _drawn()
+    found = _fit(samples, _targets(codes))
+    beats: list[int] = []
+    again = fit_posteriors(samples, _targets(codes), OPTIONS, lambda: beats.append(1), found.recipes)
+    assert again.recipes == found.recipes
+    assert sum(recipe.weight for recipe in again.recipes) == pytest.approx(1.0)
+    np.testing.assert_allclose(again.out_of_fold, found.out_of_fold, atol=0.05)
+    np.testing.assert_allclose(again.predict(samples), found.predict(samples), atol=0.05)
+    assert len(beats) <= len(found.recipes) * (1 + OPTIONS.n_folds)
+
+
+def test_a_choice_that_does_not_suit_the_samples_is_made_anew() -> None:
+    samples, codes = _drawn()
+    of_roots = _fit(samples**2, _targets(codes), scalings=("sqrt",)).recipes
+    assert {recipe.kind.scaling for recipe in of_roots} == {"sqrt"}
+    again = fit_posteriors(samples, _targets(codes), OPTIONS, lambda: None, of_roots)
+    assert {recipe.kind.scaling for recipe in again.recipes} == {"standard"}
 
 
 def test_whatever_the_heartbeat_raises_ends_the_search() -> None:

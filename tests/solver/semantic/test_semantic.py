@@ -16,7 +16,7 @@ from solver import (
     mean_average_precision,
 )
 from solver.artifacts import load_projector, save_projector
-from solver.errors import ArtifactError, InvalidInputError, SupervisionError
+from solver.errors import ArtifactError, InvalidInputError, NotFittedError, SupervisionError
 
 QUICK: dict[str, Any] = {"n_folds": 3, "n_kept": 2, "n_rounds": 3, "n_landmarks": 40, "n_jobs": 1}
 
@@ -73,6 +73,17 @@ def test_m_is_certified_and_made_of_out_of_fold_posteriors(fitted: SemanticBilin
     )
     np.testing.assert_array_equal(again.singular_values_, fitted.singular_values_)
     assert fitted.rank_ == len(fitted.singular_values_) == 4
+
+
+def test_a_fit_like_another_takes_its_classifiers_over(fitted: SemanticBilinear) -> None:
+    (X, x), (Z, z) = _rings(260, 4, 6), _blobs(240, 4, 7)
+    again = SemanticBilinear(**QUICK).fit(X, Z, Labels(x, z), like=fitted)
+    assert again.x_posteriors_.recipes == fitted.x_posteriors_.recipes
+    assert again.z_posteriors_.recipes == fitted.z_posteriors_.recipes
+    assert not np.array_equal(again.singular_values_, fitted.singular_values_)
+    assert _average_map(again) > 0.85
+    with pytest.raises(NotFittedError):
+        SemanticBilinear(**QUICK).fit(X, Z, Labels(x, z), like=SemanticBilinear())
 
 
 def test_labels_may_be_many(fitted: SemanticBilinear) -> None:
