@@ -11,7 +11,7 @@ from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression
 
 from solver.errors import InvalidInputError
-from solver.linalg import FloatArray
+from solver.linalg import FloatArray, Samples
 from solver.supervision import Indices
 
 _LEAST = 1e-9
@@ -80,7 +80,10 @@ class Head:
 
     def predict(self, mapped: FloatArray) -> FloatArray:
         """Return posteriors of mapped samples, of shape (n_samples, n_classes), in float64."""
-        scores = mapped.astype(np.float64) @ self.coefficients + self.intercepts
+        return self.of_scores(mapped.astype(np.float64) @ self.coefficients + self.intercepts)
+
+    def of_scores(self, scores: FloatArray) -> FloatArray:
+        """Return the posteriors of scores, both of shape (n_samples, n_classes)."""
         posteriors: FloatArray = softmax(scores, axis=1) if self.is_exclusive else expit(scores)
         return posteriors
 
@@ -92,21 +95,37 @@ class Regression:
     ----------
     is_exclusive : bool
         Multinomial if true, else one for each label.
+    dtype : dtype
+        In which samples are fitted; float32 is enough where their features are of like size.
+    tol : float
+        The optimiser stops where no entry of the gradient exceeds it.
+    max_iter : int
+        Iteration limit of the optimiser.
 
     Notes
     -----
-    Where scikit-learn warns that it has not converged, so does this; it may run on several threads at
-    once, where warnings cannot be caught.
+    A class that no sample shows has posterior 0, a label that all samples carry 1. Where scikit-learn warns
+    that it has not converged, so does this; it may run on several threads at once, where warnings cannot
+    be caught.
     """
 
-    def __init__(self, is_exclusive: bool) -> None:
+    def __init__(
+        self,
+        is_exclusive: bool,
+        dtype: npt.DTypeLike = np.float32,
+        tol: float = _TOLERANCE,
+        max_iter: int = _MOST_ITERATIONS,
+    ) -> None:
         self._is_exclusive = is_exclusive
+        self._dtype = dtype
+        self._tol = tol
+        self._max_iter = max_iter
         self._models: dict[int, LogisticRegression] = {}
 
-    def fit(self, mapped: FloatArray, targets: Targets, inverse_penalty: float) -> Head:
-        """Fit to mapped samples of shape (n_samples, n_mapped), in float32: features are of like size."""
-        narrow, n_classes = mapped.astype(np.float32), targets.indicators.shape[1]
-        coefficients, intercepts = np.zeros((narrow.shape[1], n_classes)), np.full(n_classes, _NEVER)
+    def fit(self, mapped: Samples, targets: Targets, inverse_penalty: float) -> Head:
+        """Fit to mapped samples of shape (n_samples, n_mapped)."""
+        samples, n_classes = mapped.astype(self._dtype), targets.indicators.shape[1]
+        coefficients, intercepts = np.zeros((samples.shape[1], n_classes)), np.full(n_classes, _NEVER)
         if self._is_exclusive:
             classes, codes = np.unique(targets.indicators.argmax(axis=1), return_inverse=True)
             # Of two classes the first has the score 0, with which the other's is compared.
@@ -117,15 +136,15 @@ class Regression:
             parts = [(label, np.array([label]), codes) for label, codes in enumerate(targets.indicators.T)]
         for key, columns, codes in parts:
             if len(np.unique(codes)) > 1:
-                model = self._fitted(key, narrow, codes, inverse_penalty)
+                model = self._fitted(key, samples, codes, inverse_penalty)
                 coefficients[:, columns], intercepts[columns] = model.coef_.T, model.intercept_
         return Head(coefficients, intercepts, self._is_exclusive)
 
     def _fitted(
-        self, key: int, mapped: FloatArray, codes: npt.NDArray[Any], inverse_penalty: float
+        self, key: int, samples: Samples, codes: npt.NDArray[Any], inverse_penalty: float
     ) -> LogisticRegression:
         model = self._models.setdefault(
-            key, LogisticRegression(tol=_TOLERANCE, max_iter=_MOST_ITERATIONS, warm_start=True)
+            key, LogisticRegression(tol=self._tol, max_iter=self._max_iter, warm_start=True)
         )
-        model.set_params(C=inverse_penalty).fit(mapped, codes)
+        model.set_params(C=inverse_penalty).fit(samples, codes)
         return model

@@ -2,56 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-import scipy.special
-from sklearn.linear_model import LogisticRegression
 
 from solver.base import Constraint, CrossModalEstimator, check_samples, project_affinely
 from solver.baselines._pairs import check_sizes, class_indicators
 from solver.linalg import FloatArray, Samples
+from solver.logistic import Head, Regression, Targets
 from solver.multi_labels import MultiLabels
 from solver.parameters import COUNT, POSITIVE, POSITIVE_OR_NONE
 from solver.problem import AnySupervision
-
-_CERTAIN = 40.0  # the sigmoid of this score is 1 in float64
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PosteriorMap:
-    """Class posteriors from linear scores.
-
-    Parameters
-    ----------
-    coefficients : ndarray of shape (n_features, n_scores)
-        Linear part of the scores.
-    intercept : ndarray of shape (n_scores,)
-        Constant part of the scores.
-    classes : ndarray of shape (n_scores,)
-        Class of each score; the posterior of the others is 0.
-    n_classes : int
-        Number of posteriors.
-    is_exclusive : bool
-        Whether posteriors are the softmax of the scores, and sum to one, or a sigmoid of each.
-    """
-
-    coefficients: FloatArray
-    intercept: FloatArray
-    classes: npt.NDArray[np.intp]
-    n_classes: int
-    is_exclusive: bool
-
-    def posteriors(self, samples: npt.ArrayLike, name: str) -> FloatArray:
-        """Return the (n_samples, n_classes) posteriors of samples that the caller names so."""
-        scores = project_affinely(samples, self.coefficients, self.intercept, name)
-        posteriors = np.zeros((len(scores), self.n_classes))
-        posteriors[:, self.classes] = (
-            scipy.special.softmax(scores, axis=1) if self.is_exclusive else scipy.special.expit(scores)
-        )
-        return posteriors
 
 
 class SemanticMatching(CrossModalEstimator):
@@ -78,10 +40,10 @@ class SemanticMatching(CrossModalEstimator):
 
     Attributes
     ----------
-    x_posterior_ : PosteriorMap
-        Of the first modality.
-    z_posterior_ : PosteriorMap
-        Of the second modality.
+    x_head_ : Head
+        Scores and posteriors of the first modality.
+    z_head_ : Head
+        Those of the second modality.
 
     Notes
     -----
@@ -111,10 +73,10 @@ class SemanticMatching(CrossModalEstimator):
         "tol": POSITIVE,
         "max_iter": COUNT,
     }
-    _fitted_attribute: ClassVar[str] = "z_posterior_"
+    _fitted_attribute: ClassVar[str] = "z_head_"
 
-    x_posterior_: PosteriorMap
-    z_posterior_: PosteriorMap
+    x_head_: Head
+    z_head_: Head
 
     def __init__(
         self, C: float = 1.0, *, z_C: float | None = None, tol: float = 1e-4, max_iter: int = 5000
@@ -147,9 +109,9 @@ class SemanticMatching(CrossModalEstimator):
         check_sizes(x, z, supervision)
         is_exclusive = not isinstance(supervision, MultiLabels)
         z_C = self.C if self.z_C is None else self.z_C
-        x_posterior = _learn(x, x_indicators, self._classifier(self.C), is_exclusive)
-        z_posterior = _learn(z, z_indicators, self._classifier(z_C), is_exclusive)
-        self.x_posterior_, self.z_posterior_ = x_posterior, z_posterior
+        x_head = self._learned(x, Targets(x_indicators, is_exclusive), self.C)
+        z_head = self._learned(z, Targets(z_indicators, is_exclusive), z_C)
+        self.x_head_, self.z_head_ = x_head, z_head
         return self
 
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
@@ -166,7 +128,7 @@ class SemanticMatching(CrossModalEstimator):
             In float64.
         """
         self._check_fitted()
-        return self.x_posterior_.posteriors(X, "X")
+        return _posteriors(self.x_head_, X, "X")
 
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
         """Return the class posteriors of samples of the second modality.
@@ -182,46 +144,11 @@ class SemanticMatching(CrossModalEstimator):
             In float64.
         """
         self._check_fitted()
-        return self.z_posterior_.posteriors(Z, "Z")
+        return _posteriors(self.z_head_, Z, "Z")
 
-    def _classifier(self, C: float) -> LogisticRegression:
-        return LogisticRegression(C=C, tol=self.tol, max_iter=self.max_iter)
-
-
-def _learn(
-    samples: Samples, indicators: FloatArray, classifier: LogisticRegression, is_exclusive: bool
-) -> PosteriorMap:
-    """Fit the classifier to the classes that are shown, anew for each where they are not exclusive."""
-    shown = np.flatnonzero(indicators.any(axis=0))
-    if is_exclusive:
-        classes = shown[np.argmax(indicators[:, shown], axis=1)]
-        coefficients, intercept = _scores_of_classes(samples, classes, classifier)
-    else:
-        columns = [_scores_of_label(samples, indicators[:, label], classifier) for label in shown]
-        coefficients, intercept = (np.hstack(part) for part in zip(*columns, strict=True))
-    return PosteriorMap(coefficients, intercept, shown, indicators.shape[1], is_exclusive)
+    def _learned(self, samples: Samples, targets: Targets, C: float) -> Head:
+        return Regression(targets.is_exclusive, np.float64, self.tol, self.max_iter).fit(samples, targets, C)
 
 
-def _scores_of_classes(
-    samples: Samples, classes: npt.NDArray[np.intp], classifier: LogisticRegression
-) -> tuple[FloatArray, FloatArray]:
-    """Return coefficients and intercepts of exclusive classes."""
-    n_classes = len(np.unique(classes))
-    if n_classes == 1:
-        return np.zeros((samples.shape[1], 1)), np.zeros(1)
-    classifier.fit(samples, classes)
-    if n_classes == 2:
-        # scikit-learn gives the scores' difference: a softmax over it and 0 is the same.
-        difference = classifier.coef_.T
-        return np.hstack([np.zeros_like(difference), difference]), np.array([0.0, *classifier.intercept_])
-    return classifier.coef_.T, classifier.intercept_
-
-
-def _scores_of_label(
-    samples: Samples, carried: FloatArray, classifier: LogisticRegression
-) -> tuple[FloatArray, FloatArray]:
-    """Return coefficients and intercept of one label against its absence."""
-    if carried.all():
-        return np.zeros((samples.shape[1], 1)), np.array([_CERTAIN])
-    classifier.fit(samples, carried)
-    return classifier.coef_.T, classifier.intercept_
+def _posteriors(head: Head, samples: npt.ArrayLike, name: str) -> FloatArray:
+    return head.of_scores(project_affinely(samples, head.coefficients, head.intercepts, name))
