@@ -14,7 +14,7 @@ demo: $(VENV)/.runtime-stamp ## Draw the sample set, train on it, serve it and o
 	@trap : INT; $(BIN)/lrbs demo || test $$? -eq 130 # Ctrl-C is how it is meant to end
 
 test: $(VENV)/.dev-stamp ## Run the tests, a process for each core
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev-stamp ## Run formatter, linter, import contracts and type checker
 	$(BIN)/ruff format --check
