@@ -1,68 +1,13 @@
-"""What the linear baselines share: centring in an exact basis, and scoring by cosine or inner product."""
+"""What the linear baselines share: scoring by cosine or inner product."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg
 
-from solver.base import LinearCrossModalEstimator, check_samples, project_affinely
-from solver.errors import InvalidInputError, NumericalError
-from solver.linalg import FloatArray, is_sparse
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CentredBasis:
-    """Centred samples in their principal axes: ``samples - mean = coordinates @ axes.T``.
-
-    Directions in which the samples do not vary beyond the rounding of their own precision are left out,
-    so that nothing computed in these coordinates meets a covariance that is singular by construction.
-
-    Parameters
-    ----------
-    mean : ndarray of shape (n_features,)
-        Mean of the samples.
-    axes : ndarray of shape (n_features, rank)
-        Orthonormal columns.
-    lengths : ndarray of shape (rank,)
-        Singular values of the centred samples, positive, in descending order.
-    coordinates : ndarray of shape (n_samples, rank)
-        Orthogonal columns of these lengths.
-    """
-
-    mean: FloatArray
-    axes: FloatArray
-    lengths: FloatArray
-    coordinates: FloatArray
-
-    @classmethod
-    def of(cls, samples: npt.ArrayLike, name: str) -> CentredBasis:
-        """Find the basis of samples, dense or sparse, in float64.
-
-        Raises
-        ------
-        InvalidInputError
-            If the samples are unusable or all the same.
-        """
-        array, precision = dense_samples(samples, name)
-        mean = array.mean(axis=0)
-        U, s, Vt = scipy.linalg.svd(array - mean, full_matrices=False, check_finite=False)
-        # The decomposition's own rounding, and that of the samples as they were stored: features that sum
-        # to one in float32 leave a direction of nothing but that.
-        relative = max(max(array.shape) * np.finfo(np.float64).eps, precision)
-        rounding = relative * float(np.linalg.norm(array))
-        kept = s > rounding
-        if not kept.any():
-            raise InvalidInputError(f"{name} holds the same sample only: there is nothing to learn from")
-        return cls(mean, Vt[kept].T, s[kept], U[:, kept] * s[kept])
-
-    def lift(self, directions: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return factors and intercept that map raw samples along directions of these coordinates."""
-        factors: FloatArray = self.axes @ directions
-        return factors, -(self.mean @ factors)
+from solver.base import LinearCrossModalEstimator, project_affinely
+from solver.errors import NumericalError
+from solver.linalg import FloatArray
 
 
 class LinearBaseline(LinearCrossModalEstimator):
@@ -123,13 +68,3 @@ class LinearBaseline(LinearCrossModalEstimator):
             raise NumericalError(f"the factors of {type(self).__name__} are not finite: scale the features")
         self.metric_ = self.metric
         (self.x_factors_, self.x_intercept_), (self.z_factors_, self.z_intercept_) = x, z
-
-
-def dense_samples(samples: npt.ArrayLike, name: str) -> tuple[FloatArray, float]:
-    """Return samples as a dense float64 array, and the relative precision they were stored in.
-
-    See `solver.base.check_samples` for what is refused.
-    """
-    array: Any = check_samples(samples, name, sparse=True)
-    dense: FloatArray = array.toarray() if is_sparse(array) else array
-    return dense.astype(np.float64, copy=False), float(np.finfo(dense.dtype).eps)

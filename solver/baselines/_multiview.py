@@ -11,7 +11,8 @@ import numpy.typing as npt
 import scipy.linalg
 
 from solver.base import Constraint
-from solver.baselines._linear import CentredBasis, LinearBaseline
+from solver.baselines._bases import CentredBasis
+from solver.baselines._linear import LinearBaseline
 from solver.baselines._pairs import check_sizes, class_indicators
 from solver.errors import InvalidInputError
 from solver.linalg import FloatArray

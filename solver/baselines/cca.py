@@ -9,7 +9,8 @@ import numpy.typing as npt
 import scipy.linalg
 
 from solver.base import Constraint
-from solver.baselines._linear import CentredBasis, LinearBaseline
+from solver.baselines._bases import CentredBasis
+from solver.baselines._linear import LinearBaseline
 from solver.baselines._pairs import mean_cross_product
 from solver.linalg import FloatArray
 from solver.parameters import COUNT_OR_NONE, METRIC, NOT_NEGATIVE, PAIRS

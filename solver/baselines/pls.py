@@ -10,7 +10,8 @@ import scipy.linalg
 from sklearn.cross_decomposition import PLSCanonical
 
 from solver.base import Constraint
-from solver.baselines._linear import CentredBasis, LinearBaseline
+from solver.baselines._bases import CentredBasis
+from solver.baselines._linear import LinearBaseline
 from solver.baselines._pairs import mean_cross_product, rows_are_pairs
 from solver.errors import SupervisionError
 from solver.linalg import FloatArray

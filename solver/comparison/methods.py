@@ -162,7 +162,7 @@ _ENTRIES = (
         SCM, (_PAIRS, _RIDGE, Axis("C", (0.01, 0.1, 1.0, 10.0), 1.0), _Z_INVERSE_PENALTY, _CORRELATION_POWER)
     ),
     Method(SemanticMatching, (_INVERSE_PENALTY, _Z_INVERSE_PENALTY)),
-    Method(MsAlg, (_COMPONENTS, _METRIC)),
+    Method(MsAlg, (Axis("n_components", (4, 5, 6, 7, 8, 9, 10, 20, 40, None), 7), _METRIC)),
     Method(GMLDA, (_FEW_RIDGES, _COUPLING, _EIGENVALUE_POWER, _METRIC)),
     Method(GMMFA, (_FEW_RIDGES, Axis("n_components", (None, 30), None), _EIGENVALUE_POWER, _METRIC)),
 )

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.decomposition import PCA
 
+from solver.baselines import BasisMemo
 from solver.datasets import PairedFeatures
 from solver.holdout import deal
 from solver.linalg import FloatArray
@@ -84,12 +85,15 @@ class Parts:
         Training split, test split.
     most_kept_bytes : int
         Of prepared features; those last asked for are kept in any case.
+    bases : BasisMemo
+        Their bases, for the methods that need them.
     """
 
     data: PairedFeatures
     folds: list[Part]
     final: Part
     most_kept_bytes: int = _MOST_KEPT_BYTES
+    bases: BasisMemo = field(default_factory=lambda: BasisMemo(2 * _MOST_KEPT_BYTES))
     _prepared: dict[tuple[int, str, str, bool], tuple[FloatArray, FloatArray]] = field(default_factory=dict)
 
     @classmethod

@@ -2,10 +2,10 @@
 
 The rules are the same for every method. With its default parameters the scaling is chosen: first the same
 kind for both modalities, then the first modality's alone, then the second's. With that scaling the
-parameters are chosen one after the other, and then once more, now that the others are chosen. Of equally
-good candidates the first is taken. A candidate's score is the MAP of both directions, averaged over the
-folds; of a method that has nothing to choose here, because it chooses inside of its fit, on the first alone.
-A candidate that cannot be fitted on some fold is the worst.
+parameters are chosen one after the other. Then all is chosen once more, now that the rest is: each
+modality's scaling, and each parameter. Of equally good candidates the first is taken. A candidate's score
+is the MAP of both directions, averaged over the folds; of a method that has nothing to choose here, because
+it chooses inside of its fit, on the first alone. A candidate that cannot be fitted on some fold is the worst.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from solver.comparison.preparation import Part, Parts
 from solver.errors import ConvergenceWarning, InvalidInputError, NumericalError
 from solver.metrics import mean_average_precision
 
-_ROUNDS = 2
 _WORST = float("-inf")
 
 
@@ -69,13 +68,14 @@ def tune(parts: Parts, method: Method, pca: bool) -> Choice:
     """
     has_choice = bool(method.grid) or len(method.scalings) > 1
     search = _Search(parts, method, pca, parts.folds if has_choice else parts.folds[:1])
-    with warnings.catch_warnings():
+    with parts.bases.used(), warnings.catch_warnings():
         # Candidates are fitted loosely; whether the chosen one converges is told of the final fit.
         for category in (ConvergenceWarning, SklearnConvergenceWarning):
             warnings.simplefilter("ignore", category)
         search.choose_scalings()
-        for axis in method.grid * _ROUNDS:
-            search.choose(axis)
+        search.choose_parameters()
+        search.choose_each_scaling()
+        search.choose_parameters()
     return search.choice()
 
 
@@ -92,15 +92,27 @@ class _Search:
         return Choice(*self._scalings, self._parameters, self._score, len(self._scores))
 
     def choose_scalings(self) -> None:
-        x_kinds, z_kinds = (self._parts.allowed(side, self._method.scalings) for side in ("x", "z"))
+        x_kinds, z_kinds = self._kinds()
         self._choose_pair([(kind, kind) for kind in x_kinds if kind in z_kinds])
         if self._score > _WORST:
-            self._choose_pair([(kind, self._scalings[1]) for kind in x_kinds])
-            self._choose_pair([(self._scalings[0], kind) for kind in z_kinds])
+            self.choose_each_scaling()
         if self._score == _WORST:
             raise InvalidInputError(f"no scaling lets it be fitted; the last was refused: {self._refused}")
 
-    def choose(self, axis: Axis) -> None:
+    def choose_each_scaling(self) -> None:
+        x_kinds, z_kinds = self._kinds()
+        self._choose_pair([(kind, self._scalings[1]) for kind in x_kinds])
+        self._choose_pair([(self._scalings[0], kind) for kind in z_kinds])
+
+    def choose_parameters(self) -> None:
+        for axis in self._method.grid:
+            self._choose(axis)
+
+    def _kinds(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        x_kinds, z_kinds = (self._parts.allowed(side, self._method.scalings) for side in ("x", "z"))
+        return x_kinds, z_kinds
+
+    def _choose(self, axis: Axis) -> None:
         candidates = [{**self._parameters, axis.name: value} for value in axis.values]
         scores = self._evaluate(self._scalings, candidates)
         best = int(np.argmax(scores))
