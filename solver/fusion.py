@@ -86,14 +86,15 @@ def fuse(
     -------
     x_posteriors, z_posteriors : Posteriors
         With one member more; as they were where the share is 0, or where nothing similar is left to learn
-        from when a third of the samples is held out.
+        from when a fold is held out.
 
     Notes
     -----
-    The similarity is a `LowRankBilinear` with the softmax loss on the feature map of each side that weighs
-    most among the classifiers. Out of fold both the matrix and the anchors come from the other folds. Rows
-    of both sides that belong together, x[i] and z[i], are in the same fold as long as all classes agree
-    row by row; where they belong together in another order the out-of-fold posteriors know their partners.
+    The similarity is a `LowRankBilinear` with the softmax loss, stopped after a few steps, on the feature
+    map of each side that weighs most among the classifiers. Out of fold both the matrix and the anchors
+    come from the other folds. Rows of both sides that belong together, x[i] and z[i], are in the same fold
+    as long as all classes agree row by row; where they belong together in another order the out-of-fold
+    posteriors know their partners.
     """
     if options.share == 0.0:
         return x.posteriors, z.posteriors

@@ -57,7 +57,7 @@ class Head:
     coefficients : ndarray of shape (n_mapped, n_classes)
         Linear part of the scores.
     intercepts : ndarray of shape (n_classes,)
-        Constant part; very low for a class that was not seen.
+        Constant part; very low for a class that was not seen, very high for a label that all carried.
     is_exclusive : bool
         Softmax if true.
     """

@@ -24,13 +24,13 @@ from solver.posteriors import (
     fit_parts,
     most_folds,
     others,
+    require_company,
     rotated,
 )
 from solver.supervision import Indices
 from solver.threads import single_threaded_blas
 
 _WIDTHS = {"linear": (1.0,), "rbf": (0.3, 1.0, 3.0), "laplacian": (0.3, 1.0, 3.0)}
-_MOST_LAPLACIAN_FEATURES = 256
 _RIDGES = 10.0 ** np.arange(-4.0, 1.1, 0.5)
 _INVERSE_PENALTIES = (3.0, 15.0, 75.0)
 _OVERFITTED = 1.02
@@ -93,8 +93,8 @@ def fit_posteriors(
     heartbeat : callable
         Called now and then; what it raises ends the search.
     recipes : sequence of Recipe
-        Choice that is made already; it is made here where there is none, or where it does not suit the
-        samples.
+        Choice that is made already; it is made here where there is none, or where samples or options do
+        not allow it.
 
     Raises
     ------
@@ -117,11 +117,12 @@ def fit_posteriors(
     # converged is judged by what it predicts, like any other.
     with single_threaded_blas(), warnings.catch_warnings():
         warnings.simplefilter("ignore", SklearnConvergenceWarning)
+        require_company(targets)
         rng = np.random.default_rng(options.seed)
         searched = draw(targets, options.max_samples, rng)
         some, some_targets = samples[searched], targets.rows(searched)
         folds = deal_folds(some_targets, most_folds(some_targets, options.n_folds), rng)
-        if recipes and all(recipe.kind.suits(samples) for recipe in recipes):
+        if recipes and all(_is_allowed(recipe.kind, samples, options) for recipe in recipes):
             parts = _prepared(recipes, some, options)
         else:
             parts = _searched(some, some_targets, folds, options, heartbeat)
@@ -129,6 +130,10 @@ def fit_posteriors(
             folds = deal_folds(targets, most_folds(targets, options.n_folds), rng)
             parts = [Part(part.recipe, part.features, None) for part in parts]
         return fit_parts(samples, targets, parts, folds, options.n_jobs, heartbeat)
+
+
+def _is_allowed(kind: MapKind, samples: FloatArray, options: SearchOptions) -> bool:
+    return kind.scaling in options.scalings and kind.kernel in options.kernels and kind.suits(samples)
 
 
 def _prepared(recipes: Sequence[Recipe], samples: FloatArray, options: SearchOptions) -> list[Part]:
@@ -171,7 +176,6 @@ def _screened(
         for scaling in options.scalings
         for kernel in options.kernels
         for width in _WIDTHS[kernel]
-        if kernel != "laplacian" or samples.shape[1] <= _MOST_LAPLACIAN_FEATURES
     ]
     found: list[tuple[float, MapKind, FeatureMap]] = []
     for kind in kinds:
@@ -197,9 +201,9 @@ def _ridge_error(
         centred = exact[fitted] - mean
         values, vectors = scipy.linalg.eigh(centred.T @ centred / len(fitted), check_finite=False)
         along = vectors.T @ (centred.T @ (indicators[fitted] - target_mean)) / len(fitted)
-        rotated = (exact[held] - mean) @ vectors
+        turned = (exact[held] - mean) @ vectors
         for number, ridge in enumerate(_RIDGES * max(values[-1], np.finfo(np.float64).tiny)):
-            predicted = target_mean + rotated @ (along / (np.maximum(values, 0.0) + ridge)[:, None])
+            predicted = target_mean + turned @ (along / (np.maximum(values, 0.0) + ridge)[:, None])
             errors[number] += float(np.sum((predicted - indicators[held]) ** 2))
     return float(errors.min()) / len(exact)
 

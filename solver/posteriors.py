@@ -18,6 +18,7 @@ from solver.read_out import ReadOut
 from solver.supervision import Indices
 
 _LEAST_OF_A_CLASS = 2
+_MOST_LAPLACIAN_FEATURES = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,14 +51,22 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class MapKind:
-    """A kind of feature map; parameters as of `FeatureMap.fit`."""
+    """A kind of feature map.
+
+    Parameters
+    ----------
+    scaling, kernel, width
+        As of `FeatureMap.fit`.
+    """
 
     scaling: str
     kernel: str
     width: float
 
     def suits(self, samples: FloatArray) -> bool:
-        """Say whether samples have what it needs: of negative features there are no square roots."""
+        """Say whether it can be had: no square roots of negative features, no long sums of distances."""
+        if self.kernel == "laplacian" and samples.shape[1] > _MOST_LAPLACIAN_FEATURES:
+            return False
         return self.scaling != "sqrt" or bool(samples.min() >= 0)
 
 
@@ -144,7 +153,23 @@ def fit_parts(
     n_jobs: int,
     heartbeat: Callable[[], None],
 ) -> Posteriors:
-    """Fit classifiers on all samples, and without each fold where it is not known what that gives."""
+    """Fit classifiers on all samples, and without each fold where it is not known what that gives.
+
+    Parameters
+    ----------
+    samples : ndarray of shape (n_samples, n_features)
+        Raw features.
+    targets : Targets
+        Their classes.
+    parts : sequence of Part
+        The classifiers.
+    folds : sequence of ndarray of int
+        Rows that are held out together.
+    n_jobs : int
+        Classifiers fitted at once.
+    heartbeat : callable
+        Called now and then; what it raises ends the fit.
+    """
     members, total = [], np.zeros(targets.indicators.shape)
     for part in parts:
         heartbeat()
@@ -163,23 +188,35 @@ def fit_parts(
     return Posteriors(tuple(members), total, targets.log_loss(total), recipes)
 
 
-def most_folds(targets: Targets, n_folds: int) -> int:
-    """Return how many of `n_folds` folds leave a part of its class to the median sample.
-
-    With more of them a fold would hold out the half of one class and nothing of another, and what is
-    predicted without it would be biased against the truth: with two samples of each of two classes and
-    four folds, every sample looks like one of the other class.
+def require_company(targets: Targets) -> None:
+    """Refuse samples of which most are the only one of their class: none could be held out.
 
     Raises
     ------
     SupervisionError
-        If even two are too many: most samples are the only one of their class.
+        If they are.
     """
-    sizes = (targets.indicators * targets.indicators.sum(axis=0)).max(axis=1)
-    typical = int(np.median(sizes[sizes > 0])) if sizes.any() else n_folds
-    if typical < _LEAST_OF_A_CLASS:
+    sizes = _class_sizes(targets)
+    if np.mean(sizes < _LEAST_OF_A_CLASS) > 0.5:
         raise SupervisionError("most samples are the only one of their class: none can be held out")
-    return min(n_folds, typical)
+
+
+def most_folds(targets: Targets, n_folds: int) -> int:
+    """Return how many of `n_folds` folds, two or more, leave the typical sample others of its class.
+
+    With more of them than a class has samples, a fold would hold out a part of one class and nothing of
+    another, and what is predicted without it would be biased against the truth: with two samples of each
+    of two classes and four folds, every sample looks like one of the other class. Of several labels the
+    most common one counts, although folds are dealt by whole sets of labels.
+    """
+    return max(min(n_folds, int(np.median(_class_sizes(targets)))), 2)
+
+
+def _class_sizes(targets: Targets) -> FloatArray:
+    """Return for each sample with a label how many samples carry it; of several, the most common one."""
+    sizes = (targets.indicators * targets.indicators.sum(axis=0)).max(axis=1)
+    labelled: FloatArray = sizes[sizes > 0]
+    return labelled if len(labelled) else np.array([len(sizes)], np.float64)
 
 
 def deal_folds(targets: Targets, n_folds: int, rng: np.random.Generator) -> list[Indices]:

@@ -41,7 +41,8 @@ class SemanticBilinear(CrossModalEstimator):
 
     A share of the posteriors is read out of a second bilinear similarity, with the softmax loss, on the
     feature maps themselves: a sample is of the classes of those samples of the other modality that it
-    resembles (`solver.fusion`). So it has learned from both modalities, where a classifier sees one.
+    resembles (`solver.fusion`; that similarity is stopped early, and not certified). So it has learned from
+    both modalities, where a classifier sees one.
 
     Parameters
     ----------
@@ -180,7 +181,8 @@ class SemanticBilinear(CrossModalEstimator):
         heartbeat : callable
             Called now and then; what it raises ends the fit and reaches the caller.
         like : SemanticBilinear or None
-            Fitted on samples of the same kind: its classifiers are fitted anew, none is sought.
+            Fitted on samples of the same kind: its classifiers are fitted anew, and none is sought unless
+            samples or parameters do not allow one of them.
 
         Raises
         ------

@@ -96,7 +96,8 @@ class Outcome:
     n_features : tuple of int
         Features of both modalities as they reach the method.
     tune_seconds, fit_seconds : float
-        On one core: the whole search, and the final fit alone (without scaling and PCA).
+        On one core: the whole search, less what an earlier method prepared in this process and left to it,
+        and the final fit alone (without scaling and PCA).
     notes : tuple of str
         Warnings of the final fit.
     x_test, z_test : ndarray of shape (n_test, rank)

@@ -44,13 +44,13 @@ class Row:
     params : dict
         Chosen inside the training split.
     cv_score : float
-        Cross-validated MAP of that choice.
+        Cross-validated MAP of that choice; on the first fold alone where there was nothing to choose.
     n_candidates : int
         How many were tried.
     n_features : list of int
         Features of both modalities as they reach the method.
     fit_seconds, tune_seconds : float
-        On one core: the final fit, and the search before it.
+        On one core: the final fit, and the search before it, less what other methods prepared for it.
     notes : list of str
         Warnings of the final fit.
     """

@@ -30,7 +30,7 @@ Project = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 Walk = Callable[[FloatArray, FloatArray, Labels, Sequence[Any]], Iterator[Project]]
 Prepare = Callable[[FloatArray, FloatArray, Labels, Parameters], Parameters]
 
-_PATH_TOL, _PATH_MAX_ITER = 3e-2, 20
+_PATH_TOL, _PATH_MAX_ITER = 3e-2, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +132,14 @@ def _walk_alphas(X: FloatArray, Z: FloatArray, labels: Labels, shares: Sequence[
 
 _COMPONENTS = Axis("n_components", (5, 7, 10, 20, 40, None), 7)
 _RIDGE = Axis("reg", (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0), 0.3)
-_FEW_RIDGES = Axis("reg", (0.03, 0.3, 3.0), 0.3)
+_FEW_RIDGES = Axis("reg", (0.003, 0.03, 0.3, 3.0), 0.3)
 _CORRELATION_POWER = Axis("correlation_power", (1.0, 0.0, 2.0), 1.0)
 _PAIRS = Axis("pairs", ("rows", "similar"), "rows")
 _METRIC = Axis("metric", ("inner", "cosine"), "inner")
-_COUPLING = Axis("coupling", (3.0, 10.0, 30.0), 10.0)
+_COUPLING = Axis("coupling", (1.0, 3.0, 10.0, 30.0, 100.0), 10.0)
 _EIGENVALUE_POWER = Axis("eigenvalue_power", (0.5, 0.0, 1.0), 0.5)
-_Z_INVERSE_PENALTY = Axis("z_C", (0.1, 1.0, 3.0, 10.0, 30.0, 100.0), 10.0)
-_INVERSE_PENALTY = Axis("C", (0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0), 1.0)
+_INVERSE_PENALTY = Axis("C", (0.1, 0.3, 1.0, 3.0, 10.0, 100.0, 1000.0), 1.0)
+_Z_INVERSE_PENALTY = Axis("z_C", (1.0, 3.0, 10.0, 30.0, 100.0, 1000.0), 10.0)
 
 _ENTRIES = (
     Method(
@@ -159,7 +159,14 @@ _ENTRIES = (
     Method(CCA, (_PAIRS, _RIDGE, _COMPONENTS, _CORRELATION_POWER, _METRIC)),
     Method(PLS, (_PAIRS, _COMPONENTS, _METRIC)),
     Method(
-        SCM, (_PAIRS, _RIDGE, Axis("C", (0.01, 0.1, 1.0, 10.0), 1.0), _Z_INVERSE_PENALTY, _CORRELATION_POWER)
+        SCM,
+        (
+            _PAIRS,
+            _RIDGE,
+            Axis("C", (0.01, 0.1, 1.0, 10.0), 1.0),
+            Axis("z_C", (0.1, 1.0, 3.0, 10.0, 30.0, 100.0), 10.0),
+            _CORRELATION_POWER,
+        ),
     ),
     Method(SemanticMatching, (_INVERSE_PENALTY, _Z_INVERSE_PENALTY)),
     Method(MsAlg, (Axis("n_components", (4, 5, 6, 7, 8, 9, 10, 20, 40, None), 7), _METRIC)),

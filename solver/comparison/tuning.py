@@ -1,11 +1,11 @@
 """Choosing scalings and parameters by cross-validation inside the training split.
 
-The rules are the same for every method. With its default parameters the scaling is chosen: first the same
-kind for both modalities, then the first modality's alone, then the second's. With that scaling the
-parameters are chosen one after the other. Then all is chosen once more, now that the rest is: each
-modality's scaling, and each parameter. Of equally good candidates the first is taken. A candidate's score
-is the MAP of both directions, averaged over the folds; of a method that has nothing to choose here, because
-it chooses inside of its fit, on the first alone. A candidate that cannot be fitted on some fold is the worst.
+The rules are the same for every method. With its default parameters one kind of scaling is chosen for both
+modalities. With that scaling the parameters are chosen one after the other; then the scaling of the first
+modality alone and that of the second, and the parameters once more. Of equally good candidates the first is
+taken. A candidate's score is the MAP of both directions, averaged over the folds; of a method that has
+nothing to choose here, because it chooses inside of its fit, on the first alone. A candidate that cannot be
+fitted on some fold is the worst.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def tune(parts: Parts, method: Method, pca: bool) -> Choice:
         # Candidates are fitted loosely; whether the chosen one converges is told of the final fit.
         for category in (ConvergenceWarning, SklearnConvergenceWarning):
             warnings.simplefilter("ignore", category)
-        search.choose_scalings()
+        search.choose_scaling()
         search.choose_parameters()
         search.choose_each_scaling()
         search.choose_parameters()
@@ -91,11 +91,9 @@ class _Search:
     def choice(self) -> Choice:
         return Choice(*self._scalings, self._parameters, self._score, len(self._scores))
 
-    def choose_scalings(self) -> None:
+    def choose_scaling(self) -> None:
         x_kinds, z_kinds = self._kinds()
         self._choose_pair([(kind, kind) for kind in x_kinds if kind in z_kinds])
-        if self._score > _WORST:
-            self.choose_each_scaling()
         if self._score == _WORST:
             raise InvalidInputError(f"no scaling lets it be fitted; the last was refused: {self._refused}")
 

@@ -10,7 +10,7 @@ from solver.errors import SupervisionError
 from solver.feature_maps import FeatureMap
 from solver.logistic import Targets
 from solver.posterior_search import SearchOptions, fit_posteriors
-from solver.posteriors import deal_folds, most_folds
+from solver.posteriors import MapKind, deal_folds, most_folds
 
 OPTIONS = SearchOptions(
     scalings=("standard", "sqrt"),
@@ -159,12 +159,22 @@ def test_there_are_no_more_folds_than_the_typical_class_has_samples(
 def test_of_labels_the_most_common_one_of_a_sample_counts_and_none_at_all_does_not() -> None:
     carried = np.array([[1, 1, 0], [1, 0, 1], [1, 0, 0], [0, 0, 0], [0, 0, 0], [0, 0, 0], [0, 0, 0]])
     assert most_folds(Targets(carried.astype(float), False), 5) == 3
-    assert most_folds(Targets(np.zeros((4, 2)), False), 5) == 5
+    assert most_folds(Targets(np.zeros((4, 2)), False), 5) == 4
 
 
-def test_samples_that_are_each_the_only_one_of_their_class_are_refused() -> None:
+@pytest.mark.parametrize("codes", [[0, 1, 2, 3], [0, 0, 1, 2, 3]])
+def test_samples_that_are_mostly_the_only_one_of_their_class_are_refused(codes: list[int]) -> None:
     with pytest.raises(SupervisionError, match="the only one of their class"):
-        _fit(np.eye(4), _targets(np.arange(4), 4))
+        _fit(np.eye(len(codes)), _targets(np.array(codes), 4))
+
+
+@pytest.mark.filterwarnings("ignore:The number of unique classes")  # is indeed suspicious
+@pytest.mark.parametrize(("large", "alone", "most"), [(2, 2, 1000), (300, 250, 300)])
+def test_no_more_than_half_of_them_are_not(large: int, alone: int, most: int) -> None:
+    codes = np.concatenate([np.zeros(large), np.arange(1, alone + 1)]).astype(int)
+    samples = np.random.default_rng(0).standard_normal((len(codes), 5))
+    found = _fit(samples, _targets(codes, alone + 1), max_samples=most, kernels=("linear",), n_kept=1)
+    assert np.isfinite(found.out_of_fold).all()
 
 
 def test_few_samples_out_of_fold_do_not_look_like_those_of_the_other_class() -> None:
@@ -194,6 +204,20 @@ def test_a_choice_that_does_not_suit_the_samples_is_made_anew() -> None:
     assert {recipe.kind.scaling for recipe in of_roots} == {"sqrt"}
     again = fit_posteriors(samples, _targets(codes), OPTIONS, lambda: None, of_roots)
     assert {recipe.kind.scaling for recipe in again.recipes} == {"standard"}
+
+
+def test_a_choice_that_the_options_do_not_allow_is_made_anew() -> None:
+    samples, codes = _drawn()
+    of_kernels = _fit(samples, _targets(codes), kernels=("rbf",)).recipes
+    linear = replace(OPTIONS, kernels=("linear",))
+    again = fit_posteriors(samples, _targets(codes), linear, lambda: None, of_kernels)
+    assert {recipe.kind.kernel for recipe in again.recipes} == {"linear"}
+
+
+def test_a_laplacian_kernel_does_not_suit_many_features() -> None:
+    kind = MapKind("standard", "laplacian", 1.0)
+    assert kind.suits(np.ones((3, 256)))
+    assert not kind.suits(np.ones((3, 257)))
 
 
 def test_whatever_the_heartbeat_raises_ends_the_search() -> None:
