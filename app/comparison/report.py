@@ -6,7 +6,6 @@ import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from app.comparison import figures
 from app.comparison.samples import Retrieved, retrieved
@@ -192,12 +191,14 @@ def _p_value(value: float | None) -> str:
     return f"< {_SMALL}" if value < _SMALL else f"{value:.3f}"
 
 
-def _settings(params: dict[str, Any]) -> str:
+def _settings(row: Row) -> str:
+    if row.n_candidates == 1:
+        return "inside its fit"
     named = {"x_scaling": "", "z_scaling": ""}
-    scalings = " / ".join("raw" if params[name] == "none" else str(params[name]) for name in named)
+    scalings = " / ".join("raw" if row.params[name] == "none" else str(row.params[name]) for name in named)
     rest = [
         f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in params.items()
+        for name, value in row.params.items()
         if name not in named
     ]
     return ", ".join([scalings, *rest])

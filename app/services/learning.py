@@ -101,11 +101,11 @@ def learn(
     try:
         fitting, held_out = data.split(_HELD_OUT_SHARE, _MOST_SAMPLES, parameters.seed)
         trials, refused = try_each(recipes, fitting, held_out)
-    except (SupervisionError, InvalidInputError):
+    except (SupervisionError, InvalidInputError) as error:
         # Too few items to hold a part out: what needs no choice is trained without a figure.
         if recipes[0].must_choose:
             raise
-        held_out = None
+        refused, held_out = {recipes[0].method: str(error)}, None
     if held_out is not None:
         tried = [recipe for recipe in recipes if recipe.method in trials]
         best = max(tried, key=lambda recipe: trials[recipe.method].held_out_map)

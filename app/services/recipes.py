@@ -238,7 +238,7 @@ class SemanticRecipe:
         return Trial(projector, mean)
 
     def fitted(self, data: LabelledPair) -> Fitted:
-        """Fit on all items the classifiers that were tried."""
+        """Fit on all items, with the classifiers that were tried if any were."""
         estimator = self._fit(data, "fitting")
         posteriors = [
             {

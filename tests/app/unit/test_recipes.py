@@ -46,3 +46,18 @@ def test_when_none_can_be_fitted_the_first_says_why(parts: tuple[LabelledPair, L
     recipes = [_Refusing(InvalidInputError("too odd")), _Refusing(NumericalError("too large"), "second")]
     with pytest.raises(NumericalError, match="too large"):
         try_each(recipes[::-1], *parts)
+
+
+def test_all_items_are_fitted_with_the_classifiers_that_were_tried(
+    parts: tuple[LabelledPair, LabelledPair],
+) -> None:
+    fitting, held_out = parts
+    phases: list[str] = []
+    recipe = SemanticRecipe(TrainingParameters(), lambda told: phases.append(told["phase"]))
+    trial = recipe.tried(fitting, held_out)
+    facts = recipe.fitted(fitting).facts["posteriors"]
+    for members, side in zip((trial.projector.x_members, trial.projector.z_members), facts, strict=True):
+        tried = [(m.features.scaler.kind_, m.features.kernel, m.weight) for m in members]
+        told = [(c["scaling"], c["kernel"], c["weight"]) for c in side["classifiers"]]
+        assert told == tried
+    assert set(phases) == {"judging posteriors", "fitting posteriors"}

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 import pytest
 
-from solver import CCA, Labels, LowRankBilinear, alpha_max, mean_average_precision
+from solver import CCA, Labels, LowRankBilinear, SemanticBilinear, alpha_max, mean_average_precision
 from solver.comparison import compare
 from solver.comparison.cells import cells
 from solver.comparison.methods import METHODS, Axis, Method
@@ -16,7 +16,7 @@ from solver.comparison.tuning import tune
 from solver.datasets import PairedFeatures
 from solver.errors import InvalidInputError
 
-QUICK = ("LowRankBilinear", "CCA", "PLS", "GMLDA")
+QUICK = ("LowRankBilinear", "CCA", "PLS", "GMLDA", "SemanticMatching")
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -26,6 +26,48 @@ def test_what_is_chosen_does_not_depend_on_the_test_split(
 ) -> None:
     chosen = [tune(Parts.of(each, 3, 0), METHODS[name], pca) for each in (data, garbled)]
     assert chosen[0] == chosen[1]
+
+
+def test_what_is_chosen_inside_a_fit_does_not_depend_on_the_test_split(
+    data: PairedFeatures, garbled: PairedFeatures
+) -> None:
+    fixed = {"kernels": ("linear", "rbf"), "n_landmarks": 20, "n_folds": 3, "n_kept": 2, "n_jobs": 1}
+    method = Method(SemanticBilinear, fixed=fixed, scalings=("none",))
+    projected = []
+    for each in (data, garbled):
+        parts = Parts.of(each, 3, 0)
+        choice = tune(parts, method, True)
+        (X, _), (Z, _) = (parts.features(parts.final, side, "none", True) for side in "xz")
+        fitted = method.fit(X, Z, parts.supervision(parts.final), choice.parameters)
+        projected.append((choice, fitted.project_x(X), fitted.project_z(Z)))
+    assert projected[0][0] == projected[1][0]
+    np.testing.assert_array_equal(projected[0][1], projected[1][1])
+    np.testing.assert_array_equal(projected[0][2], projected[1][2])
+
+
+def test_each_modality_has_the_scaling_that_suits_it(data: PairedFeatures) -> None:
+    rng = np.random.default_rng(3)
+    # Samples of X differ in size; beside Z stands a large feature that says nothing.
+    X = data.X * np.exp(2.0 * rng.standard_normal((len(data.X), 1)))
+    Z = np.hstack([data.Z, 1e4 * rng.standard_normal((len(data.Z), 1))])
+    method = Method(CCA, (Axis("reg", (1.0, 0.01), 1.0),), scalings=("none", "l2", "standard"))
+    parts = Parts.of(dataclasses.replace(data, X=X, Z=Z), 3, 0)
+    choice = tune(parts, method, False)
+    for kind in method.scalings:
+        other = tune(parts, dataclasses.replace(method, scalings=(kind,)), False)
+        assert other.score <= choice.score
+    assert (choice.x_scaling, choice.z_scaling) == ("l2", "standard")
+
+
+def test_bases_are_kept_while_a_method_is_tuned_and_for_the_next(data: PairedFeatures) -> None:
+    def never(*_: Any) -> Any:
+        raise AssertionError("sought again")
+
+    parts = Parts.of(data, 3, 0)
+    tune(parts, METHODS["CCA"], False)
+    for fold in parts.folds:
+        fitting, _ = parts.features(fold, "x", "l2", False)
+        assert len(parts.bases.basis(fitting, "X", never).coordinates) == len(fold.fitting)
 
 
 def test_folds_split_the_training_rows_class_by_class_and_hold_no_test_row(data: PairedFeatures) -> None:
