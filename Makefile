@@ -13,8 +13,8 @@ help: ## Show this list
 demo: $(VENV)/.runtime-stamp ## Draw the sample set, train on it, serve it and open the page
 	@trap : INT; $(BIN)/lrbs demo || test $$? -eq 130 # Ctrl-C is how it is meant to end
 
-test: $(VENV)/.dev-stamp ## Run the tests, a process for each core
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+test: $(VENV)/.dev-stamp ## Run the tests, a process and a BLAS thread for each core
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev-stamp ## Run formatter, linter, import contracts and type checker
 	$(BIN)/ruff format --check

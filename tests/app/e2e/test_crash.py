@@ -11,7 +11,7 @@ import numpy as np
 from solver.datasets.synthetic import make_low_rank_pairs
 
 NAME = "pairs"
-ROUNDS = 6
+ROUNDS = 4
 BATCH = 3
 
 

@@ -1,5 +1,7 @@
 """The main job on real data: trained on the train split, the test split queried through a server process."""
 
+import csv
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 
 from solver import Labels, LowRankBilinear, alpha_max, mean_average_precision
-from solver.datasets import PairedFeatures, load_npz, load_wikipedia
+from solver.datasets import PairedFeatures, load_wikipedia
 from solver.metrics import average_precision
 from solver.pipeline import Projector
 from solver.preprocessing import FeatureScaler
@@ -92,37 +94,38 @@ def solver_maps(data: PairedFeatures, facts: dict[str, Any]) -> tuple[float, flo
     return mean_average_precision(x, z, labels, labels), mean_average_precision(z, x, labels, labels)
 
 
-@pytest.mark.parametrize(
-    ("name", "wanted"),
-    [("wikipedia", (0.28, 0.205)), ("wikipedia_cnn", (0.36, 0.32))],
-    ids=["wikipedia", "wikipedia_cnn"],
-)
 def test_features_reach_the_wanted_map_over_http_and_in_the_solver(
-    name: str,
-    wanted: tuple[float, float],
-    test_data: Path,
-    serve_trained: Callable[..., Any],
+    test_data: Path, serve_trained: Callable[..., Any]
 ) -> None:
-    folder = test_data / name
-    archive = folder / f"{name}.npz"
-    release = name == "wikipedia"
-    data = load_wikipedia(folder) if release else load_npz(archive)
-    ingest = ("wikipedia", str(folder)) if release else ("npz", str(archive))
-    with serve_trained(*ingest, method="lrbs") as client:
+    folder = test_data / "wikipedia"
+    data = load_wikipedia(folder)
+    with serve_trained("wikipedia", str(folder), method="lrbs") as client:
         over_http = http_map(client, "image", "text"), http_map(client, "text", "image")
         facts = client.get("/v1/admin/collections/set/models/1").raise_for_status().json()["facts"]
     alone = solver_maps(data, facts)
-    print(f"{name}: over HTTP {over_http}, solver alone {alone}, gap {facts['convergence']['gap']:.3g}")  # noqa: T201
-    assert over_http[0] >= wanted[0]
-    assert over_http[1] >= wanted[1]
+    print(f"wikipedia: over HTTP {over_http}, solver alone {alone}, gap {facts['convergence']['gap']:.3g}")  # noqa: T201
+    assert over_http[0] >= 0.28
+    assert over_http[1] >= 0.205
     assert over_http == pytest.approx(alone, abs=1e-3)
 
 
+def every_second_product(folder: Path, table: Path) -> Path:
+    """Write a table of half the products, with the pictures where they are."""
+    with (folder / "items.csv").open(newline="") as source, table.open("w", newline="") as target:
+        rows = csv.DictReader(source)
+        writer = csv.DictWriter(target, rows.fieldnames or ())
+        writer.writeheader()
+        for row in itertools.islice(rows, 0, None, 2):
+            writer.writerow(row | {"image": str((folder / row["image"]).resolve())})
+    return table
+
+
 def test_products_are_found_by_name_and_names_by_picture(
-    test_data: Path, serve_trained: Callable[..., Any]
+    test_data: Path, serve_trained: Callable[..., Any], tmp_path: Path
 ) -> None:
     pytest.importorskip("onnxruntime")
-    table, model = test_data / "products" / "items.csv", test_data / "weights" / "mobilenet_v2.onnx"
+    table = every_second_product(test_data / "products", tmp_path / "items.csv")
+    model = test_data / "weights" / "mobilenet_v2.onnx"
     ingest = ("table", str(table), "--split-column", "split", "--onnx", str(model))
     with serve_trained(*ingest, method="semantic") as client:
         maps = http_map(client, "image", "text"), http_map(client, "text", "image")
@@ -133,5 +136,5 @@ def test_products_are_found_by_name_and_names_by_picture(
             .json()["hits"]
         )
     print(f"products: over HTTP {maps}, first for red shoes {[hit['labels'] for hit in hits]}")  # noqa: T201
-    assert min(maps) >= 0.94
+    assert min(maps) >= 0.92
     assert [hit["labels"] for hit in hits] == [["Shoes"]] * 10
