@@ -82,7 +82,7 @@ class LabelledPair:
         x_fit, x_held = _stratified(self.x_labels, kept, holdout, max_samples, rng)
         z_fit, z_held = _stratified(self.z_labels, kept, holdout, max_samples, rng)
         if min(len(x_held), len(z_held)) == 0:
-            raise SupervisionError("too few samples of each class to hold a part out for choosing alpha")
+            raise SupervisionError("too few samples of each class to hold a part out")
         return self._take(x_fit, z_fit), self._take(x_held, z_held)
 
     def _classes_within(self, max_samples: int, rng: np.random.Generator) -> npt.NDArray[Any]:

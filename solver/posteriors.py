@@ -44,10 +44,6 @@ class Member:
         """Whether its posteriors are read out of a similarity."""
         return isinstance(self.head, ReadOut)
 
-    def predict(self, samples: FloatArray) -> FloatArray:
-        """Return posteriors of raw samples, of shape (n_samples, n_classes), in float64."""
-        return self.head.predict(self.features.transform(samples))
-
 
 @dataclass(frozen=True, slots=True)
 class MapKind:
@@ -137,10 +133,14 @@ class Posteriors:
 
 
 def average(members: Sequence[Member], samples: FloatArray) -> FloatArray:
-    """Return the weighted mean of the members' posteriors."""
-    mapped = {id(member.features): member.features for member in members}
-    by_map = {key: features.transform(samples) for key, features in mapped.items()}
-    parts = [member.weight * member.head.predict(by_map[id(member.features)]) for member in members]
+    """Return the weighted mean of the members' posteriors; each map is applied once, one held at a time."""
+    of_map: dict[int, list[Member]] = {}
+    for member in members:
+        of_map.setdefault(id(member.features), []).append(member)
+    parts: list[FloatArray] = []
+    for sharing in of_map.values():
+        mapped = sharing[0].features.transform(samples)
+        parts += [member.weight * member.head.predict(mapped) for member in sharing]
     total: FloatArray = np.sum(parts, axis=0)
     return total
 

@@ -105,7 +105,7 @@ def learn(
         # Too few items to hold a part out: what needs no choice is trained without a figure.
         if recipes[0].must_choose:
             raise
-        refused, held_out = {recipes[0].method: str(error)}, None
+        refused, held_out = {recipes[0].method: f"without held-out items: {error}"}, None
     if held_out is not None:
         tried = [recipe for recipe in recipes if recipe.method in trials]
         best = max(tried, key=lambda recipe: trials[recipe.method].held_out_map)

@@ -89,7 +89,7 @@ class Recipe(Protocol):
 def try_each(
     recipes: Sequence[Recipe], fitting: LabelledPair, held_out: LabelledPair
 ) -> tuple[dict[str, Trial], dict[str, str]]:
-    """Return the trial of each method that can be fitted, and why the others cannot.
+    """Return the trial of each method that can be fitted without the held-out items, and why others cannot.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def try_each(
             errors[recipe.method] = error
     if not trials:
         raise errors[recipes[0].method]
-    return trials, {method: str(error) for method, error in errors.items()}
+    return trials, {method: f"without held-out items: {error}" for method, error in errors.items()}
 
 
 def shown(progress: Progress) -> dict[str, Any]:

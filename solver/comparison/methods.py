@@ -22,7 +22,7 @@ from solver.semantic import SemanticBilinear
 from solver.supervision import Labels
 
 SCALING_CHOICES = ("l2", "standard", "center", "none", "sqrt")
-"""Kinds of `FeatureScaler` that every method may choose from; "none" is raw."""
+"""Kinds of `FeatureScaler` that a method may choose from; "none" is raw."""
 
 Parameters = Mapping[str, Any]
 Project = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
@@ -153,7 +153,7 @@ _ENTRIES = (
     Method(
         SemanticBilinear,
         fixed={"n_jobs": 1, "scalings": ("standard", "l2", "sqrt")},
-        scalings=("none",),  # it chooses a scaling for each of its posteriors, by the same kinds
+        scalings=("none",),  # it chooses one of its own for each of its posteriors
         has_matrix=True,
     ),
     Method(CCA, (_PAIRS, _RIDGE, _COMPONENTS, _CORRELATION_POWER, _METRIC)),

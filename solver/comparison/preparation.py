@@ -73,7 +73,8 @@ class Part:
 class Parts:
     """A set's cross-validation folds and its final split, with prepared features kept for the next method.
 
-    Of those no more are kept than fit into `most_kept_bytes`; what was not used for longest goes first.
+    Of those no more are kept here than fit into `most_kept_bytes`; what was not used for longest goes first.
+    `bases` keeps the samples of its own, within a bound of its own.
 
     Parameters
     ----------

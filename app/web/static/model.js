@@ -94,10 +94,11 @@ async function followToEnd(collection, job, onChange) {
     const last = await follow(job.id, following.signal);
     const before = collection.active_version;
     Object.assign(collection, await (await call(collectionPath(collection))).json());
-    const text = await outcome(collection, last);
     if (followed !== following) return;
     if (collection.active_version !== before) onChange();
     showModel(onChange);
+    const text = await outcome(collection, last);
+    if (state.collection !== collection || followed !== null) return;
     tell(text);
     say(text);
   } finally {
