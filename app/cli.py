@@ -30,6 +30,7 @@ from app.console import (
     convergence_line,
     known_method,
     known_scaling,
+    label_lines,
     positive,
     progress,
     validation_lines,
@@ -138,7 +139,7 @@ def _serve_demo(services: Services, bound: socket.socket, open_page: bool) -> No
     versions = services.versions.models(demonstration.COLLECTION)
     _tell(next(version for version in versions if version.is_active).facts)
     _out.print("on the test split, which no training saw: lrbs demo --check", highlight=False)
-    _out.print(f"admin key (shown this once): {secret}", highlight=False)
+    _out.print(f"admin key (shown this once, instead of an earlier one): {secret}", highlight=False)
 
     def on_listening(url: str) -> None:
         _out.print(f"LRBS serves on {url}   API: {url}/docs   stop with Ctrl-C", highlight=False)
@@ -227,7 +228,7 @@ def train(
     _out.print(
         f"version {version}: {facts['method']}, {scaled}alpha {facts['alpha']:.3g}, rank {facts['rank']}"
     )
-    for line in choice_lines(facts):
+    for line in [*choice_lines(facts), *label_lines(facts)]:
         _out.print(line)
     _tell(facts)
     if "not_activated" in facts:
@@ -256,7 +257,7 @@ def search(
         source = _modality(found.name, found.modalities, ("tfidf",), "text")
         query = Query(Content(text=text))
     else:
-        content = Content(picture=picture.read_bytes() if picture else b"")
+        content = Content(picture=picture.read_bytes() if picture else b"", picture_field="--picture")
         source = _modality(found.name, found.modalities, PICTURE_TYPES, "picture")
         query = Query(content)
     target = next(name for name in found.modality_names if name != source)
@@ -340,7 +341,11 @@ def _store(collection: str, modalities: list[Modality], items: Callable[[], Any]
             done += count
             show("storing", done, total, "")
 
-        stored = ingestion.store(services, collection, items(), on_stored)
+        try:
+            stored = ingestion.store(services, collection, items(), on_stored)
+        except ServiceError:
+            _log.print(f"{done} items were stored in {collection!r} before this: repeat when it is corrected")
+            raise
     _out.print(f"{stored} items stored in {collection!r}")
 
 

@@ -94,6 +94,15 @@ def validation_lines(facts: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def label_lines(facts: Mapping[str, Any]) -> list[str]:
+    """Return lines that say which labels stand on items of one modality alone."""
+    return [
+        f"no item of the other modality has these labels of {name!r}: {listed([*map(repr, labels)], 'and')}"
+        for name, labels in facts.get("unmatched_labels", {}).items()
+        if labels
+    ]
+
+
 def choice_lines(facts: Mapping[str, Any]) -> list[str]:
     """Return lines that say why a method was chosen, where there was a choice."""
     tried, refused = facts.get("methods", {}), facts.get("refused", {})

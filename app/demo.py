@@ -56,14 +56,18 @@ def prepare(services: Services, per_kind: int, on_progress: Callable[[str, int, 
     total = per_kind * len(KINDS)
     if not _is_complete(services, total):
         _make_collection(services)
-        done = 0
+        n_drawn = 0
 
-        def on_stored(count: int) -> None:
-            nonlocal done
-            done += count
-            on_progress("drawing and storing", min(done, total * 4), total * 4, "")
+        def counted() -> Iterator[NewItem]:
+            nonlocal n_drawn
+            for item in _items(per_kind):
+                n_drawn += item.modality == "image"
+                yield item
 
-        store(services, COLLECTION, _items(per_kind), on_stored)
+        def on_stored(_: int) -> None:
+            on_progress("drawing and storing", n_drawn, total, "")
+
+        store(services, COLLECTION, counted(), on_stored)
     collection, _ = services.catalogue.collection(COLLECTION)
     if collection.active_version is None:
         train(services, COLLECTION, TrainingParameters(scaling="center"), on_progress)

@@ -70,10 +70,8 @@ def table_items(rows: Sequence[PictureTextRow], modality_names: tuple[str, str])
     picture_name, text_name = modality_names
     for row in rows:
         metadata = {**row.other, "split": "train" if row.is_train else "test"}
-        for name, content in (
-            (picture_name, Content(picture=row.picture.read_bytes())),
-            (text_name, Content(text=row.text)),
-        ):
+        picture = Content(picture=row.picture.read_bytes(), picture_field=f"picture {row.picture.name}")
+        for name, content in ((picture_name, picture), (text_name, Content(text=row.text))):
             yield NewItem(
                 modality=name,
                 content=content,
@@ -82,6 +80,7 @@ def table_items(rows: Sequence[PictureTextRow], modality_names: tuple[str, str])
                 pair_id=row.id,
                 metadata=metadata,
                 train=row.is_train,
+                place=f"row {row.id!r}",
             )
 
 

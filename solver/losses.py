@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -84,6 +84,7 @@ class PairLoss(SmoothLoss, Protocol):
         ...
 
 
+@runtime_checkable
 class Ordered(Protocol):
     """Supervision of a known number of samples."""
 
@@ -297,7 +298,11 @@ class PairLogisticLoss:
 
 
 def check_sizes(X: Samples, Z: Samples, supervision: Ordered) -> None:
-    """Raise SupervisionError unless `supervision` speaks of as many samples as there are."""
+    """Raise SupervisionError unless `supervision` is one and speaks of as many samples as there are."""
+    if not isinstance(supervision, Ordered):
+        raise SupervisionError(
+            f"expected Labels, MultiLabels, PairedRows or SignedPairs, got {type(supervision).__name__}"
+        )
     for name, samples, order in (("X", X, supervision.x_order), ("Z", Z, supervision.z_order)):
         if samples.shape[0] != len(order):
             raise SupervisionError(f"{name} has {samples.shape[0]} samples, the supervision has {len(order)}")

@@ -123,7 +123,7 @@ class Labels:
         if self.n_similar == 0:
             raise SupervisionError("no similar pair: x_labels and z_labels have no class in common")
         if self.n_dissimilar == 0:
-            raise SupervisionError(f"no dissimilar pair: every sample has the label {classes[0]!r}")
+            raise SupervisionError(f"no dissimilar pair: every sample has the label {str(classes[0])!r}")
 
     @property
     def x_order(self) -> Indices:

@@ -110,7 +110,11 @@ def write_report(
         )
         environment.filters.update(percent=_percent, settings=_settings, p_value=_p_value, seconds=_seconds)
         text = environment.get_template(f"{name}.j2").render(
-            sections=sections, summary=_summary(comparisons), comparisons=comparisons, facts=facts
+            sections=sections,
+            summary=_summary(comparisons),
+            comparisons=comparisons,
+            facts=facts,
+            methods={row.method for comparison in comparisons for row in comparison.rows},
         )
         path = folder / name
         path.write_text(text, encoding="utf-8")

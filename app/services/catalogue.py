@@ -68,7 +68,11 @@ class CatalogueService:
             raise InvalidFieldError("modalities", f"expected two different names, got {len(modalities)}")
         for modality in modalities:
             check_modality_name("modalities", modality.name)
-            self._encoders.make(modality.encoder)
+            try:
+                self._encoders.make(modality.encoder)
+            except InvalidFieldError as error:
+                place = joined(f"modalities.{modality.name}", error.field)
+                raise InvalidFieldError(place, error.message) from error
         with self._database.write() as work:
             return work.collections.add(name, (modalities[0], modalities[1]))
 

@@ -25,6 +25,7 @@ __all__ = ["Learned", "Report", "learn", "training_data"]
 
 _HELD_OUT_SHARE = 0.2
 _MOST_SAMPLES = 3000
+_UNMATCHED_SHOWN = 20
 _LONGEST_HISTORY = 1000
 
 
@@ -115,13 +116,18 @@ def learn(
         figures = held_out_figures(x, z, held_out, names)
     fitted = best.fitted(data)
     bilinear = fitted.bilinear
+    x_classes, z_classes = set(data.x_labels.tolist()), set(data.z_labels.tolist())
     facts = {
         "method": best.method,
         "methods": {method: trial.held_out_map for method, trial in trials.items()},
         "refused": refused,
         "seed": parameters.seed,
         "train_items": {names[0]: len(data.X), names[1]: len(data.Z)},
-        "classes": sorted(set(data.x_labels.tolist()) & set(data.z_labels.tolist())),
+        "classes": sorted(x_classes & z_classes),
+        "unmatched_labels": {
+            names[0]: sorted(x_classes - z_classes)[:_UNMATCHED_SHOWN],
+            names[1]: sorted(z_classes - x_classes)[:_UNMATCHED_SHOWN],
+        },
         "alpha": float(bilinear.alpha),
         "rank": bilinear.rank_,
         "singular_values": bilinear.singular_values_.tolist(),

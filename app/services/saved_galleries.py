@@ -74,7 +74,9 @@ class SavedGalleries:
                 for side, name in zip("xz", collection.modality_names, strict=True)
             }
         except DamagedBundleError as error:
-            _logger.warning("%s: read from the database, since %s", collection.name, error)
+            _logger.warning(
+                "%s: its items are read from the database: saved gallery: %s", collection.name, error
+            )
             return None
 
     def save(self, collection: Collection, model_bundle: str, galleries: Mapping[str, Gallery]) -> None:

@@ -13,9 +13,10 @@ import scipy.linalg
 from solver.base import Constraint
 from solver.baselines._bases import CentredBasis
 from solver.baselines._linear import LinearBaseline
-from solver.baselines._pairs import check_sizes, class_indicators
+from solver.baselines._pairs import class_indicators
 from solver.errors import InvalidInputError
 from solver.linalg import FloatArray
+from solver.losses import check_sizes
 from solver.parameters import COUNT_OR_NONE, METRIC, NOT_NEGATIVE, POSITIVE
 from solver.problem import AnySupervision
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from solver.errors import SupervisionError
 from solver.linalg import FloatArray
+from solver.losses import check_sizes
 from solver.multi_labels import MultiLabels
 from solver.problem import AnySupervision
 from solver.supervision import Labels, PairedRows
@@ -69,13 +70,6 @@ def class_indicators(supervision: AnySupervision, needed_by: str) -> tuple[Float
     raise SupervisionError(
         f"{needed_by} learns from classes: it needs Labels or MultiLabels, got {type(supervision).__name__}"
     )
-
-
-def check_sizes(X: FloatArray, Z: FloatArray, supervision: AnySupervision) -> None:
-    """Refuse a supervision of more or fewer samples."""
-    for name, samples, order in (("X", X, supervision.x_order), ("Z", Z, supervision.z_order)):
-        if samples.shape[0] != len(order):
-            raise SupervisionError(f"{name} has {samples.shape[0]} samples, the supervision has {len(order)}")
 
 
 def _has_paired_rows(supervision: AnySupervision) -> bool:

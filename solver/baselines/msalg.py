@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from solver.base import Constraint, check_samples
 from solver.baselines._linear import LinearBaseline
-from solver.baselines._pairs import check_sizes
 from solver.errors import InvalidInputError
 from solver.linalg import FloatArray, singular_triplets_above
+from solver.losses import check_sizes
 from solver.parameters import COUNT_OR_NONE, METRIC
 from solver.problem import AnySupervision
 

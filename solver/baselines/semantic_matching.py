@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.base import Constraint, CrossModalEstimator, check_samples, project_affinely
-from solver.baselines._pairs import check_sizes, class_indicators
+from solver.baselines._pairs import class_indicators
 from solver.linalg import FloatArray, Samples
 from solver.logistic import Head, Regression, Targets
+from solver.losses import check_sizes
 from solver.multi_labels import MultiLabels
 from solver.parameters import COUNT, POSITIVE, POSITIVE_OR_NONE
 from solver.problem import AnySupervision

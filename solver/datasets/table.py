@@ -109,10 +109,10 @@ class _Columns:
         """Refuse a header that lacks a column or has one twice."""
         missing = [name for name in self.wanted if name not in header]
         if missing:
-            raise DatasetError(f"{path} has no column {missing}; it has {list(header)}")
+            raise DatasetError(f"{path} has no column {_quoted(missing)}; it has {_quoted(header)}")
         repeated = sorted({name for name in header if list(header).count(name) > 1})
         if repeated:
-            raise DatasetError(f"{path} has the columns {repeated} more than once")
+            raise DatasetError(f"{path} has the columns {_quoted(repeated)} more than once")
 
     def row(self, cells: dict[str, str], folder: Path, where: str) -> PictureTextRow:
         """Return the checked row of these cells."""
@@ -131,3 +131,7 @@ class _Columns:
             is_train=self.split is None or cells[self.split] == "train",
             other={name: value for name, value in cells.items() if name not in self.wanted},
         )
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names)

@@ -15,7 +15,7 @@ import solver
 from solver import Labels, Progress, make_low_rank_pairs, mean_average_precision
 from solver.base import CrossModalEstimator, LinearCrossModalEstimator
 from solver.datasets import SyntheticPairs
-from solver.errors import InvalidInputError, InvalidParameterError, NotFittedError
+from solver.errors import InvalidInputError, InvalidParameterError, NotFittedError, SupervisionError
 
 PUBLIC = [getattr(solver, name) for name in solver.__all__]
 ESTIMATORS = [each for each in PUBLIC if inspect.isclass(each) and issubclass(each, BaseEstimator)]
@@ -172,6 +172,12 @@ def test_unusable_samples_are_refused_by_name(
         _cheap(Estimator).fit(samples["X"], samples["Z"], supervision)
     with pytest.raises(InvalidInputError, match=f"^{name} "):
         _fitted(Estimator, pairs).similarity(samples["X"], samples["Z"])
+
+
+@pytest.mark.parametrize("Estimator", CROSS_MODAL)
+def test_bare_labels_are_refused_with_what_is_expected(Estimator: type[Any], pairs: SyntheticPairs) -> None:
+    with pytest.raises(SupervisionError, match=r"\bLabels\b.*\bndarray\b|\bndarray\b.*\bLabels\b"):
+        _cheap(Estimator).fit(pairs.X, pairs.Z, pairs.x_labels)
 
 
 @pytest.mark.parametrize("Estimator", CROSS_MODAL)

@@ -161,7 +161,7 @@ def _demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]
     server = Server(tmp_path_factory.mktemp("demo"), ("demo", "--no-open", "--per-kind", "10"))
     try:
         server.wait_until_ready(300.0)
-        key = re.search(r"admin key \(shown this once\): (\S+)", server.said())
+        key = re.search(r"admin key \(shown this once[^)]*\): (\S+)", server.said())
         assert key is not None, server.said()
         yield server.url, key[1]
     finally:

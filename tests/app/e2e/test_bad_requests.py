@@ -92,7 +92,11 @@ def test_a_bad_retrain_is_refused(api: Api, fields: dict[str, Any]) -> None:
         ({"name": "a" * 65}, 422, "name"),
         ({"name": "a\x00"}, 422, "name"),
         ({"modalities": {"image": {"encoder": {"type": "vector"}}}}, 422, "modalities"),
-        ({"modalities": {**MODALITIES, "text": {"encoder": {"type": "magic"}}}}, 422, "type"),
+        (
+            {"modalities": {**MODALITIES, "text": {"encoder": {"type": "magic"}}}},
+            422,
+            "modalities.text.encoder.type",
+        ),
         ({"modalities": {**MODALITIES, "text": {"encoder": {}}}}, 422, "type"),
         ({"modalities": {"a-to-b": MODALITIES["image"], "b": MODALITIES["image"]}}, 422, "modalities"),
         ({"extra": 1}, 422, "extra"),
@@ -122,7 +126,7 @@ def test_bad_encoder_options_are_refused(api: Api, encoder: dict[str, Any]) -> N
     before = api.client.get("/v1/collections").json()
     body = json.dumps({"name": "third", "modalities": {**MODALITIES, "text": {"encoder": encoder}}})
     answer = api.client.post("/v1/collections", content=body, headers={"Content-Type": "application/json"})
-    check_problem(answer, 422, "encoder")
+    check_problem(answer, 422, "modalities.text.encoder")
     assert api.client.get("/v1/collections").json() == before
 
 

@@ -115,6 +115,8 @@ def test_the_markdown_table_holds_every_row(report: tuple[Path, Any]) -> None:
     for row in json.loads(done.stdout):
         assert f"| {row['method']} | {100 * row['image_query']:.2f} |" in text
     assert text.count("| method |") == 3
+    assert "Candidates of LowRankBilinear" in text
+    assert "SemanticBilinear" not in text
 
 
 def test_trec_files_score_as_the_table_does(report: tuple[Path, Any]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from solver.datasets import make_low_rank_pairs
 
@@ -111,6 +112,21 @@ def test_an_empty_table_is_said_to_be_empty(lrbs: Lrbs, tmp_path: Path, content:
     assert done.returncode == 1
     assert f"{table}: " in done.stderr
     assert said in done.stderr
+
+
+def test_a_picture_that_is_none_is_named_with_its_row(lrbs: Lrbs, tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    rows = []
+    pixels = Image.new("RGB", (8, 8))
+    for number in range(120):
+        pixels.save(tmp_path / f"{number}.png")
+        rows.append(f"p{number},{number}.png,a text,a")
+    table.write_text("\n".join(["id,image,text,label", *rows]) + "\n")
+    (tmp_path / "110.png").write_bytes(b"none")
+    done = lrbs("ingest", "table", str(table), "-c", "a")
+    assert done.returncode == 1
+    assert "error: row 'p110'.picture 110.png: is not a picture" in done.stderr
+    assert "200 items were stored in 'a' before this" in done.stderr
 
 
 def test_a_key_has_a_name_and_its_id_is_told(lrbs: Lrbs) -> None:

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from app.bootstrap import Services, build
+from app.console import label_lines
 from app.domain.entities import Content, ItemFilter, JobState, Modality, SearchResult
 from app.domain.errors import (
     DamagedBundleError,
@@ -271,6 +272,19 @@ def test_items_not_to_learn_from_are_found(trained: Services, data: SyntheticPai
     result = search(trained, data.Z[0], 100)
     assert result.model_version == 2
     assert {f"held{n}" for n in range(5)} <= set(ids(result))
+
+
+def test_labels_that_stand_on_one_modality_alone_are_told(trained: Services, data: SyntheticPairs) -> None:
+    assert trained.versions.models(NAME)[0].facts["unmatched_labels"] == {"x": [], "z": []}
+    trained.catalogue.add_items(NAME, [vector_item("x", f"odd{n}", data.X[n], "Strange") for n in range(3)])
+    trained.catalogue.add_items(NAME, [vector_item("z", f"odd-z{n}", data.Z[n], "strange") for n in range(3)])
+    train(trained)
+    facts = trained.versions.models(NAME)[0].facts
+    assert facts["unmatched_labels"] == {"x": ["Strange"], "z": ["strange"]}
+    assert label_lines(facts) == [
+        "no item of the other modality has these labels of 'x': 'Strange'",
+        "no item of the other modality has these labels of 'z': 'strange'",
+    ]
 
 
 def test_a_rollback_serves_the_older_version(trained: Services, data: SyntheticPairs) -> None:
