@@ -13,7 +13,7 @@ help: ## Show this list
 demo: $(VENV)/.runtime-stamp ## Draw the sample set, train on it, serve it and open the page
 	@trap : INT; $(BIN)/lrbs demo || test $$? -eq 130 # Ctrl-C is how it is meant to end
 
-test: $(VENV)/.dev-stamp ## Run the tests, a process for each of four cores at most
+test: $(VENV)/.dev-stamp ## Run the tests, a process for each core, four at most
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev-stamp ## Run formatter, linter, import contracts and type checker

@@ -139,7 +139,7 @@ def _serve_demo(services: Services, bound: socket.socket, open_page: bool) -> No
     versions = services.versions.models(demonstration.COLLECTION)
     _tell(next(version for version in versions if version.is_active).facts)
     _out.print("on the test split, which no training saw: lrbs demo --check", highlight=False)
-    _out.print(f"admin key (shown this once, instead of an earlier one): {secret}", highlight=False)
+    _out.print(f"admin key (shown this once, in place of any earlier one): {secret}", highlight=False)
 
     def on_listening(url: str) -> None:
         _out.print(f"LRBS serves on {url}   API: {url}/docs   stop with Ctrl-C", highlight=False)

@@ -19,7 +19,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from app.domain.names import listed
+from app.domain.names import listed, some_of
 from app.services.training_parameters import METHODS
 from solver.preprocessing import SCALINGS
 
@@ -95,9 +95,9 @@ def validation_lines(facts: Mapping[str, Any]) -> list[str]:
 
 
 def label_lines(facts: Mapping[str, Any]) -> list[str]:
-    """Return lines that say which labels stand on items of one modality alone."""
+    """Return lines that say which classes stand on training items of one modality alone."""
     return [
-        f"no item of the other modality has these labels of {name!r}: {listed([*map(repr, labels)], 'and')}"
+        f"no training item of the other modality is of these classes of {name!r}: {some_of(labels)}"
         for name, labels in facts.get("unmatched_labels", {}).items()
         if labels
     ]

@@ -17,6 +17,7 @@ _MAX_NAME = 64
 _MAX_IDENTIFIER = 128
 _MAX_LABEL = 200
 _MAX_LABELS = 100
+_LABELS_SHOWN = 5
 _MAX_METADATA = 20_000
 
 
@@ -75,6 +76,13 @@ def listed(words: Iterable[str], last: str = "or") -> str:
     """Return words as prose: ``a, b or c``."""
     *first, final = [str(word) for word in words] or [""]
     return f"{', '.join(first)} {last} {final}" if first else final
+
+
+def some_of(labels: Sequence[str]) -> str:
+    """Return the first few labels as prose, and how many more there are: ``'a', 'b' and 3 more``."""
+    n_more = len(labels) - _LABELS_SHOWN
+    more = [f"{n_more} more"] if n_more > 0 else []
+    return listed([*map(repr, labels[:_LABELS_SHOWN]), *more], "and")
 
 
 def joined(place: str, name: str) -> str:

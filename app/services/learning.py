@@ -25,7 +25,6 @@ __all__ = ["Learned", "Report", "learn", "training_data"]
 
 _HELD_OUT_SHARE = 0.2
 _MOST_SAMPLES = 3000
-_UNMATCHED_SHOWN = 20
 _LONGEST_HISTORY = 1000
 
 
@@ -125,8 +124,8 @@ def learn(
         "train_items": {names[0]: len(data.X), names[1]: len(data.Z)},
         "classes": sorted(x_classes & z_classes),
         "unmatched_labels": {
-            names[0]: sorted(x_classes - z_classes)[:_UNMATCHED_SHOWN],
-            names[1]: sorted(z_classes - x_classes)[:_UNMATCHED_SHOWN],
+            names[0]: sorted(x_classes - z_classes),
+            names[1]: sorted(z_classes - x_classes),
         },
         "alpha": float(bilinear.alpha),
         "rank": bilinear.rank_,

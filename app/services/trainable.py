@@ -7,9 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from app.domain.errors import TrainingDataError
-from app.domain.names import listed
-
-_LABELS_SHOWN = 5
+from app.domain.names import some_of
 
 
 def check_labels(
@@ -50,7 +48,8 @@ def check_labels(
     shared = counts[0].keys() & counts[1].keys()
     if not shared:
         found = " and ".join(
-            f"{name!r} has {_shown(count)}" for name, count in zip(names, counts, strict=True)
+            f"{name!r} has {some_of([label for label, _ in count.most_common()])}"
+            for name, count in zip(names, counts, strict=True)
         )
         raise TrainingDataError(f"no label stands on items of both modalities: {found}")
     if len(counts[0].keys() | counts[1].keys()) == 1:
@@ -62,9 +61,3 @@ def check_labels(
             f"too few items of each label to hold a part out for choosing alpha: at least one label needs "
             f"two items of {names[0]!r} and two of {names[1]!r}; add items, or give alpha"
         )
-
-
-def _shown(count: Counter[str]) -> str:
-    shown = [repr(label) for label, _ in count.most_common(_LABELS_SHOWN)]
-    more = [f"{len(count) - _LABELS_SHOWN} more"] if len(count) > _LABELS_SHOWN else []
-    return listed([*shown, *more], "and")

@@ -11,7 +11,7 @@ import numpy as np
 from solver.datasets.synthetic import make_low_rank_pairs
 
 NAME = "pairs"
-ROUNDS = 4
+ROUNDS = 6
 BATCH = 3
 
 

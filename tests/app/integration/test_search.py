@@ -282,8 +282,8 @@ def test_labels_that_stand_on_one_modality_alone_are_told(trained: Services, dat
     facts = trained.versions.models(NAME)[0].facts
     assert facts["unmatched_labels"] == {"x": ["Strange"], "z": ["strange"]}
     assert label_lines(facts) == [
-        "no item of the other modality has these labels of 'x': 'Strange'",
-        "no item of the other modality has these labels of 'z': 'strange'",
+        "no training item of the other modality is of these classes of 'x': 'Strange'",
+        "no training item of the other modality is of these classes of 'z': 'strange'",
     ]
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from app.domain.errors import InvalidFieldError
-from app.domain.names import check_identifier, check_labels, check_modality_name, is_storable
+from app.domain.names import check_identifier, check_labels, check_modality_name, is_storable, some_of
 
 
 @pytest.mark.parametrize("name", ["to-y", "x-to", "x-to-y", "to-", "-to", "", "a b", "a" * 65, "../x"])
@@ -46,3 +46,9 @@ def test_what_no_database_holds_is_found_at_any_depth() -> None:
     for bad in ("\x00", float("nan"), float("inf"), "\udfff"):
         assert not is_storable({"a": [1, {"b": bad}]})
     assert not is_storable({"\x00": 1})
+
+
+def test_of_many_labels_a_few_are_told_and_the_number_of_the_others() -> None:
+    assert some_of(["a"]) == "'a'"
+    assert some_of(["a", "b", "c", "d", "e"]) == "'a', 'b', 'c', 'd' and 'e'"
+    assert some_of([str(n) for n in range(8)]) == "'0', '1', '2', '3', '4' and 3 more"
