@@ -22,6 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app import demo as demonstration
 from app import ingest as ingestion
 from app.api.logs import log_to_stderr
+from app.api.schemas.searches import MAX_K
 from app.benchmarks import bench
 from app.bootstrap import Services, build
 from app.comparison import compare
@@ -46,7 +47,7 @@ from app.serve import bound_socket, is_loopback, serve_beside_others, serve_on
 from app.serve import serve as run_server
 from app.services.search import Query
 from app.services.training import TrainingParameters
-from app.services.training_parameters import METHODS
+from app.services.training_parameters import LARGEST_SEED, METHODS
 from app.settings import Settings
 from app.versions import models
 from app.worker import run_forever
@@ -209,7 +210,7 @@ def train(
     scaling: Annotated[
         str | None, typer.Option(callback=known_scaling, help=f"{listed(SCALINGS)}; chosen when absent")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="of the held-out part")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="of the held-out part")] = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Retrain a collection and let the new version serve."""
@@ -243,7 +244,7 @@ def search(
         Path | None, typer.Option(exists=True, dir_okay=False, help="picture to search with")
     ] = None,
     item: Annotated[str | None, typer.Option(help="stored item to search with")] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="number of results")] = 10,
+    k: Annotated[int, typer.Option("-k", min=1, max=MAX_K, help="number of results")] = 10,
     as_json: JsonFlag = False,
 ) -> None:
     """Search a collection from the command line."""

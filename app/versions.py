@@ -10,6 +10,7 @@ import typer
 
 from app.bootstrap import Services, build
 from app.domain.entities import Activation, ModelVersion
+from app.services.versions import LARGEST_VERSION
 from app.settings import Settings
 
 _BY = "command line"
@@ -18,12 +19,15 @@ _LONGEST_HISTORY = 1000
 
 def models(
     collection: str,
-    activate: Annotated[int | None, typer.Option(min=1, help="let this version serve")] = None,
+    activate: Annotated[
+        int | None, typer.Option(min=1, max=LARGEST_VERSION, help="let this version serve")
+    ] = None,
     rollback: Annotated[
         bool, typer.Option("--rollback", help="let the version serve that served before the active one")
     ] = False,
     expected: Annotated[
-        int | None, typer.Option(min=0, help="only if this version is active, 0 for none")
+        int | None,
+        typer.Option(min=0, max=LARGEST_VERSION, help="only if this version is active, 0 for none"),
     ] = None,
     reason: Annotated[str | None, typer.Option(help="why, for the history")] = None,
     history: Annotated[

@@ -18,11 +18,12 @@ from app.api.schemas.versions import (
     ModelOut,
     ModelSummary,
 )
+from app.services.versions import LARGEST_VERSION
 
 router = APIRouter(
     prefix="/v1/admin/collections/{collection}", tags=["admin"], dependencies=[Depends(may_administer)]
 )
-Version = Annotated[int, Path(ge=1, le=2**31 - 1)]
+Version = Annotated[int, Path(ge=1, le=LARGEST_VERSION)]
 Wish = Annotated[ActivateIn, parsed(ActivateIn, default=ActivateIn())]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import (
     JSON,
+    BigInteger,
     Boolean,
     DateTime,
     Dialect,
@@ -22,6 +23,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
+
+BigInt = BigInteger().with_variant(Integer, "sqlite")
+"""Of ids and revisions, which only grow. SQLite numbers rows itself only in an INTEGER, which has 64 bits."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -62,10 +66,10 @@ class CollectionRow(Base):
     # Without it SQLite gives a deleted collection's key to the next one: two collections, one identity.
     __table_args__ = ({"sqlite_autoincrement": True},)
 
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(BigInt, primary_key=True)
     name: Mapped[str] = mapped_column(String(64), unique=True)
     modalities: Mapped[list[dict[str, Any]]] = mapped_column(JSON)
-    revision: Mapped[int] = mapped_column(Integer, default=0)
+    revision: Mapped[int] = mapped_column(BigInt, default=0)
     active_version: Mapped[int | None] = mapped_column(Integer)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
@@ -76,10 +80,10 @@ class SavedGalleryRow(Base):
     __tablename__ = "saved_galleries"
 
     collection_id: Mapped[int] = mapped_column(
-        ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
+        BigInt, ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
     )
     model_bundle: Mapped[str] = mapped_column(String(128))
-    revision: Mapped[int] = mapped_column(Integer)
+    revision: Mapped[int] = mapped_column(BigInt)
     folder: Mapped[str] = mapped_column(String(128))
     manifest_hash: Mapped[str] = mapped_column(String(64))
 
@@ -95,8 +99,8 @@ class ItemRow(Base):
         Index("ix_items_collection_id_pair_id", "collection_id", "pair_id"),
     )
 
-    id: Mapped[int] = mapped_column(primary_key=True)
-    collection_id: Mapped[int] = mapped_column(ForeignKey("collections.id", ondelete="CASCADE"))
+    id: Mapped[int] = mapped_column(BigInt, primary_key=True)
+    collection_id: Mapped[int] = mapped_column(BigInt, ForeignKey("collections.id", ondelete="CASCADE"))
     item_id: Mapped[str] = mapped_column(String(128))
     modality: Mapped[str] = mapped_column(String(64))
     text: Mapped[str | None] = mapped_column(Text)
@@ -107,7 +111,7 @@ class ItemRow(Base):
     pair_id: Mapped[str | None] = mapped_column(String(128))
     attributes: Mapped[dict[str, Any]] = mapped_column("metadata", JSON)
     train: Mapped[bool] = mapped_column(Boolean)
-    revision: Mapped[int] = mapped_column(Integer)
+    revision: Mapped[int] = mapped_column(BigInt)
     is_deleted: Mapped[bool] = mapped_column(Boolean)
 
 
@@ -117,12 +121,12 @@ class ModelRow(Base):
     __tablename__ = "model_versions"
     __table_args__ = (UniqueConstraint("collection_id", "version"),)
 
-    id: Mapped[int] = mapped_column(primary_key=True)
-    collection_id: Mapped[int] = mapped_column(ForeignKey("collections.id", ondelete="CASCADE"))
+    id: Mapped[int] = mapped_column(BigInt, primary_key=True)
+    collection_id: Mapped[int] = mapped_column(BigInt, ForeignKey("collections.id", ondelete="CASCADE"))
     version: Mapped[int] = mapped_column(Integer)
     bundle: Mapped[str] = mapped_column(String(128))
     manifest_hash: Mapped[str] = mapped_column(String(64))
-    index_revision: Mapped[int] = mapped_column(Integer)
+    index_revision: Mapped[int] = mapped_column(BigInt)
     facts: Mapped[dict[str, Any]] = mapped_column(JSON)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
@@ -133,8 +137,8 @@ class ActivationRow(Base):
     __tablename__ = "activations"
     __table_args__ = (Index("ix_activations_collection_id", "collection_id"),)
 
-    id: Mapped[int] = mapped_column(primary_key=True)
-    collection_id: Mapped[int] = mapped_column(ForeignKey("collections.id", ondelete="CASCADE"))
+    id: Mapped[int] = mapped_column(BigInt, primary_key=True)
+    collection_id: Mapped[int] = mapped_column(BigInt, ForeignKey("collections.id", ondelete="CASCADE"))
     version: Mapped[int] = mapped_column(Integer)
     previous: Mapped[int | None] = mapped_column(Integer)
     at: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -160,7 +164,7 @@ class JobRow(Base):
     )
 
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
-    collection_id: Mapped[int] = mapped_column(ForeignKey("collections.id", ondelete="CASCADE"))
+    collection_id: Mapped[int] = mapped_column(BigInt, ForeignKey("collections.id", ondelete="CASCADE"))
     state: Mapped[str] = mapped_column(String(16))
     parameters: Mapped[dict[str, Any]] = mapped_column(JSON)
     progress: Mapped[dict[str, Any]] = mapped_column(JSON)

@@ -22,6 +22,8 @@ _PREFIX = "lrbs_"
 _MAX_NAME = 64
 _MAX_COLLECTIONS = 100
 _UNBOUND = KeyBounds()
+_LATEST = datetime(9999, 12, 31, tzinfo=UTC)
+"""A day before the calendar ends: in whatever zone a time is told, it still has to be a date."""
 
 
 class AccessService:
@@ -141,6 +143,8 @@ def _check_bounds(bounds: KeyBounds) -> None:
     if bounds.expires_at is not None:
         if bounds.expires_at.tzinfo is None:
             raise InvalidFieldError("expires_at", "expected a time with its zone")
+        if bounds.expires_at >= _LATEST:
+            raise InvalidFieldError("expires_at", f"expected a time before {_LATEST:%Y-%m-%d}")
         if bounds.expires_at <= datetime.now(UTC):
             raise InvalidFieldError("expires_at", "is in the past")
 

@@ -10,6 +10,7 @@ from app.domain.names import listed
 from solver.preprocessing import SCALINGS
 
 METHODS = ("auto", "lrbs", "semantic")
+LARGEST_SEED = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +58,5 @@ def check_parameters(parameters: TrainingParameters) -> None:
         raise InvalidFieldError("tol", f"expected a number between 0 and 1, got {parameters.tol}")
     if parameters.max_iter < 1:
         raise InvalidFieldError("max_iter", f"expected at least 1, got {parameters.max_iter}")
+    if not 0 <= parameters.seed <= LARGEST_SEED:
+        raise InvalidFieldError("seed", f"expected 0 to {LARGEST_SEED}, got {parameters.seed}")

@@ -20,6 +20,8 @@ from app.services.housekeeping import Housekeeping
 
 NONE_ACTIVE = 0
 """As an expected version: that none is active."""
+LARGEST_VERSION = 2**31 - 1
+"""What the database holds of a version's number."""
 
 
 class VersionService:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from app.api.schemas.base import Strict, whole
 from app.domain.entities import Activation, ModelVersion
+from app.services.versions import LARGEST_VERSION
 
 _LONG_FACTS = frozenset({"curves", "history"})
 
@@ -66,7 +67,7 @@ class ActivateIn(Strict):
         json_schema_extra={"examples": [{}, {"expected_version": 1, "reason": "better on mobile"}]},
     )
 
-    expected_version: Annotated[int, Field(ge=0, le=2**31 - 1), BeforeValidator(whole)] | None = Field(
+    expected_version: Annotated[int, Field(ge=0, le=LARGEST_VERSION), BeforeValidator(whole)] | None = Field(
         None, description="the version that must be active now, 0 for none; 409 otherwise"
     )
     reason: str | None = Field(None, min_length=1, max_length=500, description="kept in the history")
