@@ -3,6 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+import scipy.special
 
 from solver import Labels, LowRankBilinear, alpha_max
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
@@ -47,9 +48,21 @@ def test_float32_factors_of_samples_of_any_size_give_the_same_similarity(
 ) -> None:
     supervision = Labels(pairs.x_labels, pairs.z_labels)
     X, Z = x_size * pairs.X, z_size * pairs.Z
-    plain, sized = _fit(pairs.X, pairs.Z, supervision), _fit(X, Z, supervision)
-    assert sized.objective_ == pytest.approx(plain.objective_, rel=1e-6)  # a few eps of float32
-    np.testing.assert_allclose(sized.similarity(X, Z), plain.similarity(pairs.X, pairs.Z), atol=1e-4)
+    plain, sized = (_fit(*samples, supervision, tol=1e-6) for samples in ((pairs.X, pairs.Z), (X, Z)))
+    # Rounding may end a line search earlier, so two fits promise no more than their certificates do.
+    assert plain.converged_
+    assert sized.converged_
+    excesses = [model.objective_ * model.duality_gap_ for model in (plain, sized)]
+    assert abs(sized.objective_ - plain.objective_) <= max(excesses) + 1e-12
+    # What an objective exceeds the optimum by is at least the weighted sum of KL(optimal || own match
+    # probability) over pairs (the loss's Bregman divergence), and that is twice the squared differences
+    # (Pinsker). So the root of those is at most sqrt(excess / 2) from the optimum for either fit.
+    apart = scipy.special.expit(sized.similarity(X, Z)) - scipy.special.expit(
+        plain.similarity(pairs.X, pairs.Z)
+    )
+    similar = pairs.x_labels[:, None] == pairs.z_labels
+    weighted_square = sum(np.mean(apart[part].astype(np.float64) ** 2) for part in (similar, ~similar))
+    assert np.sqrt(weighted_square) <= sum(np.sqrt(excess / 2) for excess in excesses)
 
 
 @pytest.mark.parametrize(("dtype", "size"), [(np.float32, 1e-60), (np.float32, 1e80), (np.float64, 1e-160)])
