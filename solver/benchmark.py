@@ -27,8 +27,7 @@ from solver.bilinear import LowRankBilinear
 from solver.convergence import Progress
 from solver.datasets import load_npz, load_wikipedia, make_low_rank_pairs
 from solver.errors import ConvergenceWarning, DatasetError, InvalidParameterError
-from solver.linalg import FloatArray, LowRankMatrix
-from solver.losses import FactoredPoint
+from solver.linalg import FloatArray
 from solver.preprocessing import FeatureScaler
 from solver.problem import BilinearProblem
 from solver.reference import DensePairs, iterate_paper
@@ -308,8 +307,8 @@ def _optimum(instance: Instance, model: LowRankBilinear) -> float:
 def _run_paper(instance: Instance, optimum: float) -> Curve:
     """Time the literal iteration on the raw features; count iterations on an equivalent smaller problem.
 
-    Algorithm 1 takes the same steps in any orthonormal basis, so that its iterations can be counted with
-    the fast float64 loss in the reduced basis, and only some be run to the letter.
+    Algorithm 1 takes the same steps in any orthonormal basis, so that its iterations can be counted in
+    the reduced basis, and only some be run on the features as they are.
     """
     X, Z = (np.hstack([side, np.ones((len(side), 1), side.dtype)]) for side in (instance.X, instance.Z))
     problem = BilinearProblem(instance.X, instance.Z, instance.supervision, True, None)
@@ -323,7 +322,9 @@ def _run_paper(instance: Instance, optimum: float) -> Curve:
         next(literal)
     per_iteration = (time.perf_counter() - begin) / _LITERAL_ITERATIONS
     curve = Curve("paper", facts={"seconds_per_iteration": per_iteration, "extrapolated": True})
-    states = iterate_paper(_ReducedPairs(problem), instance.alpha / scale, problem.first_step)
+    states = iterate_paper(
+        DensePairs(problem.X, problem.Z, instance.supervision), instance.alpha / scale, problem.first_step
+    )
     for state in states:
         curve.seconds.append(state.iteration * per_iteration)
         curve.objective.append(state.objective)
@@ -331,21 +332,6 @@ def _run_paper(instance: Instance, optimum: float) -> Curve:
             break
     curve.facts["iterations"] = len(curve.objective)
     return curve
-
-
-class _ReducedPairs:
-    """The loss that Algorithm 1 asks for, from the fast float64 tiles."""
-
-    def __init__(self, problem: BilinearProblem) -> None:
-        self._loss = problem.loss(np.float64)
-        self.shape = problem.shape
-
-    def loss(self, M: FloatArray) -> float:
-        # Only the product of the three factors matters to the value.
-        return self._loss.value(LowRankMatrix(M, np.ones(M.shape[1]), np.eye(M.shape[1])))
-
-    def gradient(self, M: FloatArray) -> FloatArray:
-        return self._loss.value_and_gradient(FactoredPoint(M, np.eye(M.shape[1])))[1]
 
 
 def _run_lbfgs(instance: Instance, rank: int) -> Curve:

@@ -215,7 +215,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
 
     def _run_paper(self, problem: BilinearProblem, monitor: ConvergenceMonitor) -> LowRankMatrix:
         alpha = float(self.alpha) / problem.penalty_scale
-        pairs = DensePairs(problem.X, problem.Z, problem.supervision)
+        pairs = DensePairs(problem.X, problem.Z, problem.supervision, self.n_threads)
         states = iterate_paper(pairs, alpha, problem.first_step)
         M = LowRankMatrix.zeros(*problem.shape, dtype=np.float64)
         for state in monitor.follow(problem, alpha, states, patience=math.inf):

@@ -1,6 +1,6 @@
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -8,7 +8,8 @@ import pytest
 import scipy.optimize
 
 from solver import Labels
-from solver.datasets import SyntheticPairs
+from solver.datasets import SyntheticPairs, make_low_rank_pairs
+from solver.losses import FactoredPoint
 from solver.reference import DensePairs, iterate_paper
 
 
@@ -20,19 +21,25 @@ def test_dense_pairs_equal_the_formula(pairs: SyntheticPairs, dense_problem: Cal
     dense = dense_problem(pairs.X, pairs.Z, pairs.x_labels, pairs.z_labels)
     for scale in (0.0, 1.0, 50.0):
         M = scale * np.random.default_rng(0).standard_normal((8, 6))
-        assert _dense_pairs(pairs).loss(M) == pytest.approx(dense.loss(M), rel=1e-13)
-        np.testing.assert_allclose(_dense_pairs(pairs).gradient(M), dense.gradient(M), atol=1e-13)
+        own = _dense_pairs(pairs)
+        scores = own.scores(FactoredPoint(M, np.eye(6)))
+        np.testing.assert_allclose(scores, own.X @ M @ own.Z.T, rtol=1e-12, atol=1e-12 * scale)
+        loss, gradient = own.loss_and_gradient(scores)
+        assert loss == own.loss(scores) == pytest.approx(dense.loss(M), rel=1e-13)
+        np.testing.assert_allclose(gradient, dense.gradient(M), atol=1e-13)
 
 
 def test_gradient_is_the_derivative_of_the_loss(pairs: SyntheticPairs) -> None:
     dense = _dense_pairs(pairs)
 
+    def scores(flat: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return dense.scores(FactoredPoint(flat.reshape(8, 6), np.eye(6)))
+
     def value(flat: npt.NDArray[np.float64]) -> float:
-        return dense.loss(flat.reshape(8, 6))
+        return dense.loss(scores(flat))
 
     def gradient(flat: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        slope: npt.NDArray[np.float64] = dense.gradient(flat.reshape(8, 6)).ravel()
-        return slope
+        return dense.loss_and_gradient(scores(flat))[1].ravel()
 
     start = np.random.default_rng(1).standard_normal(48)
     assert scipy.optimize.check_grad(value, gradient, start) < 1e-6  # forward differences: sqrt(eps)
@@ -95,6 +102,35 @@ def test_objective_is_within_the_rate_of_accelerated_gradient(
         # Beck and Teboulle (2009), theorem 4.4, with 1/L replaced by the smallest step accepted.
         bound = 2 * np.sum(solution**2) / (states[-1].step_size * (state.iteration + 1) ** 2)
         assert state.objective - optimum <= bound
+
+
+class _Counted(np.ndarray[Any, Any]):
+    """An array that counts the multiplications of matrix products with it and with what comes of it."""
+
+    spent: ClassVar[list[int]] = []
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        plain = [np.asarray(each) for each in inputs]
+        if ufunc is np.matmul:
+            self.spent.append(plain[0].size * plain[1].shape[1])
+        if "out" in kwargs:
+            kwargs["out"] = tuple(np.asarray(each) for each in kwargs["out"])
+        return np.asarray(getattr(ufunc, method)(*plain, **kwargs)).view(_Counted)
+
+
+def test_a_step_costs_the_products_of_one_gradient_and_one_trial() -> None:
+    data = make_low_rank_pairs(50, 40, n_features_x=90, n_features_z=7, random_state=0)
+    dense = DensePairs(data.X, data.Z, Labels(data.x_labels, data.z_labels))
+    dense.X, dense.Z = dense.X.view(_Counted), dense.Z.view(_Counted)
+    m, n, d1, d2 = 50, 40, 90, 7
+    states = iterate_paper(dense, 0.001, 1e-4)  # no step of this size is refused
+    for _ in range(5):
+        _Counted.spent.clear()
+        state = next(states)
+        assert state.step_size == 1e-4
+        gradient = m * n * d2 + m * d1 * d2
+        trial = state.M.rank * (m * d1 + n * d2 + m * n)
+        assert 0 < sum(_Counted.spent) <= gradient + trial
 
 
 def test_dense_pairs_leave_their_inputs_unmodified(pairs: SyntheticPairs) -> None:
