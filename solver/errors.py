@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
 
 class SolverError(Exception):
     """Base class of everything this package raises on purpose."""
@@ -26,6 +29,20 @@ class InvalidParameterError(SolverError, ValueError):
 
 class InvalidInputError(SolverError, ValueError):
     """An array handed to the library has a wrong shape, type or value."""
+
+
+class OutOfRangeError(InvalidInputError):
+    """Samples that are too large to be scaled as the training samples were.
+
+    Attributes
+    ----------
+    is_outside : ndarray of bool, shape (n_samples,)
+        Which ones.
+    """
+
+    def __init__(self, message: str, is_outside: npt.NDArray[np.bool]) -> None:
+        super().__init__(message)
+        self.is_outside = is_outside
 
 
 class SupervisionError(SolverError, ValueError):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
 from solver.base import LinearCrossModalEstimator
-from solver.errors import InvalidInputError, InvalidParameterError
+from solver.errors import InvalidInputError, InvalidParameterError, OutOfRangeError
+from solver.holdout import LabelledPair
 from solver.linalg import FloatArray
 from solver.preprocessing import SCALINGS, FeatureScaler
+from solver.ranking import can_be_ranked
 
 _ARRAY_NAMES = (
     "x_mean",
@@ -35,11 +38,17 @@ class AnyProjector(Protocol):
         ...
 
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        """Return the (n_samples, rank) projections of raw features of the first modality, float32."""
+        """Return the (n_samples, rank) projections of raw features of the first modality, float32.
+
+        A sample that is too large for the model's arithmetic has no finite projection: see `can_be_ranked`.
+        """
         ...
 
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        """Return the (n_samples, rank) projections of raw features of the second modality, float32."""
+        """Return the (n_samples, rank) projections of raw features of the second modality, float32.
+
+        A sample that is too large for the model's arithmetic has no finite projection: see `can_be_ranked`.
+        """
         ...
 
     def probability(self, similarities: FloatArray) -> FloatArray:
@@ -116,14 +125,22 @@ class Projector:
         return self.z_scaler.kind_
 
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        """Return the (n_samples, rank) projections of raw features of the first modality, float32."""
-        projected: FloatArray = self.x_scaler.transform(X) @ self.x_factors + self.x_intercept
-        return projected
+        """Return the (n_samples, rank) projections of raw features of the first modality, float32.
+
+        Those of samples that are too large are not finite.
+        """
+        return project_in_range(
+            lambda samples: self.x_scaler.transform(samples) @ self.x_factors + self.x_intercept, X, self.rank
+        )
 
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        """Return the (n_samples, rank) projections of raw features of the second modality, float32."""
-        projected: FloatArray = self.z_scaler.transform(Z) @ self.z_factors + self.z_intercept
-        return projected
+        """Return the (n_samples, rank) projections of raw features of the second modality, float32.
+
+        Those of samples that are too large are not finite.
+        """
+        return project_in_range(
+            lambda samples: self.z_scaler.transform(samples) @ self.z_factors + self.z_intercept, Z, self.rank
+        )
 
     def probability(self, similarities: FloatArray) -> FloatArray:
         """Return ``sigma(s)``, the estimated probability of a match if matches were half of all pairs."""
@@ -177,6 +194,48 @@ class Projector:
             arrays["x_intercept"],
             arrays["z_intercept"],
         )
+
+
+def project_in_range(
+    project: Callable[[npt.ArrayLike], FloatArray], samples: npt.ArrayLike, rank: int
+) -> FloatArray:
+    """Return projections, those of samples that exceed the range of floats as NaN or infinity.
+
+    Parameters
+    ----------
+    project : callable
+        From samples to their (n_samples, rank) projections; may raise OutOfRangeError.
+    samples : array-like of shape (n_samples, n_features)
+        Raw features.
+    rank : int
+        Dimension of the projections.
+    """
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return project(samples)
+    except OutOfRangeError as error:
+        is_inside = ~error.is_outside
+    projected = np.full((len(is_inside), rank), np.nan, np.float32)
+    if is_inside.any():
+        projected[is_inside] = project_in_range(project, np.asarray(samples)[is_inside], rank)
+    return projected
+
+
+def project_what_can_be_ranked(
+    projector: AnyProjector, pair: LabelledPair
+) -> tuple[FloatArray, FloatArray, npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return projections of both modalities and their labels, without samples that cannot be ranked.
+
+    Parameters
+    ----------
+    projector : AnyProjector
+        A trained model.
+    pair : LabelledPair
+        Samples of both modalities with their classes.
+    """
+    x, z = projector.project_x(pair.X), projector.project_z(pair.Z)
+    x_rows, z_rows = can_be_ranked(x), can_be_ranked(z)
+    return x[x_rows], z[z_rows], pair.x_labels[x_rows], pair.z_labels[z_rows]
 
 
 def check_array(name: str, array: FloatArray, shape: tuple[int | None, ...]) -> None:

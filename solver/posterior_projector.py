@@ -14,7 +14,7 @@ from solver.errors import InvalidInputError, InvalidParameterError
 from solver.feature_maps import FeatureMap
 from solver.linalg import FloatArray
 from solver.logistic import Head
-from solver.pipeline import check_array
+from solver.pipeline import check_array, project_in_range
 from solver.posteriors import Member, average
 from solver.preprocessing import FeatureScaler
 from solver.problem import LOSSES
@@ -101,11 +101,17 @@ class PosteriorProjector:
         return int(self.x_factors.shape[1])
 
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        """Return the (n_samples, rank) projections of raw features of the first modality, float32."""
+        """Return the (n_samples, rank) projections of raw features of the first modality, float32.
+
+        Those of samples that are too large are not finite.
+        """
         return _project(self.x_members, X, self.x_factors)
 
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        """Return the (n_samples, rank) projections of raw features of the second modality, float32."""
+        """Return the (n_samples, rank) projections of raw features of the second modality, float32.
+
+        Those of samples that are too large are not finite.
+        """
         return _project(self.z_members, Z, self.z_factors)
 
     def probability(self, similarities: FloatArray) -> FloatArray:
@@ -186,8 +192,11 @@ class PosteriorProjector:
 
 
 def _project(members: Sequence[Member], samples: npt.ArrayLike, factors: FloatArray) -> FloatArray:
-    projected: FloatArray = average(members, np.asarray(samples)).astype(np.float32) @ factors
-    return projected
+    def project(some: npt.ArrayLike) -> FloatArray:
+        projected: FloatArray = average(members, np.asarray(some)).astype(np.float32) @ factors
+        return projected
+
+    return project_in_range(project, samples, factors.shape[1])
 
 
 def _check_side(side: str, members: Sequence[Member]) -> None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
 from solver.base import check_samples
-from solver.errors import InvalidInputError, InvalidParameterError, NotFittedError
+from solver.errors import InvalidInputError, InvalidParameterError, NotFittedError, OutOfRangeError
 from solver.linalg import FloatArray
 
 SCALINGS = ("none", "center", "standard", "l2", "sqrt")
@@ -114,7 +114,9 @@ class FeatureScaler(BaseEstimator):
         NotFittedError
             If it was not fitted.
         InvalidInputError
-            If there are more or fewer features than it was fitted on, or a scaled one exceeds float32.
+            If there are more or fewer features than it was fitted on.
+        OutOfRangeError
+            If a scaled feature exceeds float32; says in which samples.
         """
         if not hasattr(self, "scale_"):
             raise NotFittedError("this FeatureScaler is not fitted yet: call fit first")
@@ -124,8 +126,10 @@ class FeatureScaler(BaseEstimator):
         with np.errstate(over="ignore", invalid="ignore"):
             scaled = (_prepare(array, self.kind_) - self.mean_) * self.scale_
             result: FloatArray = scaled.astype(np.float32)
-        if not np.isfinite(result).all():
-            raise InvalidInputError(f"samples reach {np.abs(array).max():g}: scaled they exceed float32")
+        is_finite = np.asarray(np.isfinite(result).all(axis=1), np.bool)
+        if not is_finite.all():
+            largest = np.abs(array).max()
+            raise OutOfRangeError(f"samples reach {largest:g}: scaled they exceed float32", ~is_finite)
         return result
 
 

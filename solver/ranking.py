@@ -17,6 +17,14 @@ import numpy.typing as npt
 from solver.errors import InvalidInputError
 
 BoolArray = npt.NDArray[np.bool]
+_LARGEST_COORDINATE = 1e15
+"""Of a projection: the inner product of any two is finite in single precision."""
+
+
+def can_be_ranked(projected: npt.NDArray[Any]) -> BoolArray:
+    """Return which rows of (n, rank) projections have finite inner products with all others."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray((np.abs(projected) <= _LARGEST_COORDINATE).all(axis=1), dtype=np.bool)
 
 
 def rank_gallery(scores: npt.ArrayLike) -> npt.NDArray[np.intp]:

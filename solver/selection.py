@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from solver.bilinear import LowRankBilinear
 from solver.convergence import Progress
-from solver.errors import InvalidInputError, InvalidParameterError
+from solver.errors import InvalidInputError, InvalidParameterError, OutOfRangeError
 from solver.holdout import LabelledPair, is_number
+from solver.linalg import FloatArray
 from solver.metrics import mean_average_precision
 from solver.path import regularisation_path
 from solver.pipeline import Projector
@@ -211,7 +214,8 @@ def _walk_path(
         fit_intercept=True,
         n_threads=None,
     )
-    held_X, held_Z = x_scaler.transform(held_out.X), z_scaler.transform(held_out.Z)
+    held_X, x_labels = _in_range(x_scaler, held_out.X, held_out.x_labels)
+    held_Z, z_labels = _in_range(z_scaler, held_out.Z, held_out.z_labels)
     largest = problem.alpha_max * problem.penalty_scale
     fractions = sorted(alpha_fractions, reverse=True)
     path = regularisation_path(
@@ -226,7 +230,20 @@ def _walk_path(
         yield Candidate(
             scaling,
             fraction,
-            mean_average_precision(x, z, held_out.x_labels, held_out.z_labels),
-            mean_average_precision(z, x, held_out.z_labels, held_out.x_labels),
+            mean_average_precision(x, z, x_labels, z_labels),
+            mean_average_precision(z, x, z_labels, x_labels),
             point.M.rank,
         )
+
+
+def _in_range(
+    scaler: FeatureScaler, samples: FloatArray, labels: npt.NDArray[Any]
+) -> tuple[FloatArray, npt.NDArray[Any]]:
+    """Return scaled samples and their labels, without samples that are too large to be scaled."""
+    try:
+        return scaler.transform(samples), labels
+    except OutOfRangeError as error:
+        is_inside = ~error.is_outside
+    if not is_inside.any():
+        raise InvalidInputError("all held-out samples of a modality are out of range")
+    return scaler.transform(samples[is_inside]), labels[is_inside]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version as package_version
 from typing import Any
@@ -12,14 +12,16 @@ import numpy as np
 from app.domain.entities import BuiltModel, Collection, Item, Matrix, ModelVersion
 from app.domain.errors import DamagedBundleError, TrainingDataError
 from app.domain.ports import Database, EncoderSource, GalleryIndex
-from app.services.bundles import Judged, LoadedModel, ModelBundles, can_be_ranked
+from app.services.bundles import Judged, LoadedModel, ModelBundles
 from app.services.features import item_features
 from app.services.judging import Gates, compare, index_recall
 from app.services.learning import Learned, Report, learn, training_data
 from app.services.training_parameters import TrainingParameters
 from solver.errors import SolverError
+from solver.ranking import can_be_ranked
 
 _PROJECTION_BATCH = 2000
+_ITEMS_SHOWN = 20
 
 
 class ModelBuilder:
@@ -82,7 +84,7 @@ class ModelBuilder:
             items = [change.item for change in work.items.changes_since(collection, 0) if change.item]
         report({"phase": "encoding"})
         encoders = self._fit_encoders(collection, items)
-        data, data_hash = training_data(collection, items, encoders)
+        data, data_hash, outliers = training_data(collection, items, encoders)
         try:
             learned = learn(data, parameters, collection.modality_names, report)
         except SolverError as error:
@@ -96,6 +98,8 @@ class ModelBuilder:
         facts = {
             **learned.facts,
             "data_hash": data_hash,
+            "not_learned_from": _shown(outliers),
+            "not_ranked": _shown(_not_ranked(galleries, items)),
             "parameters": asdict(parameters),
             "code_version": package_version("lrbs"),
             "index": self._measured(model),
@@ -157,6 +161,23 @@ class ModelBuilder:
             return {"compared_with": active.version, "skipped": f"the active version is damaged: {error}"}
         by_id = {item.id: item for item in items}
         return compare(learned.judged, learned.held_out, old, by_id, self._gates.tolerance)
+
+
+def _not_ranked(
+    galleries: Mapping[str, tuple[tuple[str, ...], Matrix]], items: Sequence[Item]
+) -> dict[str, list[str]]:
+    """Return by modality the items that the model cannot place."""
+    return {
+        name: sorted({item.id for item in items if item.modality == name}.difference(ids))
+        for name, (ids, _) in galleries.items()
+    }
+
+
+def _shown(item_ids: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
+    """Return how many items there are of each modality that has any, and the first of them."""
+    return {
+        name: {"count": len(ids), "first": list(ids[:_ITEMS_SHOWN])} for name, ids in item_ids.items() if ids
+    }
 
 
 def _refusal(facts: dict[str, Any]) -> str | None:

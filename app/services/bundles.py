@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from app.domain.entities import Collection, Matrix, ModelVersion
 from app.domain.errors import DamagedBundleError
@@ -18,8 +17,6 @@ from solver.artifacts import load_projector, save_projector
 from solver.errors import ArtifactError
 from solver.pipeline import AnyProjector
 
-_MAX_COORDINATE = 1e15
-"""Largest coordinate of a projection: the inner product of any two is finite in single precision."""
 _GALLERIES = "galleries.json"
 _ENCODERS = "encoders.json"
 _JUDGED = "judged"
@@ -71,18 +68,8 @@ class LoadedModel:
     def project(self, modality: str, features: Matrix) -> Matrix:
         """Return the (n, rank) projections of features of one modality; `can_be_ranked` judges them."""
         is_x = modality == self.modality_names[0]
-        # A feature far outside of what the model has seen may overflow; it is no reason to warn.
-        with np.errstate(over="ignore", invalid="ignore"):
-            projected: Matrix = (
-                self.projector.project_x(features) if is_x else self.projector.project_z(features)
-            )
+        projected: Matrix = self.projector.project_x(features) if is_x else self.projector.project_z(features)
         return projected
-
-
-def can_be_ranked(projected: Matrix) -> npt.NDArray[np.bool]:
-    """Return which rows of (n, rank) projections have finite inner products with all others."""
-    with np.errstate(invalid="ignore"):
-        return np.asarray((np.abs(projected) <= _MAX_COORDINATE).all(axis=1), dtype=np.bool)
 
 
 class ModelBundles:

@@ -147,17 +147,28 @@ class Gallery:
         Each id is alive in one of them at most.
     make_index : callable
         Builds the index of a new segment.
+    unranked : frozenset of str
+        Stored items that are not in the gallery, because the model cannot place them.
     """
 
-    def __init__(self, parts: Iterable[Part], make_index: IndexMaker) -> None:
+    def __init__(
+        self, parts: Iterable[Part], make_index: IndexMaker, unranked: frozenset[str] = frozenset()
+    ) -> None:
         self.parts = tuple(parts)
         self._make_index = make_index
+        self.unranked = unranked
 
     @classmethod
-    def of(cls, rows: Sequence[Row], vectors: Matrix, make_index: IndexMaker) -> Gallery:
+    def of(
+        cls,
+        rows: Sequence[Row],
+        vectors: Matrix,
+        make_index: IndexMaker,
+        unranked: frozenset[str] = frozenset(),
+    ) -> Gallery:
         """Return a gallery of one segment."""
         parts = [Part.whole(Segment(rows, make_index(vectors)))] if len(rows) else []
-        return cls(parts, make_index)
+        return cls(parts, make_index, unranked)
 
     @property
     def size(self) -> int:
@@ -168,7 +179,13 @@ class Gallery:
         """Return whether an item carries a label."""
         return any(part.has_label(label) for part in self.parts)
 
-    def changed(self, item_ids: Collection[str], rows: Sequence[Row], vectors: Matrix) -> Gallery:
+    def changed(
+        self,
+        item_ids: Collection[str],
+        rows: Sequence[Row],
+        vectors: Matrix,
+        unranked: Collection[str] = (),
+    ) -> Gallery:
         """Return the gallery after a write.
 
         Parameters
@@ -179,13 +196,16 @@ class Gallery:
             What of it is in the gallery now.
         vectors : ndarray of shape (n_rows, rank)
             Their projections.
+        unranked : collection of str
+            What of it the model cannot place.
         """
+        left_out = self.unranked.difference(item_ids).union(unranked)
         parts = [part.without(item_ids) for part in self.parts]
         if not rows and all(new is old for new, old in zip(parts, self.parts, strict=True)):
-            return self
+            return self if left_out == self.unranked else Gallery(parts, self._make_index, left_out)
         if rows:
             parts.append(Part.whole(Segment(rows, self._make_index(vectors))))
-        return Gallery(self._tidied([part for part in parts if part.size]), self._make_index)
+        return Gallery(self._tidied([part for part in parts if part.size]), self._make_index, left_out)
 
     def search(self, query: Matrix, k: int, offset: int, item_filter: ItemFilter) -> list[tuple[Row, float]]:
         """Return results offset + 1 to offset + k of one query, best first, equal scores by id."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +11,12 @@ import numpy.typing as npt
 
 from app.domain.entities import Item, Matrix
 from app.domain.ports import GalleryIndex
-from app.services.bundles import Judged, LoadedModel, can_be_ranked
+from app.services.bundles import Judged, LoadedModel
 from app.services.features import item_features
 from app.services.holdout import LabelledItems
 from solver.metrics import mean_average_precision, precision_recall_curve, score_blocks
-from solver.pipeline import AnyProjector
+from solver.pipeline import AnyProjector, project_what_can_be_ranked
+from solver.ranking import BoolArray, can_be_ranked
 
 _RECALL_LEVELS = np.linspace(0.0, 1.0, 21)
 _LEAST_COMPARED = 8
@@ -41,21 +41,23 @@ class Gates:
     index_recall: float
 
 
-def held_out_figures(x: Matrix, z: Matrix, held_out: LabelledItems, names: tuple[str, str]) -> dict[str, Any]:
-    """Return MAP and precision-recall curve of both directions.
+def held_out_figures(
+    projector: AnyProjector, held_out: LabelledItems, names: tuple[str, str]
+) -> dict[str, Any]:
+    """Return MAP and precision-recall curve of both directions, over the items that can be ranked.
 
     Parameters
     ----------
-    x, z : ndarray of shape (n_items, rank)
-        Projections of the held-out items.
+    projector : AnyProjector
+        Fitted without the held-out items.
     held_out : LabelledItems
-        Their labels.
+        Those items.
     names : tuple of str
         Both modalities.
     """
     first, second = f"{names[0]}-to-{names[1]}", f"{names[1]}-to-{names[0]}"
-    sides = (x, z, held_out.x_labels, held_out.z_labels)
-    turned = (z, x, held_out.z_labels, held_out.x_labels)
+    x, z, x_labels, z_labels = sides = project_what_can_be_ranked(projector, held_out)
+    turned = (z, x, z_labels, x_labels)
     return {
         "held_out": {first: mean_average_precision(*sides), second: mean_average_precision(*turned)},
         "held_out_items": {names[0]: len(x), names[1]: len(z)},
@@ -117,26 +119,34 @@ def compare(
         item_features([items[item_id] for item_id in side], model.encoders[name])
         for side, name in zip(ids, model.modality_names, strict=True)
     ]
+    projected = (
+        (new.projector.project_x(common.X), new.projector.project_z(common.Z)),
+        (judged.projector.project_x(features[0]), judged.projector.project_z(features[1])),
+    )
+    x_rows, z_rows = (
+        can_be_ranked(by_new) & can_be_ranked(by_active) for by_new, by_active in zip(*projected, strict=True)
+    )
+    counts = dict(zip(model.modality_names, (int(x_rows.sum()), int(z_rows.sum())), strict=True))
+    if min(counts.values()) < _LEAST_COMPARED:
+        return {**facts, "skipped": "the items that are new to both cannot be ranked by both"}
     figures = {
-        "new": _mean_map(new.projector, (common.X, common.Z), common),
-        "active": _mean_map(judged.projector, (features[0], features[1]), common),
+        name: _mean_map(sides, (x_rows, z_rows), common)
+        for name, sides in zip(("new", "active"), projected, strict=True)
     }
     if not np.isfinite(list(figures.values())).all():
-        return {**facts, "skipped": "the items that are new to both cannot be ranked by both"}
-    counts = dict(zip(model.modality_names, map(len, ids), strict=True))
+        return {**facts, "skipped": "the items that are new to both have no class in common"}
     passed = figures["new"] >= figures["active"] - tolerance
     return {**facts, "items": counts, "map": figures, "tolerance": tolerance, "passed": passed}
 
 
-def _mean_map(projector: AnyProjector, features: tuple[Matrix, Matrix], held_out: LabelledItems) -> float:
-    """Return MAP averaged over both directions; NaN when a sample is out of range, or no class is shared."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        x, z = projector.project_x(features[0]), projector.project_z(features[1])
-    if not (can_be_ranked(x).all() and can_be_ranked(z).all()):
-        return math.nan
-    there = mean_average_precision(x, z, held_out.x_labels, held_out.z_labels)
-    back = mean_average_precision(z, x, held_out.z_labels, held_out.x_labels)
-    return (there + back) / 2.0
+def _mean_map(
+    projected: tuple[Matrix, Matrix], rows: tuple[BoolArray, BoolArray], held_out: LabelledItems
+) -> float:
+    """Return MAP over some items, averaged over both directions; NaN when they share no class."""
+    x, z = (side[some] for side, some in zip(projected, rows, strict=True))
+    x_labels, z_labels = held_out.x_labels[rows[0]], held_out.z_labels[rows[1]]
+    there = mean_average_precision(x, z, x_labels, z_labels)
+    return (there + mean_average_precision(z, x, z_labels, x_labels)) / 2.0
 
 
 def index_recall(index: GalleryIndex, queries: Matrix) -> float:

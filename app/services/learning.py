@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from app.domain.entities import Collection, Item
+from app.domain.entities import Collection, Item, Matrix
 from app.domain.errors import TrainingDataError
 from app.services.bundles import Judged
 from app.services.features import item_features
@@ -26,6 +27,7 @@ __all__ = ["Learned", "Report", "learn", "training_data"]
 _HELD_OUT_SHARE = 0.2
 _MOST_SAMPLES = 3000
 _LONGEST_HISTORY = 1000
+_USUAL_SHARE, _OUTLYING = 0.9, 1e4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,9 +54,14 @@ class Learned:
 
 def training_data(
     collection: Collection, items: Sequence[Item], encoders: Mapping[str, Any]
-) -> tuple[LabelledItems, str]:
-    """Return the labelled training items' features and a hash of all that was learned from."""
+) -> tuple[LabelledItems, str, dict[str, list[str]]]:
+    """Return the labelled training items' features, a hash of all that was learned from, and outliers.
+
+    Of features that clients bring, a few vectors beyond all proportion would decide the scale of all others:
+    they are not learned from, and their ids returned by modality.
+    """
     features, labels, ids, digest = [], [], [], hashlib.sha256()
+    outliers: dict[str, list[str]] = {}
     for name in collection.modality_names:
         chosen = sorted(
             (item for item in items if item.modality == name and item.train and item.labels),
@@ -62,14 +69,27 @@ def training_data(
         )
         if not chosen:
             raise TrainingDataError(f"no item of modality {name!r} has a label and may be trained on")
-        features.append(item_features(chosen, encoders[name]))
+        found = item_features(chosen, encoders[name])
+        is_outlier = _are_outliers(found)
+        if is_outlier.any():
+            outliers[name] = [item.id for item, far in zip(chosen, is_outlier, strict=True) if far]
+            chosen = [item for item, far in zip(chosen, is_outlier, strict=True) if not far]
+            found = found[~is_outlier]
+        features.append(found)
         # One class per item: of several labels the first is the class.
         labels.append(np.asarray([item.labels[0] for item in chosen], dtype=np.str_))
         ids.append(np.asarray([item.id for item in chosen], dtype=np.str_))
         digest.update(features[-1].tobytes())
         digest.update("\x00".join(labels[-1].tolist()).encode())
     x, z = zip(features, labels, ids, strict=True)
-    return LabelledItems(x[0], z[0], x[1], z[1], x[2], z[2]), digest.hexdigest()
+    return LabelledItems(x[0], z[0], x[1], z[1], x[2], z[2]), digest.hexdigest(), outliers
+
+
+def _are_outliers(features: Matrix) -> npt.NDArray[np.bool]:
+    """Return which rows are larger than nine tenths of the others by more than any unit would explain."""
+    sizes = np.abs(features).max(axis=1).astype(np.float64)
+    usual = float(np.quantile(sizes, _USUAL_SHARE, method="lower"))
+    return sizes > _OUTLYING * usual if usual > 0.0 else np.zeros(len(sizes), np.bool)
 
 
 def learn(
@@ -111,8 +131,7 @@ def learn(
         best = max(tried, key=lambda recipe: trials[recipe.method].held_out_map)
         projector = trials[best.method].projector
         judged = Judged(projector, frozenset([*fitting.x_ids.tolist(), *fitting.z_ids.tolist()]))
-        x, z = projector.project_x(held_out.X), projector.project_z(held_out.Z)
-        figures = held_out_figures(x, z, held_out, names)
+        figures = held_out_figures(projector, held_out, names)
     fitted = best.fitted(data)
     bilinear = fitted.bilinear
     x_classes, z_classes = set(data.x_labels.tolist()), set(data.z_labels.tolist())

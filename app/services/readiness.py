@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.domain.errors import CollectionNotFoundError, DamagedBundleError, ServiceError
 from app.services.snapshots import Snapshots
 from app.services.status import PATIENCE_SECONDS
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,12 @@ class ReadinessService:
             return True, None  # deleted since it was listed
         except DamagedBundleError as error:
             return False, f"{name}: {error}"
+        except ServiceError:
+            raise
+        except Exception as error:
+            # Whatever one collection holds, the others are served.
+            _logger.exception("%s: cannot be loaded", name)
+            return False, f"{name}: cannot be loaded: {type(error).__name__}"
         if snapshot.damage is None:
             return True, None
         active, served = snapshot.collection.active_version, snapshot.model.version

@@ -15,7 +15,7 @@ from solver.convergence import Progress
 from solver.errors import ConvergenceWarning, InvalidInputError, NumericalError, SolverError, SupervisionError
 from solver.holdout import LabelledPair
 from solver.metrics import mean_average_precision
-from solver.pipeline import AnyProjector, Projector
+from solver.pipeline import AnyProjector, Projector, project_what_can_be_ranked
 from solver.posterior_projector import PosteriorProjector
 from solver.problem import alpha_max
 from solver.selection import DEFAULT_SCALINGS, Candidate, fit_projector, select_on
@@ -282,11 +282,8 @@ class SemanticRecipe:
 
 
 def _maps(projector: AnyProjector, held_out: LabelledPair) -> tuple[float, float]:
-    x, z = projector.project_x(held_out.X), projector.project_z(held_out.Z)
-    return (
-        mean_average_precision(x, z, held_out.x_labels, held_out.z_labels),
-        mean_average_precision(z, x, held_out.z_labels, held_out.x_labels),
-    )
+    x, z, x_labels, z_labels = project_what_can_be_ranked(projector, held_out)
+    return mean_average_precision(x, z, x_labels, z_labels), mean_average_precision(z, x, z_labels, x_labels)
 
 
 def _mean_map(projector: AnyProjector, held_out: LabelledPair) -> float:

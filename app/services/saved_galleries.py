@@ -128,9 +128,12 @@ class SavedGalleries:
             np.concatenate([vectors for _, vectors in living]) if living else np.zeros((0, 0), np.float32)
         )
         np.save(folder / f"{side}.npy", vectors, allow_pickle=False)
+        (folder / f"{side}-unranked.json").write_text(json.dumps(sorted(gallery.unranked)), encoding="utf-8")
 
     def _read(self, folder: Path, side: str) -> Gallery:
         entries = json.loads((folder / f"{side}.json").read_text(encoding="utf-8"))
         vectors = np.load(folder / f"{side}.npy", allow_pickle=False)
         rows = [Row(item_id, tuple(labels), metadata) for item_id, labels, metadata in entries]
-        return Gallery.of(rows, vectors, self._make_index)
+        unranked = folder / f"{side}-unranked.json"  # absent in a folder of an earlier release
+        left_out = json.loads(unranked.read_text(encoding="utf-8")) if unranked.is_file() else []
+        return Gallery.of(rows, vectors, self._make_index, frozenset(left_out))

@@ -10,12 +10,12 @@ import numpy as np
 
 from app.domain.entities import Content, Hit, Item, ItemFilter, Matrix, SearchResult
 from app.domain.errors import InvalidFieldError, UnknownLabelError, UnknownModalityError
-from app.domain.names import joined
+from app.domain.names import joined, some_of
 from app.domain.ports import UnitOfWork
-from app.services.bundles import can_be_ranked
 from app.services.features import item_features
-from app.services.galleries import Row
+from app.services.galleries import Gallery, Row
 from app.services.snapshots import Snapshot, Snapshots
+from solver.ranking import can_be_ranked
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,8 @@ class SearchService:
             wanted = sorted({row.id for page in pages for row, _ in page})
             items = work.items.get_many(snapshot.collection, wanted)
         took_ms = (time.perf_counter() - begin) * 1000.0
-        return [_result(snapshot, page, offset, items, took_ms) for page in pages]
+        notices = _notices(gallery, target)
+        return [_result(snapshot, page, offset, items, took_ms, notices) for page in pages]
 
     def _check_hits(self, n_queries: int, k: int, offset: int) -> None:
         """Refuse too much work in one call; raises InvalidFieldError.
@@ -121,7 +122,10 @@ def _project(snapshot: Snapshot, work: UnitOfWork, source: str, queries: Sequenc
             features.append(_item_features(snapshot, work, source, query.field, query.item_id))
         elif query.content is not None:
             encoder.check(query.field, query.content)
-            features.append(encoder.encode([query.content]))
+            encoded = encoder.encode([query.content])
+            if not np.isfinite(encoded).all():
+                raise InvalidFieldError(query.field, "its features are not finite")
+            features.append(encoded)
     # One by one: a product of many rows rounds otherwise, and scores would depend on the batch.
     projected = np.concatenate([snapshot.model.project(source, row) for row in features])
     for number in np.flatnonzero(~can_be_ranked(projected)).tolist():
@@ -159,6 +163,7 @@ def _result(
     offset: int,
     items: Mapping[str, Item],
     took_ms: float,
+    notices: tuple[str, ...],
 ) -> SearchResult:
     probabilities = snapshot.model.projector.probability(np.asarray([score for _, score in page])).tolist()
     hits: list[Hit] = []
@@ -172,4 +177,13 @@ def _result(
         exact=True,
         took_ms=took_ms,
         hits=tuple(hits),
+        notices=notices,
     )
+
+
+def _notices(gallery: Gallery, modality: str) -> tuple[str, ...]:
+    """Return what whoever searches a gallery should know of it."""
+    if not gallery.unranked:
+        return ()
+    told = some_of(sorted(gallery.unranked))
+    return (f"of {modality!r}, {told} lie outside the model's range and are not ranked",)

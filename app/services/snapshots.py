@@ -25,11 +25,13 @@ from app.domain.errors import (
     ModelNotTrainedError,
     ServiceError,
 )
+from app.domain.names import some_of
 from app.domain.ports import Database, Encoder, UnitOfWork
-from app.services.bundles import LoadedModel, ModelBundles, can_be_ranked
+from app.services.bundles import LoadedModel, ModelBundles
 from app.services.features import item_features
 from app.services.galleries import Gallery, IndexMaker, Row
 from app.services.saved_galleries import SavedGalleries
+from solver.ranking import can_be_ranked
 
 _ITEMS_PER_PROJECTION = 2000
 _LOOK_AGAIN_SECONDS = 60.0
@@ -315,7 +317,12 @@ class Snapshots:
         for name, (ids, vectors) in model.galleries.items():
             places = {item_id: place for place, item_id in enumerate(ids)}
             known = [row for row in rows[name] if row.id in places]
-            galleries[name] = Gallery.of(known, vectors[[places[row.id] for row in known]], self._make_index)
+            galleries[name] = Gallery.of(
+                known,
+                vectors[[places[row.id] for row in known]],
+                self._make_index,
+                frozenset(row.id for row in rows[name] if row.id not in places),
+            )
         # The bundle's own arrays have served their purpose.
         current = replace(collection, revision=revision)
         return Snapshot(current, replace(model, galleries={}), galleries, bundle, read)
@@ -323,15 +330,25 @@ class Snapshots:
     def _replay(self, base: Snapshot, modality: str, changed: Mapping[str, Item | None]) -> Gallery:
         """Return the gallery after `changed`, an item of which is None where it was deleted."""
         present = [item for item in changed.values() if item is not None and item.modality == modality]
-        rows, vectors = self._project(base, modality, present)
-        return base.galleries[modality].changed(changed.keys(), rows, vectors)
+        rows, vectors, unranked = self._project(base, modality, present)
+        gallery = base.galleries[modality]
+        if fresh := sorted(unranked - gallery.unranked):
+            _logger.warning(
+                "%s: out of the range of version %d, stored but not ranked: %s",
+                base.collection.name,
+                base.model.version,
+                some_of(fresh),
+            )
+        return gallery.changed(changed.keys(), rows, vectors, unranked)
 
-    def _project(self, base: Snapshot, modality: str, items: Sequence[Item]) -> tuple[list[Row], Matrix]:
-        """Return the items that can be ranked, and their projections."""
+    def _project(
+        self, base: Snapshot, modality: str, items: Sequence[Item]
+    ) -> tuple[list[Row], Matrix, set[str]]:
+        """Return the items that can be ranked, their projections, and the ids of the others."""
         encoder: Encoder = base.model.encoders[modality]
         blocks = [np.zeros((0, base.model.projector.rank), np.float32)]
         ranked: list[Row] = []
-        left_out: list[str] = []
+        unranked: set[str] = set()
         for start in range(0, len(items), _ITEMS_PER_PROJECTION):
             block = items[start : start + _ITEMS_PER_PROJECTION]
             projected = base.model.project(modality, item_features(block, encoder))
@@ -341,10 +358,8 @@ class Snapshots:
                 if is_ranked:
                     ranked.append(Row(item.id, item.labels, item.metadata))
                 else:
-                    left_out.append(item.id)
-        if left_out:
-            _logger.warning("%s: out of the model's range, not ranked: %s", base.collection.name, left_out)
-        return ranked, np.concatenate(blocks)
+                    unranked.add(item.id)
+        return ranked, np.concatenate(blocks), unranked
 
 
 def _is_of(held: Snapshot, collection: Collection) -> bool:

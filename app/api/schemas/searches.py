@@ -133,6 +133,10 @@ class SearchOut(BaseModel):
     index_revision: int
     exact: bool
     took_ms: float
+    notices: list[str] = Field(
+        default_factory=list,
+        description="what else to know of this answer, such as items that are not ranked",
+    )
     hits: list[HitOut]
 
     @classmethod
@@ -143,6 +147,7 @@ class SearchOut(BaseModel):
             index_revision=result.index_revision,
             exact=result.exact,
             took_ms=round(result.took_ms, 3),
+            notices=list(result.notices),
             hits=[HitOut.of(collection, hit, include) for hit in result.hits],
         )
 

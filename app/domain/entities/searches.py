@@ -75,3 +75,5 @@ class SearchResult:
     exact: bool
     took_ms: float
     hits: tuple[Hit, ...]
+    notices: tuple[str, ...] = ()
+    """What else is to be known of this answer, in words."""
