@@ -241,11 +241,21 @@ class ConvergenceMonitor:
             Returns what is kept of an iterate in the end: that is what the certificate is for.
         enough : float, >= 0
             Gap at which a certificate need not be any sharper, see `certify`.
+
+        Raises
+        ------
+        NumericalError
+            If a state is not finite.
         """
         if memory is None or memory.alpha != alpha:
             memory = Memory(alpha)
         for state in states:
             gap = None
+            if not np.isfinite(state.gradient).all():
+                raise NumericalError(
+                    f"the similarity left the range of {state.gradient.dtype}: give a larger alpha, "
+                    "or scale the samples"
+                )
             if state.iteration % self._check_every == 0:
                 with single_threaded_blas():
                     bound = lower_bound(state.search_value, state.gradient, state.search_point, alpha)

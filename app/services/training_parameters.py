@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from app.domain.errors import InvalidFieldError
@@ -11,6 +10,9 @@ from solver.preprocessing import SCALINGS
 
 METHODS = ("auto", "lrbs", "semantic")
 LARGEST_SEED = 2**32 - 1
+SMALLEST_ALPHA, LARGEST_ALPHA = 1e-30, 1e6
+"""What single precision can tell from nothing and from everything."""
+MOST_ITERATIONS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,13 @@ def check_parameters(parameters: TrainingParameters) -> None:
     for name, value in (("alpha", alpha), ("scaling", scaling)):
         if parameters.method == "semantic" and value is not None:
             raise InvalidFieldError(name, "the method 'semantic' has none: leave it out")
-    if alpha is not None and not (math.isfinite(alpha) and alpha > 0):
-        raise InvalidFieldError("alpha", f"expected a finite number above 0, got {alpha}")
+    if alpha is not None and not SMALLEST_ALPHA <= alpha <= LARGEST_ALPHA:
+        raise InvalidFieldError("alpha", f"expected {SMALLEST_ALPHA} to {LARGEST_ALPHA}, got {alpha}")
     if scaling is not None and scaling not in SCALINGS:
         raise InvalidFieldError("scaling", f"expected {listed(SCALINGS)}, got {scaling!r}")
     if not 0.0 < parameters.tol < 1.0:
         raise InvalidFieldError("tol", f"expected a number between 0 and 1, got {parameters.tol}")
-    if parameters.max_iter < 1:
-        raise InvalidFieldError("max_iter", f"expected at least 1, got {parameters.max_iter}")
+    if not 1 <= parameters.max_iter <= MOST_ITERATIONS:
+        raise InvalidFieldError("max_iter", f"expected 1 to {MOST_ITERATIONS}, got {parameters.max_iter}")
     if not 0 <= parameters.seed <= LARGEST_SEED:
         raise InvalidFieldError("seed", f"expected 0 to {LARGEST_SEED}, got {parameters.seed}")

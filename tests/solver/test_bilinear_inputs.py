@@ -21,6 +21,7 @@ from solver import (
     make_low_rank_pairs,
 )
 from solver.datasets import SyntheticPairs
+from solver.errors import NumericalError
 
 SHAPES = [(60, 50, 12, 9), (40, 50, 70, 9)]  # few features; more features than samples
 
@@ -246,3 +247,14 @@ def test_no_array_of_all_pairs_is_made(kind: str) -> None:
     assert model.converged_
     # Scores of all pairs would take 144 MB in float32, a mask of them 36 MB.
     assert peak < n * n
+
+
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize("alpha", [1e-300, 1e-45])
+def test_a_penalty_too_small_for_the_numbers_is_told(alpha: float, loss: str) -> None:
+    """Without one, factors grow until they overflow."""
+    data = make_low_rank_pairs(60, 50, n_features_x=8, n_features_z=6, n_classes=3, random_state=3)
+    labels = Labels(data.x_labels, data.z_labels)
+    with pytest.raises(NumericalError, match="larger alpha"):
+        LowRankBilinear(alpha, loss=loss).fit(data.X, data.Z, labels)

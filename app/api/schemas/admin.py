@@ -9,6 +9,7 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Fiel
 
 from app.api.schemas.base import Integer, Strict, whole
 from app.domain.entities import ApiKey, Job, KeyBounds
+from app.services.training_parameters import LARGEST_ALPHA, LARGEST_SEED, MOST_ITERATIONS, SMALLEST_ALPHA
 
 
 class RetrainIn(Strict):
@@ -29,12 +30,15 @@ class RetrainIn(Strict):
         "held-out items; `alpha` and `scaling` are of `lrbs` and choose it",
     )
     alpha: float | None = Field(
-        None, gt=0, le=1e6, description="penalty weight; chosen on held-out items when absent"
+        None,
+        ge=SMALLEST_ALPHA,
+        le=LARGEST_ALPHA,
+        description="penalty weight; chosen on held-out items when absent",
     )
     scaling: str | None = Field(None, pattern="^(none|center|standard|l2|sqrt)$")
     tol: float = Field(1e-3, gt=0, lt=1)
-    max_iter: Integer = Field(200, ge=1, le=100_000)
-    seed: Integer = Field(0, ge=0, lt=2**32)
+    max_iter: Integer = Field(200, ge=1, le=MOST_ITERATIONS)
+    seed: Integer = Field(0, ge=0, le=LARGEST_SEED)
 
 
 class JobOut(BaseModel):

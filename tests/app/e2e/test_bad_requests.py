@@ -76,7 +76,14 @@ def test_a_second_retrain_is_refused_while_one_waits(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"alpha": 0}, {"alpha": -1}, {"scaling": "log"}, {"tol": 0}, {"max_iter": 0}, {"seed": -1}]
+    "fields",
+    [
+        *({"alpha": alpha} for alpha in (0, -1, 1e-300, 1e-45, 1e300)),
+        *({"tol": tol} for tol in (0, 1, 1e300)),
+        *({"max_iter": limit} for limit in (0, 100_001, 10**30)),
+        *({"seed": seed} for seed in (-1, 2**32)),
+        {"scaling": "log"},
+    ],
 )
 def test_a_bad_retrain_is_refused(api: Api, fields: dict[str, Any]) -> None:
     answer = api.client.post("/v1/admin/collections/vectors/retrain", json=fields)

@@ -179,6 +179,22 @@ def test_one_collection_that_cannot_be_loaded_does_not_take_readiness_away(pairs
     assert len(pairs.ids("b")) == 60
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        *({"alpha": alpha} for alpha in (0.0, 1e-300, 1e-38, 1e300, float("inf"), float("nan"))),
+        *({"tol": tol} for tol in (0.0, 1.0, float("nan"))),
+        *({"max_iter": limit} for limit in (0, 10**9)),
+        *({"seed": seed} for seed in (-1, 2**32)),
+    ],
+)
+def test_parameters_no_training_could_use_are_refused_by_name(pairs: Any, parameters: dict[str, Any]) -> None:
+    pairs.fill("a")
+    with pytest.raises(InvalidFieldError) as refused:
+        pairs.services.training.request("a", TrainingParameters(**parameters))
+    assert [refused.value.field] == list(parameters)
+
+
 def test_rows_that_faiss_does_not_know_are_no_results() -> None:
     vectors = np.ones((4, 2), np.float32)
     vectors[1] = np.nan
