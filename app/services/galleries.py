@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from app.domain.entities import ItemFilter, Matrix
 from app.domain.ports import GalleryIndex
+from app.services.metadata_columns import MetadataColumns
 
 IndexMaker = Callable[[Matrix], GalleryIndex]
 Mask = npt.NDArray[np.bool]
@@ -78,16 +79,16 @@ class Segment:
         return mask
 
     def _evaluate(self, item_filter: ItemFilter) -> Mask:
-        mask = np.zeros(len(self.rows), np.bool)
-        if item_filter.labels:
-            for label in item_filter.labels:
-                mask[self.labelled.get(label, [])] = True
-        else:
-            mask[:] = True
-        for number in np.flatnonzero(mask).tolist() if item_filter.metadata else ():
-            row = self.rows[number]
-            mask[number] = item_filter.accepts(row.labels, row.metadata)
+        mask = np.full(len(self.rows), item_filter.labels is None)
+        for label in item_filter.labels or ():
+            mask[self.labelled.get(label, [])] = True
+        for key, wanted in item_filter.wanted_values.items():
+            mask &= self._columns.matching(key, wanted)
         return mask
+
+    @cached_property
+    def _columns(self) -> MetadataColumns:
+        return MetadataColumns([row.metadata for row in self.rows])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

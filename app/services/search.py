@@ -152,7 +152,7 @@ def _check_direction(snapshot: Snapshot, source: str, target: str) -> None:
 
 
 def _check_labels(snapshot: Snapshot, item_filter: ItemFilter) -> None:
-    for number, label in enumerate(item_filter.labels):
+    for number, label in enumerate(item_filter.labels or ()):
         if not any(gallery.has_label(label) for gallery in snapshot.galleries.values()):
             raise UnknownLabelError(f"filter.labels.{number}", label, snapshot.collection.name)
 

@@ -21,11 +21,21 @@ _Scalar = str | int | float | bool
 class FilterIn(Strict):
     """Which items may be returned: any of the labels, and each metadata key with any of its values.
 
-    Labels and values together are 1000 at most.
+    Labels and values together are 1000 at most. An empty list lets nothing through, since no item has any of
+    none; what is left out asks for nothing.
     """
 
-    labels: list[Label] = Field(default_factory=list, max_length=MAX_FILTER_VALUES, fail_fast=True)
-    metadata: dict[str, _Scalar | list[_Scalar]] = Field(default_factory=dict, max_length=MAX_FILTER_KEYS)
+    labels: list[Label] = Field(
+        default_factory=list,
+        max_length=MAX_FILTER_VALUES,
+        fail_fast=True,
+        description="any of these; none passes when the list is empty, every item when it is absent",
+    )
+    metadata: dict[str, _Scalar | list[_Scalar]] = Field(
+        default_factory=dict,
+        max_length=MAX_FILTER_KEYS,
+        description="each key with its value, or any of its values; none passes when that list is empty",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -43,7 +53,8 @@ class FilterIn(Strict):
     def to_filter(self) -> ItemFilter:
         """Return the domain's filter."""
         values = {key: tuple(v) if isinstance(v, list) else (v,) for key, v in self.metadata.items()}
-        return ItemFilter(tuple(self.labels), values)
+        is_asked = "labels" in self.model_fields_set
+        return ItemFilter(tuple(self.labels) if is_asked else None, values)
 
 
 class QueryIn(RawIn):

@@ -15,44 +15,48 @@ from app.domain.entities.collections import Item
 class ItemFilter:
     """Which items may be returned: any of the labels, and every metadata key with any of its values.
 
-    Values are what JSON has besides lists and objects.
+    Values are what JSON has besides lists and objects. No item has any of none: an empty tuple, of labels or
+    of values, lets nothing through. Labels that are None, and keys that are absent, ask for nothing.
     """
 
-    labels: tuple[str, ...] = ()
+    labels: tuple[str, ...] | None = None
     metadata: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
         """Whether it lets everything through."""
-        return not self.labels and not self.metadata
+        return self.labels is None and not self.metadata
 
     @cached_property
     def fingerprint(self) -> bytes:
         """What tells it from other filters, short however long it is."""
-        told = repr((sorted(self.labels), sorted(self.metadata.items())))
+        labels = None if self.labels is None else sorted(self.labels)
+        told = repr((labels, sorted(self.metadata.items())))
         return hashlib.sha256(told.encode(errors="surrogatepass")).digest()
 
     def accepts(self, labels: tuple[str, ...], metadata: Mapping[str, Any]) -> bool:
         """Return whether an item with these labels and metadata passes."""
-        wanted_labels, wanted_values = self._wanted
-        if wanted_labels and wanted_labels.isdisjoint(labels):
+        if self.labels is not None and self._wanted_labels.isdisjoint(labels):
             return False
-        return all(_is_among(metadata.get(key), values) for key, values in wanted_values.items())
+        return all(_is_among(metadata.get(key), values) for key, values in self.wanted_values.items())
 
     @cached_property
-    def _wanted(self) -> tuple[frozenset[str], Mapping[str, frozenset[tuple[bool, Any]]]]:
-        """Labels, and values by key, as sets: a row costs the same, however many there are."""
-        values = {key: frozenset(map(_comparable, values)) for key, values in self.metadata.items()}
-        return frozenset(self.labels), values
+    def wanted_values(self) -> Mapping[str, frozenset[Hashable]]:
+        """Values by key, in sets as of `comparable`: a row costs the same, however many there are."""
+        return {key: frozenset(map(comparable, values)) for key, values in self.metadata.items()}
+
+    @cached_property
+    def _wanted_labels(self) -> frozenset[str]:
+        return frozenset(self.labels or ())
 
 
-def _is_among(value: Any, wanted: frozenset[tuple[bool, Any]]) -> bool:
-    return isinstance(value, Hashable) and _comparable(value) in wanted
+def comparable(value: Hashable) -> Hashable:
+    """Return what equals that of another value where JSON says so: in Python True == 1, in JSON it is not."""
+    return (bool, value) if isinstance(value, bool) else value
 
 
-def _comparable(value: Any) -> tuple[bool, Any]:
-    # In Python True == 1, in JSON it is not.
-    return isinstance(value, bool), value
+def _is_among(value: Any, wanted: frozenset[Hashable]) -> bool:
+    return isinstance(value, Hashable) and comparable(value) in wanted
 
 
 @dataclass(frozen=True, slots=True)

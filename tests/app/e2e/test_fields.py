@@ -160,6 +160,29 @@ def test_a_multipart_search_takes_all_options(client: httpx.Client) -> None:
     assert all(hit["text"].startswith("wood") and hit["labels"] is None for hit in hits)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "count"),
+    [
+        ({}, 8),
+        ({"labels": []}, 0),
+        ({"metadata": {}}, 8),
+        ({"metadata": {"n": []}}, 0),
+        ({"labels": [], "metadata": {}}, 0),
+        ({"labels": ["wood"], "metadata": {"n": []}}, 0),
+    ],
+)
+def test_any_of_none_is_none_wherever_a_filter_is_taken(
+    client: httpx.Client, wanted: dict[str, Any], count: int
+) -> None:
+    text = {"text": "sea", "filter": wanted}
+    single = client.post(f"{MIXED}/search/text-to-image", json=text)
+    queries = {"queries": [{"text": "sea"}] * 2, "filter": wanted}
+    batch = client.post(f"{MIXED}/search/text-to-image/batch", json=queries)
+    form = search_with_picture(client, filter=json.dumps(wanted))
+    answers = [single.json(), *batch.json()["results"], form.json()]
+    assert [len(answer["hits"]) for answer in answers] == [count] * 4
+
+
 def test_a_filter_may_have_a_thousand_values(client: httpx.Client) -> None:
     body = {"text": "sea", "filter": {"labels": ["wood"], "metadata": {"n": list(range(999))}}}
     answer = client.post(f"{MIXED}/search/text-to-image", json=body)
