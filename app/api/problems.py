@@ -46,7 +46,6 @@ PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
     errors.UnknownLabelError: (422, "unknown-label", "Unknown label"),
     errors.LineError: (422, "invalid-field", "Invalid field"),
     errors.InvalidFieldError: (422, "invalid-field", "Invalid field"),
-    errors.EncoderUnavailableError: (422, "encoder-unavailable", "Encoder unavailable"),
     errors.ContentTooLargeError: (413, "content-too-large", "Content too large"),
     errors.UnauthenticatedError: (401, "unauthenticated", "Key needed"),
     errors.ForbiddenError: (403, "forbidden", "Key lacks a scope"),
@@ -55,6 +54,7 @@ PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
     errors.BodyTimeoutError: (408, "body-timeout", "Body incomplete"),
     errors.OverloadedError: (503, "overloaded", "Service overloaded"),
     errors.DamagedBundleError: (503, "damaged-bundle", "Model bundle damaged"),
+    errors.EncoderUnavailableError: (503, "encoder-unavailable", "Encoder unavailable"),
     errors.DatabaseUnavailableError: (503, "database-unavailable", "Database unavailable"),
     errors.SchemaOutdatedError: (503, "schema-outdated", "Database schema outdated"),
 }

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from app.comparison.cache import FileCache
 from app.domain.entities import Content, Matrix
-from app.domain.errors import EncoderUnavailableError, InvalidFieldError
+from app.domain.errors import InvalidFieldError
 from app.domain.names import listed
 from app.encoders.registry import EncoderRegistry
 from app.encoders.texts import TfidfEncoder
@@ -181,9 +181,9 @@ class SetLoader:
         options = {"type": "onnx", "path": str(weights), "output": "features"}
         described, model = "1280-d MobileNetV2", b""
         try:
-            encoder = self._encoders.make(options)
+            encoder = self._encoders.make(self._encoders.settled(options))
             model = weights.read_bytes()
-        except EncoderUnavailableError:
+        except InvalidFieldError:
             encoder, described = (
                 self._encoders.make({"type": "hog-color"}),
                 "hog-color (no ONNX model to run)",

@@ -186,7 +186,7 @@ class NoPreviousVersionError(ServiceError):
 
 
 class EncoderUnavailableError(ServiceError):
-    """An encoder needs a library or a file that is not there."""
+    """An encoder needs a library or a file that is not there, or not as it was."""
 
 
 class DatabaseUnavailableError(ServiceError):

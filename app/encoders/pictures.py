@@ -13,15 +13,11 @@ from PIL import Image
 
 from app.domain.entities import Content, Matrix, Vector
 from app.domain.errors import ContentTooLargeError, EncoderUnavailableError, InvalidFieldError
+from app.domain.names import listed
 from app.encoders.content import PixelBudget, opened_picture
-from app.encoders.hog_color import describe
+from app.encoders.onnx_models import OnnxModels, require, without_folder
 
-try:
-    import onnxruntime
-except ImportError:  # the extra "onnx" is optional; `onnx_describer` says so when it is needed
-    onnxruntime = None
-
-_DEFAULTS = {"size": 224, "mean": 128.0, "scale": 128.0, "output": None}
+_DEFAULTS = {"path": "", "sha256": None, "size": 224, "mean": 128.0, "scale": 128.0, "output": None}
 
 
 class PictureEncoder:
@@ -69,84 +65,110 @@ class PictureEncoder:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             return np.stack(list(pool.map(self._encode_one, raw)))
 
+    def settled(self) -> dict[str, Any]:
+        """Return the options that are found in a model file; raises InvalidFieldError if it does not work."""
+        return self._describe.settled() if isinstance(self._describe, OnnxDescriber) else {}
+
+    def state(self) -> dict[str, Any]:
+        """Return the options that tell the model file from others."""
+        return self._describe.state() if isinstance(self._describe, OnnxDescriber) else {}
+
+    def fault(self) -> str | None:
+        """Return why pictures cannot be encoded, or not for long; None when they can."""
+        return self._describe.fault() if isinstance(self._describe, OnnxDescriber) else None
+
     def _encode_one(self, content: Content) -> Vector:
         with opened_picture("picture", content.picture or b"", self._max_pixels, self._budget) as picture:
             return self._describe(picture)
 
 
-def hog_color_encoder(max_bytes: int, max_pixels: int, budget: PixelBudget) -> PictureEncoder:
-    """Return the default picture encoder; it has no options."""
-    return PictureEncoder(describe, max_bytes, max_pixels, budget)
-
-
-def onnx_encoder(
-    options: Mapping[str, Any], max_bytes: int, max_pixels: int, budget: PixelBudget
-) -> PictureEncoder:
-    """Return an encoder that runs an ONNX image model.
+class OnnxDescriber:
+    """Describes pictures with an ONNX image model, which is loaded when the first one comes.
 
     Parameters
     ----------
     options : mapping
-        ``path`` of the model file; ``size`` of its square input (224), ``mean`` (128) and ``scale`` (128)
-        for (pixel - mean) / scale, numbers or three per channel; ``output`` name (the model's first).
-        The input is (1, 3, size, size) RGB, the output flattened.
-    max_bytes : int
-        Largest picture file.
-    max_pixels : int
-        Largest picture that is decoded.
-    budget : PixelBudget
-        Of all pictures that are decoded at once in this process.
-
-    Raises
-    ------
-    EncoderUnavailableError
-        If onnxruntime is not installed or the model cannot be loaded.
+        ``path`` of the model file, and its ``sha256`` (any file when absent); ``size`` of its square input
+        (224), ``mean`` (128) and ``scale`` (128) for (pixel - mean) / scale, numbers or three per channel;
+        ``output`` name (the model's first). The input is (1, 3, size, size) RGB, the output flattened.
+    models : OnnxModels
+        Loads the model.
     """
-    if onnxruntime is None:
-        raise EncoderUnavailableError("the onnx encoder needs the extra: pip install 'lrbs[onnx]'")
-    merged = {**_DEFAULTS, **options}
-    path = Path(str(options.get("path", "")))
-    if not path.is_file():
-        raise EncoderUnavailableError(f"encoder.path: there is no model file {path.name!r}")
-    session_options = onnxruntime.SessionOptions()
-    session_options.log_severity_level = 3
-    # The runtime's threads spin while they wait: on cores that others use too, a picture took 2.6 times
-    # the processor time. Several pictures, or several requests, fill the cores better.
-    session_options.intra_op_num_threads = 1
-    try:
-        session = onnxruntime.InferenceSession(str(path), session_options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's own errors share no public base class
-        raise EncoderUnavailableError(
-            f"encoder.path: {path.name} is not a usable ONNX model: {_without_folder(error, path)}"
-        ) from error
-    input_name = session.get_inputs()[0].name
-    outputs = [output.name for output in session.get_outputs()]
-    output = merged["output"] or outputs[0]
-    if output not in outputs:
-        raise EncoderUnavailableError(f"encoder.output: the model has {outputs}, not {output!r}")
-    size = int(merged["size"])
-    mean, scale = np.float32(merged["mean"]), np.float32(merged["scale"])
 
-    def run(picture: Image.Image) -> Vector:
-        pixels = np.asarray(picture.resize((size, size), Image.Resampling.BILINEAR), dtype=np.float32)
+    def __init__(self, options: Mapping[str, Any], models: OnnxModels) -> None:
+        merged = {**_DEFAULTS, **options}
+        self._path = Path(str(merged["path"]))
+        self._sha256: str | None = merged["sha256"]
+        self._size = int(merged["size"])
+        self._mean, self._scale = np.float32(merged["mean"]), np.float32(merged["scale"])
+        self._output: str | None = merged["output"]
+        self._models = models
+
+    def __call__(self, picture: Image.Image) -> Vector:
+        """Return the features of an RGB picture, float32.
+
+        Raises
+        ------
+        EncoderUnavailableError
+            If the model cannot be loaded or run.
+        """
+        session = self._models.session(self._path, self._sha256)
+        side = (self._size, self._size)
+        pixels = np.asarray(picture.resize(side, Image.Resampling.BILINEAR), dtype=np.float32)
         with np.errstate(all="ignore"):  # what overflows here is seen in the features
-            batch = np.ascontiguousarray(((pixels - mean) / scale).transpose(2, 0, 1)[None])
+            batch = np.ascontiguousarray(((pixels - self._mean) / self._scale).transpose(2, 0, 1)[None])
+        output = self._output or session.outputs[0]
         try:
-            features: Vector = session.run([output], {input_name: batch})[0].reshape(-1).astype(np.float32)
-        except Exception as error:  # as above; an output that is no array of numbers ends here as well
-            reason = _without_folder(error, path)
+            found = session.runtime.run([output], {session.input_name: batch})[0]
+            features: Vector = found.reshape(-1).astype(np.float32)
+        except Exception as error:  # onnxruntime's have no base class; the output may be no array of numbers
+            reason = without_folder(error, self._path)
             raise EncoderUnavailableError(
-                f"encoder: {path.name} does not take a picture of {size} x {size}: {reason}"
+                f"{self._path.name} does not take a picture of {self._size} x {self._size}: {reason}"
             ) from error
-        if features.size == 0 or not np.isfinite(features).all():
-            raise EncoderUnavailableError(f"encoder: {path.name} gives no finite features")
         return features
 
-    # One picture now, so that a model that cannot work is refused with the collection, not with its items.
-    run(Image.new("RGB", (size, size), "gray"))
-    return PictureEncoder(run, max_bytes, max_pixels, budget)
+    def settled(self) -> dict[str, Any]:
+        """Return the options that are found in the model file, after trying it on one picture.
 
+        Raises
+        ------
+        InvalidFieldError
+            If it does not work; names the option.
+        """
+        try:
+            sha256 = self._models.sha256(self._path)
+            session = self._models.session(self._path, sha256)
+        except EncoderUnavailableError as error:
+            raise InvalidFieldError("encoder.path", str(error)) from error
+        if self._sha256 not in (None, sha256):
+            raise InvalidFieldError("encoder.sha256", f"the model file has {sha256}")
+        if self._output is not None and self._output not in session.outputs:
+            outputs = listed(map(repr, session.outputs), "and")
+            raise InvalidFieldError("encoder.output", f"the model has {outputs}, not {self._output!r}")
+        try:
+            features = self(Image.new("RGB", (self._size, self._size), "gray"))
+        except EncoderUnavailableError as error:
+            raise InvalidFieldError("encoder", str(error)) from error
+        if features.size == 0 or not np.isfinite(features).all():
+            raise InvalidFieldError("encoder", f"{self._path.name} gives no finite features")
+        return {"sha256": sha256}
 
-def _without_folder(error: Exception, path: Path) -> str:
-    """Return the first line of an error, with no path of this machine in it."""
-    return str(error).replace(str(path), path.name).strip().partition("\n")[0][:300]
+    def state(self) -> dict[str, Any]:
+        """Return the hash of the model, as far as it is known."""
+        if self._sha256 is not None:
+            return {"sha256": self._sha256}
+        try:
+            return {"sha256": self._models.sha256(self._path)}
+        except EncoderUnavailableError:
+            return {}
+
+    def fault(self) -> str | None:
+        """Return what is wrong with the model file; loads the model while there is room for it."""
+        try:
+            require(self._path, self._sha256, self._models.sha256(self._path))
+            if self._sha256 is None or self._models.has_room():
+                self._models.session(self._path, self._sha256)
+        except EncoderUnavailableError as error:
+            return str(error)
+        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,7 +11,9 @@ from typing import Any
 from app.domain.errors import InvalidFieldError
 from app.domain.names import listed
 from app.encoders.content import PixelBudget, picture_type
-from app.encoders.pictures import PictureEncoder, hog_color_encoder, onnx_encoder
+from app.encoders.hog_color import describe
+from app.encoders.onnx_models import OnnxModels
+from app.encoders.pictures import OnnxDescriber, PictureEncoder
 from app.encoders.texts import TfidfEncoder
 from app.encoders.vectors import VectorEncoder
 
@@ -44,6 +47,11 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str) and "\x00" not in value
 
 
+def _is_sha256(value: Any) -> bool:
+    return isinstance(value, str) and _SHA256.fullmatch(value) is not None
+
+
+_SHA256 = re.compile("[0-9a-f]{64}")
 _MAX_COUNT = 1_000_000
 _MAX_SIDE = 2048
 _COUNT = (_is_count, f"an integer from 1 to {_MAX_COUNT}")
@@ -52,6 +60,7 @@ _OPTIONS: dict[str, dict[str, tuple[Callable[[Any], bool], str]]] = {
     "hog-color": {},
     "onnx": {
         "path": (_is_name, "a file path"),
+        "sha256": (_is_sha256, "64 hexadecimal digits"),
         "size": (lambda v: _is_count(v) and v <= _MAX_SIDE, f"an integer from 1 to {_MAX_SIDE}"),
         "mean": _NUMBERS,
         "scale": (
@@ -69,7 +78,7 @@ _OPTIONS: dict[str, dict[str, tuple[Callable[[Any], bool], str]]] = {
 
 
 class EncoderRegistry:
-    """Makes encoders, and keeps those that are expensive to make.
+    """Makes encoders; those of one ONNX model share it.
 
     Parameters
     ----------
@@ -84,13 +93,13 @@ class EncoderRegistry:
             limits.max_picture_pixels,
             PixelBudget(limits.max_picture_pixels),
         )
+        models = OnnxModels()
         self._makers: dict[str, Callable[[Mapping[str, Any]], AnyEncoder]] = {
-            "hog-color": lambda options: hog_color_encoder(*pictures),
-            "onnx": lambda options: onnx_encoder(options, *pictures),
+            "hog-color": lambda options: PictureEncoder(describe, *pictures),
+            "onnx": lambda options: PictureEncoder(OnnxDescriber(options, models), *pictures),
             "tfidf": lambda options: TfidfEncoder(options, limits.max_text_chars),
             "vector": VectorEncoder,
         }
-        self._pictures: dict[str, AnyEncoder] = {}
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -98,25 +107,36 @@ class EncoderRegistry:
         return tuple(self._makers)
 
     def make(self, options: Mapping[str, Any]) -> AnyEncoder:
-        """Return the encoder that ``{"type": ..., ...}`` describes; picture encoders are shared.
+        """Return the encoder that ``{"type": ..., ...}`` describes; needs no file yet.
 
         Raises
         ------
         InvalidFieldError
-            If the type is unknown.
-        EncoderUnavailableError
-            If it needs a library or a file that is not there.
+            If the type or an option is not one of those there are.
         """
         kind = str(options.get("type"))
         if kind not in self._makers:
             raise InvalidFieldError("encoder.type", f"unknown type {kind!r}, expected {listed(self.types)}")
         _check_options(kind, options)
-        if kind not in PICTURE_TYPES:
-            return self._makers[kind](options)
-        key = repr(sorted(options.items()))
-        if key not in self._pictures:
-            self._pictures[key] = self._makers[kind](options)
-        return self._pictures[key]
+        return self._makers[kind](options)
+
+    def settled(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of a new collection's encoder, with what is found in its file.
+
+        Raises
+        ------
+        InvalidFieldError
+            If the encoder cannot work; names the option.
+        """
+        encoder = self.make(options)
+        return {**options, **(encoder.settled() if isinstance(encoder, PictureEncoder) else {})}
+
+    def restored(self, options: Mapping[str, Any], state: Mapping[str, Any]) -> AnyEncoder:
+        """Return the encoder of a model version, from what its `state` was when it was published."""
+        encoder = self.make(options)
+        if isinstance(encoder, TfidfEncoder):
+            return encoder.restore(state)
+        return self.make({**options, **state}) if state else encoder
 
     def picture_type(self, content: bytes) -> str:
         """Return the media type of a picture that an encoder accepted."""

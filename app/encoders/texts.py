@@ -44,6 +44,9 @@ class TfidfEncoder:
                 field, f"{len(raw.text)} characters, at most {self._max_chars} allowed"
             )
 
+    def fault(self) -> None:
+        """Return None: it needs no file."""
+
     def fit(self, texts: Sequence[str]) -> Self:
         """Learn vocabulary and weights; raises TrainingDataError when the texts hold no word."""
         try:

@@ -43,6 +43,13 @@ class VectorEncoder:
                 f"{field}.{bad[0]}", f"expected a number within +-{MAX_MAGNITUDE:g}, got {values[bad[0]]:g}"
             )
 
+    def state(self) -> dict[str, Any]:
+        """Return nothing: it learns nothing, and needs no file."""
+        return {}
+
+    def fault(self) -> None:
+        """Return None: it needs no file."""
+
     def encode(self, raw: Sequence[Content]) -> Matrix:
         """Return the (n, dim) features."""
         return np.asarray([content.vector for content in raw], dtype=np.float32)

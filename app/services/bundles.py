@@ -104,11 +104,7 @@ class ModelBundles:
             if judged is not None:
                 (folder / _JUDGED).mkdir()
                 save_projector(judged.projector, folder / _JUDGED, {"fitted": sorted(judged.fitted)})
-            states = {
-                name: encoder.state()
-                for name, encoder in model.encoders.items()
-                if encoder.is_fitted_with_model
-            }
+            states = {name: encoder.state() for name, encoder in model.encoders.items()}
             _write_json(folder / _ENCODERS, states)
             _write_json(folder / _GALLERIES, {name: ids for name, (ids, _) in model.galleries.items()})
             for side, name in zip("xz", model.modality_names, strict=True):
@@ -142,10 +138,9 @@ class ModelBundles:
             raise DamagedBundleError(f"bundle {version.bundle}: its model cannot be read") from error
         encoders, galleries = {}, {}
         for side, modality in zip("xz", collection.modalities, strict=True):
-            encoder = self._encoders.make(modality.encoder)
-            if encoder.is_fitted_with_model:
-                encoder.restore(states[modality.name])
-            encoders[modality.name] = encoder
+            # Releases before this one kept no state of an encoder that learns nothing.
+            state = states.get(modality.name, {})
+            encoders[modality.name] = self._encoders.restored(modality.encoder, state)
             index = self._index_files.load(folder / f"{side}.faiss", projector.rank)
             names = tuple(ids[modality.name])
             vectors = index.vectors if projector.rank else np.zeros((len(names), 0), np.float32)

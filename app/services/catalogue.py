@@ -66,15 +66,17 @@ class CatalogueService:
         check_name("name", name)
         if len(modalities) != 2 or modalities[0].name == modalities[1].name:
             raise InvalidFieldError("modalities", f"expected two different names, got {len(modalities)}")
-        for modality in modalities:
-            check_modality_name("modalities", modality.name)
-            try:
-                self._encoders.make(modality.encoder)
-            except InvalidFieldError as error:
-                place = joined(f"modalities.{modality.name}", error.field)
-                raise InvalidFieldError(place, error.message) from error
+        first, second = (self._settled(modality) for modality in modalities)
         with self._database.write() as work:
-            return work.collections.add(name, (modalities[0], modalities[1]))
+            return work.collections.add(name, (first, second))
+
+    def _settled(self, modality: Modality) -> Modality:
+        check_modality_name("modalities", modality.name)
+        try:
+            return Modality(modality.name, self._encoders.settled(modality.encoder))
+        except InvalidFieldError as error:
+            place = joined(f"modalities.{modality.name}", error.field)
+            raise InvalidFieldError(place, error.message) from error
 
     def collections(self) -> list[Collection]:
         """Return all collections."""

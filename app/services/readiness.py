@@ -6,7 +6,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.domain.errors import CollectionNotFoundError, DamagedBundleError, ServiceError
+from app.domain.errors import (
+    CollectionNotFoundError,
+    DamagedBundleError,
+    DatabaseUnavailableError,
+    ServiceError,
+)
 from app.services.snapshots import Snapshots
 from app.services.status import PATIENCE_SECONDS
 
@@ -34,8 +39,9 @@ class ReadinessService:
 
     A process is ready once the schema is current and every active model is loaded. A damaged bundle does not
     take the whole service away: where an earlier version stands in for the active one, or some collections
-    can be searched although others cannot, the process is ready and the reason names what is damaged. It is
-    not ready when there are active models and none of their collections can be searched.
+    can be searched although others cannot, the process is ready and the reason names what is damaged. So it
+    is where the file of an encoder is missing or another one: what needs no encoder is served. It is not
+    ready when there are active models and none of their collections can be searched.
 
     Parameters
     ----------
@@ -71,13 +77,18 @@ class ReadinessService:
             return True, None  # deleted since it was listed
         except DamagedBundleError as error:
             return False, f"{name}: {error}"
-        except ServiceError:
+        except DatabaseUnavailableError:
             raise
         except Exception as error:
             # Whatever one collection holds, the others are served.
             _logger.exception("%s: cannot be loaded", name)
             return False, f"{name}: cannot be loaded: {type(error).__name__}"
-        if snapshot.damage is None:
-            return True, None
-        active, served = snapshot.collection.active_version, snapshot.model.version
-        return True, f"{name}: version {served} serves instead of {active}: {snapshot.damage.reason}"
+        found = [
+            f"{name}: the encoder of {modality!r}: {fault}"
+            for modality, encoder in snapshot.model.encoders.items()
+            if (fault := encoder.fault()) is not None
+        ]
+        if snapshot.damage is not None:
+            active, served = snapshot.collection.active_version, snapshot.model.version
+            found.append(f"{name}: version {served} serves instead of {active}: {snapshot.damage.reason}")
+        return True, "; ".join(found) or None

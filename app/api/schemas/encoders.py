@@ -24,6 +24,11 @@ ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
         "pictures: an ONNX image model on the server",
         {
             "path": {**_NAME, "description": "the model file"},
+            "sha256": {
+                "type": "string",
+                "pattern": "^[0-9a-f]{64}$",
+                "description": "of the model file, taken from it when absent; no other is used afterwards",
+            },
             "size": {**_COUNT, "maximum": 2048, "description": "side of its square input"},
             "mean": _numbers({"type": "number"}, "subtracted from each pixel"),
             "scale": _numbers({"type": "number", "not": {"const": 0}}, "then divides it"),

@@ -25,7 +25,15 @@ class Encoder(Protocol):
         ...
 
     def encode(self, raw: Sequence[Content]) -> Matrix:
-        """Return the (n, dim) float32 features."""
+        """Return the (n, dim) float32 features; raises EncoderUnavailableError without the file it needs."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Return what `EncoderSource.restored` needs: what was learned, or the hash of the file it uses."""
+        ...
+
+    def fault(self) -> str | None:
+        """Return what is wrong with the file it uses; None when nothing is, or it uses none."""
         ...
 
 
@@ -34,10 +42,6 @@ class StatefulEncoder(Encoder, Protocol):
 
     def fit(self, texts: list[str]) -> Any:
         """Learn from the training texts."""
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """Return what `restore` needs."""
         ...
 
     def restore(self, state: Mapping[str, Any]) -> Any:
@@ -50,6 +54,14 @@ class EncoderSource(Protocol):
 
     def make(self, options: Mapping[str, Any]) -> Any:
         """Return an Encoder; a StatefulEncoder where it `is_fitted_with_model`."""
+        ...
+
+    def settled(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a new collection's options with the hash of the file they name; raises InvalidFieldError."""
+        ...
+
+    def restored(self, options: Mapping[str, Any], state: Mapping[str, Any]) -> Any:
+        """Return the Encoder of a published model version."""
         ...
 
     def picture_type(self, content: bytes) -> str:

@@ -13,9 +13,10 @@ import pytest
 from PIL import Image
 
 from app.domain.entities import Content
-from app.domain.errors import EncoderUnavailableError, InvalidFieldError, ServiceError
+from app.domain.errors import InvalidFieldError, ServiceError
 from app.encoders.content import PixelBudget, opened_picture
 from app.encoders.registry import ContentLimits, EncoderRegistry
+from tests.app.onnx_files import flattening_model
 from tests.conftest import ROOT
 
 ORIENTATION = 0x0112
@@ -193,35 +194,6 @@ def test_a_picture_that_is_refused_leaves_the_budget_as_it_was() -> None:
     assert budget._used == 0
 
 
-def field(number: int, value: bytes | int | str) -> bytes:
-    """One field of a protocol buffer message."""
-    if isinstance(value, int):
-        return bytes([number << 3]) + varint(value)
-    content = value.encode() if isinstance(value, str) else value
-    return bytes([number << 3 | 2]) + varint(len(content)) + content
-
-
-def varint(value: int) -> bytes:
-    found = b""
-    while value > 127:
-        found += bytes([value & 127 | 128])
-        value >>= 7
-    return found + bytes([value])
-
-
-def flattening_model(side: int) -> bytes:
-    """An ONNX model that takes (1, 3, side, side) and flattens it."""
-
-    def tensor(name: str, *shape: int) -> bytes:
-        dims = b"".join(field(1, field(1, size)) for size in shape)
-        return field(1, name) + field(2, field(1, field(1, 1) + field(2, dims)))
-
-    node = field(1, "pixels") + field(2, "features") + field(4, "Flatten")
-    graph = field(1, node) + field(2, "flat") + field(11, tensor("pixels", 1, 3, side, side))
-    graph += field(12, tensor("features", 1, 3 * side * side))
-    return field(1, 8) + field(7, graph) + field(8, field(2, 13))
-
-
 @pytest.fixture
 def registry() -> EncoderRegistry:
     pytest.importorskip("onnxruntime")
@@ -238,13 +210,13 @@ def test_an_onnx_encoder_that_fits_its_model_works(registry: EncoderRegistry, tm
 
 
 @pytest.mark.parametrize("options", [{"size": 4}, {"size": 8, "scale": 1e-320}, {}])
-def test_an_onnx_encoder_that_does_not_fit_its_model_is_refused_when_made(
+def test_an_onnx_encoder_that_does_not_fit_its_model_is_refused_with_its_collection(
     registry: EncoderRegistry, tmp_path: Path, options: dict[str, object]
 ) -> None:
     path = tmp_path / "flat.onnx"
     path.write_bytes(flattening_model(8))
-    with pytest.raises(EncoderUnavailableError, match="encoder") as refused:
-        registry.make({"type": "onnx", "path": str(path), **options})
+    with pytest.raises(InvalidFieldError, match="encoder") as refused:
+        registry.settled({"type": "onnx", "path": str(path), **options})
     assert str(tmp_path) not in str(refused.value)
 
 
@@ -253,8 +225,8 @@ def test_what_is_no_model_is_refused_without_its_folder(registry: EncoderRegistr
     for content in (None, b"", struct.pack("<q", 7)):
         if content is not None:
             path.write_bytes(content)
-        with pytest.raises(EncoderUnavailableError, match=r"flat\.onnx") as refused:
-            registry.make({"type": "onnx", "path": str(path)})
+        with pytest.raises(InvalidFieldError, match=r"encoder\.path: .*flat\.onnx") as refused:
+            registry.settled({"type": "onnx", "path": str(path)})
         assert str(tmp_path) not in str(refused.value)
 
 
