@@ -169,10 +169,15 @@ def build(settings: Settings) -> Services:
         settings=settings,
         database=database,
         catalogue=CatalogueService(
-            database, blobs, encoders, housekeeping, lambda deleted: snapshots.forget([deleted])
+            database,
+            blobs,
+            encoders,
+            housekeeping,
+            lambda deleted: snapshots.forget([deleted]),
+            settings.max_answer_bytes,
         ),
         imports=ImportService(database, blobs, encoders, lambda: ItemSpool(settings.data_dir / "imports")),
-        search=SearchService(snapshots, settings.max_batch_hits),
+        search=SearchService(snapshots, settings.max_batch_hits, settings.max_answer_bytes),
         training=training,
         versions=VersionService(database, bundles, housekeeping, settings.keep_versions),
         builder=ModelBuilder(database, bundles, encoders, ExactIndex, gates),

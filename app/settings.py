@@ -30,6 +30,7 @@ class Settings(BaseSettings):
     max_text_chars: int = Field(20_000, gt=0, description="longest text")
     max_batch: int = Field(1000, gt=0, description="most items or queries in one call")
     max_batch_hits: int = Field(100_000, ge=10_000, description="most results ranked in one call")
+    max_answer_bytes: int = Field(64 << 20, ge=1 << 20, description="largest answer of a search, or page")
     max_search_body_bytes: int = Field(16 << 20, gt=0, description="largest request body of a search")
     body_pause_seconds: float = Field(20.0, gt=0, description="how long the rest of a body is waited for")
     max_running: int = Field(4, ge=1, le=256, description="searches, and writes, that work at once")

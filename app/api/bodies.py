@@ -33,6 +33,8 @@ _SLICE = 1 << 20
 _KEYS_PER_ENTRY, _BRACKETS_PER_KEY = 64, 16
 FEW_KEYS = 16_000
 """Of JSON objects in one body or one line of an import: refused by nobody."""
+_MAX_VALUES = 1_500_000
+"""Of JSON that is parsed at once: more than any vector has, and some 200 MB of memory."""
 _KEY = re.compile(rb'(?<!\\)"\s*:')
 _Model = TypeVar("_Model", bound=BaseModel)
 _Result = TypeVar("_Result")
@@ -89,12 +91,19 @@ def parsed(
         What an empty body stands for; refused when None.
     """
 
-    async def parse(request: Request) -> _Model:
-        body = await read_body(request, limit(request))
-        if default is not None and not body.strip():
-            return default
-        most = most_keys(request)
-        return await off_loop_when_large(len(body), lambda: parse_json(model, not_bloated(body, most)))
+    def parse(request: Request, body: bytes) -> _Model:
+        return parse_json(model, body) if default is None or body.strip() else default
+
+    return from_json(parse, limit)
+
+
+def from_json(
+    of_json: Callable[[Request, bytes], _Result], limit: Callable[[Request], int] = small_body
+) -> Any:
+    """Return the dependency that gives what `of_json` makes of a JSON body of at most `limit` bytes."""
+
+    async def parse(request: Request) -> _Result:
+        return await _of_whole(request, of_json, limit(request))
 
     return Depends(parse)
 
@@ -131,11 +140,15 @@ def json_or_form(
                 not_bloated(text.encode(errors="replace"), most_keys(request))
             size = len(form.picture) + sum(map(len, texts))
             return await off_loop_when_large(size, lambda: of_form(form))
-        body = await read_body(request, limit(request))
-        most = most_keys(request)
-        return await off_loop_when_large(len(body), lambda: of_json(request, not_bloated(body, most)))
+        return await _of_whole(request, of_json, limit(request))
 
     return Depends(parse)
+
+
+async def _of_whole(request: Request, of_json: Callable[[Request, bytes], _Result], limit: int) -> _Result:
+    body = await read_body(request, limit)
+    most = most_keys(request)
+    return await off_loop_when_large(len(body), lambda: of_json(request, not_bloated(body, most)))
 
 
 async def off_loop_when_large(size: int, work: Callable[[], _Result]) -> _Result:
@@ -183,20 +196,34 @@ def not_bloated(body: bytes, most_keys: int) -> bytes:
     return body
 
 
+def check_values(body: bytes | str, field: str) -> None:
+    """Refuse JSON of too many values before it is parsed; raises ContentTooLargeError.
+
+    They are counted by their commas, those in texts among them.
+    """
+    commas = body.count(b",") if isinstance(body, bytes) else body.count(",")
+    if commas > _MAX_VALUES:
+        raise ContentTooLargeError(field, f"more than {_MAX_VALUES} values")
+
+
 def most_keys(request: Request) -> int:
     """Return how many keys of JSON objects a body may have."""
     max_batch: int = request.app.state.settings.max_batch
     return max(max_batch * _KEYS_PER_ENTRY, FEW_KEYS)
 
 
-def parse_json(model: type[_Model], body: bytes | str, place: str = "") -> _Model:
-    """Return a model from JSON; raises RequestValidationError with paths below `place`."""
+def parse_json(model: type[_Model], body: bytes | str, place: tuple[str | int, ...] = ()) -> _Model:
+    """Return a model from JSON.
+
+    Raises RequestValidationError with paths below `place`, and ContentTooLargeError for too many values.
+    """
+    check_values(body, ".".join(map(str, place)) or "body")
     return _validated(lambda: model.model_validate_json(body), place)
 
 
 def validated(model: type[_Model], value: Any) -> _Model:
     """Return a model from values; raises RequestValidationError."""
-    return _validated(lambda: model.model_validate(value), "")
+    return _validated(lambda: model.model_validate(value), ())
 
 
 def json_value(name: str, text: str) -> Any:
@@ -207,14 +234,13 @@ def json_value(name: str, text: str) -> Any:
         raise InvalidFieldError(name, f"is not valid JSON: {error}") from error
 
 
-def _validated(validate: Callable[[], _Model], place: str) -> _Model:
+def _validated(validate: Callable[[], _Model], place: tuple[str | int, ...]) -> _Model:
     try:
         return validate()
     except ValidationError as error:
-        prefix = (place,) if place else ()
         found = error.errors(include_url=False, include_input=False)
         raise RequestValidationError(
-            [{**entry, "loc": (*prefix, *entry["loc"])} for entry in found]
+            [{**entry, "loc": (*place, *entry["loc"])} for entry in found]
         ) from error
 
 

@@ -8,13 +8,14 @@ from fastapi import APIRouter, Depends, Query, Request, Response, status
 
 from app.api.bodies import FormFields, any_body, json_or_form, parse_json, parsed
 from app.api.deps import Catalogue, may_search, may_write
+from app.api.entries import parse_entries
 from app.api.openapi import json_body, schema_of, two_forms
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.base import Identifier
 from app.api.schemas.content import RawIn
 from app.api.schemas.items import ItemFactsIn, ItemIn, ItemOut, ItemPage, ItemsIn, WrittenOut
 from app.domain.entities import Content
-from app.domain.errors import ContentTooLargeError, InvalidFieldError
+from app.domain.errors import InvalidFieldError
 from app.services.preparation import NewItem
 
 router = APIRouter(prefix="/v1/collections/{collection}/items", tags=["items"])
@@ -29,15 +30,13 @@ _BODY = two_forms(
 
 
 def _of_json(request: Request, body: bytes) -> list[NewItem]:
-    items, limit = parse_json(ItemsIn, body).items, request.app.state.settings.max_batch
-    if len(items) > limit:
-        raise ContentTooLargeError("items", f"{len(items)} items in one call, at most {limit} allowed")
-    return [item.to_item(f"items.{number}") for number, item in enumerate(items)]
+    _, entries = parse_entries(ItemsIn, ItemIn, "items", body, request.app.state.settings.max_batch)
+    return [item.to_item(f"items.{number}") for number, item in enumerate(entries)]
 
 
 def _of_form(form: FormFields) -> list[NewItem]:
     # A surrogate that a charset of the client's own let through is no valid JSON.
-    facts = parse_json(ItemIn, form.texts.get("item", _PICTURE_FACTS).encode(errors="replace"), "item")
+    facts = parse_json(ItemIn, form.texts.get("item", _PICTURE_FACTS).encode(errors="replace"), ("item",))
     for name in RawIn.model_fields:
         if getattr(facts, name) is not None:
             raise InvalidFieldError(f"item.{name}", "the picture part is this item's content: leave it out")
@@ -61,7 +60,9 @@ def create_items(
     return WrittenOut(ids=list(written.ids), revision=written.revision)
 
 
-@router.get("", dependencies=[Depends(may_search)], responses=responses(401, 403, 404, 422))
+@router.get(
+    "", dependencies=[Depends(may_search)], responses=responses(401, 403, 404, 422), response_model=ItemPage
+)
 def list_items(
     collection: str,
     catalogue: Catalogue,
@@ -69,14 +70,18 @@ def list_items(
     cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")] = None,
     limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = 100,
     pair_id: Annotated[Identifier | None, Query(description="only items of this pair")] = None,
-) -> ItemPage:
-    """Page through items in order of creation; the cursor stays valid while others write."""
-    rows = catalogue.page(collection, modality, int(cursor or 0), limit + 1, pair_id)
-    page = rows[:limit]
-    return ItemPage(
-        items=[ItemOut.of(collection, item) for _, item in page],
-        next_cursor=str(page[-1][0]) if len(rows) > limit else None,
+) -> Response:
+    """Page through items in order of creation; the cursor stays valid while others write.
+
+    A page of large items ends before `limit`: what follows it is there as long as `next_cursor` is.
+    """
+    page = catalogue.page(collection, modality, int(cursor or 0), limit, pair_id)
+    body = ItemPage(
+        items=[ItemOut.of(collection, item) for _, item in page.rows],
+        next_cursor=None if page.is_last else str(page.rows[-1][0]),
     )
+    # Encoded here, in a thread: in the event loop a large page would keep everybody waiting.
+    return Response(body.model_dump_json(), media_type="application/json")
 
 
 @router.put(

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from app.api.bodies import check_values
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, LineError
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -58,7 +59,8 @@ class LineCutter:
 
 
 def parse_line(model: type[_Model], line: bytes) -> _Model:
-    """Return the model on one line; raises InvalidFieldError with the path within the line."""
+    """Return the model on one line of few enough values; raises InvalidFieldError with the path within it."""
+    check_values(line, "body")
     try:
         return model.model_validate_json(line)
     except ValidationError as error:

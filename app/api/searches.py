@@ -4,30 +4,31 @@ from __future__ import annotations
 
 from typing import Annotated, get_args
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Request, Response
 
 from app.api.bodies import (
     FormFields,
+    from_json,
     json_or_form,
     json_value,
     parse_json,
-    parsed,
     search_body,
     validated,
 )
 from app.api.deps import Search, may_search
+from app.api.entries import parse_entries
 from app.api.openapi import json_body, schema_of, two_forms
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.searches import (
     BatchSearchIn,
     BatchSearchOut,
     OptionalField,
+    QueryIn,
     SearchIn,
     SearchOptions,
     SearchOut,
 )
 from app.domain.entities import Content
-from app.domain.errors import ContentTooLargeError
 from app.services.search import Query, SearchService
 
 router = APIRouter(
@@ -50,6 +51,12 @@ def _of_json(request: Request, body: bytes) -> tuple[Query, SearchOptions]:
     return search.to_query(), search
 
 
+def _of_batch(request: Request, body: bytes) -> tuple[list[Query], SearchOptions]:
+    limit = request.app.state.settings.max_batch
+    options, queries = parse_entries(BatchSearchIn, QueryIn, "queries", body, limit)
+    return [query.to_query(f"queries.{number}") for number, query in enumerate(queries)], options
+
+
 def _of_form(form: FormFields) -> tuple[Query, SearchOptions]:
     given = {name: json_value(name, text) for name, text in form.texts.items()}
     include = form.lists.get("include")
@@ -60,7 +67,7 @@ def _of_form(form: FormFields) -> tuple[Query, SearchOptions]:
     return Query(Content(picture=form.picture, picture_field="picture")), validated(SearchOptions, given)
 
 
-@router.post("/{source}-to-{target}", openapi_extra=_BODY, responses=_REFUSALS)
+@router.post("/{source}-to-{target}", openapi_extra=_BODY, responses=_REFUSALS, response_model=SearchOut)
 def search(
     collection: str,
     source: str,
@@ -69,29 +76,30 @@ def search(
     asked: Annotated[
         tuple[Query, SearchOptions], json_or_form(_of_json, _of_form, _VALUES, search_body, _LISTS)
     ],
-) -> SearchOut:
+) -> Response:
     """Rank the target modality for one query of the source modality."""
     query, options = asked
-    return _run(search, collection, (source, target), [query], options)[0]
+    (answer,) = _run(search, collection, (source, target), [query], options)
+    return Response(answer, media_type="application/json")
 
 
-@router.post("/{source}-to-{target}/batch", openapi_extra=json_body(BatchSearchIn), responses=_REFUSALS)
+@router.post(
+    "/{source}-to-{target}/batch",
+    openapi_extra=json_body(BatchSearchIn),
+    responses=_REFUSALS,
+    response_model=BatchSearchOut,
+)
 def search_batch(
     collection: str,
     source: str,
     target: str,
-    body: Annotated[BatchSearchIn, parsed(BatchSearchIn, search_body)],
-    request: Request,
+    asked: Annotated[tuple[list[Query], SearchOptions], from_json(_of_batch, search_body)],
     search: Search,
-) -> BatchSearchOut:
+) -> Response:
     """Answer many queries, all from one snapshot."""
-    limit = request.app.state.settings.max_batch
-    if len(body.queries) > limit:
-        raise ContentTooLargeError(
-            "queries", f"{len(body.queries)} queries in one call, at most {limit} allowed"
-        )
-    queries = [query.to_query(f"queries.{number}") for number, query in enumerate(body.queries)]
-    return BatchSearchOut(results=_run(search, collection, (source, target), queries, body))
+    queries, options = asked
+    answers = _run(search, collection, (source, target), queries, options)
+    return Response(b'{"results":[' + b",".join(answers) + b"]}", media_type="application/json")
 
 
 def _run(
@@ -100,9 +108,10 @@ def _run(
     direction: tuple[str, str],
     queries: list[Query],
     options: SearchOptions,
-) -> list[SearchOut]:
+) -> list[bytes]:
+    """Return each query's answer as JSON, encoded here, in a thread, so that the event loop goes on."""
     include = set(_OPTIONAL if options.include is None else options.include)
     results = service.search(
-        collection, *direction, queries, options.k, options.offset, options.filter.to_filter()
+        collection, *direction, queries, options.k, options.offset, options.filter.to_filter(), include
     )
-    return [SearchOut.of(collection, result, include) for result in results]
+    return [SearchOut.of(collection, result, include).model_dump_json().encode() for result in results]

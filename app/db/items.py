@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection as AbstractCollection
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Row, func, select
+from sqlalchemy import Row, func, null, select
 from sqlalchemy.orm import Session
 
 from app.db.item_writes import put_items
 from app.db.models import ItemRow
-from app.domain.entities import Change, Collection, Counts, Item, Vector
+from app.domain.entities import HIT_FIELDS, Change, Collection, Counts, Item, Vector
 from app.domain.errors import ItemNotFoundError
 
 _IDS_PER_QUERY = 500
@@ -30,6 +31,8 @@ _COLUMNS = (
     ItemRow.revision,
 )
 """What `_item` reads; plain columns, since mapped objects cost more than the query that fetched them."""
+_FIELD_OF: Mapping[str, str] = {"labels": "labels", "attributes": "metadata", "text": "text"}
+"""Which of `HIT_FIELDS` a column holds."""
 
 
 class SqlItemRepository:
@@ -67,9 +70,13 @@ class SqlItemRepository:
             raise ItemNotFoundError(collection.name, item_id)
         return _item(row, row.features)
 
-    def get_many(self, collection: Collection, item_ids: Sequence[str]) -> dict[str, Item]:
-        """Return those that exist, by id, without features."""
-        query = select(*_COLUMNS).where(ItemRow.collection_id == collection.id, ItemRow.is_deleted.is_(False))
+    def get_many(
+        self, collection: Collection, item_ids: Sequence[str], fields: AbstractCollection[str] = HIT_FIELDS
+    ) -> dict[str, Item]:
+        """Return those that exist, by id, without features and without the `HIT_FIELDS` not named."""
+        left_out = HIT_FIELDS.difference(fields)
+        columns = [null() if _FIELD_OF.get(column.key) in left_out else column for column in _COLUMNS]
+        query = select(*columns).where(ItemRow.collection_id == collection.id, ItemRow.is_deleted.is_(False))
         return {
             row[0]: _item(row)
             for wanted in _chunks(item_ids)
@@ -201,9 +208,9 @@ def _item(row: _AnyRow, features: bytes | None = None) -> Item:
         content_hash,
         content_type,
         vector,
-        tuple(labels),
+        tuple(labels or ()),
         pair_id,
-        metadata,
+        metadata or {},
         train,
         revision,
     )

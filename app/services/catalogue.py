@@ -17,8 +17,12 @@ from app.domain.names import check_modality_name, check_name, joined
 from app.domain.ports import BlobStore, Database, EncoderSource, UnitOfWork
 from app.services.housekeeping import Housekeeping
 from app.services.preparation import NewItem, Preparation, locked, settle_dimensions, with_dimensions
+from app.services.shown_items import json_bytes
 
-__all__ = ["CatalogueService", "NewItem", "Written"]
+__all__ = ["CatalogueService", "NewItem", "Page", "Written"]
+
+_ITEMS_PER_FETCH = 250
+"""Of a page, before its size is looked at again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,14 @@ class Written:
 
     ids: tuple[str, ...]
     revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Items with their positions, and whether none follow."""
+
+    rows: tuple[tuple[int, Item], ...]
+    is_last: bool
 
 
 class CatalogueService:
@@ -44,6 +56,8 @@ class CatalogueService:
         Removes the files of what is deleted.
     on_deleted : callable
         Gets the identity of a collection that was deleted.
+    max_answer_bytes : int
+        Largest page.
     """
 
     def __init__(
@@ -53,7 +67,9 @@ class CatalogueService:
         encoders: EncoderSource,
         housekeeping: Housekeeping,
         on_deleted: Callable[[int], None],
+        max_answer_bytes: int,
     ) -> None:
+        self._max_answer_bytes = max_answer_bytes
         self._housekeeping = housekeeping
         self._on_deleted = on_deleted
         self._database = database
@@ -166,13 +182,29 @@ class CatalogueService:
 
     def page(
         self, name: str, modality: str | None, after: int, limit: int, pair_id: str | None = None
-    ) -> list[tuple[int, Item]]:
-        """Return items with their positions, in order of creation; of one pair when it is given."""
+    ) -> Page:
+        """Return items with their positions, in order of creation; of one pair when it is given.
+
+        The page ends before `limit` where its items would be larger than an answer may be.
+        """
+        rows: list[tuple[int, Item]] = []
+        size = 0
         with self._database.read() as work:
             collection = work.collections.get(name)
             if modality is not None and modality not in collection.modality_names:
                 raise UnknownModalityError("modality", modality, collection.modality_names)
-            return work.items.page(collection, modality, after, limit, pair_id)
+            while len(rows) <= limit:
+                wanted = min(limit + 1 - len(rows), _ITEMS_PER_FETCH)
+                found = work.items.page(collection, modality, after, wanted, pair_id)
+                for row in found:
+                    size += json_bytes(row[1])
+                    if rows and size > self._max_answer_bytes:
+                        return Page(tuple(rows), is_last=False)
+                    rows.append(row)
+                if len(found) < wanted:
+                    return Page(tuple(rows), is_last=True)
+                after = rows[-1][0]
+        return Page(tuple(rows[:limit]), is_last=False)
 
 
 def _check_free(

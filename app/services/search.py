@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection as AbstractCollection
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from app.domain.entities import Content, Hit, Item, ItemFilter, Matrix, SearchResult
+from app.domain.entities import HIT_FIELDS, Content, Hit, Item, ItemFilter, Matrix, SearchResult
 from app.domain.errors import InvalidFieldError, UnknownLabelError, UnknownModalityError
 from app.domain.names import joined, some_of
 from app.domain.ports import UnitOfWork
 from app.services.features import item_features
 from app.services.galleries import Gallery, Row
+from app.services.shown_items import fetch_shown
 from app.services.snapshots import Snapshot, Snapshots
 from solver.ranking import can_be_ranked
 
@@ -42,10 +44,13 @@ class SearchService:
         What is searched, and what is shown of the hits.
     max_hits : int
         Most results in one call, over all its queries, those before the first one wanted counted too.
+    max_answer_bytes : int
+        Most bytes of what is shown of all results in one call.
     """
 
-    def __init__(self, snapshots: Snapshots, max_hits: int) -> None:
+    def __init__(self, snapshots: Snapshots, max_hits: int, max_answer_bytes: int) -> None:
         self._max_hits = max_hits
+        self._max_answer_bytes = max_answer_bytes
         self._snapshots = snapshots
 
     def search(
@@ -57,6 +62,7 @@ class SearchService:
         k: int,
         offset: int,
         item_filter: ItemFilter,
+        fields: AbstractCollection[str] = HIT_FIELDS,
     ) -> list[SearchResult]:
         """Return the ranked results of each query, all from one snapshot.
 
@@ -72,6 +78,8 @@ class SearchService:
             Results offset + 1 to offset + k of the ranking.
         item_filter : ItemFilter
             Only these items are ranked.
+        fields : collection of str
+            Which of `HIT_FIELDS` the results need; items come without the others.
 
         Raises
         ------
@@ -83,6 +91,8 @@ class SearchService:
             If a query cannot be encoded, or too many results are asked for at once.
         UnknownLabelError
             If the filter names a label that no item carries.
+        ContentTooLargeError
+            If what is shown of the results would be too large.
         """
         begin = time.perf_counter()
         self._check_hits(len(queries), k, offset)
@@ -93,8 +103,8 @@ class SearchService:
             projected = _project(snapshot, work, source, queries)
             gallery = snapshot.galleries[target]
             pages = [gallery.search(row[None, :], k, offset, item_filter) for row in projected]
-            wanted = sorted({row.id for page in pages for row, _ in page})
-            items = work.items.get_many(snapshot.collection, wanted)
+            hit_ids = (row.id for page in pages for row, _ in page)
+            items = fetch_shown(work, snapshot.collection, hit_ids, fields, self._max_answer_bytes)
         took_ms = (time.perf_counter() - begin) * 1000.0
         notices = _notices(gallery, target)
         return [_result(snapshot, page, offset, items, took_ms, notices) for page in pages]

@@ -17,7 +17,7 @@ class ItemFactsIn(Strict):
 
     id: Identifier | None = None
     modality: str
-    labels: list[Label] = Field(default_factory=list, max_length=100)
+    labels: list[Label] = Field(default_factory=list, max_length=100, fail_fast=True)
     pair_id: Identifier | None = None
     metadata: dict[str, JsonValue] = Field(
         default_factory=dict, description="at most 20 000 characters of JSON"

@@ -81,6 +81,7 @@ class SearchOptions(Strict):
     include: list[OptionalField] | None = Field(
         None,
         max_length=4,
+        fail_fast=True,
         description="fields of a hit to return beside its id, rank and score; all when absent",
     )
 

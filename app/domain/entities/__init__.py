@@ -4,7 +4,7 @@ from app.domain.entities.arrays import Matrix, Vector
 from app.domain.entities.collections import Change, Collection, Content, Counts, Item, Modality
 from app.domain.entities.jobs import Job, JobEvent, JobState
 from app.domain.entities.keys import ApiKey, KeyBounds, Scope
-from app.domain.entities.searches import Hit, ItemFilter, SearchResult, comparable
+from app.domain.entities.searches import HIT_FIELDS, Hit, ItemFilter, SearchResult, comparable
 from app.domain.entities.versions import Activation, BuiltModel, ModelVersion, SavedGallery
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Collection",
     "Content",
     "Counts",
+    "HIT_FIELDS",
     "Hit",
     "Item",
     "ItemFilter",

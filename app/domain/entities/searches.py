@@ -10,6 +10,9 @@ from typing import Any
 
 from app.domain.entities.collections import Item
 
+HIT_FIELDS = frozenset({"labels", "metadata", "text"})
+"""What of an item a search result may show beside its id."""
+
 
 @dataclass(frozen=True)
 class ItemFilter:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection as AbstractCollection
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
 from app.domain.entities import (
+    HIT_FIELDS,
     Activation,
     ApiKey,
     Change,
@@ -80,8 +82,10 @@ class ItemRepository(Protocol):
         """Return one; raises ItemNotFoundError."""
         ...
 
-    def get_many(self, collection: Collection, item_ids: Sequence[str]) -> dict[str, Item]:
-        """Return those that exist, by id, without features."""
+    def get_many(
+        self, collection: Collection, item_ids: Sequence[str], fields: AbstractCollection[str] = HIT_FIELDS
+    ) -> dict[str, Item]:
+        """Return those that exist, by id, without features and without the `HIT_FIELDS` not named."""
         ...
 
     def delete(self, collection: Collection, item_id: str, revision: int) -> None:

@@ -80,7 +80,7 @@ def test_a_copy_made_while_others_write_is_whole(tmp_path: Path) -> None:
         writer.join()
     for number, (fewest, most) in enumerate(counts):
         copy = build(Settings(data_dir=tmp_path / f"copy{number}", database_url=""))
-        stored = [item.id for _, item in copy.catalogue.page("a", None, 0, 10_000)]
+        stored = [item.id for _, item in copy.catalogue.page("a", None, 0, 10_000).rows]
         assert stored == [f"p{n}" for n in range(len(stored))]
         assert fewest <= len(stored) <= most
         for item_id in stored:

@@ -1,0 +1,72 @@
+"""JSON bodies that hold a list of entries, such as items or queries, read one entry at a time.
+
+Parsed whole, a body of 60 MiB may become gigabytes of small values before its first mistake is seen. So the
+list is cut into its entries by a parser in C that makes nothing of them, and each is validated by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+import msgspec
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+
+from app.api.bodies import SMALL, check_values, parse_json
+from app.domain.errors import ContentTooLargeError
+
+_Model = TypeVar("_Model", bound=BaseModel)
+_Entry = TypeVar("_Entry", bound=BaseModel)
+
+
+def parse_entries(
+    model: type[_Model], entry_model: type[_Entry], field: str, body: bytes, limit: int
+) -> tuple[_Model, Iterator[_Entry]]:
+    """Return a body as a model that holds its first entry only, and all entries one by one.
+
+    Parameters
+    ----------
+    model : type of BaseModel
+        Of the whole body.
+    entry_model : type of BaseModel
+        Of an entry.
+    field : str
+        Name of the list of entries.
+    body : bytes
+        JSON.
+    limit : int
+        How many entries are allowed.
+
+    Raises
+    ------
+    RequestValidationError
+        If the body or, while they are iterated, an entry is not valid.
+    ContentTooLargeError
+        If there are too many entries, or too many values in one.
+    """
+    try:
+        parts = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        entries = _entries(parts.get(field))
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        if len(body) > SMALL:
+            fault = {"type": "json_invalid", "loc": (), "msg": f"Invalid JSON: {error}"}
+            raise RequestValidationError([fault]) from error
+        whole = parse_json(model, body)  # says in the usual words what is wrong
+        return whole, iter(getattr(whole, field))
+    if len(entries) > limit:
+        raise ContentTooLargeError(field, f"{len(entries)} {field} in one call, at most {limit} allowed")
+    for number, entry in enumerate(entries):
+        check_values(entry, f"{field}.{number}")
+    if entries:
+        parts[field] = msgspec.Raw(b"[" + entries[0] + b"]")
+    return parse_json(model, msgspec.json.encode(parts)), (
+        parse_json(entry_model, entry, (field, number)) for number, entry in enumerate(entries)
+    )
+
+
+def _entries(given: msgspec.Raw | None) -> list[bytes]:
+    """Return the entries of a list; none of what is no list, which its model refuses."""
+    if given is None or bytes(given).lstrip()[:1] != b"[":
+        return []
+    return [bytes(entry) for entry in msgspec.json.decode(given, type=list[msgspec.Raw])]
