@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from app.db.constraints import violates_foreign_key, violates_unique
-from app.db.models import CollectionRow, JobEventRow, JobRow
+from app.db.models import CollectionRow, JobEventRow, JobRow, UtcDateTime
 from app.domain.entities import Collection, Job, JobEvent, JobState
 from app.domain.errors import (
     CollectionNotFoundError,
@@ -48,7 +48,7 @@ class SqlJobQueue:
             fencing_token=0,
             attempts=0,
             last_event=0,
-            created_at=datetime.now(UTC),
+            created_at=self._now(),
         )
         self._session.add(row)
         try:
@@ -71,13 +71,13 @@ class SqlJobQueue:
         """Return the last jobs of a collection, newest first."""
         rows = select(JobRow).where(JobRow.collection_id == collection.id)
         newest = rows.order_by(JobRow.created_at.desc(), JobRow.id).limit(limit)
-        return [self._job(row) for row in self._session.scalars(newest)]
+        return [_job(row, collection.name) for row in self._session.scalars(newest)]
 
     def claim(
         self, worker: str, lease_seconds: float, max_attempts: int, job_id: str | None = None
     ) -> Job | None:
         """Take the oldest job that is due or whose lease ran out, or only the one of that id."""
-        now = datetime.now(UTC)
+        now = self._now()
         is_due = and_(
             JobRow.state == JobState.QUEUED.value,
             or_(JobRow.not_before.is_(None), JobRow.not_before <= now),
@@ -129,7 +129,7 @@ class SqlJobQueue:
             .values(
                 **({"progress": steps[-1]} if steps else {}),
                 last_event=JobRow.last_event + len(steps),
-                lease_expires_at=datetime.now(UTC) + timedelta(seconds=lease_seconds),
+                lease_expires_at=self._now() + timedelta(seconds=lease_seconds),
             )
             .returning(JobRow.cancel_requested, JobRow.last_event)
         ).one_or_none()
@@ -154,7 +154,7 @@ class SqlJobQueue:
             self._close(row, JobState.CANCELLED, None)
             return
         row.state, row.lease_expires_at = JobState.QUEUED.value, None
-        row.not_before = datetime.now(UTC) + timedelta(seconds=delay_seconds)
+        row.not_before = self._now() + timedelta(seconds=delay_seconds)
         row.progress = {"phase": "waiting for another attempt", "reason": reason}
         if not counts:
             row.attempts -= 1
@@ -184,7 +184,7 @@ class SqlJobQueue:
     def request_cancel(self, job_id: str) -> Job:
         """Ask the job to stop; one that nobody works on is cancelled at once."""
         row = self._row(job_id, lock=True)
-        is_abandoned = row.lease_expires_at is not None and row.lease_expires_at < datetime.now(UTC)
+        is_abandoned = row.lease_expires_at is not None and row.lease_expires_at < self._now()
         if row.state == JobState.QUEUED.value or (row.state == JobState.RUNNING.value and is_abandoned):
             self._close(row, JobState.CANCELLED, None)
         elif row.state == JobState.RUNNING.value:
@@ -194,7 +194,7 @@ class SqlJobQueue:
 
     def _close(self, row: JobRow, state: JobState, error: str | None) -> None:
         row.state, row.error = state.value, error
-        row.finished_at, row.lease_expires_at = datetime.now(UTC), None
+        row.finished_at, row.lease_expires_at = self._now(), None
         self._record_state(row, error=error, model_version=row.model_version)
 
     def _record_state(self, row: JobRow, **facts: Any) -> None:
@@ -213,7 +213,7 @@ class SqlJobQueue:
     def _forget_old_events(self, collection: Collection) -> None:
         """Keep the table small: a job's facts stay, its steps go a day after it ended."""
         closed = select(JobRow.id).where(
-            JobRow.collection_id == collection.id, JobRow.finished_at < datetime.now(UTC) - _EVENTS_KEPT
+            JobRow.collection_id == collection.id, JobRow.finished_at < self._now() - _EVENTS_KEPT
         )
         self._session.execute(delete(JobEventRow).where(JobEventRow.job_id.in_(closed)))
 
@@ -235,20 +235,31 @@ class SqlJobQueue:
 
     def _job(self, row: JobRow) -> Job:
         name = self._session.scalar(select(CollectionRow.name).where(CollectionRow.id == row.collection_id))
-        return Job(
-            id=row.id,
-            collection=name or "",
-            state=JobState(row.state),
-            parameters=row.parameters,
-            progress=row.progress,
-            error=row.error,
-            model_version=row.model_version,
-            fencing_token=row.fencing_token,
-            attempts=row.attempts,
-            created_at=row.created_at,
-            started_at=row.started_at,
-            finished_at=row.finished_at,
-        )
+        return _job(row, name or "")
+
+    def _now(self) -> datetime:
+        """Return the time that all workers agree on: the server's; of SQLite all users are on one host."""
+        if self._session.get_bind().dialect.name == "postgresql":
+            # Not the time the transaction began: it may have waited for a lock since.
+            return self._session.execute(select(func.clock_timestamp(type_=UtcDateTime()))).scalar_one()
+        return datetime.now(UTC)
+
+
+def _job(row: JobRow, collection: str) -> Job:
+    return Job(
+        id=row.id,
+        collection=collection,
+        state=JobState(row.state),
+        parameters=row.parameters,
+        progress=row.progress,
+        error=row.error,
+        model_version=row.model_version,
+        fencing_token=row.fencing_token,
+        attempts=row.attempts,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+    )
 
 
 def _held_by(job: Job) -> tuple[Any, ...]:

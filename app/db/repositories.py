@@ -69,7 +69,12 @@ class SqlCollectionRepository:
 
     def delete(self, name: str) -> None:
         """Delete one with everything in it; raises CollectionNotFoundError."""
-        self._session.execute(delete(CollectionRow).where(CollectionRow.id == self._row(name).id))
+        row_id = self._row(name).id
+        deleted = self._session.scalar(
+            delete(CollectionRow).where(CollectionRow.id == row_id).returning(CollectionRow.id)
+        )
+        if deleted is None:  # another transaction was faster
+            raise CollectionNotFoundError(name)
 
     def next_revision(self, collection: Collection) -> int:
         """Count one write and lock the collection until the transaction ends."""
@@ -171,10 +176,11 @@ class SqlKeyRepository:
 
     def delete(self, key_id: str) -> None:
         """Revoke a key; raises KeyNotFoundError."""
-        row = None if "\x00" in key_id else self._session.get(KeyRow, key_id)
-        if row is None:
+        if "\x00" in key_id:
             raise KeyNotFoundError(key_id)
-        self._session.delete(row)
+        deleted = self._session.scalar(delete(KeyRow).where(KeyRow.id == key_id).returning(KeyRow.id))
+        if deleted is None:
+            raise KeyNotFoundError(key_id)
 
 
 def _collection(row: CollectionRow) -> Collection:

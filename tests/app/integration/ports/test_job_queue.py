@@ -2,10 +2,13 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, tzinfo
 
 import pytest
+import sqlalchemy
 
-from app.db.session import SqlDatabase
+from app.db.migrate import upgrade
+from app.db.session import SqlDatabase, make_engine
 from app.domain.entities import Collection, Job, JobState, Modality
 from app.domain.errors import JobCancelledError, JobNotFoundError, TrainingAlreadyRunningError
 
@@ -168,3 +171,33 @@ def test_jobs_of_a_deleted_collection_are_gone_and_change_nothing(
     with pytest.raises(JobNotFoundError):
         state_of(database, job)
     assert claim(database) is None
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("skew_hours", [-1, 1])
+def test_hosts_need_not_agree_on_the_time(
+    postgres_url: str, skew_hours: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker whose host's clock is wrong neither takes others' jobs nor keeps dead workers' for longer."""
+    found = sqlalchemy.make_url(postgres_url).set(drivername="postgresql+psycopg")
+    engine = make_engine(found.render_as_string(hide_password=False))
+    upgrade(engine)
+    database = SqlDatabase(engine)
+    first = enqueue(database, made(database, "a"))
+    claimed(database)
+
+    class WrongClock(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return datetime.now(tz) + timedelta(hours=skew_hours)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("app.db.jobs.datetime", WrongClock)
+        assert claim(database) is None
+        second = enqueue(database, made(database, "b"))
+        assert claimed(database, lease_seconds=0.2).id == second.id
+    time.sleep(0.3)
+    taken_over = claimed(database)
+    assert (taken_over.id, taken_over.attempts) == (second.id, 2)
+    assert state_of(database, first) is JobState.RUNNING
+    engine.dispose()
