@@ -21,6 +21,7 @@ from app.services.catalogue import CatalogueService
 from app.services.housekeeping import Housekeeping
 from app.services.imports import ImportService
 from app.services.judging import Gates
+from app.services.loading import Loader
 from app.services.rates import RateLimits
 from app.services.readiness import ReadinessService
 from app.services.repair import Repair
@@ -162,7 +163,7 @@ def build(settings: Settings) -> Services:
         owns_files,
         settings.save_after_items,
     )
-    snapshots = Snapshots(database, bundles, ExactIndex, saved)
+    snapshots = Snapshots(database, Loader(bundles, ExactIndex, saved), saved)
     training = TrainingService(database)
     gates = Gates(settings.gate_tolerance, settings.gate_index_recall)
     return Services(
@@ -173,10 +174,13 @@ def build(settings: Settings) -> Services:
             blobs,
             encoders,
             housekeeping,
+            snapshots.wrote,
             lambda deleted: snapshots.forget([deleted]),
             settings.max_answer_bytes,
         ),
-        imports=ImportService(database, blobs, encoders, lambda: ItemSpool(settings.data_dir / "imports")),
+        imports=ImportService(
+            database, blobs, encoders, lambda: ItemSpool(settings.data_dir / "imports"), snapshots.wrote
+        ),
         search=SearchService(snapshots, settings.max_batch_hits, settings.max_answer_bytes),
         training=training,
         versions=VersionService(database, bundles, housekeeping, settings.keep_versions),

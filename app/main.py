@@ -33,6 +33,8 @@ from app.api.tracing import REQUEST_ID, Tracing
 from app.api.watching import Remembered, Watching
 from app.bootstrap import Services
 from app.domain.errors import ServiceError
+from app.services.snapshots import MOST_WAITING
+from app.services.status import PATIENCE_SECONDS
 from app.web.pages import mount_pages
 
 _DESCRIPTION = "Learns a similarity between two kinds of data, and searches one with the other."
@@ -42,9 +44,10 @@ _EVENT_STREAMS = 64
 _OTHER_THREADS = 8
 """For looking up keys, and for files."""
 _WATCHING_SECONDS = 10.0
-"""How long somebody who asks about the service waits: loading models may take longer."""
+"""How long somebody who asks about the service waits for the database."""
 _READINESS_SECONDS = 0.2
 _RECORD_USE_SECONDS = 30.0
+_KEEP_UP_SECONDS = 0.5
 _logger = logging.getLogger(__name__)
 
 
@@ -66,9 +69,12 @@ def create_app(services: Services) -> FastAPI:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         # FastAPI runs plain functions in the threads of this limiter: as many as the lanes let in.
-        to_thread.current_default_thread_limiter().total_tokens = lanes.threads + _OTHER_THREADS
+        to_thread.current_default_thread_limiter().total_tokens = (
+            lanes.threads + MOST_WAITING + _OTHER_THREADS
+        )
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_record_use, services)
+            tasks.start_soon(_keep_up, services)
             yield
             tasks.cancel_scope.cancel()
         await _record_use_once(services)
@@ -125,14 +131,14 @@ def create_app(services: Services) -> FastAPI:
 
 
 def what_is_missing(services: Services) -> str | None:
-    """Return why the service is not ready, loading every active model on the way; None when it is.
+    """Return why the service is not ready after the load of every active model; None when it is.
 
     Parameters
     ----------
     services : Services
         What is asked.
     """
-    found = services.readiness.look()
+    found = services.readiness.load()
     return None if found.is_ready else found.reason
 
 
@@ -147,3 +153,15 @@ async def _record_use_once(services: Services) -> None:
         await to_thread.run_sync(services.access.record_use)
     except (ServiceError, SQLAlchemyError) as error:
         _logger.warning("when keys were last used is written down later: %s", error)
+
+
+async def _keep_up(services: Services) -> None:
+    """Have what others write, and the versions they activate, brought in by the background."""
+    while True:
+        began = anyio.current_time()
+        try:
+            await to_thread.run_sync(services.snapshots.keep_up, PATIENCE_SECONDS)
+        except (ServiceError, SQLAlchemyError) as error:
+            _logger.warning("what others have written is looked for later: %s", error)
+        # Where the look itself is work, it is made less often.
+        await anyio.sleep(max(_KEEP_UP_SECONDS, 10.0 * (anyio.current_time() - began)))

@@ -34,8 +34,9 @@ async def healthz() -> Status:
     responses={503: {"description": "Not ready", "model": Status}},
 )
 async def readyz(request: Request, response: Response) -> Status:
-    """Answer 200 once the schema is current and every active model is loaded.
+    """Answer 200 once the schema is current and the first load of every active model has ended.
 
+    It waits for no load: what is loaded meanwhile is named in `reason`.
     A damaged model bundle is named in `reason`. The answer is 200 all the same as long as something can be
     searched: an earlier version stands in for the damaged one, or other collections are whole.
     """

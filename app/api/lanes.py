@@ -9,9 +9,12 @@ whoever holds the others must not keep everybody else out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import anyio
+from anyio import from_thread
 from fastapi import Request
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -149,6 +152,21 @@ class _Place:
             self._lane.leave(self._caller)
 
 
+_PRESENT: ContextVar[_Place | None] = ContextVar("place", default=None)
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """Give the place of the present request to others while its thread waits, and take one again after."""
+    place = _PRESENT.get()
+    if place is None:
+        yield
+        return
+    from_thread.run_sync(place.give_back)
+    yield
+    from_thread.run(place.take)
+
+
 class Admission:
     """ASGI middleware that lets requests in through their lanes.
 
@@ -171,6 +189,7 @@ class Admission:
             await self._app(scope, receive, send)
             return
         place = _Place(lane, _caller(scope))
+        _PRESENT.set(place)
 
         async def receive_and_enter() -> Message:
             message = await receive()

@@ -17,6 +17,7 @@ from app.api.bodies import (
 )
 from app.api.deps import Search, may_search
 from app.api.entries import parse_entries
+from app.api.lanes import aside
 from app.api.openapi import json_body, schema_of, two_forms
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.searches import (
@@ -112,6 +113,13 @@ def _run(
     """Return each query's answer as JSON, encoded here, in a thread, so that the event loop goes on."""
     include = set(_OPTIONAL if options.include is None else options.include)
     results = service.search(
-        collection, *direction, queries, options.k, options.offset, options.filter.to_filter(), include
+        collection,
+        *direction,
+        queries,
+        options.k,
+        options.offset,
+        options.filter.to_filter(),
+        include,
+        aside,
     )
     return [SearchOut.of(collection, result, include).model_dump_json().encode() for result in results]

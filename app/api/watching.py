@@ -19,6 +19,8 @@ from anyio import to_thread
 from app.domain.errors import OverloadedError
 
 _THREADS = 2
+_STALE_SECONDS = 2.0
+"""An answer that old serves nobody, although the next one is being found."""
 _Result = TypeVar("_Result")
 
 
@@ -64,7 +66,7 @@ class Watching:
 
 
 class Remembered(Generic[_Result]):
-    """An answer that serves all who ask within a moment.
+    """An answer that serves all who ask within a moment, and while it is found anew.
 
     Parameters
     ----------
@@ -81,9 +83,19 @@ class Remembered(Generic[_Result]):
         self._work = work
         self._seconds = seconds
         self._found: tuple[float, _Result] | None = None
+        self._is_looking = False
 
     async def get(self) -> _Result:
         """Return the answer; raises what `Watching.run` raises."""
-        if self._found is None or time.monotonic() - self._found[0] >= self._seconds:
-            self._found = (time.monotonic(), await self._watching.run(self._work))
-        return self._found[1]
+        if self._found is not None:
+            age = time.monotonic() - self._found[0]
+            if age < self._seconds or (self._is_looking and age < _STALE_SECONDS):
+                return self._found[1]
+        self._is_looking = True
+        try:
+            began = time.monotonic()
+            found = await self._watching.run(self._work)
+            self._found = (began, found)
+            return found
+        finally:
+            self._is_looking = False

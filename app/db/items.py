@@ -17,6 +17,8 @@ from app.domain.errors import ItemNotFoundError
 
 _IDS_PER_QUERY = 500
 _ROWS_PER_FETCH = 1000
+_ROWS_PER_STEP = 250
+"""Of long reads: whoever replays them lets others work between two steps."""
 _AnyRow = Row[*tuple[Any, ...]]
 _COLUMNS = (
     ItemRow.item_id,
@@ -116,11 +118,20 @@ class SqlItemRepository:
             select(*_COLUMNS, ItemRow.features, ItemRow.is_deleted)
             .where(ItemRow.collection_id == collection.id, ItemRow.revision > revision)
             .order_by(ItemRow.revision, ItemRow.id)
-            .execution_options(yield_per=_ROWS_PER_FETCH)
+            .execution_options(yield_per=_ROWS_PER_STEP)
         )
         for row in self._session.execute(query):
             item = None if row.is_deleted else _item(row, row.features)
             yield Change(row.item_id, row.modality, item, row.revision)
+
+    def count_changes(self, collection: Collection, revision: int, most: int) -> int:
+        """Return how many items changed after `revision`, deleted ones counted too; counts up to `most`."""
+        changed = (
+            select(ItemRow.id)
+            .where(ItemRow.collection_id == collection.id, ItemRow.revision > revision)
+            .limit(most)
+        )
+        return self._session.scalar(select(func.count()).select_from(changed.subquery())) or 0
 
     def unchanged_since(self, collection: Collection, revision: int) -> Iterator[Item]:
         """Yield what was last written at `revision` or before and is still there, without features."""
@@ -132,7 +143,7 @@ class SqlItemRepository:
                 ItemRow.is_deleted.is_(False),
             )
             .order_by(ItemRow.id)
-            .execution_options(yield_per=_ROWS_PER_FETCH)
+            .execution_options(yield_per=_ROWS_PER_STEP)
         )
         return (_item(row) for row in self._session.execute(query))
 

@@ -54,6 +54,8 @@ class CatalogueService:
         Check and encode what comes in.
     housekeeping : Housekeeping
         Removes the files of what is deleted.
+    on_written : callable
+        Gets the identity of a collection that items were written to, and its revision.
     on_deleted : callable
         Gets the identity of a collection that was deleted.
     max_answer_bytes : int
@@ -66,10 +68,12 @@ class CatalogueService:
         blobs: BlobStore,
         encoders: EncoderSource,
         housekeeping: Housekeeping,
+        on_written: Callable[[int, int], None],
         on_deleted: Callable[[int], None],
         max_answer_bytes: int,
     ) -> None:
         self._max_answer_bytes = max_answer_bytes
+        self._on_written = on_written
         self._housekeeping = housekeeping
         self._on_deleted = on_deleted
         self._database = database
@@ -150,6 +154,7 @@ class CatalogueService:
             if not work.items.put(current, items, revision).changed:
                 return Written(tuple(item.id for item in items), current.revision)
             work.collections.next_revision(current)
+        self._on_written(current.id, revision)
         return Written(tuple(item.id for item in items), revision)
 
     def item(self, name: str, item_id: str) -> Item:
@@ -176,6 +181,7 @@ class CatalogueService:
             revision = work.collections.next_revision(collection)
             content_hash = work.items.get(collection, item_id).content_hash
             work.items.delete(collection, item_id, revision)
+        self._on_written(collection.id, revision)
         if content_hash is not None:
             self._housekeeping.sweep_after_delete([content_hash])
         return revision

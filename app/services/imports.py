@@ -54,6 +54,8 @@ class ImportService:
         Check and encode what comes in.
     make_spool : callable
         Returns an empty spool.
+    on_written : callable
+        Gets the identity of a collection that items were written to, and its revision.
     """
 
     def __init__(
@@ -62,17 +64,21 @@ class ImportService:
         blobs: BlobStore,
         encoders: EncoderSource,
         make_spool: Callable[[], Spool],
+        on_written: Callable[[int, int], None],
     ) -> None:
         self._database = database
         self._blobs = blobs
         self._preparation = Preparation(blobs, encoders)
         self._make_spool = make_spool
+        self._on_written = on_written
 
     def begin(self, name: str) -> Import:
         """Begin an import into a collection; raises CollectionNotFoundError."""
         with self._database.read() as work:
             collection = work.collections.get(name)
-        return Import(self._database, self._blobs, self._preparation, self._make_spool(), collection)
+        return Import(
+            self._database, self._blobs, self._preparation, self._make_spool(), collection, self._on_written
+        )
 
 
 class Import:
@@ -86,6 +92,8 @@ class Import:
         Closed with the import.
     collection : Collection
         Where the items go.
+    on_written : callable
+        As of `ImportService`.
     """
 
     def __init__(
@@ -95,7 +103,9 @@ class Import:
         preparation: Preparation,
         spool: Spool,
         collection: Collection,
+        on_written: Callable[[int, int], None],
     ) -> None:
+        self._on_written = on_written
         self._database = database
         self._blobs = blobs
         self._preparation = preparation
@@ -137,7 +147,9 @@ class Import:
                 counts += work.items.put(current, [item for _, item in batch], current.revision + 1)
             if not counts.changed:
                 return Imported(counts, current.revision)
-            return Imported(counts, work.collections.next_revision(current))
+            revision = work.collections.next_revision(current)
+        self._on_written(current.id, revision)
+        return Imported(counts, revision)
 
     def ids(self) -> Iterator[str]:
         """Yield the id of each item, in order."""

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.domain.errors import (
-    CollectionNotFoundError,
-    DamagedBundleError,
-    DatabaseUnavailableError,
-    ServiceError,
-)
+from app.domain.errors import ServiceError
 from app.services.snapshots import Snapshots
 from app.services.status import PATIENCE_SECONDS
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +28,14 @@ class Readiness:
 
 
 class ReadinessService:
-    """Loads what is to be served and says how that went.
+    """Says whether this process can serve, by what it knows; loads go on in the background.
 
-    A process is ready once the schema is current and every active model is loaded. A damaged bundle does not
-    take the whole service away: where an earlier version stands in for the active one, or some collections
-    can be searched although others cannot, the process is ready and the reason names what is damaged. So it
-    is where the file of an encoder is missing or another one: what needs no encoder is served. It is not
-    ready when there are active models and none of their collections can be searched.
+    A process is ready once the schema is current and the first load of every active model has ended. A
+    damaged bundle does not take the whole service away: where an earlier version stands in for the active
+    one, or some collections can be searched although others cannot, the process is ready and the reason
+    names what is damaged. So it is where the file of an encoder is missing or another one: what needs no
+    encoder is served. It is not ready when there are active models and none of their collections can be
+    searched. Once it was ready, a model that is loaded for the first time changes nothing.
 
     Parameters
     ----------
@@ -54,41 +48,29 @@ class ReadinessService:
     def __init__(self, snapshots: Snapshots, schema_is_current: Callable[[], bool]) -> None:
         self._snapshots = snapshots
         self._schema_is_current = schema_is_current
+        self._has_started = False
 
     def look(self) -> Readiness:
-        """Return how it stands, after loading every active model that is not loaded yet."""
+        """Return how it stands, and have loaded what is not; waits for nothing but the database."""
         try:
             if not self._schema_is_current():
                 return Readiness(False, "the database schema is not current: run lrbs db upgrade")
-            found_now = self._snapshots.collections(PATIENCE_SECONDS)
-            active = [one for one in found_now if one.active_version is not None]
-            found = [self._damage_of(one.name) for one in active]
+            found = [outlook for _, outlook in self._snapshots.keep_up(PATIENCE_SECONDS)]
         except ServiceError as error:
             return Readiness(False, str(error))
-        can_serve = not found or any(is_served for is_served, _ in found)
-        reason = "; ".join(damage for _, damage in found if damage is not None)
-        return Readiness(can_serve, reason or None)
+        self._has_started = self._has_started or all(one.is_tried for one in found)
+        can_serve = not found or any(one.is_served or not one.is_tried for one in found)
+        reason = "; ".join(one.reason for one in found if one.reason is not None)
+        return Readiness(self._has_started and can_serve, reason or None)
 
-    def _damage_of(self, name: str) -> tuple[bool, str | None]:
-        """Return whether a collection can be searched, and what is damaged of it."""
+    def load(self) -> Readiness:
+        """Return how it stands after the load of every active model."""
         try:
-            snapshot = self._snapshots.current(name)
-        except CollectionNotFoundError:
-            return True, None  # deleted since it was listed
-        except DamagedBundleError as error:
-            return False, f"{name}: {error}"
-        except DatabaseUnavailableError:
-            raise
-        except Exception as error:
-            # Whatever one collection holds, the others are served.
-            _logger.exception("%s: cannot be loaded", name)
-            return False, f"{name}: cannot be loaded: {type(error).__name__}"
-        found = [
-            f"{name}: the encoder of {modality!r}: {fault}"
-            for modality, encoder in snapshot.model.encoders.items()
-            if (fault := encoder.fault()) is not None
-        ]
-        if snapshot.damage is not None:
-            active, served = snapshot.collection.active_version, snapshot.model.version
-            found.append(f"{name}: version {served} serves instead of {active}: {snapshot.damage.reason}")
-        return True, "; ".join(found) or None
+            active = [collection.name for collection, _ in self._snapshots.keep_up(PATIENCE_SECONDS)]
+        except ServiceError:
+            active = []  # `look` says why
+        for name in active:
+            # What went wrong is logged and remembered there, and `look` tells it.
+            with contextlib.suppress(Exception):
+                self._snapshots.current(name)
+        return self.look()

@@ -7,6 +7,7 @@ was saved later. Whatever is missing or damaged is read from the database instea
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import time
@@ -19,8 +20,10 @@ from app.domain.entities import Collection, ModelVersion, SavedGallery
 from app.domain.errors import CollectionNotFoundError, DamagedBundleError
 from app.domain.ports import BundleFiles, Database, UnitOfWork
 from app.services.galleries import Gallery, IndexMaker, Row
+from app.services.renewals import in_steps, no_pause
 
 _GRACE_SECONDS = 3600.0
+_ROWS_PER_STEP = 250
 _MOST_UNSAVED = 0.1
 _logger = logging.getLogger(__name__)
 
@@ -61,16 +64,23 @@ class SavedGalleries:
         return unsaved >= max(self._least_unsaved, _MOST_UNSAVED * size)
 
     def load(
-        self, work: UnitOfWork, collection: Collection, version: ModelVersion
+        self,
+        work: UnitOfWork,
+        collection: Collection,
+        version: ModelVersion,
+        pause: Callable[[], None] = no_pause,
     ) -> tuple[int, dict[str, Gallery]] | None:
-        """Return what is saved of a version and at which revision; None when there is nothing to trust."""
+        """Return what is saved of a version and at which revision; None when there is nothing to trust.
+
+        `pause` is called between steps of the work.
+        """
         saved = work.collections.saved_gallery(collection)
         if saved is None or saved.model_bundle != version.bundle or saved.revision > collection.revision:
             return None
         try:
             folder = self._files.open(saved.folder, saved.manifest_hash)
             return saved.revision, {
-                name: self._read(folder, side)
+                name: self._read(folder, side, pause)
                 for side, name in zip("xz", collection.modality_names, strict=True)
             }
         except DamagedBundleError as error:
@@ -79,14 +89,23 @@ class SavedGalleries:
             )
             return None
 
-    def save(self, collection: Collection, model_bundle: str, galleries: Mapping[str, Gallery]) -> None:
-        """Write galleries as they are at the collection's revision, in place of what was saved before."""
+    def save(
+        self,
+        collection: Collection,
+        model_bundle: str,
+        galleries: Mapping[str, Gallery],
+        pause: Callable[[], None] = no_pause,
+    ) -> None:
+        """Write galleries as they are at the collection's revision, in place of what was saved before.
+
+        `pause` is called between steps of the work.
+        """
         if not self._owns_files() or self._is_saved(collection, model_bundle):
             return
 
         def fill(folder: Path) -> None:
             for side, name in zip("xz", collection.modality_names, strict=True):
-                self._write(folder, side, galleries[name])
+                self._write(folder, side, galleries[name], pause)
 
         facts = {"collection": collection.id, "model": model_bundle, "revision": collection.revision}
         folder, manifest_hash = self._files.write(f"{collection.id}-r{collection.revision}", fill, facts)
@@ -120,20 +139,38 @@ class SavedGalleries:
         with self._database.read() as work:
             return work.collections.used_galleries(folders)
 
-    def _write(self, folder: Path, side: str, gallery: Gallery) -> None:
+    def _write(self, folder: Path, side: str, gallery: Gallery, pause: Callable[[], None]) -> None:
         living = [part.living() for part in gallery.parts]
-        rows = [[row.id, row.labels, row.metadata] for found, _ in living for row in found]
-        (folder / f"{side}.json").write_text(json.dumps(rows), encoding="utf-8")
+        rows = itertools.chain.from_iterable(found for found, _ in living)
+        with (folder / f"{side}.json").open("w", encoding="utf-8") as stream:
+            # One JSON array, an entry in each line: it can be read in steps.
+            begin = "[\n"
+            for step in in_steps(rows, _ROWS_PER_STEP):
+                lines = (json.dumps([row.id, row.labels, row.metadata]) for row in step)
+                stream.write(begin + ",\n".join(lines))
+                begin = ",\n"
+                pause()
+            stream.write("\n]" if gallery.size else "[]")
         vectors = (
             np.concatenate([vectors for _, vectors in living]) if living else np.zeros((0, 0), np.float32)
         )
         np.save(folder / f"{side}.npy", vectors, allow_pickle=False)
         (folder / f"{side}-unranked.json").write_text(json.dumps(sorted(gallery.unranked)), encoding="utf-8")
 
-    def _read(self, folder: Path, side: str) -> Gallery:
-        entries = json.loads((folder / f"{side}.json").read_text(encoding="utf-8"))
+    def _read(self, folder: Path, side: str, pause: Callable[[], None]) -> Gallery:
+        rows: list[Row] = []
+        with (folder / f"{side}.json").open(encoding="utf-8") as stream:
+            is_in_lines = stream.readline() == "[\n"
+            if not is_in_lines:
+                stream.seek(0)
+            for step in in_steps(stream, _ROWS_PER_STEP):
+                text = "".join(step)
+                if is_in_lines:
+                    text = f"[{text.removesuffix(']').rstrip().removesuffix(',')}]"
+                entries = json.loads(text)
+                rows += [Row(item_id, tuple(labels), metadata) for item_id, labels, metadata in entries]
+                pause()
         vectors = np.load(folder / f"{side}.npy", allow_pickle=False)
-        rows = [Row(item_id, tuple(labels), metadata) for item_id, labels, metadata in entries]
         unranked = folder / f"{side}-unranked.json"  # absent in a folder of an earlier release
         left_out = json.loads(unranked.read_text(encoding="utf-8")) if unranked.is_file() else []
         return Gallery.of(rows, vectors, self._make_index, frozenset(left_out))

@@ -15,6 +15,7 @@ from app.domain.names import joined, some_of
 from app.domain.ports import UnitOfWork
 from app.services.features import item_features
 from app.services.galleries import Gallery, Row
+from app.services.renewals import Aside
 from app.services.shown_items import fetch_shown
 from app.services.snapshots import Snapshot, Snapshots
 from solver.ranking import can_be_ranked
@@ -63,6 +64,7 @@ class SearchService:
         offset: int,
         item_filter: ItemFilter,
         fields: AbstractCollection[str] = HIT_FIELDS,
+        aside: Aside | None = None,
     ) -> list[SearchResult]:
         """Return the ranked results of each query, all from one snapshot.
 
@@ -80,6 +82,8 @@ class SearchService:
             Only these items are ranked.
         fields : collection of str
             Which of `HIT_FIELDS` the results need; items come without the others.
+        aside : callable, optional
+            As of `Snapshots.reading`, which raises what is not listed here.
 
         Raises
         ------
@@ -97,7 +101,7 @@ class SearchService:
         begin = time.perf_counter()
         self._check_hits(len(queries), k, offset)
         # One transaction, so that what is shown of the hits is what their scores were computed from.
-        with self._snapshots.reading(collection) as (snapshot, work):
+        with self._snapshots.reading(collection, aside) as (snapshot, work):
             _check_direction(snapshot, source, target)
             _check_labels(snapshot, item_filter)
             projected = _project(snapshot, work, source, queries)
@@ -107,7 +111,7 @@ class SearchService:
             items = fetch_shown(work, snapshot.collection, hit_ids, fields, self._max_answer_bytes)
         took_ms = (time.perf_counter() - begin) * 1000.0
         notices = _notices(gallery, target)
-        return [_result(snapshot, page, offset, items, took_ms, notices) for page in pages]
+        return [_result(snapshot, target, page, offset, items, took_ms, notices) for page in pages]
 
     def _check_hits(self, n_queries: int, k: int, offset: int) -> None:
         """Refuse too much work in one call; raises InvalidFieldError.
@@ -169,6 +173,7 @@ def _check_labels(snapshot: Snapshot, item_filter: ItemFilter) -> None:
 
 def _result(
     snapshot: Snapshot,
+    target: str,
     page: list[tuple[Row, float]],
     offset: int,
     items: Mapping[str, Item],
@@ -177,10 +182,12 @@ def _result(
 ) -> SearchResult:
     probabilities = snapshot.model.projector.probability(np.asarray([score for _, score in page])).tolist()
     hits: list[Hit] = []
-    for (row, score), probability in zip(page, probabilities, strict=True):
+    for rank, ((row, score), probability) in enumerate(zip(page, probabilities, strict=True), offset + 1):
         item = items.get(row.id)
-        if item is not None:
-            hits.append(Hit(item.id, offset + len(hits) + 1, score, probability, item))
+        if item is None or item.revision > snapshot.collection.revision:
+            # Written since the snapshot: of what was ranked only what the snapshot keeps is known.
+            item = Item(row.id, target, labels=row.labels, metadata=row.metadata)
+        hits.append(Hit(row.id, rank, score, probability, item))
     return SearchResult(
         model_version=snapshot.model.version,
         index_revision=snapshot.collection.revision,

@@ -1,9 +1,9 @@
-"""Immutable snapshots of what a collection serves, and their replay of later writes.
+"""The snapshots that this process serves: held in memory, and brought up to date with what is written.
 
-Where the active version's bundle is damaged, an earlier version stands in: the one this process served
-until then, or, in a process that starts, the one that served last and is whole. It takes part in later
-writes like any other, and the bundle is looked at again now and then. The database still names the active
-version: only people, or a retrain, change that.
+Nobody waits for another collection. A search replays a few changes itself. More of them, and the load of a
+model, are work of the background (`app.services.renewals`), and until that is done the snapshot before
+serves, as long as it holds what this process itself has written; otherwise the search waits, and lets go of
+what others need meanwhile.
 """
 
 from __future__ import annotations
@@ -11,117 +11,119 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
-import numpy as np
-
-from app.domain.entities import Collection, Item, JobState, Matrix, ModelVersion
+from app.domain.entities import Collection, JobState
 from app.domain.errors import (
     CollectionNotFoundError,
-    DamagedBundleError,
+    DatabaseUnavailableError,
     ModelNotTrainedError,
+    OverloadedError,
     ServiceError,
 )
-from app.domain.names import some_of
-from app.domain.ports import Database, Encoder, UnitOfWork
-from app.services.bundles import LoadedModel, ModelBundles
-from app.services.features import item_features
-from app.services.galleries import Gallery, IndexMaker, Row
+from app.domain.ports import Database, UnitOfWork
+from app.services.loading import Damage, Loader, Snapshot
+from app.services.renewals import Aside, Pace, Renewal, Renewals
 from app.services.saved_galleries import SavedGalleries
-from solver.ranking import can_be_ranked
 
-_ITEMS_PER_PROJECTION = 2000
-_LOOK_AGAIN_SECONDS = 60.0
+__all__ = ["Damage", "Outlook", "Snapshot", "Snapshots"]
+
+_FEW_CHANGES = 300
+"""As many are replayed by the search that finds them."""
+_FEW_ITEMS = 2000
+"""A collection of so many items is loaded so fast that searches wait for its newest version."""
+MOST_WAITING = 32
+"""Requests that wait aside at once."""
+_WAITING_OF_ONE, _PATIENCE_SECONDS = 8, 30.0
+_BRIEFLY_SECONDS = 0.05
 _TRY_AGAIN_SECONDS = 5.0
-_HISTORY = 1000
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
-    """Why the active version does not serve.
+class Outlook:
+    """What became of a collection's first load in this process.
 
     Parameters
     ----------
-    reason : str
-        What is damaged.
-    found_at : float
-        When, by the monotonic clock.
+    is_tried : bool
+        Whether it has ended.
+    is_served : bool
+        Whether searches are answered.
+    reason : str or None
+        Why not, or what is wrong all the same.
     """
+
+    is_tried: bool
+    is_served: bool
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why a renewal failed, and when by the monotonic clock."""
 
     reason: str
     found_at: float
 
-    def is_older(self, seconds: float) -> bool:
-        """Whether it is time to look at the bundle again: it may have been brought back."""
-        return time.monotonic() - self.found_at >= seconds
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Snapshot:
-    """One consistent state that a query is answered from.
-
-    Parameters
-    ----------
-    collection : Collection
-        As it was when the snapshot was made.
-    model : LoadedModel
-        Projections and encoders of the active version.
-    galleries : mapping of str to Gallery
-        By modality.
-    model_bundle : str
-        Folder name of the model.
-    unsaved : int
-        Items that a start would read from the database.
-    damage : Damage or None
-        Why `model` is not the collection's active version but an earlier one that stands in for it.
-    """
-
-    collection: Collection
-    model: LoadedModel
-    galleries: Mapping[str, Gallery]
-    model_bundle: str
-    unsaved: int = 0
-    damage: Damage | None = None
-
 
 class Snapshots:
-    """Holds the newest snapshot of each collection, and brings it up to date when it is asked for.
+    """Holds the newest snapshot of each collection.
 
     Parameters
     ----------
     database : Database
         The truth.
-    bundles : ModelBundles
-        Model versions on disk.
-    make_index : callable
-        Builds an index over projected rows.
+    loader : Loader
+        Makes snapshots.
     saved : SavedGalleries
-        Galleries on disk.
+        Where galleries are saved now and then.
     """
 
-    def __init__(
-        self, database: Database, bundles: ModelBundles, make_index: IndexMaker, saved: SavedGalleries
-    ) -> None:
+    def __init__(self, database: Database, loader: Loader, saved: SavedGalleries) -> None:
         self._database = database
-        self._bundles = bundles
-        self._make_index = make_index
+        self._loader = loader
         self._saved = saved
         self._saving = threading.Lock()
         self._held: dict[int, Snapshot] = {}
-        self._hopeless: dict[int, tuple[str, Damage]] = {}
-        """Active bundle of a collection that nothing can serve, and why."""
+        self._own: dict[int, int] = {}
+        """Revision of the last write that this process took."""
+        self._failed: dict[int, _Failure] = {}
+        self._loaded: set[int] = set()
+        """Collections that were loaded once, whether they are still held or not."""
         # A lock lives as long as somebody holds it or waits for it.
         self._locks: WeakValueDictionary[int, threading.Lock] = WeakValueDictionary()
         self._guard = threading.Lock()
-        self.damaged = 0
+        self._renewals = Renewals(self._renew, MOST_WAITING, _WAITING_OF_ONE, _PATIENCE_SECONDS)
+
+    @property
+    def damaged(self) -> int:
         """How often a version could not be loaded because its bundle is damaged."""
+        return self._loader.damaged
 
     def current(self, name: str) -> Snapshot:
-        """Return a snapshot that holds every write committed before this call.
+        """Return what a search would be answered from; raises what `reading` raises."""
+        with self.reading(name) as (snapshot, _):
+            return snapshot
+
+    @contextmanager
+    def reading(self, name: str, aside: Aside | None = None) -> Iterator[tuple[Snapshot, UnitOfWork]]:
+        """Open a reading transaction and the snapshot to answer from.
+
+        The snapshot is that of the state that the transaction sees, except while much is replayed or a
+        version of a large collection is loaded in the background. Then it is an earlier one, and an item
+        that the transaction shows with a later revision is not as the snapshot has it.
+
+        Parameters
+        ----------
+        name : str
+            Of a collection.
+        aside : callable, optional
+            Opened where a request has to wait, which then has limits; without it a caller waits as long
+            as it takes.
 
         Raises
         ------
@@ -131,30 +133,55 @@ class Snapshots:
             If it has no active model.
         DamagedBundleError
             If neither the active bundle nor that of any version that served before can be trusted.
+        OverloadedError
+            If too many wait for this collection already, or it takes too long.
         """
-        with self.reading(name) as (snapshot, _):
-            return snapshot
-
-    @contextmanager
-    def reading(self, name: str) -> Iterator[tuple[Snapshot, UnitOfWork]]:
-        """Open a reading transaction and the snapshot of exactly the state that it sees.
-
-        What is read of the items beside the snapshot belongs to it, whatever is written meanwhile.
-        Raises what `current` raises.
-        """
-        try:
-            with self._database.read() as work:
-                collection = work.collections.get(name)
-                held = self._held.get(collection.id)
-                if held is not None and _is_of(held, collection):
-                    yield held, work
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            with ExitStack() as open_until_the_end:
+                work = open_until_the_end.enter_context(self._database.read())
+                collection = self._collection(work, name)
+                found = self._servable(collection, work)
+                if isinstance(found, Snapshot):
+                    yield found, work
                     return
-        except CollectionNotFoundError:
-            self._forget(name)
-            raise
-        with ExitStack() as open_until_the_end:
-            snapshot, work = self._renewed(collection, open_until_the_end)
-            yield snapshot, work
+            if found is None:
+                with ExitStack() as open_until_the_end:
+                    replayed = self._replay_a_little(collection, aside, open_until_the_end)
+                    if replayed is not None:
+                        yield replayed
+                        return
+            else:
+                self._renewals.wait(found, aside)
+            if aside is not None and time.monotonic() > deadline:
+                raise OverloadedError(f"collection {name!r} is being written to faster than it is replayed")
+
+    def wrote(self, collection_id: int, revision: int) -> None:
+        """Be told of a write of this process: its next search of the collection finds what was written."""
+        with self._guard:
+            self._own[collection_id] = max(self._own.get(collection_id, 0), revision)
+
+    def keep_up(self, patience_seconds: float) -> list[tuple[Collection, Outlook]]:
+        """Have what is behind brought up to date in the background, and return how it stands.
+
+        Nothing is waited for but the database.
+
+        Parameters
+        ----------
+        patience_seconds : float
+            How long the database may take.
+
+        Returns
+        -------
+        list of tuple
+            Each collection that has an active version, and what can be said of it.
+        """
+        found = []
+        for collection in self.collections(patience_seconds):
+            if collection.active_version is not None:
+                self._ask_if_behind(collection, patience_seconds)
+                found.append((collection, self._outlook(collection)))
+        return found
 
     def collections(self, patience_seconds: float) -> list[Collection]:
         """Return all collections, after letting go of what is held of those that are gone.
@@ -165,9 +192,10 @@ class Snapshots:
             How long the database may take.
         """
         with self._guard:
-            held = set(self._held)  # before the list is read: what is made meanwhile stays
+            held = {*self._held, *self._own, *self._failed, *self._loaded}
         with self._database.read(patience_seconds) as work:
             found = work.collections.list()
+        # What was made since the list was read stays: it was not held before.
         self.forget(held - {collection.id for collection in found})
         return found
 
@@ -175,127 +203,181 @@ class Snapshots:
         """Let go of deleted collections, which frees their memory."""
         with self._guard:
             for collection_id in collection_ids:
-                self._held.pop(collection_id, None)
-                self._hopeless.pop(collection_id, None)
+                for known in (self._held, self._own, self._failed):
+                    known.pop(collection_id, None)
+                self._loaded.discard(collection_id)
+                self._loader.forget(collection_id)
 
     def held(self) -> dict[int, Snapshot]:
         """Return the snapshots as they are, by the collections' identity, without bringing any up to date."""
         with self._guard:
             return dict(self._held)
 
-    def _forget(self, name: str) -> None:
-        """Let go of whatever was held under a name."""
-        with self._guard:
-            gone = [key for key, held in self._held.items() if held.collection.name == name]
-        self.forget(gone)
-
-    def _renewed(self, collection: Collection, open_until_the_end: ExitStack) -> tuple[Snapshot, UnitOfWork]:
-        """Return what the name stands for now, as a transaction sees it that is left open, and hold it."""
-        while True:
-            with self._guard:
-                lock = self._locks.setdefault(collection.id, threading.Lock())
-            with lock, ExitStack() as attempt:
-                # Begun under the lock, it sees at least what the held snapshot saw.
-                work = attempt.enter_context(self._database.read())
-                found = work.collections.get(collection.name)
-                if found.id == collection.id:
-                    snapshot = self._hold_renewed(found, work)
-                    open_until_the_end.push(attempt.pop_all())
-                    return snapshot, work
-            # The name has passed to another collection meanwhile, which has a lock of its own.
-            collection = found
-
-    def _hold_renewed(self, collection: Collection, work: UnitOfWork) -> Snapshot:
-        held = self._held.get(collection.id)
-        if held is None or not _is_of(held, collection):
-            held = self._renew(held, collection, work)
-            self._forget(collection.name)
-            with self._guard:
-                self._held[collection.id] = held
-        return held
-
-    def _renew(self, held: Snapshot | None, collection: Collection, work: UnitOfWork) -> Snapshot:
+    def _collection(self, work: UnitOfWork, name: str) -> Collection:
+        try:
+            collection = work.collections.get(name)
+        except CollectionNotFoundError:
+            self._forget(name)
+            raise
         if collection.active_version is None:
             errors = [job.error for job in work.jobs.recent(collection, 1) if job.state is JobState.FAILED]
-            raise ModelNotTrainedError(collection.name, errors[0] if errors else None)
-        if held is None or not _is_settled(held, collection):
-            version = work.models.get(collection, collection.active_version)
-            held = self._loaded_or_earlier(held, work, collection, version)
-        changes = work.items.changes_since(collection, held.collection.revision)
-        changed = {change.item_id: change.item for change in changes}
-        galleries = {
-            modality.name: self._replay(held, modality.name, changed) for modality in collection.modalities
-        }
-        renewed = replace(held, collection=collection, galleries=galleries)
-        return self._save_now_and_then(renewed, len(changed))
+            raise ModelNotTrainedError(name, errors[0] if errors else None)
+        return collection
 
-    def _loaded_or_earlier(
-        self, held: Snapshot | None, work: UnitOfWork, collection: Collection, version: ModelVersion
-    ) -> Snapshot:
-        """Return the active version's snapshot, or that of an earlier one while its bundle is damaged."""
-        if held is not None and held.model_bundle == version.bundle:
-            return replace(held, damage=None)
-        bundle, known = self._hopeless.get(collection.id, ("", None))
-        if held is not None:
-            known = held.damage
-        elif known is not None and bundle == version.bundle and not known.is_older(_TRY_AGAIN_SECONDS):
-            raise DamagedBundleError(known.reason)  # not every search reads all bundles anew
-        try:
-            return self._loaded(work, collection, version)
-        except DamagedBundleError as error:
-            is_new = known is None or known.reason != str(error)
-            if is_new:
-                self._note_damage(collection, version, error)
-            damage = Damage(str(error), time.monotonic())
-            earlier = held or self._earlier(work, collection, version, is_new)
-            if earlier is None:
-                self._hopeless[collection.id] = (version.bundle, damage)
-                raise
-            return replace(earlier, damage=damage)
+    def _servable(self, collection: Collection, work: UnitOfWork) -> Snapshot | Renewal | None:
+        """Return what to answer from, or what to wait for; None where a few changes are to be replayed."""
+        held = self._held.get(collection.id)
+        if held is None or not held.is_settled(collection):
+            is_small = work.items.count_changes(collection, 0, _FEW_ITEMS + 1) <= _FEW_ITEMS
+            renewal = self._renewals.ask(collection.id, collection.name, is_small)
+            if held is None or is_small:
+                return renewal
+        since = held.collection.revision
+        if since == collection.revision:
+            return held
+        if work.items.count_changes(collection, since, _FEW_CHANGES + 1) <= _FEW_CHANGES:
+            return None
+        renewal = self._renewals.ask(collection.id, collection.name, is_small=False)
+        return held if since >= self._own.get(collection.id, 0) else renewal
 
-    def _earlier(
-        self, work: UnitOfWork, collection: Collection, active: ModelVersion, is_new: bool
-    ) -> Snapshot | None:
-        """Return a snapshot of the version that served last before the active one and is whole."""
-        versions = {model.version: model for model in work.models.list(collection)}
-        history = work.models.activations(collection, _HISTORY)
-        for number in dict.fromkeys(entry.version for entry in history):
-            if number == active.version or number not in versions:
-                continue
-            try:
-                return self._loaded(work, collection, versions[number])
-            except DamagedBundleError as error:
-                if is_new:
-                    self._note_damage(collection, versions[number], error)
-        return None
+    def _replay_a_little(
+        self, collection: Collection, aside: Aside | None, open_until_the_end: ExitStack
+    ) -> tuple[Snapshot, UnitOfWork] | None:
+        """Replay what is new on what is held, in a transaction that is left open; None to look again.
 
-    def _note_damage(self, collection: Collection, version: ModelVersion, error: DamagedBundleError) -> None:
-        _logger.error("%s: version %d is not loaded: %s", collection.name, version.version, error)
+        One thread does; the others wait for it.
+        """
+        with self._changing(collection, aside), ExitStack() as attempt:
+            # Begun under the lock, it sees at least what the held snapshot saw.
+            work = attempt.enter_context(self._database.read())
+            found = work.collections.get(collection.name)
+            held = self._held.get(collection.id)
+            if held is None or found.id != collection.id:
+                return None
+            since = held.collection.revision
+            if since < found.revision:
+                if work.items.count_changes(found, since, _FEW_CHANGES + 1) > _FEW_CHANGES:
+                    return None
+                # It stays with its model, and so unsettled where another version is to serve.
+                current = replace(found, active_version=held.collection.active_version)
+                held = self._hold(self._loader.replayed(held, current, work))
+            open_until_the_end.push(attempt.pop_all())
+            return held, work
+
+    @contextmanager
+    def _changing(self, collection: Collection, aside: Aside | None) -> Iterator[None]:
+        """Be the only one to change what is held of a collection."""
         with self._guard:
-            self.damaged += 1
+            lock = self._locks.setdefault(collection.id, threading.Lock())
+        if not lock.acquire(timeout=_BRIEFLY_SECONDS if aside else -1):
+            assert aside is not None
+            with self._renewals.place(collection.id, collection.name), aside():
+                if not lock.acquire(timeout=_PATIENCE_SECONDS):
+                    raise OverloadedError(f"collection {collection.name!r} is being brought up to date")
+        try:
+            yield
+        finally:
+            lock.release()
 
-    def _loaded(self, work: UnitOfWork, collection: Collection, version: ModelVersion) -> Snapshot:
-        model = self._bundles.load(collection, version)
-        saved = self._saved.load(work, collection, version)
-        if saved is None:
-            return self._from_bundle(work, collection, model, version.bundle)
-        revision, galleries = saved
-        current = replace(collection, revision=revision)
-        return Snapshot(current, replace(model, galleries={}), galleries, version.bundle)
+    def _renew(self, renewal: Renewal) -> None:
+        """Load or replay in steps, in the background, and hold what comes of it."""
+        collection_id, pause = renewal.collection_id, Pace()
+        try:
+            with self._database.read() as work:
+                collection = work.collections.get(renewal.name)
+                if collection.id != collection_id or collection.active_version is None:
+                    return
+                held = self._held.get(collection_id)
+                snapshot = self._loader.settled(held, collection, work, pause)
+            while not self._hold_if_newer(snapshot):
+                with self._database.read() as work:
+                    current = work.collections.get(renewal.name)
+                    current = replace(current, active_version=snapshot.collection.active_version)
+                    snapshot = self._loader.replayed(snapshot, current, work, pause)
+        except CollectionNotFoundError:
+            self._forget(renewal.name)
+            raise
+        except DatabaseUnavailableError:
+            raise  # says nothing about the collection
+        except Exception as error:
+            reason = str(error) if isinstance(error, ServiceError) else type(error).__name__
+            with self._guard:
+                self._failed[collection_id] = _Failure(reason, time.monotonic())
+            raise
 
-    def _save_now_and_then(self, snapshot: Snapshot, changes: int) -> Snapshot:
+    def _hold_if_newer(self, snapshot: Snapshot) -> bool:
+        """Hold a snapshot unless a search has replayed more meanwhile on what serves."""
+        with self._changing(snapshot.collection, None):
+            held = self._held.get(snapshot.collection.id)
+            if held is not None and held.collection.revision > snapshot.collection.revision:
+                return False
+            self._hold(snapshot)
+            return True
+
+    def _hold(self, snapshot: Snapshot) -> Snapshot:
+        snapshot = self._save_now_and_then(snapshot)
+        self._forget(snapshot.collection.name, but=snapshot.collection.id)
+        with self._guard:
+            self._held[snapshot.collection.id] = snapshot
+            self._loaded.add(snapshot.collection.id)
+            self._failed.pop(snapshot.collection.id, None)
+        return snapshot
+
+    def _forget(self, name: str, but: int | None = None) -> None:
+        """Let go of whatever was held under a name."""
+        with self._guard:
+            gone = [key for key, held in self._held.items() if held.collection.name == name and key != but]
+        self.forget(gone)
+
+    def _ask_if_behind(self, collection: Collection, patience_seconds: float) -> None:
+        """Have a collection renewed unless a search would do that at once."""
+        held, failed = self._held.get(collection.id), self._failed.get(collection.id)
+        if held is None:
+            is_due = collection.id not in self._loaded
+            if failed is not None:
+                is_due = time.monotonic() - failed.found_at >= _TRY_AGAIN_SECONDS
+        else:
+            is_due = not held.is_settled(collection)
+        since = 0 if held is None or is_due else held.collection.revision
+        if not is_due and (held is None or since >= collection.revision):
+            return
+        with self._database.read(patience_seconds) as work:
+            few = _FEW_ITEMS if is_due else _FEW_CHANGES
+            is_small = work.items.count_changes(collection, since, few + 1) <= few
+        if is_due or not is_small:
+            self._renewals.ask(collection.id, collection.name, is_small)
+
+    def _outlook(self, collection: Collection) -> Outlook:
+        held, failed = self._held.get(collection.id), self._failed.get(collection.id)
+        if held is None:
+            if failed is not None:
+                return Outlook(True, False, f"{collection.name}: {failed.reason}")
+            if collection.id in self._loaded:
+                return Outlook(True, True)
+            return Outlook(False, False, f"{collection.name}: loading")
+        faults = [
+            f"{collection.name}: the encoder of {modality!r}: {fault}"
+            for modality, encoder in held.model.encoders.items()
+            if (fault := encoder.fault()) is not None
+        ]
+        if held.damage is not None:
+            active, served = collection.active_version, held.model.version
+            reason = f"version {served} serves instead of {active}: {held.damage.reason}"
+            faults.append(f"{collection.name}: {reason}")
+        return Outlook(True, True, "; ".join(faults) or None)
+
+    def _save_now_and_then(self, snapshot: Snapshot) -> Snapshot:
         """Save galleries in the background once replaying what is new would take long."""
-        unsaved = snapshot.unsaved + changes
         if snapshot.damage is not None:
             # What is saved belongs to the version that other processes, and the next start, hope for.
-            return replace(snapshot, unsaved=unsaved)
+            return snapshot
         size = sum(gallery.size for gallery in snapshot.galleries.values())
-        if not self._saved.is_worth_it(size, unsaved) or not self._saving.acquire(blocking=False):
-            return replace(snapshot, unsaved=unsaved)
+        if not self._saved.is_worth_it(size, snapshot.unsaved) or not self._saving.acquire(blocking=False):
+            return snapshot
 
         def save() -> None:
             try:
-                self._saved.save(snapshot.collection, snapshot.model_bundle, snapshot.galleries)
+                self._saved.save(snapshot.collection, snapshot.model_bundle, snapshot.galleries, Pace())
             except (OSError, ServiceError) as error:
                 _logger.warning("%s: galleries are not saved: %s", snapshot.collection.name, error)
             finally:
@@ -303,73 +385,3 @@ class Snapshots:
 
         threading.Thread(target=save, name="save-galleries").start()
         return replace(snapshot, unsaved=0)
-
-    def _from_bundle(
-        self, work: UnitOfWork, collection: Collection, model: LoadedModel, bundle: str
-    ) -> Snapshot:
-        """Return what of the bundle's galleries has not changed since, as it was at their revision."""
-        revision = min(model.index_revision, collection.revision)
-        rows: dict[str, list[Row]] = {name: [] for name in collection.modality_names}
-        for item in work.items.unchanged_since(collection, revision):
-            rows[item.modality].append(Row(item.id, item.labels, item.metadata))
-        read = sum(map(len, rows.values()))
-        galleries = {}
-        for name, (ids, vectors) in model.galleries.items():
-            places = {item_id: place for place, item_id in enumerate(ids)}
-            known = [row for row in rows[name] if row.id in places]
-            galleries[name] = Gallery.of(
-                known,
-                vectors[[places[row.id] for row in known]],
-                self._make_index,
-                frozenset(row.id for row in rows[name] if row.id not in places),
-            )
-        # The bundle's own arrays have served their purpose.
-        current = replace(collection, revision=revision)
-        return Snapshot(current, replace(model, galleries={}), galleries, bundle, read)
-
-    def _replay(self, base: Snapshot, modality: str, changed: Mapping[str, Item | None]) -> Gallery:
-        """Return the gallery after `changed`, an item of which is None where it was deleted."""
-        present = [item for item in changed.values() if item is not None and item.modality == modality]
-        rows, vectors, unranked = self._project(base, modality, present)
-        gallery = base.galleries[modality]
-        if fresh := sorted(unranked - gallery.unranked):
-            _logger.warning(
-                "%s: out of the range of version %d, stored but not ranked: %s",
-                base.collection.name,
-                base.model.version,
-                some_of(fresh),
-            )
-        return gallery.changed(changed.keys(), rows, vectors, unranked)
-
-    def _project(
-        self, base: Snapshot, modality: str, items: Sequence[Item]
-    ) -> tuple[list[Row], Matrix, set[str]]:
-        """Return the items that can be ranked, their projections, and the ids of the others."""
-        encoder: Encoder = base.model.encoders[modality]
-        blocks = [np.zeros((0, base.model.projector.rank), np.float32)]
-        ranked: list[Row] = []
-        unranked: set[str] = set()
-        for start in range(0, len(items), _ITEMS_PER_PROJECTION):
-            block = items[start : start + _ITEMS_PER_PROJECTION]
-            projected = base.model.project(modality, item_features(block, encoder))
-            accepted = can_be_ranked(projected)
-            blocks.append(projected[accepted])
-            for item, is_ranked in zip(block, accepted.tolist(), strict=True):
-                if is_ranked:
-                    ranked.append(Row(item.id, item.labels, item.metadata))
-                else:
-                    unranked.add(item.id)
-        return ranked, np.concatenate(blocks), unranked
-
-
-def _is_of(held: Snapshot, collection: Collection) -> bool:
-    return _is_settled(held, collection) and held.collection.revision == collection.revision
-
-
-def _is_settled(held: Snapshot, collection: Collection) -> bool:
-    """Return whether a snapshot's model is the one to serve: the active one, or what stands in for it."""
-    # The name may have passed to another collection between two reads.
-    wanted = (collection.id, collection.active_version)
-    return (held.collection.id, held.collection.active_version) == wanted and not (
-        held.damage is not None and held.damage.is_older(_LOOK_AGAIN_SECONDS)
-    )

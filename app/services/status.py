@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from app.domain.entities import Collection, JobState
 from app.domain.ports import Database
@@ -17,6 +18,8 @@ from app.services.snapshots import Snapshot, Snapshots
 PATIENCE_SECONDS = 2.0
 """How long the database may take to answer those who watch over the service."""
 _PROBES = 4
+_ROWS_PER_PROBE = 250_000
+"""A segment of more rows is asked fewer questions, so that an answer stays a matter of a moment."""
 _PROBE_EVERY_SECONDS = 60.0
 
 
@@ -109,6 +112,12 @@ def probe_recall(gallery: Gallery, random_state: int | None = None) -> float:
     """
     rng = np.random.default_rng(random_state)
     indexes = [part.segment.index for part in gallery.parts]
-    shares = [index_recall(index, index.vectors[rng.integers(index.size, size=_PROBES)]) for index in indexes]
+    shares = [index_recall(index, index.vectors[_probed(index.size, rng)]) for index in indexes]
     sizes = [index.size for index in indexes]
     return float(np.average(shares, weights=sizes)) if sizes else 1.0
+
+
+def _probed(size: int, rng: np.random.Generator) -> npt.NDArray[np.intp]:
+    """Return some of so many rows."""
+    count = min(max(_PROBES * _ROWS_PER_PROBE // max(size, 1), 1), _PROBES)
+    return rng.integers(size, size=count)

@@ -107,6 +107,10 @@ class ItemRepository(Protocol):
         """Yield what changed after `revision`, in order of revision."""
         ...
 
+    def count_changes(self, collection: Collection, revision: int, most: int) -> int:
+        """Return how many items changed after `revision`, deleted ones counted too; counts up to `most`."""
+        ...
+
     def unchanged_since(self, collection: Collection, revision: int) -> Iterator[Item]:
         """Yield what was last written at `revision` or before and is still there, without features."""
         ...

@@ -112,7 +112,7 @@ def test_an_item_beyond_single_precision_is_stored_told_and_not_ranked(
     # What starts anew reads the bundle, or a saved gallery, and then the item.
     for _ in range(2):
         begun = build(pairs.services.settings)
-        assert begun.readiness.look() == Readiness(True)
+        assert begun.readiness.load() == Readiness(True)
         assert begun.snapshots.current("a").galleries["x"].unranked == {"far-x"}
         with begun.database.read() as work:
             stored = work.collections.get("a")
@@ -171,7 +171,7 @@ def test_one_collection_that_cannot_be_loaded_does_not_take_readiness_away(pairs
             " collection_id = (SELECT id FROM collections WHERE name = 'a')"
         )
         connection.exec_driver_sql("UPDATE collections SET revision = 1000 WHERE name = 'a'")
-    readiness = pairs.services.readiness.look()
+    readiness = pairs.services.readiness.load()
     assert readiness.is_ready
     assert "a: " in (readiness.reason or "")
     assert "b: " not in (readiness.reason or "")

@@ -1,5 +1,6 @@
 """What a process holds of collections that are gone, or were made anew under the same name."""
 
+import contextlib
 import gc
 import threading
 from typing import Any
@@ -8,9 +9,8 @@ import pytest
 
 from app.bootstrap import build
 from app.domain.entities import Collection
-from app.domain.errors import CollectionNotFoundError
-from app.domain.ports import UnitOfWork
-from app.services.snapshots import Snapshot, Snapshots
+from app.domain.errors import CollectionNotFoundError, ServiceError
+from app.services.loading import Loader, Snapshot
 from tests.app.integration.conftest import Pairs
 
 
@@ -57,47 +57,50 @@ def test_a_collection_made_anew_is_renewed_by_one_thread_at_a_time(
     either: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained(either, "a")
-    either.services.catalogue.add_items("a", [either.item("x", "new", either.data.X[0])])
     snapshots = either.services.snapshots
-    renew, database_read = Snapshots._renew, either.services.database.read
-    waiting, recreated = threading.Event(), threading.Event()
-    inside: dict[int, int] = {}
+    settled, replayed = Loader.settled, Loader.replayed
+    inside: dict[int, set[int]] = {}
     most: list[int] = []
     second_in = threading.Event()
 
-    def watched(self: Snapshots, held: Snapshot | None, collection: Collection, work: UnitOfWork) -> Snapshot:
-        inside[collection.id] = inside.get(collection.id, 0) + 1
-        most.append(inside[collection.id])
-        if inside[collection.id] == 1:
-            second_in.wait(1.0)  # time for another one to come in, if it could
+    def watched(work: Any, self: Loader, held: Any, collection: Collection, *more: Any) -> Snapshot:
+        threads = inside.setdefault(collection.id, set())
+        is_first = threading.get_ident() not in threads
+        threads.add(threading.get_ident())
+        most.append(len(threads))
+        if len(threads) == 1:
+            second_in.wait(0.5)  # time for another one to come in, if it could
         else:
             second_in.set()
         try:
-            return renew(self, held, collection, work)
+            found: Snapshot = work(self, held, collection, *more)
+            return found
         finally:
-            inside[collection.id] -= 1
+            if is_first:
+                threads.discard(threading.get_ident())
 
-    def read_late() -> Any:
-        """Open the transaction of the late thread's renewal only after the name has passed on."""
-        if threading.current_thread().name == "late" and reads.pop():
-            waiting.set()
-            recreated.wait(60.0)
-        return database_read()
+    monkeypatch.setattr(Loader, "settled", lambda *given: watched(settled, *given))
+    monkeypatch.setattr(Loader, "replayed", lambda *given: watched(replayed, *given))
 
-    monkeypatch.setattr(Snapshots, "_renew", watched)
-    monkeypatch.setattr(type(either.services.database), "read", lambda self: read_late())
-    reads = [False, False, False, True, False]  # from the end: to look, then to renew
-    late = threading.Thread(target=lambda: snapshots.current("a"), name="late")
+    def look() -> None:
+        with contextlib.suppress(ServiceError):  # it may come between the deletion and the training
+            snapshots.current("a")
+
+    late = threading.Thread(target=look)
+    either.services.catalogue.add_items("a", [either.item("x", "new", either.data.X[0])])
     late.start()
-    assert waiting.wait(60.0)
     either.services.catalogue.delete_collection("a")
     either.fill("a", "again-")
     either.train("a")
-    recreated.set()
-    others = [threading.Thread(target=lambda: snapshots.current("a")) for _ in range(2)]
-    for thread in others:
-        thread.start()
-    for thread in (late, *others):
-        thread.join(120.0)
+    for _ in range(2):
+        others = [threading.Thread(target=lambda: snapshots.current("a")) for _ in range(3)]
+        for thread in others:
+            thread.start()
+        for thread in others:
+            thread.join(120.0)
+        either.services.catalogue.add_items(
+            "a", [either.item("x", "again-new", either.data.X[0])], replace=True
+        )
+    late.join(120.0)
     assert max(most) == 1
     assert all(item_id.startswith("again-") for item_id in either.ids("a"))

@@ -55,7 +55,7 @@ def restarted(pairs: Pairs) -> Pairs:
 
 
 def look(pairs: Pairs) -> tuple[bool, str]:
-    found = pairs.services.readiness.look()
+    found = pairs.services.readiness.load()
     return found.is_ready, found.reason or ""
 
 

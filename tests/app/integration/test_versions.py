@@ -263,7 +263,7 @@ def test_what_was_held_goes_on_when_the_new_bundle_is_damaged(
         # What was brought back serves, once the bundle is looked at again.
         path.write_bytes(whole)
         assert holding.search("a").model_version == 1
-        monkeypatch.setattr("app.services.snapshots._LOOK_AGAIN_SECONDS", 0.0)
+        monkeypatch.setattr("app.services.loading._LOOK_AGAIN_SECONDS", 0.0)
         assert holding.search("a").model_version == 2
         assert scores(holding) == scores(either)
         assert holding.services.readiness.look() == Readiness(True)
@@ -286,7 +286,7 @@ def test_one_damaged_collection_does_not_make_the_service_unready(either: Any) -
         either.train(name)
     damage(either, 1)
     late = build(either.services.settings)
-    found = late.readiness.look()
+    found = late.readiness.load()
     assert found.is_ready
     assert found.reason is not None
     assert found.reason.startswith("a: bundle")

@@ -1,12 +1,14 @@
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from anyio import to_thread
 
 from app.api.kinds import SPECIAL
-from app.api.lanes import Admission, Lanes
+from app.api.lanes import Admission, Lanes, aside
 from app.bootstrap import build
 from app.main import create_app
 from app.settings import Settings
@@ -201,3 +203,39 @@ def test_every_route_with_a_kind_of_its_own_exists(tmp_path: Path) -> None:
     services.database.engine.dispose()
     for method, path, _ in SPECIAL:
         assert method.lower() in paths[path]
+
+
+def test_who_waits_aside_gives_its_place_to_others_and_takes_one_again() -> None:
+    async def scenario() -> None:
+        service = Service(running=1, waiting=1)
+        reads = service.lanes.reads
+        may_go_on = threading.Event()
+        seen: list[tuple[int, int]] = []
+
+        def work() -> None:
+            seen.append((reads.running, reads.waiting))
+            with aside():
+                assert may_go_on.wait(60.0)
+            seen.append((reads.running, reads.waiting))
+
+        async def application(_: Any, __: Any, send: Send) -> None:
+            await to_thread.run_sync(work)
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+
+        async def send(_: Any) -> None:
+            """Nobody reads it."""
+
+        scope = {"type": "http", "method": "GET", "path": "/v1/collections", "headers": []}
+        service.may_answer.set()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Admission(application, service.lanes), scope, service.ask, send)
+            with anyio.fail_after(60):
+                while not seen or reads.running:
+                    await anyio.sleep(0.01)
+            await service.ask()
+            assert service.statuses == [200], "its place is another one's meanwhile"
+            may_go_on.set()
+        assert seen == [(1, 0), (1, 0)]
+        assert (reads.running, reads.waiting) == (0, 0)
+
+    run(scenario)

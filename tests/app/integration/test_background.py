@@ -1,0 +1,279 @@
+"""Replays and loads in the background: who is served meanwhile and with what, and who waits."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.bootstrap import build
+from app.domain.entities import Content, ItemFilter, Modality
+from app.domain.errors import OverloadedError, ServiceError
+from app.services import snapshots as module
+from app.services.catalogue import NewItem
+from app.services.search import Query
+from tests.app.integration.conftest import Pairs
+
+SECONDS = 60.0
+
+
+class Gate:
+    """Stands between the steps of background work, which goes on when it is opened."""
+
+    def __init__(self) -> None:
+        self.is_open = threading.Event()
+        self.reached = threading.Event()
+
+    def pause(self) -> None:
+        self.reached.set()
+        assert self.is_open.wait(SECONDS)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    """Make collections of more than 100 items, and more than five changes, work for the background."""
+    made = Gate()
+    monkeypatch.setattr(module, "_FEW_CHANGES", 5)
+    monkeypatch.setattr(module, "_FEW_ITEMS", 100)
+    monkeypatch.setattr(module, "Pace", lambda: made.pause)
+    made.is_open.set()
+    yield made
+    made.is_open.set()
+
+
+@pytest.fixture
+def two(either: Any, gate: Gate) -> Iterator[tuple[Pairs, Pairs]]:
+    """A process that writes and another one, both of which serve "a" and the small "b"."""
+    either.fill("a")
+    either.train("a")
+    either.make("b")
+    for side, rows in (("x", either.data.X), ("z", either.data.Z)):
+        labels = either.data.x_labels if side == "x" else either.data.z_labels
+        items = [either.item(side, f"{side}{n}", rows[n], f"class {labels[n]}") for n in range(30)]
+        either.services.catalogue.add_items("b", items)
+    either.train("b")
+    other = Pairs(build(either.services.settings), either.data)
+    for one in (either, other):
+        for name in ("a", "b"):
+            one.search(name)
+    yield either, other
+    gate.is_open.set()
+    other.services.database.engine.dispose()
+
+
+def close(gate: Gate) -> None:
+    gate.is_open.clear()
+    gate.reached.clear()
+
+
+def write_much(pairs: Pairs, label: str, count: int = 12) -> int:
+    items = [
+        pairs.item("x", f"x{n:02d}", pairs.data.X[(n + 7) % 60], label, metadata={"of": label})
+        for n in range(count)
+    ]
+    return pairs.services.catalogue.add_items("a", items, replace=True).revision
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_the_state_before_serves_while_another_process_replays_much(
+    two: tuple[Pairs, Pairs], gate: Gate
+) -> None:
+    writer, other = two
+    before = other.search("a")
+    close(gate)
+    revision = write_much(writer, "late")
+    writer.services.catalogue.delete_item("a", "x20")
+    found = other.search("a")
+    assert found.index_revision == before.index_revision < revision
+    # Scores, labels and metadata of one state, also of what was changed or deleted since.
+    assert [(h.id, h.score, h.item.labels, h.item.metadata) for h in found.hits] == [
+        (h.id, h.score, h.item.labels, h.item.metadata) for h in before.hits
+    ]
+    assert gate.reached.wait(SECONDS)
+    assert other.search("b").hits, "nobody waits for another collection"
+    assert other.services.readiness.look().is_ready
+    _, (status, _) = other.services.status.collections(10)
+    assert status.revision_lag == 2
+    assert not gate.is_open.is_set(), "all this while the replay stands still"
+    gate.is_open.set()
+    wait_for(lambda: other.search("a").index_revision == revision + 1)
+    found = other.search("a")
+    assert "x20" not in {hit.id for hit in found.hits}
+    assert {hit.id for hit in found.hits if "late" in hit.item.labels} == {f"x{n:02d}" for n in range(12)}
+    np.testing.assert_allclose(
+        [hit.score for hit in found.hits], [hit.score for hit in writer.search("a").hits], rtol=1e-5
+    )
+
+
+def test_texts_of_hits_that_were_changed_since_are_not_shown(either: Any, gate: Gate) -> None:
+    """They would be of another state than the scores."""
+    writer = either
+    writer.services.catalogue.create(
+        "a", [Modality("x", {"type": "vector"}), Modality("t", {"type": "tfidf"})]
+    )
+    words = ("boat sea sail", "tree leaf forest", "tower street city")
+    items = [writer.item("x", f"x{n:02d}", writer.data.X[n], f"c{n % 3}") for n in range(54)]
+    items += [
+        NewItem("t", Content(text=f"{words[n % 3]} {n}"), f"t{n:02d}", (f"c{n % 3}",)) for n in range(54)
+    ]
+    writer.services.catalogue.add_items("a", items)
+    writer.train("a")
+    other = Pairs(build(writer.services.settings), writer.data)
+
+    def texts(of: Pairs) -> dict[str, str | None]:
+        query = [Query(Content(vector=writer.data.X[0].tolist()))]
+        (result,) = of.services.search.search("a", "x", "t", query, 100, 0, ItemFilter())
+        return {hit.id: hit.item.text for hit in result.hits}
+
+    before = texts(other)
+    close(gate)
+    changed = [NewItem("t", Content(text=f"changed {n}"), f"t{n:02d}", ("c0",)) for n in range(10)]
+    writer.services.catalogue.add_items("a", changed, replace=True)
+    found = texts(other)
+    assert {item_id for item_id, text in found.items() if text is None} == {f"t{n:02d}" for n in range(10)}
+    assert {item_id: text for item_id, text in found.items() if text} == {
+        item_id: text for item_id, text in before.items() if found[item_id]
+    }
+    gate.is_open.set()
+    wait_for(lambda: texts(other)["t00"] == "changed 0")
+    other.services.database.engine.dispose()
+
+
+def test_who_wrote_much_waits_aside_for_it_and_few_do(two: tuple[Pairs, Pairs], gate: Gate) -> None:
+    writer, _ = two
+    close(gate)
+    revision = write_much(writer, "own")
+    aside = threading.Semaphore(0)
+    found: list[int | str] = []
+
+    @contextlib.contextmanager
+    def stepping_aside() -> Iterator[None]:
+        aside.release()
+        yield
+
+    def search() -> None:
+        query = [Query(Content(vector=writer.data.Z[0].tolist()))]
+        try:
+            (result,) = writer.services.search.search(
+                "a", "z", "x", query, 5, 0, ItemFilter(), aside=stepping_aside
+            )
+            found.append(result.index_revision)
+        except OverloadedError as error:
+            found.append(str(error))
+
+    threads = [threading.Thread(target=search) for _ in range(module._WAITING_OF_ONE + 3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(module._WAITING_OF_ONE):
+        assert aside.acquire(timeout=SECONDS)
+    wait_for(lambda: len(found) == 3)
+    assert all("'a' is being brought up to date" in str(one) for one in found), "the others are told at once"
+    query = [Query(Content(vector=writer.data.Z[0].tolist()))]
+    (small,) = writer.services.search.search("b", "z", "x", query, 5, 0, ItemFilter(), aside=stepping_aside)
+    assert small.hits
+    assert writer.services.readiness.look().is_ready
+    gate.is_open.set()
+    for thread in threads:
+        thread.join(SECONDS)
+    assert found[3:] == [revision] * module._WAITING_OF_ONE
+
+
+def test_a_few_own_changes_are_found_while_a_new_version_is_loaded(
+    two: tuple[Pairs, Pairs], gate: Gate
+) -> None:
+    writer, _ = two
+    version = writer.train("a")
+    writer.services.versions.activate("a", version, "test")
+    close(gate)
+    assert writer.search("a").model_version == 1, "it serves until the other one stands"
+    assert gate.reached.wait(SECONDS)
+    writer.services.catalogue.add_items("a", [writer.item("x", "new", writer.data.X[0])])
+    writer.services.catalogue.delete_item("a", "x05")
+    found = writer.search("a")
+    assert found.model_version == 1
+    assert "new" in {hit.id for hit in found.hits}
+    assert "x05" not in {hit.id for hit in found.hits}
+    gate.is_open.set()
+    wait_for(lambda: writer.search("a").model_version == version)
+    assert {"new"} <= set(writer.ids("a"))
+    assert "x05" not in writer.ids("a")
+
+
+def test_a_start_is_not_ready_until_each_first_load_has_ended(two: tuple[Pairs, Pairs], gate: Gate) -> None:
+    writer, _ = two
+    close(gate)
+    late = Pairs(build(writer.services.settings), writer.data)
+    found = late.services.readiness.look()
+    assert not found.is_ready
+    assert "a: loading" in (found.reason or "")
+    assert gate.reached.wait(SECONDS)
+    gate.is_open.set()
+    wait_for(lambda: late.services.readiness.look().is_ready)
+    assert late.services.readiness.look().reason is None
+    assert set(late.services.snapshots.held()) == set(writer.services.snapshots.held())
+    # What is trained for the first time now is loaded without taking the service away.
+    writer.fill("c")
+    writer.train("c")
+    close(gate)
+    found = late.services.readiness.look()
+    assert found.is_ready
+    assert found.reason == "c: loading"
+    gate.is_open.set()
+    wait_for(lambda: late.services.readiness.look().reason is None)
+    late.services.database.engine.dispose()
+
+
+def test_the_background_brings_in_what_nobody_searches(two: tuple[Pairs, Pairs]) -> None:
+    writer, other = two
+    revision = write_much(writer, "late")
+    a, b = (other.services.catalogue.collection(name)[0].id for name in ("a", "b"))
+    other.services.snapshots.keep_up(2.0)
+    wait_for(lambda: other.services.snapshots.held()[a].collection.revision == revision)
+    version = writer.train("b")
+    other.services.snapshots.keep_up(2.0)
+    wait_for(lambda: other.services.snapshots.held()[b].model.version == version)
+
+
+def test_searches_are_right_while_much_and_little_is_written(two: tuple[Pairs, Pairs]) -> None:
+    """Each answer is of one state, none older than what the process itself has written."""
+    writer, other = two
+    closing = threading.Event()
+    wrong: list[Any] = []
+
+    def search(of: Pairs, is_own: bool) -> None:
+        last = 0
+        while not closing.is_set():
+            expected = acknowledged[0] if is_own else 0
+            try:
+                found = of.search("a")
+            except ServiceError as error:
+                wrong.append(error)
+                return
+            labels = {hit.item.labels for hit in found.hits if hit.id < "x12"}
+            if found.index_revision < max(last, expected) or len(labels) != 1 or len(found.hits) != 60:
+                wrong.append((found.index_revision, last, expected, labels))
+            last = found.index_revision
+
+    acknowledged = [write_much(writer, "round 0")]
+    wait_for(lambda: other.search("a").index_revision == acknowledged[0])
+    threads = [threading.Thread(target=search, args=one) for one in ((writer, True), (other, False))]
+    for thread in threads:
+        thread.start()
+    for number in range(1, 16):
+        acknowledged[0] = write_much(writer, f"round {number}")
+        item = writer.item("x", "x30", writer.data.X[number])
+        acknowledged[0] = writer.services.catalogue.add_items("a", [item], replace=True).revision
+    wait_for(lambda: other.search("a").index_revision == acknowledged[0])
+    closing.set()
+    for thread in threads:
+        thread.join(SECONDS)
+    assert wrong == []
