@@ -86,10 +86,11 @@ def validation_lines(facts: Mapping[str, Any]) -> list[str]:
     """Return a line for each direction: how good a model was on what was held out of the training items."""
     n_items = facts.get("held_out_items") or {}
     rests_on = " and ".join(f"{count} {name}" for name, count in n_items.items())
-    chance = 1 / max(len(facts["classes"]), 1)
+    chance = facts.get("chance") or {}
     return [
         f"{direction}: validation MAP {value:.4f}{' on ' if rests_on else ''}{rests_on}"
-        f"{' items' if rests_on else ''} held out of the training items (chance {chance:.2f})"
+        f"{' items' if rests_on else ''} held out of the training items"
+        + (f" (chance {chance[direction]:.4f})" if direction in chance else "")
         for direction, value in facts["held_out"].items()
     ]
 

@@ -70,7 +70,7 @@ def prepare(services: Services, per_kind: int, on_progress: Callable[[str, int, 
         store(services, COLLECTION, counted(), on_stored)
     collection, _ = services.catalogue.collection(COLLECTION)
     if collection.active_version is None:
-        train(services, COLLECTION, TrainingParameters(scaling="center"), on_progress)
+        train(services, COLLECTION, TrainingParameters(), on_progress)
 
 
 def check(services: Services) -> dict[str, Any]:

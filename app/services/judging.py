@@ -14,7 +14,12 @@ from app.domain.ports import GalleryIndex
 from app.services.bundles import Judged, LoadedModel
 from app.services.features import item_features
 from app.services.holdout import LabelledItems
-from solver.metrics import mean_average_precision, precision_recall_curve, score_blocks
+from solver.metrics import (
+    chance_average_precision,
+    mean_average_precision,
+    precision_recall_curve,
+    score_blocks,
+)
 from solver.pipeline import AnyProjector, project_what_can_be_ranked
 from solver.ranking import BoolArray, can_be_ranked
 
@@ -44,7 +49,7 @@ class Gates:
 def held_out_figures(
     projector: AnyProjector, held_out: LabelledItems, names: tuple[str, str]
 ) -> dict[str, Any]:
-    """Return MAP and precision-recall curve of both directions, over the items that can be ranked.
+    """Return MAP, chance, and precision-recall curve of both directions, over items that can be ranked.
 
     Parameters
     ----------
@@ -60,6 +65,10 @@ def held_out_figures(
     turned = (z, x, z_labels, x_labels)
     return {
         "held_out": {first: mean_average_precision(*sides), second: mean_average_precision(*turned)},
+        "chance": {
+            first: chance_average_precision(x_labels, z_labels),
+            second: chance_average_precision(z_labels, x_labels),
+        },
         "held_out_items": {names[0]: len(x), names[1]: len(z)},
         "curves": {first: _curve(*sides), second: _curve(*turned)},
     }

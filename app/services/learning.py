@@ -117,7 +117,7 @@ def learn(
     trials: dict[str, Trial] = {}
     refused: dict[str, str] = {}
     judged, held_out, best = None, None, recipes[0]
-    figures: dict[str, Any] = {"held_out": {}, "held_out_items": {}, "curves": {}}
+    figures: dict[str, Any] = {"held_out": {}, "chance": {}, "held_out_items": {}, "curves": {}}
     try:
         fitting, held_out = data.split(_HELD_OUT_SHARE, _MOST_SAMPLES, parameters.seed)
         trials, refused = try_each(recipes, fitting, held_out)

@@ -25,9 +25,9 @@ class ModelOut(BaseModel):
     facts: dict[str, Any] = Field(
         description="how it was learned (`method`, `parameters`, `seed`, `data_hash`, `code_version`), how "
         "the fit went (`convergence`, `history` per iteration, `singular_values`), how good it is "
-        "(`held_out` MAP and precision-recall `curves` of both directions), what it was judged by (`gate`, "
-        "`index`), which items it leaves out (`not_learned_from`, for their size; `not_ranked`), and why it "
-        "does not serve (`not_activated`)"
+        "(`held_out` MAP, that of `chance`, and precision-recall `curves` of both directions), what it was "
+        "judged by (`gate`, `index`), which items it leaves out (`not_learned_from`, for their size; "
+        "`not_ranked`), and why it does not serve (`not_activated`)"
     )
 
     @classmethod

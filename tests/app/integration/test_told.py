@@ -35,6 +35,20 @@ def test_validation_figures_say_what_they_rest_on(pairs: Any) -> None:
     assert len(validation_lines({**facts, "held_out_items": None})) == 2
 
 
+def test_chance_is_that_of_the_held_out_items_not_of_the_number_of_classes(pairs: Any) -> None:
+    pairs.make("a")
+    labels = ["common"] * 40 + ["rare"] * 10  # a fifth of each class is held out: 8 and 2
+    for side, rows in (("x", pairs.data.X), ("z", pairs.data.Z)):
+        items = [pairs.item(side, f"{side}{n}", rows[n % len(rows)], label) for n, label in enumerate(labels)]
+        pairs.services.catalogue.add_items("a", items)
+    facts = pairs.services.versions.model("a", pairs.train("a")).facts
+    assert facts["held_out_items"] == {"x": 10, "z": 10}
+    assert facts["chance"] == pytest.approx({"x-to-z": 0.68, "z-to-x": 0.68})  # (8 * 0.8 + 2 * 0.2) / 10
+    assert all("(chance 0.6800)" in line for line in validation_lines(facts))
+    of_older_version = {name: fact for name, fact in facts.items() if name != "chance"}
+    assert not any("chance" in line for line in validation_lines(of_older_version))
+
+
 @pytest.mark.parametrize(
     ("parameters", "field"),
     [
