@@ -21,7 +21,7 @@ _MEDIA_TYPES = {
     "GIF": "image/gif",
     "BMP": "image/bmp",
 }
-_ROWS_AT_A_TIME = 64
+_TILE_ROWS, _TILE_COLUMNS = 64, 1 << 14
 _METHODS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -122,9 +122,13 @@ def _size(content: bytes) -> tuple[int, int]:
 
 
 def _decoded(content: bytes) -> Image.Image:
-    with Image.open(io.BytesIO(content), formats=tuple(_MEDIA_TYPES)) as picture:
-        picture.load()
-        return _upright(_to_rgb(picture), _orientation(picture))
+    with Image.open(io.BytesIO(content), formats=tuple(_MEDIA_TYPES)) as source:
+        source.load()
+        orientation = _orientation(source)
+        picture = _to_rgb(source)
+    # Before it is turned, which makes a copy: a picture may take 160 MB, and here it is held once.
+    del source
+    return _upright(picture, orientation)
 
 
 def _orientation(picture: Image.Image) -> int:
@@ -143,30 +147,32 @@ def _upright(picture: Image.Image, orientation: int) -> Image.Image:
 def _to_rgb(picture: Image.Image) -> Image.Image:
     """Return eight bits a channel; transparent parts show the white page they would lie on.
 
-    What needs steps in between takes them strip by strip: whole, each would be one more copy in memory.
+    What needs steps in between takes them tile by tile: whole, each would be one more copy in memory.
     """
     if picture.mode.startswith("I"):
         to_rgb = _from_sixteen_bits
     elif picture.has_transparency_data:
         to_rgb = _on_white
     else:
-        return picture.convert("RGB")
+        return picture if picture.mode == "RGB" else picture.convert("RGB")
     page = Image.new("RGB", picture.size)
-    for top in range(0, picture.height, _ROWS_AT_A_TIME):
-        bottom = min(top + _ROWS_AT_A_TIME, picture.height)
-        page.paste(to_rgb(picture.crop((0, top, picture.width, bottom))), (0, top))
+    for top in range(0, picture.height, _TILE_ROWS):
+        bottom = min(top + _TILE_ROWS, picture.height)
+        for left in range(0, picture.width, _TILE_COLUMNS):
+            right = min(left + _TILE_COLUMNS, picture.width)
+            page.paste(to_rgb(picture.crop((left, top, right, bottom))), (left, top))
     return page
 
 
-def _from_sixteen_bits(strip: Image.Image) -> Image.Image:
+def _from_sixteen_bits(tile: Image.Image) -> Image.Image:
     # Sixteen bits of grey: Pillow's own conversion would cut everything above 255.
-    levels = np.asarray(strip).astype(np.float64) / 257.0
+    levels = np.asarray(tile).astype(np.float64) / 257.0
     return Image.fromarray(np.clip(levels.round(), 0, 255).astype(np.uint8)).convert("RGB")
 
 
-def _on_white(strip: Image.Image) -> Image.Image:
-    page = Image.new("RGBA", strip.size, "white")
-    return Image.alpha_composite(page, strip.convert("RGBA")).convert("RGB")
+def _on_white(tile: Image.Image) -> Image.Image:
+    page = Image.new("RGBA", tile.size, "white")
+    return Image.alpha_composite(page, tile.convert("RGBA")).convert("RGB")
 
 
 def picture_type(content: bytes) -> str:
