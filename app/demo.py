@@ -13,16 +13,14 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import httpx
-import uvicorn
 
 from app.bootstrap import Services
 from app.domain.entities import Content, Modality, Scope
 from app.domain.errors import CollectionNotFoundError
 from app.ingest import batched, store
-from app.main import create_app
 from app.retrain import train
 from app.sample import KINDS, draw_sample
-from app.serve import bound_socket, url_of
+from app.serve import Server, bound_socket, url_of
 from app.services.catalogue import NewItem
 from app.services.training import TrainingParameters
 from solver.metrics import average_precision, chance_average_precision
@@ -178,9 +176,7 @@ class _Served:
     def __init__(self, services: Services) -> None:
         settings = services.settings.model_copy(update={"host": "127.0.0.1", "port": 0})
         self._binding = bound_socket(settings)
-        self._server = uvicorn.Server(
-            uvicorn.Config(create_app(services), log_level="warning", access_log=False)
-        )
+        self._server = Server(services, lambda: None)
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> str:

@@ -24,6 +24,7 @@ from app.api import (
     searches,
     versions,
 )
+from app.api.failures import Failures
 from app.api.headers import SecurityHeaders
 from app.api.incoming import BodyLimits
 from app.api.lanes import Admission, Lanes
@@ -105,6 +106,7 @@ def create_app(services: Services) -> FastAPI:
     mount_pages(application)
     # The last one added is the first that a request meets.
     application.add_middleware(Admission, lanes=lanes)
+    application.add_middleware(Failures)
     application.add_middleware(
         Answers,
         lanes=lanes,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import ipaddress
 import logging
-import math
 import os
 import signal
 import socket
@@ -25,6 +25,9 @@ from prometheus_client.multiprocess import mark_process_dead
 from app.bootstrap import Services, build
 from app.main import create_app
 from app.settings import Settings
+from app.wire.acceptor import Acceptor
+from app.wire.connections import Connections, most_connections, raise_descriptor_limit
+from app.wire.protocol import StrictProtocol
 
 _STOP_SECONDS = 10.0
 _END_SECONDS = 5.0
@@ -97,23 +100,39 @@ def _nothing() -> None:
     """There is no worker beside."""
 
 
-class _Server(uvicorn.Server):
-    """Ends its process some seconds after the limit, also while a thread works on that nobody can stop.
+class Server(uvicorn.Server):
+    """The HTTP server of one process.
+
+    It ends its process some seconds after the limit, also while a thread works on that nobody can stop.
 
     Parameters
     ----------
-    config : uvicorn.Config
-        With the limit.
-    limit_seconds : float
-        How long what was accepted may take.
+    services : Services
+        What it serves.
     on_stop : callable
-        Called at once, in a thread.
+        Called as soon as it is to stop, in a thread.
     """
 
-    def __init__(self, config: uvicorn.Config, limit_seconds: float, on_stop: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._limit_seconds = limit_seconds
+    def __init__(self, services: Services, on_stop: Callable[[], None]) -> None:
+        settings = services.settings
+        super().__init__(
+            uvicorn.Config(
+                create_app(services),
+                loop="uvloop",
+                http="httptools",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=bool(settings.proxies),
+                forwarded_allow_ips=settings.proxies,
+                timeout_keep_alive=_IDLE_CONNECTION_SECONDS,
+            )
+        )
+        self._limit_seconds = settings.shutdown_seconds
         self._on_stop = on_stop
+        most = most_connections(settings.max_connections, raise_descriptor_limit())
+        self._connections = Connections(most, settings.body_pause_seconds)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to stop."""
@@ -121,6 +140,26 @@ class _Server(uvicorn.Server):
             # What a signal interrupts may hold a lock, so nothing else is done here.
             threading.Thread(target=self._watch, daemon=True).start()
         super().handle_exit(sig, frame)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections to the sockets."""
+        await super().startup(sockets=[])
+        for listening in sockets or ():
+            listening.listen(_BACKLOG)
+            listening.setblocking(False)
+            self.servers.append(Acceptor(listening, self._protocol, self._connections))  # type: ignore[arg-type]
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish what was accepted; what takes longer than the limit is told that the service stops."""
+        asyncio.get_running_loop().call_later(self._limit_seconds, self._give_up)
+        await super().shutdown(sockets)
+
+    def _protocol(self) -> StrictProtocol:
+        return StrictProtocol(self._connections, self.config, self.server_state, self.lifespan.state)
+
+    def _give_up(self) -> None:
+        for task in self.server_state.tasks:
+            task.cancel()
 
     def _watch(self) -> None:
         self._on_stop()
@@ -132,19 +171,9 @@ class _Server(uvicorn.Server):
 
 
 def _run(bound: socket.socket, services: Services, on_stop: Callable[[], None]) -> None:
-    limit_seconds = math.ceil(services.settings.shutdown_seconds)
-    config = uvicorn.Config(
-        create_app(services),
-        backlog=_BACKLOG,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=_IDLE_CONNECTION_SECONDS,
-        # What was accepted is finished, unless that takes longer.
-        timeout_graceful_shutdown=limit_seconds,
-    )
+    server = Server(services, on_stop)
     answer_promptly()
-    _Server(config, limit_seconds, on_stop).run(sockets=[bound])
+    server.run(sockets=[bound])
 
 
 def answer_promptly() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 DATABASE_FILE = "lrbs.sqlite3"
@@ -32,9 +33,15 @@ class Settings(BaseSettings):
     max_batch_hits: int = Field(100_000, ge=10_000, description="most results ranked in one call")
     max_answer_bytes: int = Field(64 << 20, ge=1 << 20, description="largest answer of a search, or page")
     max_search_body_bytes: int = Field(16 << 20, gt=0, description="largest request body of a search")
-    body_pause_seconds: float = Field(20.0, gt=0, description="how long the rest of a body is waited for")
+    body_pause_seconds: float = Field(20.0, gt=0, description="how long the rest of a request is waited for")
     max_running: int = Field(4, ge=1, le=256, description="searches, and writes, that work at once")
     max_waiting: int = Field(12, ge=0, le=10_000, description="searches, and writes, that wait for those")
+    max_connections: int = Field(
+        1000, ge=1, description="connections open at once in a process, as far as it may open files"
+    )
+    trusted_proxies: str = Field(
+        "", description="addresses and networks whose X-Forwarded-For is believed, comma-separated; none"
+    )
     cors_origins: str = Field("", description="origins of other sites' pages, comma-separated; none")
     open_metrics: bool = Field(True, description="/metrics needs no key; else one of scope admin")
     log_format: Literal["text", "json"] = Field("text", description="text or json, a line for each entry")
@@ -65,6 +72,17 @@ class Settings(BaseSettings):
         others = {name: value for name, value in environment.items() if name.upper() not in own}
         return others | {f"{prefix}{name}".upper(): str(value) for name, value in values.items()}
 
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_networks(cls, value: str) -> str:
+        _networks(value)
+        return value
+
+    @property
+    def proxies(self) -> list[str]:
+        """Networks whose word on where a request came from is believed."""
+        return _networks(self.trusted_proxies)
+
     @property
     def allowed_origins(self) -> list[str]:
         """Origins whose pages may call, each without a slash at its end."""
@@ -74,3 +92,9 @@ class Settings(BaseSettings):
     def resolved_database_url(self) -> str:
         """The database URL, with the default filled in."""
         return self.database_url or f"sqlite:///{self.data_dir.resolve() / DATABASE_FILE}"
+
+
+def _networks(listed: str) -> list[str]:
+    """Return the networks that a setting lists; raises ValueError for what is neither network nor address."""
+    named = [one.strip() for one in listed.split(",") if one.strip()]
+    return [str(ipaddress.ip_network(one, strict=False)) for one in named]

@@ -34,7 +34,8 @@ def log_to_stderr(log_format: str = "text") -> None:
         logger.handlers = [handler]
         logger.setLevel(level)
         logger.propagate = False
-    logging.getLogger("app.api.tracing").setLevel(logging.INFO if log_format == "json" else logging.WARNING)
+    for name in ("app.api.tracing", "app.wire.protocol"):
+        logging.getLogger(name).setLevel(logging.INFO if log_format == "json" else logging.WARNING)
 
 
 def _add_request_id(record: logging.LogRecord) -> bool:

@@ -53,6 +53,7 @@ PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
     errors.RateLimitedError: (429, "rate-limited", "Too many requests"),
     errors.BodyTimeoutError: (408, "body-timeout", "Body incomplete"),
     errors.OverloadedError: (503, "overloaded", "Service overloaded"),
+    errors.StoppingError: (503, "stopping", "Service stopping"),
     errors.DamagedBundleError: (503, "damaged-bundle", "Model bundle damaged"),
     errors.EncoderUnavailableError: (503, "encoder-unavailable", "Encoder unavailable"),
     errors.DatabaseUnavailableError: (503, "database-unavailable", "Database unavailable"),
@@ -128,15 +129,20 @@ def install(application: FastAPI) -> None:
         return problem(request, 507, "storage-full", "Storage full", detail, {})
 
     @application.exception_handler(Exception)
-    def on_unknown_error(request: Request, error: Exception) -> JSONResponse:
-        correlation: str = request.state.request_id
-        _logger.error("unexpected error %s", correlation, exc_info=error)
-        detail = f"an unexpected error, logged as {correlation}"
-        extras = {"correlation_id": correlation}
-        answer = problem(request, 500, "internal", "Internal error", detail, extras)
-        # This answer is given outside of all middleware.
-        answer.headers.update({**SECURITY_HEADERS, REQUEST_ID: correlation})
+    def on_error_of_middleware(request: Request, error: Exception) -> JSONResponse:
+        answer = unexpected_problem(request, error)
+        # This answer is given outside of all middleware, and the server closes the connection after it.
+        own = {REQUEST_ID: request.state.request_id, "Connection": "close"}
+        answer.headers.update({**SECURITY_HEADERS, **own})
         return answer
+
+
+def unexpected_problem(request: Request, error: Exception) -> JSONResponse:
+    """Log an error that nobody foresaw, and return the problem that names its line in the log."""
+    correlation: str = request.state.request_id
+    _logger.error("unexpected error %s", correlation, exc_info=error)
+    detail = f"an unexpected error, logged as {correlation}"
+    return problem(request, 500, "internal", "Internal error", detail, {"correlation_id": correlation})
 
 
 def service_problem(request: Request, error: errors.ServiceError) -> JSONResponse:

@@ -238,6 +238,15 @@ class OverloadedError(ServiceError):
         super().__init__(f"{reason}: try again in a moment")
 
 
+class StoppingError(ServiceError):
+    """The service ends before the work is done; whether a write was stored is not known."""
+
+    retry_after_seconds = 5
+
+    def __init__(self) -> None:
+        super().__init__("the service is stopping before this is finished: send it again in a moment")
+
+
 class BodyTimeoutError(ServiceError):
     """The rest of a body did not come in time."""
 

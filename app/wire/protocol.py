@@ -1,0 +1,297 @@
+"""HTTP/1.1 to the letter: what two readers may read in two ways is refused, and its connection closed.
+
+The parser in C refuses most of that by itself: a length beside a transfer coding, two lengths, line ends and
+folded lines that are not allowed any more, control characters. What it lets pass is refused here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import secrets
+from collections import deque
+from http import HTTPStatus
+from typing import Any
+
+import httptools
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from app.api.headers import SECURITY_HEADERS
+from app.api.tracing import REQUEST_ID
+from app.wire.connections import Connections
+
+_LINGER_SECONDS = 1.0
+"""How long a client that is refused may go on sending: closed before, it may not see the answer."""
+_MOST_HEAD_BYTES = 1 << 16
+"""Of a request's head, and of what is not content in a chunked body: lengths, extensions, trailers."""
+_HEADER_BYTES = 32
+"""Of memory that a header takes besides its name and value."""
+_CHUNK_BYTES = 24
+"""Of a chunk's length and line ends."""
+_MOST_PIPELINED = 32
+_VERSIONS = ("1.0", "1.1")
+_WHITESPACE = b" \t"
+_logger = logging.getLogger(__name__)
+
+
+class _RefusedError(Exception):
+    """A request cannot be taken.
+
+    Parameters
+    ----------
+    status : HTTPStatus
+        What to answer.
+    detail : str
+        Why.
+    """
+
+    def __init__(self, status: HTTPStatus, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+class StrictProtocol(HttpToolsProtocol):
+    """One connection.
+
+    Parameters
+    ----------
+    connections : Connections
+        Those of this process.
+    config : uvicorn.Config
+        Of the server.
+    server_state : ServerState
+        Of the server.
+    app_state : dict
+        Of the application's lifespan.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+    ) -> None:
+        super().__init__(config, server_state, app_state)
+        self.address = ""
+        self.deadline = self.closing_since = math.inf
+        self._connections = connections
+        self._unanswered: deque[RequestResponseCycle] = deque()
+        self._is_in_head = False
+        self._head_bytes = 0
+        self._overhead = 0
+        self._refusal: _RefusedError | None = None
+        self._last_words: bytes | None = None
+        self._lingers = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count the connection; one too many is told so."""
+        super().connection_made(transport)
+        self.address = self.client[0] if self.client else ""
+        self.deadline = self.loop.time() + self._connections.head_seconds
+        if not self._connections.add(self):
+            self._refuse(_RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections are open"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection; every request on it is told."""
+        self._connections.remove(self)
+        if self._lingers:
+            self._connections.stop_lingering()
+        for cycle in self._unanswered:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self._unanswered.clear()
+        super().connection_lost(exc)
+
+    def is_closing(self) -> bool:
+        """Return whether it ends once all that was written is sent."""
+        return self.transport.is_closing()
+
+    def expire(self) -> None:
+        """End what sends no request, or no whole one, in time."""
+        if self._is_in_head and self._refusal is None:
+            self._refuse(_RefusedError(HTTPStatus.REQUEST_TIMEOUT, "the head of the request is incomplete"))
+        else:
+            self.transport.abort()
+
+    def abort(self) -> None:
+        """End it at once."""
+        self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Take in a piece of one or several requests."""
+        rest: bytes | None = data
+        while rest is not None and self._refusal is None:
+            self._overhead += len(rest)
+            try:
+                rest = self._fed(rest)
+                _check_size(self._overhead)
+            except _RefusedError as refused:
+                self._refuse(refused)
+            self._overhead = max(self._overhead, 0)
+
+    def _fed(self, data: bytes) -> bytes | None:
+        """Return what the parser left because of an `Upgrade`, which is ignored; raises _RefusedError."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            return data[upgrade.args[0] :] or None
+        except httptools.HttpParserCallbackError as error:
+            cause = error.__context__
+            if isinstance(cause, _RefusedError):
+                raise cause from None
+            if isinstance(cause, httptools.HttpParserInvalidURLError):
+                raise _RefusedError(HTTPStatus.BAD_REQUEST, "the request's target is invalid") from error
+            raise
+        except httptools.HttpParserError as error:
+            raise _RefusedError(HTTPStatus.BAD_REQUEST, f"not HTTP/1.1: {error}") from error
+        return None
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        if len(self._unanswered) >= _MOST_PIPELINED:
+            raise _RefusedError(HTTPStatus.BAD_REQUEST, f"more than {_MOST_PIPELINED} requests at once")
+        super().on_message_begin()
+        self._unset_keepalive_if_required()
+        self._is_in_head = True
+        self._head_bytes = self._overhead = 0
+        if not self._unanswered and math.isinf(self.deadline):
+            self.deadline = self.loop.time() + self._connections.head_seconds
+
+    def on_url(self, url: bytes) -> None:
+        """Take in a piece of the target."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header; trailers, which come behind the body, are nothing the application reads."""
+        self._count(len(name) + len(value) + _HEADER_BYTES)
+        if self._is_in_head:
+            super().on_header(name, value.strip(_WHITESPACE))
+
+    def on_headers_complete(self) -> None:
+        """Start to answer a request, or put it behind those that came before it."""
+        self._check_head()
+        self._is_in_head = False
+        self.deadline = math.inf
+        self._connections.begin(self)
+        super().on_headers_complete()
+        self._unanswered.append(self.cycle)
+        self._overhead = 0
+
+    def on_chunk_header(self) -> None:
+        """Allow for what comes with every chunk."""
+        self._overhead -= _CHUNK_BYTES
+
+    def on_body(self, body: bytes) -> None:
+        """Hand over a piece of the body."""
+        self._overhead -= len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End a request."""
+        super().on_message_complete()
+        self._overhead = 0
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request, or wait for it."""
+        if self._unanswered:
+            self._unanswered.popleft()
+        super().on_response_complete()
+        if self._unanswered or self.transport.is_closing():
+            return
+        if self._last_words is not None:
+            self._say(self._last_words)
+            return
+        self._connections.wait(self)
+        if self._is_in_head:
+            self._unset_keepalive_if_required()
+            self.deadline = self.loop.time() + self._connections.head_seconds
+
+    def _count(self, size: int) -> None:
+        self._head_bytes += size
+        _check_size(self._head_bytes)
+
+    def _check_head(self) -> None:
+        """Refuse what is read in different ways by different programs, and versions that are not spoken."""
+        version = self.parser.get_http_version()
+        if version not in _VERSIONS:
+            raise _RefusedError(HTTPStatus.BAD_REQUEST, "expected HTTP/1.1")
+        if not self.url.startswith(b"/") or b"#" in self.url:
+            raise _RefusedError(HTTPStatus.BAD_REQUEST, "expected a path as the request's target")
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (hosts == 0 and version == "1.1"):
+            raise _RefusedError(HTTPStatus.BAD_REQUEST, "expected one Host header")
+        codings = [value.lower() for name, value in self.headers if name == b"transfer-encoding"]
+        if codings and (codings != [b"chunked"] or version == "1.0"):
+            raise _RefusedError(HTTPStatus.BAD_REQUEST, "expected no Transfer-Encoding but chunked")
+
+    def _refuse(self, refused: _RefusedError) -> None:
+        """Answer, once all requests before it are answered, that there is no going on."""
+        self._refusal = refused
+        if self._unanswered and self._unanswered[-1].more_body:
+            broken = self._unanswered.pop()
+            if self._unanswered:
+                self.pipeline.popleft()
+            else:
+                broken.disconnected = True
+                broken.message_event.set()
+                if broken.response_started:
+                    self.transport.close()
+                    return
+        words = _problem(refused)
+        if self._unanswered:
+            self._last_words = words
+        else:
+            self._say(words)
+
+    def _say(self, words: bytes) -> None:
+        """Send an answer, and close when the client stops sending, or soon."""
+        self._unset_keepalive_if_required()
+        self.flow.resume_reading()
+        self.transport.write(words)
+        self._lingers = self._connections.linger()
+        if not self._lingers:
+            self.transport.close()
+            return
+        self.transport.write_eof()
+        self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
+
+
+def _check_size(n_bytes: int) -> None:
+    if n_bytes > _MOST_HEAD_BYTES:
+        raise _RefusedError(
+            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+            f"more than {_MOST_HEAD_BYTES} bytes of headers, or between pieces of a body",
+        )
+
+
+def _problem(refused: _RefusedError) -> bytes:
+    """Return a whole answer: a problem as of `app.api.problems`, which ends the connection."""
+    request_id = secrets.token_hex(8)
+    is_overload = refused.status is HTTPStatus.SERVICE_UNAVAILABLE
+    body = json.dumps(
+        {
+            "type": "/problems/overloaded" if is_overload else "/problems/http",
+            "title": "Service overloaded" if is_overload else refused.status.phrase,
+            "status": refused.status.value,
+            "detail": refused.detail,
+        }
+    ).encode()
+    headers = {
+        "Content-Type": "application/problem+json",
+        "Content-Length": str(len(body)),
+        "Connection": "close",
+        **({"Retry-After": "5"} if is_overload else {}),
+        **SECURITY_HEADERS,
+        REQUEST_ID: request_id,
+    }
+    _logger.info("%d %s", refused.status, refused.detail, extra={"request_id": request_id})
+    lines = [f"HTTP/1.1 {refused.status.value} {refused.status.phrase}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode("ascii") + body
