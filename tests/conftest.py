@@ -1,3 +1,4 @@
+import importlib
 import os
 import shutil
 import socket
@@ -11,7 +12,7 @@ import pytest
 import sqlalchemy
 
 ROOT = Path(__file__).parents[1]
-PARTS = frozenset({"data", "postgres", "browser", "curl"})
+PARTS = frozenset({"data", "postgres", "browser", "curl", "onnx"})
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 hypothesis.settings.register_profile("steady", derandomize=True, deadline=None)
@@ -106,3 +107,12 @@ def curl() -> str:
     if found is None:
         miss("curl", "curl is not installed")
     return found
+
+
+@pytest.fixture(scope="session")
+def onnxruntime() -> Any:
+    """The module of the extra `onnx`."""
+    try:
+        return importlib.import_module("onnxruntime")
+    except ImportError as error:
+        miss("onnx", f"onnxruntime is not installed: {error}")

@@ -62,8 +62,7 @@ def _indicators(values: list[str]) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _describe(rows: list[PictureTextRow], network: Path) -> FloatArray:
-    onnxruntime = pytest.importorskip("onnxruntime")
+def _describe(rows: list[PictureTextRow], network: Path, onnxruntime: Any) -> FloatArray:
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 3, 1
     session = onnxruntime.InferenceSession(str(network), options, providers=["CPUExecutionProvider"])
@@ -77,11 +76,11 @@ def _describe(rows: list[PictureTextRow], network: Path) -> FloatArray:
 
 
 @pytest.fixture(scope="module")
-def products(test_data: Path) -> Products:
+def products(test_data: Path, onnxruntime: Any) -> Products:
     table = test_data / "products" / "items.csv"
     rows = read_picture_text_table(table, split_column="split")[::EVERY]
     train = np.array([row.is_train for row in rows])
-    pictures = _describe(rows, test_data / "weights" / "mobilenet_v2.onnx")
+    pictures = _describe(rows, test_data / "weights" / "mobilenet_v2.onnx", onnxruntime)
     words = TfidfVectorizer(min_df=2, sublinear_tf=True, dtype=np.float32)
     words.fit([row.text for row in rows if row.is_train])
     return Products(

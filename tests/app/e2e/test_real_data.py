@@ -141,10 +141,10 @@ def test_features_reach_the_wanted_map_over_http_and_in_the_solver(
     assert over_http == pytest.approx(alone, abs=tolerance)
 
 
+@pytest.mark.usefixtures("onnxruntime")
 def test_products_are_found_by_name_and_names_by_picture(
     test_data: Path, serve_trained: Callable[..., Any]
 ) -> None:
-    pytest.importorskip("onnxruntime")
     table, model = test_data / "products" / "items.csv", test_data / "weights" / "mobilenet_v2.onnx"
     ingest = ("table", str(table), "--split-column", "split", "--onnx", str(model))
     with serve_trained(*ingest, method="semantic") as client:

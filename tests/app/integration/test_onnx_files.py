@@ -14,7 +14,7 @@ from app.services.training import TrainingParameters
 from tests.app.integration.conftest import Pairs
 from tests.app.onnx_files import flattening_model
 
-pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.usefixtures("onnxruntime")
 
 SEARCH = "/v1/collections/shop/search/image-to-text"
 

@@ -10,7 +10,7 @@ from app.encoders.onnx_models import MOST_SESSIONS, OnnxModels
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from tests.app.onnx_files import flattening_model
 
-pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.usefixtures("onnxruntime")
 
 
 @pytest.fixture

@@ -208,8 +208,7 @@ def test_a_picture_that_is_refused_leaves_the_budget_as_it_was() -> None:
 
 
 @pytest.fixture
-def registry() -> EncoderRegistry:
-    pytest.importorskip("onnxruntime")
+def registry(onnxruntime: object) -> EncoderRegistry:
     return EncoderRegistry(ContentLimits(10**6, 10**6, 1000))
 
 

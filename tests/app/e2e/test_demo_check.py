@@ -1,0 +1,45 @@
+"""`lrbs demo --check` as a newcomer runs it: it passes, and it does not pass whatever the answers are."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from app.db.session import make_engine
+from tests.app.e2e.conftest import LRBS, ROOT, environment_of
+
+
+def check(data_dir: Path) -> tuple[int, dict[str, Any]]:
+    """Run the command; return its exit status and the summary it printed."""
+    done = subprocess.run(
+        [*LRBS, "demo", "--check", "--per-kind", "10"],
+        cwd=ROOT,
+        env=environment_of(data_dir),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    return done.returncode, json.loads(done.stdout or "{}") | {"stderr": done.stderr}
+
+
+def test_the_check_passes_and_fails_when_the_answers_are_wrong(tmp_path: Path) -> None:
+    status, summary = check(tmp_path)
+    assert (status, summary.get("passed")) == (0, True), summary
+    assert summary["ready"]
+    assert summary["admin_without_key"] == 401
+    for figures in summary["test"].values():
+        assert figures["queries"] >= 16
+        assert min(figures["map"], figures["first_right"]) >= 0.5 > 2 * figures["chance"]
+    assert len(summary["questions"]) == 4
+
+    # Every held-out picture now stands under one name; the model is as good as before, its answers are not.
+    engine = make_engine(f"sqlite:///{tmp_path / 'lrbs.sqlite3'}")
+    with engine.begin() as connection:
+        changed = connection.exec_driver_sql(
+            "UPDATE items SET labels = '[\"kites\"]' WHERE modality = 'image' AND NOT train"
+        ).rowcount
+    engine.dispose()
+    assert changed == 32
+    status, summary = check(tmp_path)
+    assert (status, summary.get("passed")) == (1, False), summary
+    assert summary["ready"]
