@@ -200,7 +200,8 @@ def train(
         str,
         typer.Option(
             callback=known_method,
-            help=f"{listed(METHODS)}: the better on held-out items, the paper's, or that of class posteriors",
+            help=f"{listed(METHODS)}: the better on held-out items, the paper's, that of class posteriors, "
+            "or the paper's with the squared loss, cheap for any number of labels",
         ),
     ] = METHODS[0],
     alpha: Annotated[

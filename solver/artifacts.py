@@ -40,7 +40,12 @@ def save_projector(projector: AnyProjector, directory: Path, facts: dict[str, An
     if isinstance(projector, PosteriorProjector):
         header = {"format": _POSTERIORS, **projector.described()}
     elif isinstance(projector, Projector):
-        header = {"format": _AFFINE, "x_scaling": projector.x_scaling, "z_scaling": projector.z_scaling}
+        header = {
+            "format": _AFFINE,
+            "x_scaling": projector.x_scaling,
+            "z_scaling": projector.z_scaling,
+            "loss": projector.loss,
+        }
     else:
         raise TypeError(f"a {type(projector).__name__} has no file format")
     text = json.dumps({**header, "facts": facts}, indent=2, allow_nan=False)
@@ -76,7 +81,9 @@ def load_projector(directory: Path) -> tuple[AnyProjector, dict[str, Any]]:
         if header["format"] == _POSTERIORS:
             projector = PosteriorProjector.from_arrays(arrays, header)
         else:
-            projector = Projector.from_arrays(arrays, header["x_scaling"], header["z_scaling"])
+            # Files from before there was another loss name none.
+            loss = header.get("loss", "logistic")
+            projector = Projector.from_arrays(arrays, header["x_scaling"], header["z_scaling"], loss)
     except (InvalidInputError, InvalidParameterError) as error:
         raise ArtifactError(f"{directory}: {error}") from error
     return projector, header["facts"]

@@ -15,6 +15,7 @@ from solver.errors import InvalidInputError, InvalidParameterError, OutOfRangeEr
 from solver.holdout import LabelledPair
 from solver.linalg import FloatArray
 from solver.preprocessing import SCALINGS, FeatureScaler
+from solver.problem import LOSSES
 from solver.ranking import can_be_ranked
 
 _ARRAY_NAMES = (
@@ -74,11 +75,14 @@ class Projector:
         ``V sqrt(S)`` of the bilinear matrix.
     x_intercept, z_intercept : ndarray of shape (rank,)
         Added after the linear maps.
+    loss : {"logistic", "squared", "softmax"}
+        What the bilinear matrix was fitted with; says how a similarity becomes a probability.
 
     Raises
     ------
     InvalidInputError
-        If an array is not finite and of floats, or the shapes do not fit each other; names the array.
+        If an array is not finite and of floats, the shapes do not fit each other, or there is no such
+        loss; names the part.
     """
 
     x_scaler: FeatureScaler
@@ -87,9 +91,12 @@ class Projector:
     z_factors: FloatArray
     x_intercept: FloatArray
     z_intercept: FloatArray
+    loss: str = "logistic"
 
     def __post_init__(self) -> None:
         """Refuse parts that do not fit each other."""
+        if self.loss not in LOSSES:
+            raise InvalidInputError(f"loss must be one of {LOSSES}, got {self.loss!r:.100}")
         check_array("x_factors", self.x_factors, (len(self.x_scaler.mean_), None))
         check_array("z_factors", self.z_factors, (len(self.z_scaler.mean_), self.rank))
         check_array("x_intercept", self.x_intercept, (self.rank,))
@@ -107,6 +114,7 @@ class Projector:
             estimator.z_factors_.astype(np.float32),
             estimator.x_intercept_.astype(np.float32),
             estimator.z_intercept_.astype(np.float32),
+            getattr(estimator, "loss", "logistic"),
         )
 
     @property
@@ -143,9 +151,8 @@ class Projector:
         )
 
     def probability(self, similarities: FloatArray) -> FloatArray:
-        """Return ``sigma(s)``, the estimated probability of a match if matches were half of all pairs."""
-        probability: FloatArray = expit(similarities)
-        return probability
+        """Return the estimated probability of a match for each similarity (see `match_probability`)."""
+        return match_probability(similarities, self.loss)
 
     def arrays(self) -> dict[str, FloatArray]:
         """Return everything numeric, by name."""
@@ -161,8 +168,10 @@ class Projector:
         }
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, FloatArray], x_scaling: str, z_scaling: str) -> Projector:
-        """Rebuild a projector from `arrays` and the kinds of its scalings.
+    def from_arrays(
+        cls, arrays: dict[str, FloatArray], x_scaling: str, z_scaling: str, loss: str = "logistic"
+    ) -> Projector:
+        """Rebuild a projector from `arrays`, the kinds of its scalings and its loss.
 
         Parameters
         ----------
@@ -170,6 +179,8 @@ class Projector:
             What `arrays` returned.
         x_scaling, z_scaling : str
             Kinds of `FeatureScaler`.
+        loss : str
+            What the bilinear matrix was fitted with.
 
         Raises
         ------
@@ -193,6 +204,7 @@ class Projector:
             arrays["z_factors"],
             arrays["x_intercept"],
             arrays["z_intercept"],
+            loss,
         )
 
 
@@ -236,6 +248,23 @@ def project_what_can_be_ranked(
     x, z = projector.project_x(pair.X), projector.project_z(pair.Z)
     x_rows, z_rows = can_be_ranked(x), can_be_ranked(z)
     return x[x_rows], z[z_rows], pair.x_labels[x_rows], pair.z_labels[z_rows]
+
+
+def match_probability(similarities: FloatArray, loss: str) -> FloatArray:
+    """Return a number in [0, 1] for each similarity that grows with it, and may be a probability.
+
+    Parameters
+    ----------
+    similarities : ndarray
+        Inner products of projections.
+    loss : {"logistic", "squared", "softmax"}
+        What the bilinear matrix was fitted with. Under "squared" the similarity itself estimates the
+        probability of a match. Under "logistic" ``sigma(s)`` does, if matches were half of all pairs.
+        Under "softmax" ``sigma(s)`` is none: that loss compares a query's similarities only with each
+        other, and leaves their level open.
+    """
+    probability: FloatArray = np.clip(similarities, 0.0, 1.0) if loss == "squared" else expit(similarities)
+    return probability
 
 
 def check_array(name: str, array: FloatArray, shape: tuple[int | None, ...]) -> None:

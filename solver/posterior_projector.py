@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
 
 from solver.errors import InvalidInputError, InvalidParameterError
 from solver.feature_maps import FeatureMap
 from solver.linalg import FloatArray
 from solver.logistic import Head
-from solver.pipeline import check_array, project_in_range
+from solver.pipeline import check_array, match_probability, project_in_range
 from solver.posteriors import Member, average
 from solver.preprocessing import FeatureScaler
 from solver.problem import LOSSES
@@ -115,16 +114,8 @@ class PosteriorProjector:
         return _project(self.z_members, Z, self.z_factors)
 
     def probability(self, similarities: FloatArray) -> FloatArray:
-        """Return a number in [0, 1] for each similarity that grows with it, and may be a probability.
-
-        Under "squared" the similarity itself estimates the probability of a match. Under "logistic"
-        ``sigma(s)`` does, if matches were half of all pairs. Under "softmax" ``sigma(s)`` is none: that
-        loss compares a query's similarities only with each other, and leaves their level open.
-        """
-        probability: FloatArray = (
-            np.clip(similarities, 0.0, 1.0) if self.loss == "squared" else expit(similarities)
-        )
-        return probability
+        """Return the estimated probability of a match for each similarity (see `match_probability`)."""
+        return match_probability(similarities, self.loss)
 
     def arrays(self) -> dict[str, FloatArray]:
         """Return everything numeric, by name."""

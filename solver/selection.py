@@ -91,7 +91,7 @@ def fit_projector(
     X, Z = x_scaler.transform(data.X), z_scaler.transform(data.Z)
     supervision = Labels(data.x_labels, data.z_labels)
     if alpha_fraction is not None:
-        largest = alpha_max(X, Z, supervision, fit_intercept=estimator.fit_intercept)
+        largest = alpha_max(X, Z, supervision, fit_intercept=estimator.fit_intercept, loss=estimator.loss)
         estimator.set_params(alpha=alpha_fraction * largest)
     estimator.fit(X, Z, supervision, callback=callback)
     return Projector.of(x_scaler, z_scaler, estimator)
@@ -162,6 +162,7 @@ def select_on(
     *,
     scalings: tuple[str, ...] = DEFAULT_SCALINGS,
     alpha_fractions: tuple[float, ...] = DEFAULT_FRACTIONS,
+    loss: str = "logistic",
     on_candidate: Callable[[int, int, Candidate], None] | None = None,
     callback: Callable[[Progress], None] | None = None,
 ) -> list[Candidate]:
@@ -173,6 +174,8 @@ def select_on(
         Two parts of the training split.
     scalings, alpha_fractions, on_candidate, callback
         As of `select`.
+    loss : {"logistic", "squared", "softmax"}
+        Of the similarity, see `LowRankBilinear`.
 
     Returns
     -------
@@ -182,7 +185,7 @@ def select_on(
     _check_grid(scalings, alpha_fractions)
     candidates: list[Candidate] = []
     for scaling in scalings:
-        for candidate in _walk_path(fitting, held_out, scaling, alpha_fractions, callback):
+        for candidate in _walk_path(fitting, held_out, scaling, alpha_fractions, loss, callback):
             candidates.append(candidate)
             if on_candidate is not None:
                 on_candidate(len(candidates), len(scalings) * len(alpha_fractions), candidate)
@@ -203,6 +206,7 @@ def _walk_path(
     held_out: LabelledPair,
     scaling: str,
     alpha_fractions: tuple[float, ...],
+    loss: str,
     callback: Callable[[Progress], None] | None,
 ) -> Iterator[Candidate]:
     """Fit from the strongest penalty down, each from the solution before it."""
@@ -213,6 +217,7 @@ def _walk_path(
         Labels(fitting.x_labels, fitting.z_labels),
         fit_intercept=True,
         n_threads=None,
+        loss=loss,
     )
     held_X, x_labels = _in_range(x_scaler, held_out.X, held_out.x_labels)
     held_Z, z_labels = _in_range(z_scaler, held_out.Z, held_out.z_labels)

@@ -8,6 +8,8 @@ from solver.linalg import FloatArray, LowRankMatrix, Samples, is_sparse
 from solver.losses import FactoredPoint, check_sizes
 from solver.supervision import Supervision
 
+_ROWS_AT_ONCE = 4096
+
 
 class PairSquaredLoss:
     """Squared loss of all pairs, each with the same weight.
@@ -87,9 +89,11 @@ class PairSquaredLoss:
 
 
 def _gram(samples: Samples) -> FloatArray:
-    exact = samples.astype(np.float64)
-    product = exact.T @ exact
-    gram: FloatArray = np.asarray(product.toarray() if is_sparse(product) else product)
+    gram: FloatArray = np.zeros((samples.shape[1], samples.shape[1]))
+    for start in range(0, samples.shape[0], _ROWS_AT_ONCE):
+        exact = samples[start : start + _ROWS_AT_ONCE].astype(np.float64)
+        product = exact.T @ exact
+        gram += product.toarray() if is_sparse(product) else product
     return gram
 
 

@@ -34,11 +34,14 @@ class LabelledItems(LabelledPair):
     x_ids: npt.NDArray[np.str_]
     z_ids: npt.NDArray[np.str_]
 
-    def split(self, holdout: float, max_samples: int, seed: int) -> tuple[LabelledItems, LabelledItems]:
+    def split(
+        self, holdout: float, max_samples: int, seed: int, fit_all_others: bool = False
+    ) -> tuple[LabelledItems, LabelledItems]:
         """Return a fitting and a held-out part; parameters as of `LabelledPair.split`.
 
         Each class is put in an order that depends on ids and seed alone, and the first of it are held out.
-        Of more than about `max_samples`, the same share of each class is used, two of each at least.
+        Of more than about `max_samples`, the same share of each class is used, two of each at least. With
+        `fit_all_others` the same items are held out, but all others are in the fitting part.
         """
         x_keys, z_keys = _keys(self.x_ids, seed), _keys(self.z_ids, seed)
         classes = self._classes(max_samples, seed)
@@ -46,6 +49,8 @@ class LabelledItems(LabelledPair):
         z_fit, z_held = _split(self.z_labels, z_keys, classes, holdout, max_samples)
         if min(len(x_held), len(z_held)) == 0:
             raise SupervisionError("too few samples of each class to hold a part out for choosing alpha")
+        if fit_all_others:
+            x_fit, z_fit = _others(x_held, x_keys), _others(z_held, z_keys)
         return self._rows(x_fit, z_fit), self._rows(x_held, z_held)
 
     def without(self, item_ids: Container[str]) -> LabelledItems | None:
@@ -95,14 +100,21 @@ def _split(
     ordered = labels[order]
     n_all = int(np.isin(labels, classes).sum())
     share = min(max_samples / max(n_all, 1), 1.0)
-    for label in classes:
-        members = order[ordered == label]
+    by_class = np.argsort(ordered, kind="stable")
+    ordered, order = ordered[by_class], order[by_class]
+    starts, stops = (np.searchsorted(ordered, classes, side) for side in ("left", "right"))
+    for start, stop in zip(starts, stops, strict=True):
+        members = order[start:stop]
         n_drawn = max(int(len(members) * share), min(len(members), _LEAST))
         n_held = min(max(round(holdout * n_drawn), 1), max(n_drawn - 1, 0))
         held.append(members[:n_held])
         fitting.append(members[n_held:n_drawn])
     # In the order of the keys, which says nothing of the class: equal scores are ranked in the order of rows.
     return tuple(_by_key(np.concatenate(rows), keys) for rows in (fitting, held))  # type: ignore[return-value]
+
+
+def _others(held: _Rows, keys: npt.NDArray[np.uint64]) -> _Rows:
+    return _by_key(np.setdiff1d(np.arange(len(keys)), held), keys)
 
 
 def _by_key(rows: _Rows, keys: npt.NDArray[np.uint64]) -> _Rows:

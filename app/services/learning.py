@@ -13,6 +13,13 @@ import numpy.typing as npt
 from app.domain.entities import Collection, Item, Matrix
 from app.domain.errors import TrainingDataError
 from app.services.bundles import Judged
+from app.services.costs import (
+    Sizes,
+    pairs_too_slow,
+    posteriors_too_large,
+    posteriors_too_slow,
+    sums_too_large,
+)
 from app.services.features import item_features
 from app.services.holdout import LabelledItems
 from app.services.judging import held_out_figures
@@ -113,13 +120,15 @@ def learn(
     SolverError
         If the items cannot be learned from.
     """
-    recipes = _recipes(parameters, report)
+    recipes, too_dear = _recipes(parameters, data, report)
     trials: dict[str, Trial] = {}
     refused: dict[str, str] = {}
     judged, held_out, best = None, None, recipes[0]
     figures: dict[str, Any] = {"held_out": {}, "chance": {}, "held_out_items": {}, "curves": {}}
     try:
-        fitting, held_out = data.split(_HELD_OUT_SHARE, _MOST_SAMPLES, parameters.seed)
+        # Where nothing dearer is compared, what is judged learns from as many items as what serves.
+        is_cheap = all(recipe.method == "squared" for recipe in recipes)
+        fitting, held_out = data.split(_HELD_OUT_SHARE, _MOST_SAMPLES, parameters.seed, is_cheap)
         trials, refused = try_each(recipes, fitting, held_out)
     except (SupervisionError, InvalidInputError) as error:
         # Too few items to hold a part out: what needs no choice is trained without a figure.
@@ -138,7 +147,7 @@ def learn(
     facts = {
         "method": best.method,
         "methods": {method: trial.held_out_map for method, trial in trials.items()},
-        "refused": refused,
+        "refused": too_dear | refused,
         "seed": parameters.seed,
         "train_items": {names[0]: len(data.X), names[1]: len(data.Z)},
         "classes": sorted(x_classes & z_classes),
@@ -165,14 +174,38 @@ def learn(
     return Learned(fitted.projector, facts, judged, held_out)
 
 
-def _recipes(parameters: TrainingParameters, report: Report) -> list[Recipe]:
-    """Return the methods that come into question, the paper's first."""
-    low_rank, semantic = LowRankRecipe(parameters, report), SemanticRecipe(parameters, report)
-    if parameters.method == "semantic":
-        return [semantic]
-    if parameters.method == "lrbs" or parameters.alpha is not None or parameters.scaling is not None:
-        return [low_rank]
-    return [low_rank, semantic]
+def _recipes(
+    parameters: TrainingParameters, data: LabelledItems, report: Report
+) -> tuple[list[Recipe], dict[str, str]]:
+    """Return the methods that come into question, the paper's first, and why others are too dear.
+
+    Raises
+    ------
+    TrainingDataError
+        If not even what was asked for fits into memory.
+    """
+    asked, sizes = parameters.method, Sizes.of(data)
+    widths = min(data.X.shape), min(data.Z.shape)
+    if asked == "auto" and parameters.alpha is not None:
+        asked = "lrbs"
+    too_dear = {
+        "lrbs": None if asked == "lrbs" else pairs_too_slow(sizes, min(widths)),
+        "semantic": posteriors_too_large(sizes) or (posteriors_too_slow(sizes) if asked == "auto" else None),
+        "squared": sums_too_large(*widths),
+    }
+    kinds: dict[str, Recipe] = {
+        "lrbs": LowRankRecipe(parameters, report),
+        "semantic": SemanticRecipe(parameters, report),
+        "squared": LowRankRecipe(parameters, report, "squared"),
+    }
+    names = [asked] if asked != "auto" else ["lrbs"] if parameters.scaling else ["lrbs", "semantic"]
+    if asked == "auto" and any(too_dear[name] for name in names):
+        names.append("squared")
+    reasons = {name: reason for name in names if (reason := too_dear[name]) is not None}
+    affordable = [kinds[name] for name in names if name not in reasons]
+    if not affordable:
+        raise TrainingDataError("; ".join(f"method {name!r}: {reason}" for name, reason in reasons.items()))
+    return affordable, reasons
 
 
 def _thinned(history: Sequence[Progress]) -> list[Progress]:

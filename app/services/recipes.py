@@ -18,12 +18,21 @@ from solver.metrics import mean_average_precision
 from solver.pipeline import AnyProjector, Projector, project_what_can_be_ranked
 from solver.posterior_projector import PosteriorProjector
 from solver.problem import alpha_max
-from solver.selection import DEFAULT_SCALINGS, Candidate, fit_projector, select_on
+from solver.selection import (
+    DEFAULT_FRACTIONS,
+    DEFAULT_SCALINGS,
+    Candidate,
+    fit_projector,
+    select_on,
+)
 from solver.semantic import SemanticBilinear
 from solver.supervision import Labels
 
 _LOOSE_TOL, _FEW_STEPS, _TRIAL_STEPS = 1e-2, 3, 30
 _PAUSE_SECONDS = 0.5
+_METHOD_OF_LOSS = {"logistic": "lrbs", "squared": "squared"}
+_FRACTIONS = {"logistic": DEFAULT_FRACTIONS, "squared": (0.03, 0.01, 0.003, 0.001, 0.0003)}
+"""Shares of `alpha_max` to try; under the squared loss weak penalties cost little, and suit many classes."""
 
 Report = Callable[[Mapping[str, Any]], None]
 """Takes progress; raises to end the training."""
@@ -120,7 +129,10 @@ def shown(progress: Progress) -> dict[str, Any]:
 
 
 class LowRankRecipe:
-    """The paper's similarity of features.
+    """The paper's similarity of features, or the same with the squared loss.
+
+    The paper's loss visits every pair of items at each step. The squared one needs sums over items and
+    classes only (`solver.squared_loss`), so it is what remains where pairs and classes are too many.
 
     Parameters
     ----------
@@ -128,11 +140,13 @@ class LowRankRecipe:
         Penalty weight and scaling are chosen where they are not given.
     report : callable
         Takes progress.
+    loss : {"logistic", "squared"}
+        The paper's, or that of the method "squared".
     """
 
-    method = "lrbs"
-
-    def __init__(self, parameters: TrainingParameters, report: Report) -> None:
+    def __init__(self, parameters: TrainingParameters, report: Report, loss: str = "logistic") -> None:
+        self.method = _METHOD_OF_LOSS[loss]
+        self._loss = loss
         self._parameters = parameters
         self._report = report
         self._scaling = parameters.scaling or DEFAULT_SCALINGS[0]
@@ -153,6 +167,8 @@ class LowRankRecipe:
                 fitting,
                 held_out,
                 scalings=scalings,
+                alpha_fractions=_FRACTIONS[self._loss],
+                loss=self._loss,
                 on_candidate=self._on_candidate,
                 callback=lambda step: self._report({"phase": "choosing", **shown(step)}),
             )
@@ -181,7 +197,7 @@ class LowRankRecipe:
             # As when weights are chosen: it only has to be good enough to be compared.
             projector = self._fit(fitting, scaling, self._estimator(_LOOSE_TOL, _FEW_STEPS), "choosing")
             scaled = projector.x_scaler.transform(fitting.X), projector.z_scaler.transform(fitting.Z)
-            fraction = alpha / alpha_max(*scaled, supervision)
+            fraction = alpha / alpha_max(*scaled, supervision, loss=self._loss)
             candidate = Candidate(scaling, fraction, *_maps(projector, held_out), projector.rank)
             if math.isfinite(candidate.mean):
                 candidates.append(candidate)
@@ -190,7 +206,7 @@ class LowRankRecipe:
         return sorted(candidates, key=lambda candidate: -candidate.mean)
 
     def _estimator(self, tol: float, max_iter: int) -> LowRankBilinear:
-        estimator = LowRankBilinear(tol=tol, max_iter=max_iter)
+        estimator = LowRankBilinear(loss=self._loss, tol=tol, max_iter=max_iter)
         if self._parameters.alpha is not None:
             estimator.set_params(alpha=self._parameters.alpha)
         return estimator

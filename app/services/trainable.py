@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from app.domain.errors import TrainingDataError
 from app.domain.names import some_of
+from app.services.costs import Sizes, posteriors_too_large
 
 
 def check_labels(
@@ -61,3 +62,22 @@ def check_labels(
             f"too few items of each label to hold a part out for choosing alpha: at least one label needs "
             f"two items of {names[0]!r} and two of {names[1]!r}; add items, or give alpha"
         )
+
+
+def check_posteriors(labels: tuple[Iterable[tuple[str, ...]], Iterable[tuple[str, ...]]]) -> None:
+    """Refuse labels whose posteriors would not fit into memory; reads them all.
+
+    Parameters
+    ----------
+    labels : tuple of iterable of tuple of str
+        As of `check_labels`.
+
+    Raises
+    ------
+    TrainingDataError
+        Names the bound.
+    """
+    counts = [Counter(entry[0] for entry in entries) for entries in labels]
+    reason = posteriors_too_large(Sizes(counts[0].total(), counts[1].total(), len(counts[0] | counts[1])))
+    if reason is not None:
+        raise TrainingDataError(f"method 'semantic': {reason}; with 'auto' the method is chosen by size")

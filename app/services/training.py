@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Generator
 from dataclasses import asdict
 
 from app.domain.entities import Job, JobEvent
 from app.domain.ports import Database
-from app.services.trainable import check_labels
+from app.services.trainable import check_labels, check_posteriors
 from app.services.training_parameters import TrainingParameters, check_parameters
 
 __all__ = ["TrainingParameters", "TrainingService"]
@@ -40,19 +41,27 @@ class TrainingService:
         TrainingAlreadyRunningError
             If one is queued or running.
         TrainingDataError
-            If it is plain from the items' labels that it would fail.
+            If it is plain from the items' labels that it would fail, or not fit into memory.
         InvalidFieldError
             If a parameter is not as described.
         """
         check_parameters(parameters)
         with self._database.read() as work, contextlib.ExitStack() as reading:
             collection = work.collections.get(name)
-            # Reading ends where the labels suffice: the cursors must not outlive the transaction.
-            first, second = (
-                reading.enter_context(contextlib.closing(work.items.training_labels(collection, modality)))
-                for modality in collection.modality_names
-            )
-            check_labels(collection.modality_names, (first, second), parameters.alpha is None)
+
+            def labels() -> tuple[
+                Generator[tuple[str, ...], None, None], Generator[tuple[str, ...], None, None]
+            ]:
+                # Reading ends where the labels suffice: the cursors must not outlive the transaction.
+                first, second = (
+                    reading.enter_context(contextlib.closing(work.items.training_labels(collection, name)))
+                    for name in collection.modality_names
+                )
+                return first, second
+
+            check_labels(collection.modality_names, labels(), parameters.alpha is None)
+            if parameters.method == "semantic":
+                check_posteriors(labels())
         with self._database.write() as work:
             return work.jobs.enqueue(collection, asdict(parameters))
 

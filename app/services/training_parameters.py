@@ -8,7 +8,7 @@ from app.domain.errors import InvalidFieldError
 from app.domain.names import listed
 from solver.preprocessing import SCALINGS
 
-METHODS = ("auto", "lrbs", "semantic")
+METHODS = ("auto", "lrbs", "semantic", "squared")
 LARGEST_SEED = 2**32 - 1
 SMALLEST_ALPHA, LARGEST_ALPHA = 1e-30, 1e6
 """What single precision can tell from nothing and from everything."""
@@ -21,13 +21,17 @@ class TrainingParameters:
 
     Parameters
     ----------
-    method : {"auto", "lrbs", "semantic"}
+    method : {"auto", "lrbs", "semantic", "squared"}
         "lrbs" is the paper's low-rank bilinear similarity of features, "semantic" the one of class
-        posteriors (`SemanticBilinear`), "auto" the better of both on a held-out part of the items.
+        posteriors (`SemanticBilinear`), "squared" the first with the squared loss, whose cost grows neither
+        with pairs nor with classes. "auto" is the better of the first two on a held-out part of the items;
+        where one of these would take too long or too much memory (`app.services.costs`), "squared" is tried
+        in its place.
     alpha : float or None
-        Penalty weight of "lrbs"; chosen on the held-out part when None. Given with "auto" it means "lrbs".
+        Penalty weight of "lrbs" or "squared"; chosen on the held-out part when None. Given with "auto" it
+        means "lrbs".
     scaling : str or None
-        Kind of feature scaling of "lrbs"; as alpha.
+        Kind of feature scaling of "lrbs" or "squared". Given with "auto" it leaves "semantic" out.
     tol : float
         Relative duality gap of the final fit.
     max_iter : int

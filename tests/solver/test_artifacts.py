@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import struct
 from collections.abc import Callable
@@ -43,6 +44,26 @@ def test_projector_and_facts_come_back_as_they_were_saved(
         assert again.arrays()[name].dtype == array.dtype
     np.testing.assert_array_equal(again.project_x(pairs.X), projector.project_x(pairs.X))
     np.testing.assert_array_equal(again.project_z(pairs.Z), projector.project_z(pairs.Z))
+
+
+def test_the_loss_says_what_a_similarity_is_and_files_that_name_none_are_of_the_papers(
+    pairs: SyntheticPairs, tmp_path: Path
+) -> None:
+    similarities = np.array([-2.0, 0.0, 0.25, 3.0])
+    projector = dataclasses.replace(_projector(pairs), loss="squared")
+    save_projector(projector, tmp_path, FACTS)
+    again, _ = load_projector(tmp_path)
+    np.testing.assert_array_equal(again.probability(similarities), [0.0, 0.0, 0.25, 1.0])
+    path = tmp_path / "model.json"
+    header = json.loads(path.read_text(encoding="utf-8"))
+    for other in ("evil", None, ["squared"]):
+        path.write_text(json.dumps({**header, "loss": other}), encoding="utf-8")
+        with pytest.raises(ArtifactError, match="loss"):
+            load_projector(tmp_path)
+    del header["loss"]
+    path.write_text(json.dumps(header), encoding="utf-8")
+    older, _ = load_projector(tmp_path)
+    assert older.probability(similarities)[1] == 0.5
 
 
 @pytest.mark.parametrize("facts", [{"a": np.float32(1)}, {"a": float("nan")}])

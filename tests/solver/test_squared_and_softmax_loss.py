@@ -156,6 +156,20 @@ def test_the_squared_loss_of_calibrated_posteriors_asks_for_their_inner_product(
     np.testing.assert_allclose(model.x_factors_ @ model.z_factors_.T, np.eye(4), atol=0.06)
 
 
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
+def test_the_squared_loss_of_more_samples_than_a_block_is_that_of_all(kind: Any) -> None:
+    rng = np.random.default_rng(0)
+    X, Z = rng.standard_normal((4100, 3)), rng.standard_normal((600, 2))
+    x, z = rng.integers(0, 50, len(X)), rng.integers(0, 50, len(Z))
+    M = rng.standard_normal((3, 2))
+    loss = PairSquaredLoss(kind(X), kind(Z), Labels(x, z), np.float64)
+    value, gradient = loss.value_and_gradient(FactoredPoint(M, np.eye(2)))
+    scores = X @ M @ Z.T
+    expected, derivatives = _dense("squared", scores, x[:, None] == z)
+    assert value == pytest.approx(expected)
+    np.testing.assert_allclose(gradient, X.T @ derivatives @ Z, rtol=1e-9)
+
+
 def test_what_a_loss_cannot_do_is_said() -> None:
     X, Z, supervision, matches = _instance("labels")
     with pytest.raises(InvalidParameterError, match="loss"):

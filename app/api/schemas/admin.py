@@ -24,10 +24,12 @@ class RetrainIn(Strict):
         },
     )
 
-    method: Literal["auto", "lrbs", "semantic"] = Field(
+    method: Literal["auto", "lrbs", "semantic", "squared"] = Field(
         "auto",
         description="the similarity of features (the paper's), that of class posteriors, or the better on "
-        "held-out items; `alpha` and `scaling` are of `lrbs` and choose it",
+        "held-out items; `squared` is `lrbs` with the squared loss, cheap for any number of labels and "
+        "items, which `auto` tries in the place of what would take too long or too much memory. `alpha` "
+        "and `scaling` are of `lrbs` and `squared`; `alpha` chooses `lrbs`",
     )
     alpha: float | None = Field(
         None,

@@ -18,7 +18,11 @@ const PHASES = {
   writing: "writing the model",
   done: "done",
 };
-const METHODS = { lrbs: "It compares features.", semantic: "It compares class posteriors." };
+const METHODS = {
+  lrbs: "It compares features.",
+  semantic: "It compares class posteriors.",
+  squared: "It compares features, learned with the squared loss.",
+};
 const WAITS = new Set(["queued", "running"]);
 const NOT_ALLOWED = new Set([401, 403]);
 const ENDS = new Set(["succeeded", "failed", "cancelled"]);

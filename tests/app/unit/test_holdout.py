@@ -34,6 +34,17 @@ def test_what_is_held_out_stays_so_while_a_collection_grows() -> None:
     assert len(set(before.x_ids.tolist()) & set(other.x_ids.tolist())) < 0.5 * len(before.X)
 
 
+def test_all_others_are_fitted_where_that_is_asked_for() -> None:
+    data = items(1000, n_classes=100)
+    few, held_out = data.split(0.2, 100, 0)
+    fitting, same = data.split(0.2, 100, 0, fit_all_others=True)
+    assert same.x_ids.tolist() == held_out.x_ids.tolist()
+    assert same.z_ids.tolist() == held_out.z_ids.tolist()
+    assert {*few.x_ids.tolist()} < {*fitting.x_ids.tolist()}
+    assert sorted([*fitting.z_ids.tolist(), *same.z_ids.tolist()]) == sorted(data.z_ids.tolist())
+    assert [f"z{int(row)}" for row in fitting.Z[:, 0]] == fitting.z_ids.tolist()
+
+
 def test_the_order_of_rows_says_nothing_of_the_class() -> None:
     _, held_out = items(400, n_classes=2).split(0.5, 3000, 0)
     first = np.mean(held_out.x_labels[:100] == "class 0")

@@ -1,0 +1,103 @@
+"""Retrains of many labels: what `auto` takes then, what it needs for it, and what is refused."""
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.console import choice_lines
+from app.domain.errors import TrainingDataError
+from app.services.costs import (
+    Sizes,
+    pairs_too_slow,
+    posteriors_too_large,
+    posteriors_too_slow,
+    sums_too_large,
+)
+from app.services.holdout import LabelledItems
+from app.services.learning import learn
+from app.services.training import TrainingParameters
+from solver.metrics import chance_average_precision
+
+N_LABELS, OF_EACH, N_FEATURES = 2500, 2, 128
+
+
+def many_labels() -> LabelledItems:
+    """Return samples of which either modality shows two of every label, by another linear map."""
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((N_LABELS, 24))
+    codes = rng.permutation(np.repeat(np.arange(N_LABELS), OF_EACH))
+    sides = [
+        (centres[codes] + 0.4 * rng.standard_normal((len(codes), 24))) @ rng.standard_normal((24, N_FEATURES))
+        for _ in "xz"
+    ]
+    labels = np.char.add("label ", codes.astype(np.str_))
+    ids = [np.char.add(side, np.arange(len(codes)).astype(np.str_)) for side in "xz"]
+    return LabelledItems(*(side.astype(np.float32) for side in sides), labels, labels, *ids)
+
+
+def test_many_labels_are_learned_from_sums_without_an_array_of_samples_and_classes() -> None:
+    data, told = many_labels(), []
+    tracemalloc.start()
+    try:
+        learned = learn(data, TrainingParameters(), ("x", "z"), told.append)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * len(data.X) * N_LABELS  # what one array of them took
+    facts = learned.facts
+    assert (facts["method"], list(facts["methods"])) == ("squared", ["squared"])
+    assert "pairs of items of 2500 labels" in facts["refused"]["lrbs"]
+    assert "at most 2 GB" in facts["refused"]["semantic"]
+    assert [line.split(" could")[0] for line in choice_lines(facts)] == ["'lrbs'", "'semantic'"]
+    assert {step["phase"] for step in told} == {"choosing", "judging", "fitting"}
+    # What is judged learned from all items but those on which it is judged.
+    assert learned.judged is not None
+    assert learned.held_out is not None
+    n_held = facts["held_out_items"]["x"] + facts["held_out_items"]["z"]
+    assert len(learned.judged.fitted) == 2 * len(data.X) - n_held
+    assert not learned.judged.fitted & {*learned.held_out.x_ids.tolist(), *learned.held_out.z_ids.tolist()}
+    chance = chance_average_precision(learned.held_out.x_labels, learned.held_out.z_labels)
+    assert min(facts["held_out"].values()) > 100 * chance
+    assert min(facts["held_out"].values()) > 0.5
+    probabilities = learned.projector.probability(
+        learned.projector.project_x(data.X[:50]) @ learned.projector.project_z(data.Z[:50]).T
+    )
+    same = data.x_labels[:50, None] == data.z_labels[None, :50]
+    assert 0.0 <= probabilities.min() <= probabilities.max() <= 1.0
+    assert probabilities[same].mean() > 3 * probabilities[~same].mean()
+
+
+def test_posteriors_that_would_not_fit_are_refused_before_anything_is_queued(pairs: Any) -> None:
+    pairs.make("a")
+    rows = [(side, number) for side in "xz" for number in range(2000)]
+    items = [pairs.item(side, f"{side}{number}", [number], f"label {number // 2}") for side, number in rows]
+    pairs.services.catalogue.add_items("a", items)
+    pairs.services.training.request("a", TrainingParameters(method="semantic"))
+    (queued,) = pairs.services.training.jobs("a", 10)
+    pairs.services.training.cancel(queued.id)
+    more = [pairs.item(side, f"{side}+{number}", [number], f"{side} {number}") for side, number in rows]
+    pairs.services.catalogue.add_items("a", more)
+    with pytest.raises(TrainingDataError, match=r"posteriors of 5000 labels .* at most 2 GB are allowed"):
+        pairs.services.training.request("a", TrainingParameters(method="semantic"))
+    assert [job.id for job in pairs.services.training.jobs("a", 10)] == [queued.id]
+
+
+def test_what_is_refused_at_a_request_is_refused_by_the_training_too() -> None:
+    with pytest.raises(TrainingDataError, match=r"posteriors of 2500 labels .* at most 2 GB are allowed"):
+        learn(many_labels(), TrainingParameters(method="semantic"), ("x", "z"), lambda _: None)
+
+
+@pytest.mark.parametrize("n", [Sizes(2173, 2173, 10), Sizes(3000, 3000, 150), Sizes(30_000, 30_000, 2)])
+def test_collections_of_few_labels_try_both_methods(n: Sizes) -> None:
+    assert posteriors_too_large(n) is posteriors_too_slow(n) is pairs_too_slow(n, 128) is None
+
+
+def test_bounds_say_what_they_are() -> None:
+    many = Sizes(60_000, 60_000, 20_000)
+    assert "20000 labels for each of 120000 items would take about 3" in str(posteriors_too_large(many))
+    assert "at most 5 are taken unasked" in str(posteriors_too_slow(many))
+    assert "3.6e+09 pairs of items of 20000 labels" in str(pairs_too_slow(many, 64))
+    assert sums_too_large(4096, 2000) is None
+    assert "sums of products of 20000 and 64 features" in str(sums_too_large(20_000, 64))
