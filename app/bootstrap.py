@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from sqlalchemy import make_url
+from sqlalchemy import Engine, make_url
 
 from app.db.copies import copy_sqlite
-from app.db.migrate import is_current, upgrade
+from app.db.migrate import is_current, is_empty, upgrade
 from app.db.session import SqlDatabase, make_engine
 from app.domain.errors import InvalidFieldError, SchemaOutdatedError
 from app.encoders.registry import ContentLimits, EncoderRegistry
@@ -22,6 +24,7 @@ from app.services.housekeeping import Housekeeping
 from app.services.imports import ImportService
 from app.services.judging import Gates
 from app.services.loading import Loader
+from app.services.ownership import KeptFiles, Ownership
 from app.services.rates import RateLimits
 from app.services.readiness import ReadinessService
 from app.services.repair import Repair
@@ -35,7 +38,7 @@ from app.settings import DATABASE_FILE, Settings
 from app.storage.blobs import FileBlobStore
 from app.storage.bundles import BundleStore
 from app.storage.copies import copy_new_files
-from app.storage.ownership import belongs_to
+from app.storage.ownership import FileFolderMark
 from app.storage.spool import ItemSpool
 
 _OTHER_CONNECTIONS = 8
@@ -61,6 +64,8 @@ class Services:
         What is being served.
     housekeeping : Housekeeping
         Removes unused files.
+    ownership : Ownership
+        Whether database and data folder belong together.
     repair : Repair
         Has damaged bundles trained anew.
     status : StatusService
@@ -80,13 +85,28 @@ class Services:
     access: AccessService
     snapshots: Snapshots
     housekeeping: Housekeeping
+    ownership: Ownership
     repair: Repair
     status: StatusService
     readiness: ReadinessService
 
+    def set_up(self) -> None:
+        """Give an empty database its schema; raises SchemaOutdatedError where an older one is there."""
+        if is_empty(self.database.engine):
+            self.upgrade_schema()
+        self.require_current_schema()
+
     def upgrade_schema(self) -> None:
-        """Bring the database to the current schema."""
+        """Bring the database to the current schema; raises WrongDatabaseError beside another one's files."""
+        self.ownership.require_database(lambda: is_empty(self.database.engine))
         upgrade(self.database.engine)
+
+    def adopt(self) -> None:
+        """Tie database and data folder to each other as they are; an empty database gets its schema."""
+        if is_empty(self.database.engine):
+            upgrade(self.database.engine)
+        self.require_current_schema()
+        self.ownership.adopt()
 
     def back_up(self, folder: Path) -> int:
         """Copy a SQLite database, pictures and bundles into a new folder, while the service goes on.
@@ -108,6 +128,10 @@ class Services:
         # What the copied database speaks of was there before it was copied, or is young and not swept.
         copied = self._copy_files(folder)
         copy_sqlite(self.database.engine, folder / DATABASE_FILE)
+        copy = build(Settings(data_dir=folder, database_url=""))
+        copy.ownership.mark_copy()
+        copy.database.engine.dispose()
+        self.ownership.part_from_copy()
         return copied + self._copy_files(folder)
 
     def _copy_files(self, folder: Path) -> int:
@@ -119,9 +143,8 @@ class Services:
         return is_current(self.database.engine)
 
     def require_current_schema(self) -> None:
-        """Refuse a database of another schema; raises SchemaOutdatedError."""
-        if not self.schema_is_current():
-            raise SchemaOutdatedError("the database schema is not current: run lrbs db upgrade")
+        """Refuse a database of another schema; raises SchemaOutdatedError, WrongDatabaseError."""
+        _require_current_schema(self.ownership, self.database.engine)
 
 
 def build_on_existing(settings: Settings) -> Services:
@@ -142,25 +165,27 @@ def build(settings: Settings) -> Services:
     """
     if make_url(settings.resolved_database_url).get_backend_name() == "sqlite":
         settings.data_dir.mkdir(parents=True, exist_ok=True)
-    database = SqlDatabase(
-        make_engine(settings.resolved_database_url, settings.lock_wait_seconds, _connections(settings))
-    )
+    engine = make_engine(settings.resolved_database_url, settings.lock_wait_seconds, _connections(settings))
     encoders = EncoderRegistry(
         ContentLimits(settings.max_picture_bytes, settings.max_picture_pixels, settings.max_text_chars)
     )
-    blobs = FileBlobStore(settings.data_dir / _PICTURES)
-    bundle_files = BundleStore(settings.data_dir / _BUNDLES)
-
-    def owns_files() -> bool:
-        return belongs_to(settings.data_dir, _database_name(settings), DATABASE_FILE)
-
-    housekeeping = Housekeeping(database, blobs, bundle_files, settings.sweep_grace_seconds, owns_files)
+    blobs = FileBlobStore(settings.data_dir / _PICTURES, settings.trash_seconds)
+    bundle_files = BundleStore(settings.data_dir / _BUNDLES, settings.trash_seconds)
+    any_database = SqlDatabase(engine)
+    kept = (
+        KeptFiles("pictures", blobs, partial(_used_content, any_database)),
+        KeptFiles("models", bundle_files, partial(_used_bundles, any_database)),
+    )
+    mark = FileFolderMark(settings.data_dir, _database_name(settings), DATABASE_FILE)
+    ownership = Ownership(any_database, mark, kept)
+    database = SqlDatabase(engine, ownership.require)
+    housekeeping = Housekeeping(*kept, settings.sweep_grace_seconds, ownership.is_current)
     bundles = ModelBundles(bundle_files, ExactIndexFiles(), encoders)
     saved = SavedGalleries(
         database,
         BundleStore(settings.data_dir / "galleries"),
         ExactIndex,
-        owns_files,
+        ownership.is_current,
         settings.save_after_items,
     )
     snapshots = Snapshots(database, Loader(bundles, ExactIndex, saved), saved)
@@ -188,10 +213,31 @@ def build(settings: Settings) -> Services:
         access=AccessService(database, RateLimits(settings.rate_limit)),
         snapshots=snapshots,
         housekeeping=housekeeping,
-        repair=Repair(database, bundles, training, owns_files),
+        ownership=ownership,
+        repair=Repair(database, bundles, training, ownership.is_current),
         status=StatusService(database, snapshots),
-        readiness=ReadinessService(snapshots, lambda: is_current(database.engine, PATIENCE_SECONDS)),
+        readiness=ReadinessService(
+            snapshots, lambda: _require_current_schema(ownership, engine, PATIENCE_SECONDS), ownership.look
+        ),
     )
+
+
+def _require_current_schema(
+    ownership: Ownership, engine: Engine, patience_seconds: float | None = None
+) -> None:
+    ownership.require_database(lambda: is_empty(engine, patience_seconds))
+    if not is_current(engine, patience_seconds):
+        raise SchemaOutdatedError
+
+
+def _used_content(database: SqlDatabase, content_hashes: Sequence[str]) -> set[str]:
+    with database.read() as work:
+        return work.items.used_content(content_hashes)
+
+
+def _used_bundles(database: SqlDatabase, bundles: Sequence[str]) -> set[str]:
+    with database.read() as work:
+        return work.models.used_bundles(bundles)
 
 
 def _connections(settings: Settings) -> int:

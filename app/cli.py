@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -37,7 +38,7 @@ from app.console import (
     validation_lines,
 )
 from app.domain.entities import Content, ItemFilter, Modality, Scope
-from app.domain.errors import InvalidFieldError, ModelNotTrainedError, ServiceError
+from app.domain.errors import InvalidFieldError, ModelNotTrainedError, ServiceError, WrongDatabaseError
 from app.domain.names import listed
 from app.encoders.registry import PICTURE_TYPES
 from app.operations import db, keys
@@ -124,7 +125,8 @@ def demo(
 
 
 def _prepared(settings: Settings, per_kind: int) -> Services:
-    services = _ready(settings)
+    services = build(settings)
+    services.upgrade_schema()
     what = (
         f"Draws {per_kind * len(KINDS)} pictures of {len(KINDS)} kinds of scenes with their sentences and "
         "trains on four fifths of them: a minute or two on two cores, nothing to do the second time."
@@ -162,8 +164,10 @@ def serve(
     settings.processes = processes or settings.processes
     log_to_stderr(settings.log_format)
     services = build(settings)
-    if not services.schema_is_current():
-        services.upgrade_schema()
+    try:
+        services.set_up()
+    except WrongDatabaseError as error:
+        _logger.error("not ready: %s", error)  # until the right one is there, without another start
     run_server(services, worker, lambda url: _logger.info("LRBS serves on %s", url))
 
 
@@ -189,7 +193,8 @@ def worker(
     settings = Settings()
     log_to_stderr(settings.log_format)
     services = build(settings)
-    services.require_current_schema()
+    with contextlib.suppress(WrongDatabaseError):  # it takes no job until the right one is there
+        services.require_current_schema()
     run_forever(services, lambda: stopping or (parent is not None and os.getppid() != parent))
 
 
@@ -321,7 +326,7 @@ def ingest_table(
 
 def _ready(settings: Settings) -> Services:
     services = build(settings)
-    services.upgrade_schema()
+    services.set_up()
     return services
 
 

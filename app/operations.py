@@ -69,6 +69,22 @@ def back_up(
     typer.echo(f"the database and {copied} files are in {folder}")
 
 
+@db.command("adopt")
+def adopt() -> None:
+    """Say that the database and the data folder, as they are now, belong together."""
+    build(Settings()).adopt()
+    typer.echo("the database and the data folder belong together")
+
+
+@db.command("sweep")
+def sweep() -> None:
+    """Move all files to the trash that no row of the database speaks of, however many they are."""
+    services = build(Settings())
+    services.require_current_schema()
+    services.ownership.require_current()
+    typer.echo(f"{services.housekeeping.sweep(any_share=True)} unused files and folders were swept")
+
+
 def moment(text: str | None, now: datetime | None = None) -> datetime | None:
     """Return the time that an option names: so many days or hours from now, or a date, UTC unless it says.
 
@@ -109,5 +125,5 @@ def key_line(key: ApiKey) -> str:
 
 def _ready() -> Services:
     services = build(Settings())
-    services.upgrade_schema()
+    services.set_up()
     return services

@@ -50,6 +50,7 @@ class Settings(BaseSettings):
     rate_limit: int = Field(0, ge=0, le=100_000, description="requests a minute of a key; 0 for no limit")
     lock_wait_seconds: float = Field(5.0, gt=0, description="how long a write waits for others")
     sweep_grace_seconds: float = Field(3600.0, ge=0, description="how long an unused file is kept")
+    trash_seconds: float = Field(604_800.0, ge=0, description="how long swept files are kept aside")
     save_after_items: int = Field(
         1000, ge=1, description="after so many written items, and a tenth of all, galleries are saved"
     )

@@ -22,7 +22,12 @@ from app.domain import errors
 _MEDIA_TYPE = "application/problem+json"
 _MOST_ERRORS, _ERRORS_TOLD = 20, 5
 _METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_OF_SYSTEM: dict[int | None, type[errors.ServiceError]] = {
+    errno.ENOSPC: errors.StorageFullError,
+    errno.EDQUOT: errors.StorageFullError,
+    errno.EFBIG: errors.StorageFullError,
+    errno.EROFS: errors.StorageReadOnlyError,
+}
 _logger = logging.getLogger(__name__)
 
 PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
@@ -57,6 +62,10 @@ PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
     errors.DamagedBundleError: (503, "damaged-bundle", "Model bundle damaged"),
     errors.EncoderUnavailableError: (503, "encoder-unavailable", "Encoder unavailable"),
     errors.DatabaseUnavailableError: (503, "database-unavailable", "Database unavailable"),
+    errors.StorageFullError: (507, "storage-full", "Storage full"),
+    errors.StorageReadOnlyError: (507, "storage-read-only", "Storage read-only"),
+    errors.DatabaseMissingError: (503, "database-unavailable", "Database file missing"),
+    errors.WrongDatabaseError: (503, "wrong-database", "Not the database of the data folder"),
     errors.SchemaOutdatedError: (503, "schema-outdated", "Database schema outdated"),
 }
 """Every child of ServiceError has a row; a test walks them. That of a LineError is its cause's."""
@@ -122,11 +131,11 @@ def install(application: FastAPI) -> None:
 
     @application.exception_handler(OSError)
     def on_system_error(request: Request, error: OSError) -> JSONResponse:
-        if error.errno not in _FULL:
+        told = _OF_SYSTEM.get(error.errno)
+        if told is None:
             raise error
-        _logger.error("the disk is full: %s", error)
-        detail = "no space is left for this: nothing was stored"
-        return problem(request, 507, "storage-full", "Storage full", detail, {})
+        _logger.error("a file cannot be written: %s", error)
+        return service_problem(request, told())
 
     @application.exception_handler(Exception)
     def on_error_of_middleware(request: Request, error: Exception) -> JSONResponse:

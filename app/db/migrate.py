@@ -14,8 +14,10 @@ from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
 from sqlalchemy import Connection, Engine
 
-from app.db.session import limit_statements, translated
-from app.domain.errors import SchemaOutdatedError
+from app.db.faults import translated
+from app.db.session import limit_statements
+from app.db.sqlite_file import file_of
+from app.domain.errors import DatabaseMissingError, SchemaOutdatedError
 
 _WAIT_SECONDS = 60
 _MIGRATIONS = Path(__file__).parents[2] / "migrations"
@@ -23,6 +25,8 @@ _MIGRATIONS = Path(__file__).parents[2] / "migrations"
 
 def upgrade(engine: Engine) -> None:
     """Apply every missing migration in one transaction; a second caller at the same time waits.
+
+    This alone makes the file of a SQLite database.
 
     Parameters
     ----------
@@ -33,8 +37,18 @@ def upgrade(engine: Engine) -> None:
     ------
     SchemaOutdatedError
         If the database was made by a newer version.
+    DatabaseMissingError
+        If SQLite's log of a database lies there without its file: a new one would throw the log away.
     """
     config = _config()
+    file = file_of(engine.url)
+    if file is not None and not file.exists():
+        if file.with_name(f"{file.name}-wal").exists():
+            raise DatabaseMissingError
+        try:
+            file.touch()
+        except FileNotFoundError as error:
+            raise FileNotFoundError(error.errno, "no folder to make the database in", str(file)) from error
     with engine.connect() as connection, _patient(connection), connection.begin():
         config.attributes["connection"] = connection
         try:
@@ -61,6 +75,11 @@ def _patient(connection: Connection) -> Iterator[None]:
         raw.execute(f"PRAGMA busy_timeout = {int(usual)}")
 
 
+def is_empty(engine: Engine, patience_seconds: float | None = None) -> bool:
+    """Return whether there is no database yet, or one without a schema; parameters as of `is_current`."""
+    return _revision(engine, patience_seconds) is None
+
+
 def is_current(engine: Engine, patience_seconds: float | None = None) -> bool:
     """Return whether the schema is the one this code expects.
 
@@ -76,11 +95,18 @@ def is_current(engine: Engine, patience_seconds: float | None = None) -> bool:
     DatabaseUnavailableError
         If the database does not answer.
     """
+    head = ScriptDirectory.from_config(_config()).get_current_head()
+    return _revision(engine, patience_seconds) == head
+
+
+def _revision(engine: Engine, patience_seconds: float | None) -> str | None:
+    file = file_of(engine.url)
+    if file is not None and not file.exists():
+        return None
     with translated(), engine.connect() as connection:
         if patience_seconds is not None:
             limit_statements(connection, patience_seconds)
-        found = MigrationContext.configure(connection).get_current_revision()
-    return found == ScriptDirectory.from_config(_config()).get_current_head()
+        return MigrationContext.configure(connection).get_current_revision()
 
 
 def _config() -> Config:

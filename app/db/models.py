@@ -59,6 +59,16 @@ class Base(DeclarativeBase):
     )
 
 
+class InstallationRow(Base):
+    """The one row that tells this database from others, and its history from that of its copies."""
+
+    __tablename__ = "installation"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    identity: Mapped[str] = mapped_column(String(32))
+    points: Mapped[list[str]] = mapped_column(JSON)
+
+
 class CollectionRow(Base):
     """A collection; `active_version` is the one place that says which model serves."""
 

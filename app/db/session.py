@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.orm import Session, sessionmaker
 
+from app.db.faults import translated
+from app.db.installation import SqlInstallationRepository
 from app.db.items import SqlItemRepository
 from app.db.jobs import SqlJobQueue
 from app.db.repositories import SqlCollectionRepository, SqlKeyRepository
+from app.db.sqlite_file import file_of, watch
 from app.db.versions import SqlModelRepository
-from app.domain.errors import DatabaseUnavailableError
 
 _READ_ONLY = "lrbs_read_only"
 _KEPT_CONNECTIONS = 8
@@ -31,7 +30,6 @@ _LOST_CONNECTIONS = {
     "tcp_user_timeout": 60_000,
 }
 """When libpq gives up a server that vanished: the system's own limits are hours."""
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +41,7 @@ class SqlUnitOfWork:
     models: SqlModelRepository
     jobs: SqlJobQueue
     keys: SqlKeyRepository
+    installation: SqlInstallationRepository
 
     @classmethod
     def over(cls, session: Session) -> SqlUnitOfWork:
@@ -53,7 +52,12 @@ class SqlUnitOfWork:
             SqlModelRepository(session),
             SqlJobQueue(session),
             SqlKeyRepository(session),
+            SqlInstallationRepository(session),
         )
+
+
+def _allowed() -> None:
+    """Anybody may write."""
 
 
 class SqlDatabase:
@@ -63,10 +67,13 @@ class SqlDatabase:
     ----------
     engine : Engine
         As made by `make_engine`.
+    check_write : callable
+        Raises a ServiceError where nothing is to be written.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, check_write: Callable[[], None] = _allowed) -> None:
         self.engine = engine
+        self._check_write = check_write
         self._write = sessionmaker(engine, expire_on_commit=False)
         options: dict[str, Any] = {_READ_ONLY: True}
         if engine.dialect.name == "postgresql":
@@ -76,6 +83,7 @@ class SqlDatabase:
     @contextmanager
     def write(self) -> Iterator[SqlUnitOfWork]:
         """Commit at the end of the block, roll back on an exception."""
+        self._check_write()
         with translated(), self._write.begin() as session:
             yield SqlUnitOfWork.over(session)
 
@@ -92,16 +100,6 @@ class SqlDatabase:
             if patience_seconds is not None:
                 limit_statements(session.connection(), patience_seconds)
             yield SqlUnitOfWork.over(session)
-
-
-@contextmanager
-def translated() -> Iterator[None]:
-    """Say in the domain's words that the database is away or busy; the reason stands in the log."""
-    try:
-        yield
-    except (OperationalError, InterfaceError, PoolTimeoutError) as error:
-        _logger.warning("the database does not answer: %s", error)
-        raise DatabaseUnavailableError from error
 
 
 def limit_statements(connection: Connection, seconds: float) -> None:
@@ -137,8 +135,12 @@ def make_engine(url: str, lock_wait_seconds: float = 5.0, connections: int = 15)
         event.listen(engine, "connect", partial(_prepare_postgres, lock_wait_seconds))
         return engine
     arguments = {"timeout": lock_wait_seconds, "check_same_thread": False}
-    is_file = make_url(url).database not in (None, "", ":memory:")  # only files have a pool to wait for
-    engine = create_engine(url, connect_args=arguments, hide_parameters=True, **(pool if is_file else {}))
+    file = file_of(url)  # only files have a pool to wait for
+    engine = create_engine(
+        url, connect_args=arguments, hide_parameters=True, **({} if file is None else pool)
+    )
+    if file is not None:
+        watch(engine, file)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine

@@ -192,12 +192,40 @@ class EncoderUnavailableError(ServiceError):
 class DatabaseUnavailableError(ServiceError):
     """The database does not answer, or a lock was not given in time."""
 
+    def __init__(self, reason: str = "the database does not answer or is busy: try again") -> None:
+        super().__init__(reason)
+
+
+class StorageFullError(DatabaseUnavailableError):
+    """There is no room for what was to be written."""
+
     def __init__(self) -> None:
-        super().__init__("the database does not answer or is busy: try again")
+        super().__init__("no space is left for this: nothing was stored")
+
+
+class StorageReadOnlyError(DatabaseUnavailableError):
+    """The database, or the disk it lies on, takes no writes."""
+
+    def __init__(self) -> None:
+        super().__init__("the storage is read-only: nothing was stored")
+
+
+class DatabaseMissingError(DatabaseUnavailableError):
+    """The file of a SQLite database is not at its place."""
+
+    def __init__(self) -> None:
+        super().__init__("the database file is not at its place: nothing was written; bring it back")
+
+
+class WrongDatabaseError(DatabaseUnavailableError):
+    """The database at hand is not the one that the files of the data folder belong to."""
 
 
 class SchemaOutdatedError(ServiceError):
     """The database's schema is not the one this code expects."""
+
+    def __init__(self, reason: str = "the database schema is not current: run lrbs db upgrade") -> None:
+        super().__init__(reason)
 
 
 class UnauthenticatedError(ServiceError):

@@ -1,84 +1,107 @@
-"""Removing files that no row speaks of: pictures of refused or deleted items, bundles never recorded."""
+"""Taking away files that no row speaks of: pictures of refused or deleted items, bundles never recorded."""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Sequence
 
 from app.domain.errors import ServiceError
-from app.domain.ports import BlobStore, BundleFiles, Database
+from app.services.ownership import KeptFiles
 
+_BATCH = 500
+_FEW = 10
+_MOST_SHARE = 0.5
 _logger = logging.getLogger(__name__)
 
 
 class Housekeeping:
-    """Sweeps unreferenced files away once they are old enough that nobody can be about to use them.
+    """Sweeps unused files into the trash once they are old enough that nobody can be about to use them.
 
-    A file is written before the row that speaks of it. Storing a picture again makes it young again, so
-    that a sweep never takes what another request is about to commit. Snapshots hold their model in memory
-    and lose nothing when a bundle goes.
+    A file is written before the row that speaks of it. Storing a picture again makes it young again, so that
+    a sweep leaves alone what another request is about to commit; where one is faster all the same, the file
+    comes back from the trash. Snapshots hold their model in memory and lose nothing when a bundle goes.
+
+    More than half of all files of a kind, and more than ten, are only swept by somebody's order: a database
+    that lost rows makes good files look unused.
 
     Parameters
     ----------
-    database : Database
-        Says what is used.
-    blobs : BlobStore
-        Pictures.
-    bundles : BundleFiles
-        Model bundles.
+    pictures, bundles : KeptFiles
+        What is swept.
     grace_seconds : float
         Younger files are left alone.
-    owns_files : callable
-        Whether the files belong to this database: another one's look unused from here.
+    may_remove : callable
+        Whether this database can tell which files are unused: to another or an older one, used ones look so.
     """
 
     def __init__(
         self,
-        database: Database,
-        blobs: BlobStore,
-        bundles: BundleFiles,
+        pictures: KeptFiles,
+        bundles: KeptFiles,
         grace_seconds: float,
-        owns_files: Callable[[], bool],
+        may_remove: Callable[[], bool],
     ) -> None:
-        self._database = database
-        self._blobs = blobs
+        self._pictures = pictures
         self._bundles = bundles
         self._grace_seconds = grace_seconds
-        self._owns_files = owns_files
+        self._may_remove = may_remove
         self.swept = 0
-        """Files and folders removed so far."""
+        """Files and folders taken away so far."""
 
-    def sweep(self, content_hashes: Sequence[str] | None = None, bundles: Sequence[str] | None = None) -> int:
-        """Remove unused files and return how many.
+    def sweep(self, any_share: bool = False) -> int:
+        """Take away unused files and what interrupted writes left; return how many.
 
         Parameters
         ----------
-        content_hashes, bundles : sequence of str, optional
-            Look only at these; at everything, leftovers of interrupted writes included, when None.
+        any_share : bool
+            Whether it is right that most files are unused.
         """
-        if not self._owns_files():
-            _logger.warning("the files belong to another database: nothing is swept")
+        if not self._may_remove():
             return 0
         before = time.time() - self._grace_seconds
-        removed = self._blobs.sweep(before, self._used_content, content_hashes)
-        removed += self._bundles.sweep(before, self._used_bundles, bundles)
+        return self._count(
+            sum(self._sweep(kept, before, any_share) for kept in (self._pictures, self._bundles))
+        )
+
+    def sweep_after_delete(self, content_hashes: Sequence[str], bundles: Sequence[str] = ()) -> None:
+        """Take away what a deletion left, however young; it is done already, so a failure is only logged."""
+        before = time.time() - self._grace_seconds
+        try:
+            if self._may_remove():
+                wanted = ((self._pictures, content_hashes), (self._bundles, bundles))
+                self._count(sum(_discard(kept, names, before) for kept, names in wanted if names))
+        except (OSError, ServiceError) as error:
+            _logger.warning("files of deleted items stay until the next sweep: %s", error)
+
+    def _sweep(self, kept: KeptFiles, before: float, any_share: bool) -> int:
+        left = kept.files.tidy(before, kept.used)
+        total = sum(1 for _ in kept.files.names())
+        most = total if any_share else max(_FEW, int(_MOST_SHARE * total))
+        unused: list[str] = []
+        stale = kept.files.stale(before)
+        while names := list(itertools.islice(stale, _BATCH)):
+            in_use = kept.used(names)
+            unused += [name for name in names if name not in in_use]
+            if len(unused) > most:
+                _logger.error(
+                    "no %s are removed: of %d at least %d look unused, which is more than half: "
+                    "is the database whole? If that is right, run lrbs db sweep",
+                    kept.kind,
+                    total,
+                    len(unused),
+                )
+                return left
+        return left + kept.files.discard(unused, before)
+
+    def _count(self, removed: int) -> int:
         self.swept += removed
         if removed:
             _logger.info("swept %d unused files and folders", removed)
         return removed
 
-    def sweep_after_delete(self, content_hashes: Sequence[str], bundles: Sequence[str] = ()) -> None:
-        """Sweep what a deletion left; it is done already, so a failure is only logged."""
-        try:
-            self.sweep(content_hashes, bundles)
-        except (OSError, ServiceError) as error:
-            _logger.warning("files of deleted items stay until the next sweep: %s", error)
 
-    def _used_content(self, content_hashes: Sequence[str]) -> set[str]:
-        with self._database.read() as work:
-            return work.items.used_content(content_hashes)
-
-    def _used_bundles(self, bundles: Sequence[str]) -> set[str]:
-        with self._database.read() as work:
-            return work.models.used_bundles(bundles)
+def _discard(kept: KeptFiles, names: Sequence[str], before: float) -> int:
+    in_use = kept.used(names)
+    return kept.files.discard([name for name in names if name not in in_use], before)

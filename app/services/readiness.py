@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.domain.errors import ServiceError
+from app.services.ownership import Standing
 from app.services.snapshots import Snapshots
 from app.services.status import PATIENCE_SECONDS
 
@@ -30,37 +31,49 @@ class Readiness:
 class ReadinessService:
     """Says whether this process can serve, by what it knows; loads go on in the background.
 
-    A process is ready once the schema is current and the first load of every active model has ended. A
-    damaged bundle does not take the whole service away: where an earlier version stands in for the active
-    one, or some collections can be searched although others cannot, the process is ready and the reason
-    names what is damaged. So it is where the file of an encoder is missing or another one: what needs no
-    encoder is served. It is not ready when there are active models and none of their collections can be
-    searched. Once it was ready, a model that is loaded for the first time changes nothing.
+    A process is ready once the schema is current, the data folder is that of the database, and the first load
+    of every active model has ended. A damaged bundle does not take the whole service away: where an earlier
+    version stands in for the active one, or some collections can be searched although others cannot, the
+    process is ready and the reason names what is damaged. So it is where the file of an encoder is missing or
+    another one: what needs no encoder is served; and where the database is older than the files: what it
+    holds is served, and nothing is removed. It is not ready when there are active
+    models and none of their collections can be searched. Once it was ready, a model that is loaded for the
+    first time changes nothing.
 
     Parameters
     ----------
     snapshots : Snapshots
         What this process serves.
-    schema_is_current : callable
-        Whether the database has the schema this code expects.
+    require_schema : callable
+        Raises a ServiceError unless the database has the schema this code expects.
+    look_at_folder : callable
+        How database and data folder stand to each other; raises OSError where the folder cannot be used.
     """
 
-    def __init__(self, snapshots: Snapshots, schema_is_current: Callable[[], bool]) -> None:
+    def __init__(
+        self, snapshots: Snapshots, require_schema: Callable[[], None], look_at_folder: Callable[[], Standing]
+    ) -> None:
         self._snapshots = snapshots
-        self._schema_is_current = schema_is_current
+        self._require_schema = require_schema
+        self._look_at_folder = look_at_folder
         self._has_started = False
 
     def look(self) -> Readiness:
         """Return how it stands, and have loaded what is not; waits for nothing but the database."""
         try:
-            if not self._schema_is_current():
-                return Readiness(False, "the database schema is not current: run lrbs db upgrade")
+            self._require_schema()
+            standing = self._look_at_folder()
+            if not standing.belongs:
+                return Readiness(False, standing.reason)
             found = [outlook for _, outlook in self._snapshots.keep_up(PATIENCE_SECONDS)]
         except ServiceError as error:
             return Readiness(False, str(error))
+        except OSError as error:
+            return Readiness(False, f"the data folder cannot be used: {error.strerror}")
         self._has_started = self._has_started or all(one.is_tried for one in found)
         can_serve = not found or any(one.is_served or not one.is_tried for one in found)
-        reason = "; ".join(one.reason for one in found if one.reason is not None)
+        wrong = [standing.reason, *(one.reason for one in found)]
+        reason = "; ".join(one for one in wrong if one is not None)
         return Readiness(self._has_started and can_serve, reason or None)
 
     def load(self) -> Readiness:

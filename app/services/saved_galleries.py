@@ -40,7 +40,7 @@ class SavedGalleries:
     make_index : callable
         Builds an index over projected rows.
     owns_files : callable
-        Whether the files belong to this database.
+        Whether this database can tell which files are used.
     least_unsaved : int
         Fewer items are never worth it.
     """
@@ -120,8 +120,8 @@ class SavedGalleries:
         except CollectionNotFoundError:
             superseded = [folder]
         # Whoever is reading it right now finds it damaged, and reads the database.
-        self._files.sweep(time.time() + 1.0, lambda _: set(), superseded)
-        self._files.sweep(time.time() - _GRACE_SECONDS, self._used, None)
+        self._files.discard(superseded, time.time() + 1.0)
+        self._remove_unused(time.time() - _GRACE_SECONDS)
 
     def _is_saved(self, collection: Collection, model_bundle: str) -> bool:
         """Return whether another process was faster, and what it wrote is whole."""
@@ -134,6 +134,12 @@ class SavedGalleries:
         except DamagedBundleError:
             return False
         return True
+
+    def _remove_unused(self, before: float) -> None:
+        self._files.tidy(before, self._used)
+        stale = list(self._files.stale(before))
+        used = self._used(stale)
+        self._files.discard([folder for folder in stale if folder not in used], before)
 
     def _used(self, folders: Sequence[str]) -> set[str]:
         with self._database.read() as work:

@@ -6,10 +6,12 @@ import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from app.storage.sweeping import Used, sweep_leftovers, sweep_paths
+from app.storage.folders import make_folder, sync_folder
+from app.storage.sweeping import sweep_leftovers
+from app.storage.trash import Trash, Used, is_older
 
 _NEW = ".new-"
 
@@ -21,10 +23,13 @@ class FileBlobStore:
     ----------
     root : Path
         Folder of the store; made when missing.
+    trash_seconds : float
+        How long content that was discarded can come back.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, trash_seconds: float = 0.0) -> None:
         self._root = root
+        self._trash = Trash(root, trash_seconds)
 
     def put(self, content: bytes) -> str:
         """Store content durably (synced before it gets its name) and return its SHA-256."""
@@ -33,7 +38,7 @@ class FileBlobStore:
         with contextlib.suppress(FileNotFoundError):
             self.touch(content_hash)
             return content_hash
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=_NEW, delete=False) as stream:
             stream.write(content)
             stream.flush()
@@ -43,40 +48,65 @@ class FileBlobStore:
         return content_hash
 
     def get(self, content_hash: str) -> bytes:
-        """Return content; raises FileNotFoundError."""
-        return self._path(content_hash).read_bytes()
+        """Return content, also what was discarded a moment ago; raises FileNotFoundError."""
+        path = self._path(content_hash)
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            if not self._trash.give_back(path):
+                raise
+        return path.read_bytes()
 
     def touch(self, content_hash: str) -> None:
-        """Make content young again: no sweep takes it before the row is written that needs it."""
-        os.utime(self._path(content_hash))
+        """Make content young again: nobody takes it for unused before the row is written that needs it."""
+        path = self._path(content_hash)
+        try:
+            os.utime(path)
+        except FileNotFoundError:
+            if not self._trash.give_back(path):
+                raise
+            os.utime(path)
 
-    def sweep(self, before: float, used: Used, only: Sequence[str] | None = None) -> int:
-        """Remove content last put before a time that is not `used`; return how much.
+    def names(self) -> Iterator[str]:
+        """Yield the hash of all content."""
+        return (path.name for path in self._contents())
+
+    def stale(self, before: float) -> Iterator[str]:
+        """Yield the hash of what was last put before a time, in seconds since the epoch."""
+        return (path.name for path in self._contents() if is_older(path, before))
+
+    def discard(self, content_hashes: Sequence[str], before: float) -> int:
+        """Move content to the trash; return how much was there.
+
+        Parameters
+        ----------
+        content_hashes : sequence of str
+            What no row speaks of.
+        before : float
+            Where the trash keeps nothing, only what was last put before this time is removed at once.
+        """
+        return self._trash.put([self._path(content_hash) for content_hash in content_hashes], before)
+
+    def tidy(self, before: float, used: Used) -> int:
+        """Remove what interrupted writes left, and bring the trash up to date; return how many leftovers.
 
         Parameters
         ----------
         before : float
-            Seconds since the epoch.
+            Younger files are left alone, in seconds since the epoch.
         used : callable
-            Says which hashes are used.
-        only : sequence of str, optional
-            Hashes to look at; everything, and what interrupted writes left, when None.
+            Says which hashes are used: these come back from the trash.
         """
-        if only is not None:
-            return sweep_paths([self._path(content_hash) for content_hash in only], before, used)
-        folders = [path for path in self._root.iterdir() if path.is_dir()] if self._root.is_dir() else []
-        left = sum(sweep_leftovers(folder, [_NEW], before) for folder in folders)
-        contents = (path for folder in folders for path in folder.iterdir() if path.name[0] != ".")
-        return left + sweep_paths(contents, before, used)
+        self._trash.tidy(self._path, before, used)
+        return sum(sweep_leftovers(folder, [_NEW], before) for folder in self._folders())
+
+    def _folders(self) -> list[Path]:
+        if not self._root.is_dir():
+            return []
+        return [path for path in self._root.iterdir() if path.name[0] != "." and path.is_dir()]
+
+    def _contents(self) -> Iterator[Path]:
+        return (path for folder in self._folders() for path in folder.iterdir() if path.name[0] != ".")
 
     def _path(self, content_hash: str) -> Path:
         return self._root / content_hash[:2] / content_hash
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename inside `folder` survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

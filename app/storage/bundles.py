@@ -7,13 +7,14 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from app.domain.errors import DamagedBundleError
-from app.storage.blobs import sync_folder
-from app.storage.sweeping import Used, sweep_leftovers, sweep_paths
+from app.storage.folders import make_folder, sync_folder
+from app.storage.sweeping import sweep_leftovers
+from app.storage.trash import Trash, Used, is_older
 
 _MANIFEST = "manifest.json"
 _PARTIAL = ".partial-"
@@ -26,10 +27,13 @@ class BundleStore:
     ----------
     root : Path
         Made when missing.
+    trash_seconds : float
+        How long bundles that were discarded can come back.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, trash_seconds: float = 0.0) -> None:
         self._root = root
+        self._trash = Trash(root, trash_seconds)
 
     def write(self, name: str, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> tuple[str, str]:
         """Write a bundle.
@@ -52,7 +56,8 @@ class BundleStore:
         """
         folder = f"{name}-{secrets.token_hex(4)}"
         partial = self._root / f"{_PARTIAL}{folder}"
-        partial.mkdir(parents=True)
+        make_folder(self._root)
+        partial.mkdir()
         try:
             fill(partial)
             written = sorted(path for path in partial.rglob("*") if path.is_file())
@@ -75,6 +80,8 @@ class BundleStore:
         """Return a bundle's folder after checking every sum; raises DamagedBundleError."""
         path = self._root / folder
         try:
+            if not path.exists():
+                self._trash.give_back(path)
             if _sum(path / _MANIFEST) != manifest_hash:
                 raise DamagedBundleError(f"bundle {folder}: the manifest is not the one that was published")
             sums = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))["files"]
@@ -86,25 +93,43 @@ class BundleStore:
             raise DamagedBundleError(f"bundle {folder}: {error.strerror or 'unreadable'}") from error
         return path
 
-    def sweep(self, before: float, used: Used, only: Sequence[str] | None = None) -> int:
-        """Remove bundles written before a time that are not `used`; return how many.
+    def names(self) -> Iterator[str]:
+        """Yield the name of every bundle."""
+        return (path.name for path in self._bundles())
+
+    def stale(self, before: float) -> Iterator[str]:
+        """Yield the name of what was written before a time, in seconds since the epoch."""
+        return (path.name for path in self._bundles() if is_older(path, before))
+
+    def discard(self, folders: Sequence[str], before: float) -> int:
+        """Move bundles to the trash; return how many were there.
+
+        Parameters
+        ----------
+        folders : sequence of str
+            What no row speaks of.
+        before : float
+            Where the trash keeps nothing, only what was written before this time is removed at once.
+        """
+        return self._trash.put([self._root / folder for folder in folders], before)
+
+    def tidy(self, before: float, used: Used) -> int:
+        """Remove what interrupted writes left, and bring the trash up to date; return how many leftovers.
 
         Parameters
         ----------
         before : float
-            Seconds since the epoch.
+            Younger bundles are left alone, in seconds since the epoch.
         used : callable
-            Says which bundles are used.
-        only : sequence of str, optional
-            Bundles to look at; everything, and what interrupted writes left, when None.
+            Says which bundles are used: these come back from the trash.
         """
-        if only is not None:
-            return sweep_paths([self._root / folder for folder in only], before, used)
+        self._trash.tidy(lambda folder: self._root / folder, before, used)
+        return sweep_leftovers(self._root, [_PARTIAL], before)
+
+    def _bundles(self) -> Iterator[Path]:
         if not self._root.is_dir():
-            return 0
-        left = sweep_leftovers(self._root, [_PARTIAL], before)
-        bundles = (path for path in self._root.iterdir() if path.name[0] != ".")
-        return left + sweep_paths(bundles, before, used)
+            return iter(())
+        return (path for path in self._root.iterdir() if path.name[0] != ".")
 
 
 def _sum(path: Path) -> str:

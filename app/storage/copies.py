@@ -6,6 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
+from app.storage.trash import TRASH
+
 
 def copy_new_files(source: Path, target: Path) -> int:
     """Copy every file that the target lacks; return how many.
@@ -21,8 +23,8 @@ def copy_new_files(source: Path, target: Path) -> int:
     """
     copied = 0
     for folder, folders, names in os.walk(source):
-        # Unfinished writes and removals begin with a dot.
-        folders[:] = [name for name in folders if name[0] != "."]
+        # Unfinished writes and removals begin with a dot; what was put into the trash meanwhile is needed.
+        folders[:] = [name for name in folders if name[0] != "." or name == TRASH]
         here = target / Path(folder).relative_to(source)
         here.mkdir(parents=True, exist_ok=True)
         for name in (name for name in names if name[0] != "."):

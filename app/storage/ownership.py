@@ -1,43 +1,89 @@
-"""Whose files a data folder holds: the first database that asks marks the folder as its own."""
+"""The mark in a data folder that says which database its files belong to."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import tempfile
-from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
-from app.storage.blobs import sync_folder
+from app.domain.entities import Mark
+from app.storage.folders import make_folder, sync_folder
 
 _MARKER = ".database"
 _SQLITE = "sqlite://:/"
 _INSIDE = "inside this folder"
 
 
-def belongs_to(folder: Path, database: str, usual_file: str) -> bool:
-    """Return whether a folder's files are this database's; the first one to ask gets them.
+class FileFolderMark:
+    """A small file in the data folder.
+
+    Earlier versions wrote the place of the database instead of its identity: ``backend://host:port/name``,
+    or that it lies inside this folder.
 
     Parameters
     ----------
     folder : Path
-        Made when missing.
-    database : str
-        ``backend://host:port/database``. A SQLite file inside the folder stays the same database
-        wherever both are moved to, by whatever path it is named.
+        The data folder; made when a mark is written.
+    place : str
+        Of the database at hand, as earlier versions wrote it.
     usual_file : str
         Name of the SQLite file that a folder has when no other database is set.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    marker, name = folder / _MARKER, _lasting(folder, database, usual_file)
-    if not marker.exists():
-        _write(marker, name, os.link)
-    held = marker.read_text(encoding="utf-8")
-    if held != name and (not held or _lasting(folder, held, usual_file) == name):
-        # Written to no end before a crash, or by an earlier version, with a path.
-        _write(marker, name, os.replace)
-        held = name
-    return held == name
+
+    def __init__(self, folder: Path, place: str, usual_file: str) -> None:
+        self._folder = folder
+        self._place = place
+        self._usual_file = usual_file
+
+    def read(self) -> Mark | None:
+        """Return the mark; None when there is none, or one that a crash of an earlier version left empty."""
+        text = self._text()
+        if not text:
+            return None
+        try:
+            return Mark(**json.loads(text))
+        except (ValueError, TypeError):
+            return Mark("", "")
+
+    def names_this_database(self) -> bool:
+        """Return whether an earlier version marked the folder with the place of the database at hand."""
+        text = self._text()
+        place = _lasting(self._folder, self._place, self._usual_file)
+        return bool(text) and place in (text, _lasting(self._folder, text, self._usual_file))
+
+    def write(self, mark: Mark, replace: bool) -> None:
+        """Write a mark aside and give it its name once it is whole; raises OSError.
+
+        Parameters
+        ----------
+        mark : Mark
+            What to remember.
+        replace : bool
+            Whether another mark that is there is replaced; it stays otherwise.
+        """
+        make_folder(self._folder)
+        descriptor, aside = tempfile.mkstemp(dir=self._folder, prefix=f"{_MARKER}-")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                json.dump(asdict(mark), stream)
+                stream.flush()
+                os.fsync(stream.fileno())
+            if replace or ((self._folder / _MARKER).exists() and not self._text()):
+                os.replace(aside, self._folder / _MARKER)
+            else:
+                with contextlib.suppress(FileExistsError):  # another one was faster
+                    os.link(aside, self._folder / _MARKER)
+        finally:
+            Path(aside).unlink(missing_ok=True)
+        sync_folder(self._folder)
+
+    def _text(self) -> str:
+        with contextlib.suppress(FileNotFoundError):
+            return (self._folder / _MARKER).read_text(encoding="utf-8")
+        return ""
 
 
 def _lasting(folder: Path, database: str, usual_file: str) -> str:
@@ -50,18 +96,3 @@ def _lasting(folder: Path, database: str, usual_file: str) -> str:
         return database
     inside = file.relative_to(root).as_posix()
     return _INSIDE if inside == usual_file else f"{_INSIDE}: {inside}"
-
-
-def _write(marker: Path, name: str, publish: Callable[[Path, Path], None]) -> None:
-    """Write a marker aside and give it its name once it is whole; `os.link` does so only if it is new."""
-    descriptor, aside = tempfile.mkstemp(dir=marker.parent, prefix=f"{_MARKER}-")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(name)
-            stream.flush()
-            os.fsync(stream.fileno())
-        with contextlib.suppress(FileExistsError):  # another one asked at the same time
-            publish(Path(aside), marker)
-    finally:
-        Path(aside).unlink(missing_ok=True)
-    sync_folder(marker.parent)

@@ -24,6 +24,7 @@ from app.worker.outcome import Failure, Outcome, WorkerStoppingError
 
 _LONGEST_PAUSE_SECONDS = 10.0
 _MAINTAIN_EVERY_SECONDS = 3600.0
+_NOTE_PROGRESS_EVERY_SECONDS = 60.0
 _logger = logging.getLogger(__name__)
 
 Trainer = Callable[[Services, Lease], Outcome]
@@ -101,16 +102,19 @@ def run_forever(services: Services, should_stop: Callable[[], bool]) -> None:
         Asked between jobs and during them.
     """
     poll_seconds = services.settings.worker_poll_seconds
-    failures, next_round = 0, time.monotonic()
+    failures, next_round, next_note = 0, time.monotonic(), time.monotonic()
     while not should_stop():
         try:
+            if time.monotonic() >= next_note:
+                next_note = time.monotonic() + _NOTE_PROGRESS_EVERY_SECONDS
+                services.ownership.note_progress()
             if time.monotonic() >= next_round:
                 next_round = time.monotonic() + _MAINTAIN_EVERY_SECONDS
                 services.housekeeping.sweep()
                 services.repair.request_what_is_damaged()
             is_idle = run_once(services, should_stop=should_stop) is None
             failures = 0
-        except DatabaseUnavailableError as error:
+        except ServiceError as error:
             is_idle, failures = True, failures + 1
             _logger.warning("worker: %s", error)
         except Exception:

@@ -179,7 +179,7 @@ def check_files(world: World, engine: Engine, data_dir: Path) -> None:
         )
         pictures = set(hashes.scalars())
         galleries = set(connection.execute(text("SELECT folder FROM saved_galleries")).scalars())
-    kept = {path.name for path in (data_dir / "models").iterdir()}
+    kept = {path.name for path in (data_dir / "models").iterdir() if path.name != ".trash"}
     saved = {path.name for path in (data_dir / "galleries").glob("*")}
     # Those that no row speaks of, which a killed save leaves, are removed by a save an hour later.
     for name in sorted(galleries - saved):

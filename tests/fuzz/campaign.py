@@ -64,7 +64,7 @@ class Stored:
             return tuple(int(count) for count in connection.exec_driver_sql(self._query).one())
 
     def pictures(self) -> set[str]:
-        return {path.name for path in self._pictures.rglob("*") if path.is_file()}
+        return {path.name for path in self._pictures.glob("[!.]*/*") if path.is_file()}
 
     def unaccounted(self) -> set[str]:
         """Return pictures that are unused although swept, and items' pictures that are not there."""

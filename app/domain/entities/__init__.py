@@ -2,6 +2,7 @@
 
 from app.domain.entities.arrays import Matrix, Vector
 from app.domain.entities.collections import Change, Collection, Content, Counts, Item, Modality
+from app.domain.entities.installation import Installation, Mark
 from app.domain.entities.jobs import Job, JobEvent, JobState
 from app.domain.entities.keys import ApiKey, KeyBounds, Scope
 from app.domain.entities.searches import HIT_FIELDS, Hit, ItemFilter, SearchResult, comparable
@@ -17,12 +18,14 @@ __all__ = [
     "Counts",
     "HIT_FIELDS",
     "Hit",
+    "Installation",
     "Item",
     "ItemFilter",
     "Job",
     "JobEvent",
     "JobState",
     "KeyBounds",
+    "Mark",
     "Matrix",
     "Modality",
     "ModelVersion",

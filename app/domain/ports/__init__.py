@@ -2,10 +2,16 @@
 
 from app.domain.ports.database import Database, UnitOfWork
 from app.domain.ports.encoders import Encoder, EncoderSource, StatefulEncoder
-from app.domain.ports.files import BlobStore, BundleFiles, IndexFiles, Spool
+from app.domain.ports.files import BlobStore, BundleFiles, FolderMark, IndexFiles, Spool, StoredFiles
 from app.domain.ports.index import GalleryIndex
 from app.domain.ports.jobs import JobQueue
-from app.domain.ports.repositories import CollectionRepository, ItemRepository, KeyRepository, ModelRepository
+from app.domain.ports.repositories import (
+    CollectionRepository,
+    InstallationRepository,
+    ItemRepository,
+    KeyRepository,
+    ModelRepository,
+)
 
 __all__ = [
     "BlobStore",
@@ -14,13 +20,16 @@ __all__ = [
     "Database",
     "Encoder",
     "EncoderSource",
+    "FolderMark",
     "GalleryIndex",
     "IndexFiles",
+    "InstallationRepository",
     "ItemRepository",
     "JobQueue",
     "KeyRepository",
     "ModelRepository",
     "Spool",
     "StatefulEncoder",
+    "StoredFiles",
     "UnitOfWork",
 ]

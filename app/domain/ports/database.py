@@ -6,7 +6,13 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from app.domain.ports.jobs import JobQueue
-from app.domain.ports.repositories import CollectionRepository, ItemRepository, KeyRepository, ModelRepository
+from app.domain.ports.repositories import (
+    CollectionRepository,
+    InstallationRepository,
+    ItemRepository,
+    KeyRepository,
+    ModelRepository,
+)
 
 
 class UnitOfWork(Protocol):
@@ -35,6 +41,11 @@ class UnitOfWork(Protocol):
     @property
     def keys(self) -> KeyRepository:
         """Keys."""
+        ...
+
+    @property
+    def installation(self) -> InstallationRepository:
+        """What the database says of itself."""
         ...
 
 

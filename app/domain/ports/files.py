@@ -6,11 +6,35 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from app.domain.entities import Item, Matrix
+from app.domain.entities import Item, Mark, Matrix
 from app.domain.ports.index import GalleryIndex
 
 
-class BlobStore(Protocol):
+class StoredFiles(Protocol):
+    """Files, or folders of files, that are named by rows of the database and can be found unused."""
+
+    def names(self) -> Iterator[str]:
+        """Yield the name of everything that is stored."""
+        ...
+
+    def stale(self, before: float) -> Iterator[str]:
+        """Yield the name of what was last written or touched before a time, in seconds since the epoch."""
+        ...
+
+    def discard(self, names: Sequence[str], before: float) -> int:
+        """Take away what is unused; return how much was there.
+
+        It can come back for a while: by itself, when it is asked for, or when it turns out to be used.
+        Where nothing is kept, what was touched before that time is gone for good.
+        """
+        ...
+
+    def tidy(self, before: float, used: Callable[[Sequence[str]], set[str]]) -> int:
+        """Remove what interrupted writes left, return how much, and bring back what was taken but is used."""
+        ...
+
+
+class BlobStore(StoredFiles, Protocol):
     """Content-addressed files."""
 
     def put(self, content: bytes) -> str:
@@ -25,13 +49,20 @@ class BlobStore(Protocol):
         """Make content as young as if it were put now; raises FileNotFoundError."""
         ...
 
-    def sweep(
-        self, before: float, used: Callable[[Sequence[str]], set[str]], only: Sequence[str] | None
-    ) -> int:
-        """Remove content last put before a time that is not `used`; return how much.
 
-        Of all content, and of what interrupted writes left, when `only` is None.
-        """
+class FolderMark(Protocol):
+    """What a data folder remembers of its database."""
+
+    def read(self) -> Mark | None:
+        """Return it; None when the folder was never marked."""
+        ...
+
+    def names_this_database(self) -> bool:
+        """Return whether a mark of an older form names the place of the database at hand."""
+        ...
+
+    def write(self, mark: Mark, replace: bool) -> None:
+        """Write it durably; one that is there stays unless it is to be replaced."""
         ...
 
 
@@ -64,7 +95,7 @@ class Spool(Protocol):
         ...
 
 
-class BundleFiles(Protocol):
+class BundleFiles(StoredFiles, Protocol):
     """Folders that are published whole and checked when they are opened."""
 
     def write(self, name: str, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> tuple[str, str]:
@@ -73,15 +104,6 @@ class BundleFiles(Protocol):
 
     def open(self, folder: str, manifest_hash: str) -> Path:
         """Return the checked folder; raises DamagedBundleError."""
-        ...
-
-    def sweep(
-        self, before: float, used: Callable[[Sequence[str]], set[str]], only: Sequence[str] | None
-    ) -> int:
-        """Remove bundles written before a time that are not `used`; return how many.
-
-        Of all bundles, and of what interrupted writes left, when `only` is None.
-        """
         ...
 
 

@@ -14,6 +14,7 @@ from app.domain.entities import (
     Change,
     Collection,
     Counts,
+    Installation,
     Item,
     KeyBounds,
     Modality,
@@ -198,4 +199,20 @@ class KeyRepository(Protocol):
 
     def delete(self, key_id: str) -> None:
         """Revoke a key; raises KeyNotFoundError."""
+        ...
+
+
+class InstallationRepository(Protocol):
+    """What the database says of itself."""
+
+    def get(self) -> Installation:
+        """Return it."""
+        ...
+
+    def add_point(self, point: str) -> None:
+        """Append a point to the database's history, unless it is there."""
+        ...
+
+    def progress(self) -> tuple[int, ...]:
+        """Return numbers that change whenever items were written or a model version was recorded."""
         ...

@@ -13,10 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from alembic.command import downgrade
+from alembic.config import Config
 from PIL import Image
 
 from app.bootstrap import build
 from app.cli import main
+from app.db.session import make_engine
 from app.serve import serve
 from app.settings import Settings
 from solver.datasets import make_low_rank_pairs
@@ -183,6 +186,25 @@ def test_the_schema_is_upgraded_once_and_a_worker_asks_for_it(lrbs: Lrbs, tmp_pa
     with sqlite3.connect(tmp_path / "data" / "lrbs.sqlite3") as database:
         database.execute("UPDATE alembic_version SET version_num = 'from-the-future'")
     fails(lrbs("db", "upgrade"), 1, "from-the-future")
+
+
+def test_only_an_upgrade_changes_an_older_schema(lrbs: Lrbs, tmp_path: Path) -> None:
+    said(lrbs("keys", "list"))  # which sets up a new database
+    file = tmp_path / "data" / "lrbs.sqlite3"
+    engine = make_engine(f"sqlite:///{file}")
+    config = Config()
+    config.set_main_option("script_location", str(ROOT / "migrations"))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        downgrade(config, "0005")
+    engine.dispose()
+    commands = [("keys", "list"), ("models", "a"), ("train", "a"), ("serve",), ("worker",), ("db", "adopt")]
+    for command in commands:
+        fails(lrbs(*command, LRBS_PORT="0"), 1, "lrbs db upgrade")
+    with sqlite3.connect(file) as database:
+        assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("0005",)]
+    said(lrbs("db", "upgrade"))
+    said(lrbs("keys", "list"))
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def wait_for(condition: Callable[[], Any]) -> None:
 
 
 def pictures(folder: Path) -> list[Path]:
-    return [path for path in (folder / "pictures").rglob("*") if path.is_file()]
+    return [path for path in (folder / "pictures").glob("[!.]*/*") if path.is_file()]
 
 
 def store_and_delete_a_picture(client: httpx.Client, folder: Path) -> None:

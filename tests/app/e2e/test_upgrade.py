@@ -16,6 +16,7 @@ PROCESSES = 3
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
+        (tmp_path / "lrbs.sqlite3").touch()
         return f"sqlite:///{tmp_path / 'lrbs.sqlite3'}"
     found = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
     return found.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)

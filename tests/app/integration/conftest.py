@@ -113,6 +113,7 @@ MODALITIES = (Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sqlalchemy.Engine]:
+    (tmp_path / "lrbs.sqlite3").touch()
     url = f"sqlite:///{tmp_path / 'lrbs.sqlite3'}"
     if request.param == "postgres":
         found = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))

@@ -9,10 +9,12 @@ import pytest
 from PIL import Image
 
 from app.bootstrap import build
-from app.domain.entities import Content, ItemFilter, Modality
-from app.domain.errors import ContentMissingError, InvalidFieldError, ItemExistsError
+from app.db.migrate import upgrade
+from app.domain.entities import Content, Item, ItemFilter, Modality
+from app.domain.errors import ContentMissingError, InvalidFieldError, ItemExistsError, WrongDatabaseError
 from app.services.catalogue import NewItem
 from app.storage.blobs import FileBlobStore
+from app.storage.trash import TRASH
 
 HOUR = 3600.0
 
@@ -28,7 +30,7 @@ def picture(item_id: str, shade: int, **facts: Any) -> NewItem:
 
 
 def files_under(folder: Path) -> set[Path]:
-    return {path for path in folder.rglob("*") if path.is_file()}
+    return {path for path in folder.rglob("*") if path.is_file() and TRASH not in path.parts}
 
 
 def grow_old(folder: Path) -> None:
@@ -91,11 +93,24 @@ def test_a_deleted_items_picture_goes_unless_another_has_it(album: Any, pictures
     assert files_under(pictures) == set()
 
 
-def test_a_picture_stored_again_is_young_again(album: Any, pictures: Path) -> None:
-    album.services.catalogue.add_items("album", [picture("p", 1)])
+def test_a_picture_whose_last_row_goes_while_another_is_being_written_comes_back(
+    album: Any, pictures: Path
+) -> None:
+    services = album.services
+    services.catalogue.add_items("album", [picture("p", 1)])
     grow_old(pictures)
-    FileBlobStore(pictures).put(png(1))  # as a request does whose transaction has not begun
-    album.services.catalogue.delete_item("album", "p")
+    content_hash = FileBlobStore(pictures).put(png(1))  # as a request does whose transaction has not begun
+    services.catalogue.delete_item("album", "p")
+    assert files_under(pictures) == set()
+    with services.database.write() as work:
+        collection = work.collections.lock("album")
+        item = Item("q", "image", content_hash=content_hash, content_type="image/png")
+        work.items.put(collection, [item], work.collections.next_revision(collection))
+    assert services.catalogue.content("album", "q")[0] == png(1)
+    assert len(files_under(pictures)) == 1
+    services.catalogue.delete_item("album", "q")
+    assert files_under(pictures) == set()
+    FileBlobStore(pictures, 1e6).touch(content_hash)
     assert len(files_under(pictures)) == 1
 
 
@@ -158,12 +173,12 @@ def test_a_deleted_collections_files_go_and_its_snapshot_lives_on(pairs: Any) ->
     (models / ".partial-9-v9-cut-short").mkdir()
     grow_old(models)
     pairs.services.catalogue.delete_collection("gone")
-    assert {path.name.partition("-")[0] for path in models.iterdir()} == {str(kept), ".partial"}
+    assert {path.name.partition("-")[0] for path in models.iterdir()} == {str(kept), ".partial", TRASH}
     gallery = snapshot.galleries["x"]
     query = gallery.parts[0].segment.index.vectors[:1]
     assert len(gallery.search(query, 5, 0, ItemFilter())) == 5
     pairs.services.housekeeping.sweep()
-    assert {path.name.partition("-")[0] for path in models.iterdir()} == {str(kept)}
+    assert {path.name.partition("-")[0] for path in models.iterdir()} == {str(kept), TRASH}
     fresh = build(pairs.services.settings)
     fresh.snapshots.current("kept")
     fresh.database.engine.dispose()
@@ -176,7 +191,9 @@ def test_another_databases_files_are_left_alone(album: Any, pictures: Path, tmp_
     grow_old(pictures)
     url = f"sqlite:///{tmp_path / 'other.sqlite3'}"
     other = build(album.services.settings.model_copy(update={"database_url": url}))
-    other.upgrade_schema()
+    with pytest.raises(WrongDatabaseError):
+        other.set_up()
+    upgrade(other.database.engine)
     assert other.housekeeping.sweep() == 0
     other.database.engine.dispose()
     assert album.services.catalogue.content("album", "p")[0] == png(1)

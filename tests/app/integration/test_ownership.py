@@ -1,114 +1,332 @@
-"""Whose files a data folder holds."""
+"""Whose files a data folder holds, and whether the database is of the same time."""
 
+import json
 import os
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy
 
 from app.bootstrap import Services, build
-from app.domain.entities import Content, Modality
-from app.services.catalogue import NewItem
+from app.db.copies import copy_sqlite
+from app.db.migrate import upgrade
+from app.domain.entities import Mark, Modality
+from app.domain.errors import DatabaseMissingError, WrongDatabaseError
 from app.settings import Settings
-from app.storage.ownership import belongs_to
-from tests.app.integration.test_files import files_under, picture
+from app.storage.ownership import FileFolderMark
+from tests.app.integration.test_files import files_under, picture, png
 
 FILE = "lrbs.sqlite3"
 SERVER = "postgresql://db:5432/lrbs"
+ALBUM = (Modality("image", {"type": "hog-color"}), Modality("text", {"type": "tfidf"}))
+Opened = Callable[..., Services]
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    """Return a function that builds services as a new process does."""
+    made: list[Services] = []
+
+    def build_over(folder: Path, url: str = "", **settings: Any) -> Services:
+        services = build(Settings(data_dir=folder, database_url=url, sweep_grace_seconds=0.0, **settings))
+        made.append(services)
+        return services
+
+    yield build_over
+    for services in made:
+        services.database.engine.dispose()
+
+
+@pytest.fixture
+def data(opened: Opened, tmp_path: Path) -> Path:
+    """Return a folder with a database and twelve pictures, which no process has open."""
+    services = opened(tmp_path / "data")
+    filled(services)
+    services.database.engine.dispose()
+    return tmp_path / "data"
+
+
+def filled(services: Services) -> Path:
+    services.set_up()
+    services.catalogue.create("album", ALBUM)
+    store(services, *range(12))
+    services.ownership.note_progress()
+    return services.settings.data_dir
+
+
+def store(services: Services, *numbers: int) -> None:
+    services.catalogue.add_items("album", [picture(f"p{number}", number) for number in numbers])
+
+
+def pictures(folder: Path) -> int:
+    return len(files_under(folder / "pictures"))
+
+
+def mark_of(folder: Path) -> dict[str, str]:
+    found: dict[str, str] = json.loads((folder / ".database").read_text())
+    return found
+
+
+def forget_points(services: Services) -> None:
+    """Put the database into the state in which an upgrade from an earlier version leaves it."""
+    with services.database.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE installation SET points = '[]'")
+
+
+def restore(copy: Path, data: Path) -> None:
+    """Put a copy in the place of the database, which no process has open."""
+    assert not list(data.glob("*-wal"))
+    shutil.copy(copy, data / FILE)
+
+
+def test_database_and_folder_are_tied_when_both_are_new(opened: Opened, data: Path) -> None:
+    with opened(data).database.read() as work:
+        found = work.installation.get()
+    mark = mark_of(data)
+    assert mark == {"identity": found.identity, "point": found.points[-1]}
+    assert opened(data).ownership.look().reason is None
+    moved = data.rename(data.with_name("moved"))
+    services = opened(moved, f"sqlite:///{moved / FILE}")
+    store(services, 20)
+    services.catalogue.delete_item("album", "p20")
+    assert pictures(moved) == 12
+
+
+def test_without_its_database_a_folder_is_left_alone_and_none_is_made(opened: Opened, data: Path) -> None:
+    file = data / FILE
+    away = file.rename(data.with_name("away"))
+    services = opened(data)
+    for refused in (services.set_up, services.upgrade_schema, services.require_current_schema):
+        with pytest.raises(WrongDatabaseError, match="lrbs db adopt"):
+            refused()
+    found = services.readiness.look()
+    assert (found.is_ready, "lrbs db adopt" in str(found.reason)) == (False, True)
+    assert not file.exists()
+    away.rename(file)
+    services.set_up()
+    assert services.readiness.look().reason is None
+    assert services.housekeeping.sweep() == 0
+    assert services.catalogue.content("album", "p3")[0] == png(3)
+
+
+def test_a_log_without_its_database_is_not_thrown_away(opened: Opened, data: Path) -> None:
+    services = opened(data)
+    store(services, 20)  # what is written last stands in the log
+    (data / FILE).rename(data.with_name("away"))
+    log = (data / f"{FILE}-wal").read_bytes()
+    with pytest.raises(DatabaseMissingError):
+        opened(data).adopt()
+    assert (data / f"{FILE}-wal").read_bytes() == log
+    data.with_name("away").rename(data / FILE)
+    assert opened(data).catalogue.content("album", "p20")[0] == png(20)
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_an_empty_database_beside_files_writes_and_removes_nothing(
+    opened: Opened, data: Path, is_marked: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    (data / FILE).unlink()
+    if not is_marked:
+        (data / ".database").unlink()
+    services = opened(data)
+    upgrade(services.database.engine)  # as somebody may who does not ask us
+    found = services.readiness.look()
+    assert (found.is_ready, "belong to another database" in str(found.reason)) == (False, True)
+    assert services.housekeeping.sweep() == 0
+    assert "no file is removed" in caplog.text
+    with pytest.raises(WrongDatabaseError):
+        services.catalogue.create("album", ALBUM)
+    with pytest.raises(WrongDatabaseError), services.database.write() as work:
+        work.jobs.claim("a worker", 1.0, 1)
+    assert pictures(data) == 12
+
+
+def test_adopted_files_stay_until_a_sweep_is_ordered_and_come_back_after_it(
+    opened: Opened, data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    away = (data / FILE).rename(data.with_name("away"))
+    services = opened(data)
+    services.adopt()
+    assert services.readiness.look().reason is None
+    assert services.housekeeping.sweep() == 0
+    assert "lrbs db sweep" in caplog.text
+    assert pictures(data) == 12
+    assert services.housekeeping.sweep(any_share=True) == 12
+    assert pictures(data) == 0
+    services.database.engine.dispose()
+    away.rename(data / FILE)
+    right = opened(data)
+    assert not right.readiness.look().is_ready
+    right.adopt()
+    assert right.catalogue.content("album", "p3")[0] == png(3)
+    assert right.housekeeping.sweep() == 0
+    assert pictures(data) == 12
+
+
+def copied(services: Services, target: Path) -> Path:
+    copy_sqlite(services.database.engine, target)
+    return target
+
+
+def test_an_older_database_serves_and_removes_nothing(opened: Opened, data: Path, tmp_path: Path) -> None:
+    services = opened(data)
+    older = copied(services, tmp_path / "older")
+    store(services, 20, 21)
+    services.ownership.note_progress()
+    newer = copied(services, tmp_path / "newer")
+    services.database.engine.dispose()
+
+    restore(older, data)
+    restored = opened(data)
+    found = restored.readiness.look()
+    assert (found.is_ready, "older than the files" in str(found.reason)) == (True, True)
+    assert restored.housekeeping.sweep() == 0
+    with pytest.raises(WrongDatabaseError):
+        restored.ownership.require_current()
+    restored.catalogue.delete_item("album", "p0")
+    restored.ownership.note_progress()  # which must not make it look newer
+    assert pictures(data) == 14
+    restored.database.engine.dispose()
+
+    restore(newer, data)
+    right = opened(data)
+    assert right.readiness.look().reason is None
+    right.database.engine.dispose()
+    restore(older, data)
+    adopting = opened(data)
+    adopting.adopt()
+    assert adopting.housekeeping.sweep() == 2
+    adopting.database.engine.dispose()
+
+    restore(newer, data)  # it was the wrong decision
+    back = opened(data)
+    assert "separate ways" in str(back.readiness.look().reason)
+    for number in (20, 21):
+        assert back.catalogue.content("album", f"p{number}")[0] == png(number)
+    assert pictures(data) == 14
+
+
+def test_a_served_copy_of_the_database_does_no_harm_to_the_original(
+    opened: Opened, data: Path, tmp_path: Path
+) -> None:
+    services = opened(data)
+    services.back_up(tmp_path / "copy")
+    copy = opened(tmp_path / "copy")
+    assert copy.readiness.look().reason is None
+    for number in range(11):
+        copy.catalogue.delete_item("album", f"p{number}")
+    copy.ownership.note_progress()
+    mixed = opened(data, f"sqlite:///{tmp_path / 'copy' / FILE}")
+    assert "separate ways" in str(mixed.readiness.look().reason)
+    assert mixed.housekeeping.sweep() == 0
+    mixed.catalogue.delete_item("album", "p11")
+    assert pictures(data) == 12
+    assert services.readiness.look().reason is None
+
+
+def test_more_than_half_is_only_swept_by_order(
+    opened: Opened, data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    services = opened(data)
+    with services.database.engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM items WHERE item_id <> 'p0'")
+    assert services.housekeeping.sweep() == 0
+    assert "of 12 at least 11 look unused" in caplog.text
+    assert services.housekeeping.sweep(any_share=True) == 11
+    assert pictures(data) == 1
+
+
+def test_what_clients_delete_goes_whatever_its_share(opened: Opened, data: Path) -> None:
+    services = opened(data, trash_seconds=0.0)
+    services.catalogue.delete_collection("album")
+    assert [path for path in (data / "pictures").rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("written", ["inside this folder", "sqlite://:/{folder}/lrbs.sqlite3"])
+def test_an_installation_of_an_earlier_version_is_taken_over(
+    opened: Opened, data: Path, written: str
+) -> None:
+    forget_points(opened(data))
+    (data / ".database").write_text(written.format(folder=data))
+    services = opened(data)
+    assert services.readiness.look().reason is None
+    assert services.housekeeping.sweep() == 0
+    assert len(mark_of(data)["identity"]) == 32
+
+
+def test_what_an_earlier_version_said_of_another_database_still_holds(opened: Opened, data: Path) -> None:
+    forget_points(opened(data))
+    for other in (SERVER, f"sqlite://:/{data.parent / FILE}"):
+        (data / ".database").write_text(other)
+        assert not opened(data).readiness.look().is_ready
+    (data / ".database").unlink()  # never swept: the database knows what lies there
+    assert opened(data).readiness.look().reason is None
+
+
+@pytest.mark.postgres
+def test_an_empty_folder_is_not_that_of_a_database_in_use(
+    opened: Opened, postgres_url: str, tmp_path: Path
+) -> None:
+    found = sqlalchemy.make_url(postgres_url).set(drivername="postgresql+psycopg")
+    url = found.render_as_string(hide_password=False)
+    filled(opened(tmp_path / "data", url))
+    services = opened(tmp_path / "mounted-too-late", url)
+    assert "mount it" in str(services.readiness.look().reason)
+    assert services.repair.request_what_is_damaged() == []
+    with pytest.raises(WrongDatabaseError):
+        store(services, 20)
+    assert opened(tmp_path / "data", url).readiness.look().reason is None
 
 
 def sqlite(path: Path) -> str:
     return f"sqlite://:/{path}"
 
 
-def services_over(folder: Path, database_url: str) -> Services:
-    services = build(Settings(data_dir=folder, database_url=database_url, sweep_grace_seconds=0.0))
-    services.upgrade_schema()
-    return services
-
-
-def test_the_first_database_that_asks_owns_the_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    assert belongs_to(folder, SERVER, FILE)
-    assert belongs_to(folder, SERVER, FILE)
-    assert not belongs_to(folder, "postgresql://other:5432/lrbs", FILE)
-    assert not belongs_to(folder, sqlite(folder / FILE), FILE)
-    assert files_under(folder) == {folder / ".database"}
+def names(folder: Path, place: str) -> bool:
+    return FileFolderMark(folder, place, FILE).names_this_database()
 
 
 def test_a_file_in_the_folder_is_one_database_by_whatever_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "data"
-    assert belongs_to(folder, sqlite(folder / FILE), FILE)
+    folder.mkdir()
+    (folder / ".database").write_text("inside this folder")
     (tmp_path / "link").symlink_to(folder)
     monkeypatch.chdir(tmp_path)
     for named in (tmp_path / "link" / FILE, Path("data", FILE), Path("data", "..", "data", FILE)):
-        assert belongs_to(Path("data"), sqlite(named), FILE)
-    assert not belongs_to(folder, sqlite(folder / "other.sqlite3"), FILE)
-    assert not belongs_to(folder, sqlite(tmp_path / FILE), FILE)
-    folder.rename(tmp_path / "moved")
-    assert belongs_to(tmp_path / "moved", sqlite(tmp_path / "moved" / FILE), FILE)
+        assert names(Path("data"), sqlite(named))
+    for other in (sqlite(folder / "other.sqlite3"), sqlite(tmp_path / FILE), SERVER):
+        assert not names(folder, other)
+    (folder / ".database").write_text(SERVER)
+    assert names(folder, SERVER)
+    assert not names(folder, "postgresql://other:5432/lrbs")
 
 
-def test_a_marker_of_an_earlier_version_is_understood(tmp_path: Path) -> None:
-    marker = tmp_path / "data" / ".database"
-    marker.parent.mkdir()
-    for written in (sqlite(tmp_path / "data" / FILE), "inside this folder"):
-        marker.write_text(written)
-        assert belongs_to(tmp_path / "data", sqlite(tmp_path / "data" / FILE), FILE)
-    marker.write_text(sqlite(tmp_path / "elsewhere" / FILE))
-    assert not belongs_to(tmp_path / "data", sqlite(tmp_path / "data" / FILE), FILE)
-    assert belongs_to(tmp_path / "data", sqlite(tmp_path / "elsewhere" / FILE), FILE)
+def test_the_first_mark_stays_unless_it_is_replaced_or_empty(tmp_path: Path) -> None:
+    mark = FileFolderMark(tmp_path, SERVER, FILE)
+    (tmp_path / ".database").touch()  # an earlier version was killed before it was written
+    assert mark.read() is None
+    mark.write(Mark("first", "1"), replace=False)
+    mark.write(Mark("second", "2"), replace=False)
+    assert mark.read() == Mark("first", "1")
+    mark.write(Mark("second", "2"), replace=True)
+    assert mark.read() == Mark("second", "2")
+    assert files_under(tmp_path) == {tmp_path / ".database"}
 
 
-def test_a_marker_that_was_never_written_names_nobody(tmp_path: Path) -> None:
-    (tmp_path / ".database").touch()
-    assert belongs_to(tmp_path, SERVER, FILE)
-    assert not belongs_to(tmp_path, sqlite(tmp_path / FILE), FILE)
-
-
-def test_a_crash_before_the_marker_is_whole_leaves_none(
+def test_a_crash_before_the_mark_is_whole_leaves_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def crash(_: int) -> None:
         raise KeyboardInterrupt
 
+    mark = FileFolderMark(tmp_path, SERVER, FILE)
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", crash)
         with pytest.raises(KeyboardInterrupt):
-            belongs_to(tmp_path, SERVER, FILE)
-    assert belongs_to(tmp_path, "postgresql://other:5432/lrbs", FILE)
-
-
-@pytest.mark.parametrize("named_first", [False, True])
-def test_processes_that_name_the_database_differently_sweep_the_same_folder(
-    tmp_path: Path, named_first: bool
-) -> None:
-    folder = tmp_path / "data"
-    urls = ["", f"sqlite:///{folder / FILE}"]
-    first, second = (services_over(folder, url) for url in sorted(urls, reverse=named_first))
-    modalities = [Modality("image", {"type": "hog-color"}), Modality("text", {"type": "tfidf"})]
-    first.catalogue.create("album", modalities)
-    first.housekeeping.sweep()
-    for number, services in enumerate((first, second)):
-        services.catalogue.add_items("album", [picture(f"p{number}", number)])
-        services.catalogue.delete_item("album", f"p{number}")
-        assert files_under(folder / "pictures") == set()
-        services.database.engine.dispose()
-
-
-def test_another_databases_pictures_are_left_alone(tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    first = services_over(folder, "")
-    modalities = [Modality("image", {"type": "hog-color"}), Modality("text", {"type": "tfidf"})]
-    first.catalogue.create("album", modalities)
-    first.catalogue.add_items("album", [picture("p", 1), NewItem("text", Content(text="words"), "t")])
-    first.housekeeping.sweep()
-    before: Any = files_under(folder / "pictures")
-    for url in (f"sqlite:///{folder / 'other.sqlite3'}", f"sqlite:///{tmp_path / FILE}"):
-        other = services_over(folder, url)
-        assert other.housekeeping.sweep() == 0
-        other.database.engine.dispose()
-    assert files_under(folder / "pictures") == before
-    first.database.engine.dispose()
+            mark.write(Mark("first", "1"), replace=False)
+    assert mark.read() is None

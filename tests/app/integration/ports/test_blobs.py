@@ -1,6 +1,7 @@
 """The contract of BlobStore."""
 
 import hashlib
+import os
 import subprocess
 import sys
 import threading
@@ -77,19 +78,74 @@ def test_a_write_that_was_killed_leaves_nothing_visible(store: FileBlobStore, tm
         store.get(content_hash)
     assert store.put(CONTENT) == content_hash
     assert store.get(content_hash) == CONTENT
-    assert store.sweep(time.time() + 60.0, lambda names: set(names)) == 1
+    assert store.tidy(time.time() + 60.0, set) == 1
     assert [path.name for path in files_in(tmp_path)] == [content_hash]
 
 
-def test_a_sweep_takes_old_unused_content_only(store: FileBlobStore, tmp_path: Path) -> None:
+def test_content_is_known_by_name_and_age(store: FileBlobStore) -> None:
+    assert list(store.names()) == list(store.stale(time.time() + 60.0)) == []
+    names = {store.put(b"a"), store.put(b"b")}
+    assert set(store.names()) == set(store.stale(time.time() + 60.0)) == names
+    assert list(store.stale(time.time() - 60.0)) == []
+
+
+def test_discarded_content_comes_back_when_it_is_asked_for(store: FileBlobStore) -> None:
+    names = [store.put(b"a"), store.put(b"b"), store.put(b"c")]
+    assert store.discard([*names, "0" * 64], time.time() - 60.0) == 3
+    assert list(store.names()) == []
+    assert store.get(names[0]) == b"a"
+    store.touch(names[1])
+    assert store.put(b"c") == names[2]
+    assert set(store.names()) == set(names)
+    with pytest.raises(FileNotFoundError):
+        store.touch("0" * 64)
+
+
+def test_discarded_content_that_is_used_comes_back_and_the_rest_goes(
+    store: FileBlobStore, tmp_path: Path
+) -> None:
     used, unused = store.put(b"used"), store.put(b"unused")
     past, future = time.time() - 60.0, time.time() + 60.0
-    assert store.sweep(past, nothing) == 0
-    assert store.sweep(future, lambda names: {used} & set(names)) == 1
-    assert store.get(used) == b"used"
+    store.discard([used, unused], past)
+    assert store.tidy(past, lambda names: {used} & set(names)) == 0
+    assert list(store.names()) == [used]
+    assert len(files_in(tmp_path)) == 2  # too young to go for good
+    store.tidy(future, nothing)
+    assert [path.name for path in files_in(tmp_path)] == [used]
+    store.discard([used], future)
+    assert files_in(tmp_path) == []
     with pytest.raises(FileNotFoundError):
-        store.get(unused)
-    assert store.put(b"unused") == unused
-    assert store.sweep(future, nothing, [used, "0" * 64]) == 1
-    assert store.get(unused) == b"unused"
+        store.get(used)
+
+
+def test_what_is_kept_goes_when_its_time_is_over(tmp_path: Path) -> None:
+    store, future = FileBlobStore(tmp_path / "blobs", 7200.0), time.time() + 60.0
+    name = store.put(b"unused")
+    store.discard([name], future)
+    store.tidy(future, nothing)
+    (kept,) = files_in(tmp_path)
+    hour = int(kept.parent.name)
+    assert hour <= time.time() < hour + 7200
+    kept.parent.rename(kept.parent.with_name(str(hour - 2 * 7200)))
+    store.tidy(time.time() - 60.0, nothing)
     assert len(files_in(tmp_path)) == 1
+    store.tidy(future, nothing)
+    assert files_in(tmp_path) == []
+    assert list((tmp_path / "blobs" / ".trash").iterdir()) == []
+
+
+def test_a_new_folder_is_synced_into_the_one_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    name = FileBlobStore(tmp_path / "data" / "blobs").put(b"a")
+    folders = [tmp_path, tmp_path / "data", tmp_path / "data" / "blobs"]
+    assert [path for path in synced if Path(path).is_dir()] == [
+        *map(str, folders),
+        str(folders[-1] / name[:2]),
+    ]

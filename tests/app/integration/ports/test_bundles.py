@@ -1,5 +1,6 @@
 """The contract of BundleFiles."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -100,16 +101,42 @@ def test_a_write_that_was_killed_leaves_nothing_visible(store: BundleStore, tmp_
     (left,) = (tmp_path / "models").iterdir()
     assert left.name.startswith(".")
     folder, manifest_hash = store.write("1-v1", fill, FACTS)
-    assert store.sweep(time.time() + 60.0, set) == 1
+    assert store.tidy(time.time() + 60.0, set) == 1
     assert [path.name for path in (tmp_path / "models").iterdir()] == [folder]
     store.open(folder, manifest_hash)
 
 
-def test_a_sweep_takes_old_unused_bundles_only(store: BundleStore) -> None:
+def test_bundles_are_known_by_name_and_age(store: BundleStore) -> None:
+    assert list(store.names()) == list(store.stale(time.time() + 60.0)) == []
+    names = {store.write(name, fill, FACTS)[0] for name in ("a", "b")}
+    assert set(store.names()) == set(store.stale(time.time() + 60.0)) == names
+    assert list(store.stale(time.time() - 60.0)) == []
+
+
+def test_a_discarded_bundle_comes_back_when_it_is_opened(store: BundleStore) -> None:
+    folder, manifest_hash = store.write("a", fill, FACTS)
+    for _ in range(2):
+        assert store.discard([folder, "none"], time.time() - 60.0) == 1
+        assert list(store.names()) == []
+        assert (store.open(folder, manifest_hash) / "model.bin").read_bytes() == FILES["model.bin"]
+
+
+def test_a_discarded_bundle_that_is_used_comes_back_and_the_rest_goes(
+    store: BundleStore, tmp_path: Path
+) -> None:
     (used, used_hash), (unused, unused_hash) = (store.write(name, fill, FACTS) for name in ("a", "b"))
-    assert store.sweep(time.time() - 60.0, lambda _: set()) == 0
-    assert store.sweep(time.time() + 60.0, lambda _: set(), [used + "x"]) == 0
-    assert store.sweep(time.time() + 60.0, lambda names: {used} & set(names)) == 1
+    store.discard([used, unused], time.time() - 60.0)
+    store.tidy(time.time() + 60.0, lambda names: {used} & set(names))
     store.open(used, used_hash)
     with pytest.raises(DamagedBundleError):
         store.open(unused, unused_hash)
+    assert list((tmp_path / "models" / ".trash").iterdir()) == []
+
+
+def test_a_bundle_that_was_brought_back_as_a_copy_may_go_again(store: BundleStore, tmp_path: Path) -> None:
+    folder, manifest_hash = store.write("a", fill, FACTS)
+    copy = shutil.copytree(tmp_path / "models" / folder, tmp_path / "copy")
+    store.discard([folder], time.time() - 60.0)
+    copy.rename(tmp_path / "models" / folder)
+    assert store.discard([folder], time.time() - 60.0) == 1
+    store.open(folder, manifest_hash)
