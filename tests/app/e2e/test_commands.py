@@ -15,11 +15,13 @@ import numpy as np
 import pytest
 from alembic.command import downgrade
 from alembic.config import Config
+from alembic.migration import MigrationContext
 from PIL import Image
+from typer.testing import CliRunner
 
 from app.bootstrap import build
-from app.cli import main
-from app.db.session import make_engine
+from app.cli import cli, main
+from app.domain.errors import SchemaOutdatedError
 from app.serve import serve
 from app.settings import Settings
 from solver.datasets import make_low_rank_pairs
@@ -188,23 +190,34 @@ def test_the_schema_is_upgraded_once_and_a_worker_asks_for_it(lrbs: Lrbs, tmp_pa
     fails(lrbs("db", "upgrade"), 1, "from-the-future")
 
 
-def test_only_an_upgrade_changes_an_older_schema(lrbs: Lrbs, tmp_path: Path) -> None:
-    said(lrbs("keys", "list"))  # which sets up a new database
-    file = tmp_path / "data" / "lrbs.sqlite3"
-    engine = make_engine(f"sqlite:///{file}")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("keys", "list"),
+        ("models", "a"),
+        ("train", "a"),
+        ("search", "a", "--text", "b"),
+        ("serve",),
+        ("db", "adopt"),
+    ],
+)
+def test_only_an_upgrade_changes_an_older_schema(command: tuple[str, ...], tmp_path: Path) -> None:
+    services = build(Settings(data_dir=tmp_path, database_url=""))
+    services.set_up()
     config = Config()
     config.set_main_option("script_location", str(ROOT / "migrations"))
-    with engine.begin() as connection:
+    with services.database.engine.begin() as connection:
         config.attributes["connection"] = connection
         downgrade(config, "0005")
-    engine.dispose()
-    commands = [("keys", "list"), ("models", "a"), ("train", "a"), ("serve",), ("worker",), ("db", "adopt")]
-    for command in commands:
-        fails(lrbs(*command, LRBS_PORT="0"), 1, "lrbs db upgrade")
-    with sqlite3.connect(file) as database:
-        assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("0005",)]
-    said(lrbs("db", "upgrade"))
-    said(lrbs("keys", "list"))
+    environment = {"LRBS_DATA_DIR": str(tmp_path), "LRBS_PORT": "0"}
+    refused = CliRunner().invoke(cli, command, env=environment)
+    assert isinstance(refused.exception, SchemaOutdatedError)
+    assert "lrbs db upgrade" in str(refused.exception)
+    with services.database.engine.connect() as connection:
+        assert MigrationContext.configure(connection).get_current_revision() == "0005"
+    assert CliRunner().invoke(cli, ["db", "upgrade"], env=environment).exit_code == 0
+    assert services.schema_is_current()
+    services.database.engine.dispose()
 
 
 @pytest.mark.parametrize(
