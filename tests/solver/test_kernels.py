@@ -73,8 +73,8 @@ def test_losses_and_derivatives_equal_the_dense_float64_formula(
     # Eight roundings of relative size eps: of F, of three products, of the logarithm and of the score.
     tolerance = 8 * EPS[dtype] * scores.size * (1.0 + min(largest, 150.0))
     assert found == pytest.approx(expected, rel=8 * EPS[dtype], abs=tolerance)
-    # Scores beyond the largest that four factors can hold count as that one: 1 / F is off by less than this.
-    clipped = 2.5 * np.exp(-20.0 if dtype == np.float32 else -150.0)
+    # Scores beyond the largest that four factors hold count as that one: 1 / F is off by its 1 / F, rounded.
+    clipped = 2.5 * np.exp(-20.0 if dtype == np.float32 else -150.0) * (1.0 + 8 * EPS[dtype])
     derivatives = differentiate(scores, factors, keys, 2.5)
     assert derivatives.dtype == dtype
     np.testing.assert_allclose(derivatives, slopes, rtol=8 * EPS[dtype], atol=clipped)

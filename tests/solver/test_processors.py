@@ -1,0 +1,24 @@
+"""What rounds differently on another processor is tested as that processor would round."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SENSITIVE = ("test_problem.py", "test_kernels.py")
+"""Tests that once held on the processors they were written on only."""
+
+
+@pytest.mark.parametrize(("blas_kernel", "with_vectors"), [("Haswell", True), ("Nehalem", False)])
+def test_results_hold_on_processors_with_fewer_instructions(blas_kernel: str, with_vectors: bool) -> None:
+    environment = {**os.environ, "OPENBLAS_CORETYPE": blas_kernel, "OPENBLAS_NUM_THREADS": "1"}
+    if not with_vectors:
+        optional = np._core._multiarray_umath.__cpu_dispatch__  # type: ignore[attr-defined]
+        environment["NPY_DISABLE_CPU_FEATURES"] = " ".join(optional)
+    folder = Path(__file__).parent
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *SENSITIVE]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
