@@ -30,9 +30,11 @@ from solver.posteriors import (
 from solver.supervision import Indices
 from solver.threads import single_threaded_blas
 
-_WIDTHS = {"linear": (1.0,), "rbf": (0.3, 1.0, 3.0), "laplacian": (0.3, 1.0, 3.0)}
+WIDTHS = {"linear": (1.0,), "rbf": (0.3, 1.0, 3.0), "laplacian": (0.3, 1.0, 3.0)}
+"""Widths that are tried of each kind of kernel."""
 _RIDGES = 10.0 ** np.arange(-4.0, 1.1, 0.5)
-_INVERSE_PENALTIES = (3.0, 15.0, 75.0)
+INVERSE_PENALTIES = (3.0, 15.0, 75.0)
+"""Penalties that are tried of the logistic regression on a kernel map."""
 _OVERFITTED = 1.02
 
 
@@ -175,7 +177,7 @@ def _screened(
         MapKind(scaling, kernel, width)
         for scaling in options.scalings
         for kernel in options.kernels
-        for width in _WIDTHS[kernel]
+        for width in WIDTHS[kernel]
     ]
     found: list[tuple[float, MapKind, FeatureMap]] = []
     for kind in kinds:
@@ -231,7 +233,7 @@ def _candidates(
     for kind, features in maps:
         mapped, _ = rotated(features.transform(samples))
         regressions, best = [Regression(targets.is_exclusive) for _ in folds], np.inf
-        for inverse in _INVERSE_PENALTIES:
+        for inverse in INVERSE_PENALTIES:
             heartbeat()
             found = cross_fitted(regressions, mapped, targets, folds, inverse, options.n_jobs, heartbeat)
             candidates.append(_Candidate(kind, features, inverse, found))

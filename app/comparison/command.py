@@ -29,6 +29,7 @@ from solver.datasets import PROTOCOLS, Protocol, load_protocol
 from solver.errors import InvalidParameterError
 
 _out, _log = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
+_OPTIONAL = " and ".join(name for name, method in METHODS.items() if method.is_optional)
 _LIMITS = ContentLimits(max_picture_bytes=10 << 20, max_picture_pixels=40_000_000, max_text_chars=20_000)
 
 
@@ -50,7 +51,9 @@ def compare(
     data: Annotated[
         Path | None, typer.Option(exists=True, file_okay=False, help="folder with the protocol's file")
     ] = None,
-    methods: Annotated[str, typer.Option(help=f"comma-separated, of {', '.join(METHODS)}")] = "",
+    methods: Annotated[
+        str, typer.Option(help=f"comma-separated, of {', '.join(METHODS)}; without {_OPTIONAL} when absent")
+    ] = "",
     seed: Annotated[int, typer.Option(min=0, help="of folds and resampling")] = 0,
     folds: Annotated[int, typer.Option(min=2, help="of the cross-validation")] = 3,
     jobs: Annotated[int | None, typer.Option(min=1, help="processes; as many as cores when absent")] = None,

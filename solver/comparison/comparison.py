@@ -133,7 +133,7 @@ def compare(
     dataset : str
         Its name in the table.
     methods : sequence of str or Method, optional
-        Names from `METHODS`; all of them when left out.
+        Names from `METHODS`; all that are not optional when left out.
     pca : sequence of bool
         Rows without, with, or both.
     n_folds : int, >= 2

@@ -14,9 +14,11 @@ from typing import Any
 from solver.base import CrossModalEstimator
 from solver.baselines import CCA, GMLDA, GMMFA, PLS, SCM, MsAlg, SemanticMatching
 from solver.bilinear import LowRankBilinear
+from solver.comparison.rivals import KernelSemanticMatching, SemanticIdentity
 from solver.errors import InvalidParameterError
 from solver.linalg import FloatArray
 from solver.path import regularisation_path
+from solver.posterior_search import INVERSE_PENALTIES, WIDTHS
 from solver.problem import BilinearProblem, alpha_max
 from solver.semantic import SemanticBilinear
 from solver.supervision import Labels
@@ -24,13 +26,15 @@ from solver.supervision import Labels
 SCALING_CHOICES = ("l2", "standard", "center", "none", "sqrt")
 """Kinds of `FeatureScaler` that a method may choose from; "none" is raw."""
 
+_SEMANTIC_SCALINGS = ("standard", "l2", "sqrt")
+
 Parameters = Mapping[str, Any]
 Project = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 """Takes samples of both modalities to the common space."""
 Walk = Callable[[FloatArray, FloatArray, Labels, Sequence[Any]], Iterator[Project]]
 Prepare = Callable[[FloatArray, FloatArray, Labels, Parameters], Parameters]
 
-_PATH_TOL, _PATH_MAX_ITER = 3e-2, 5
+_PATH_TOL, _PATH_MAX_ITER = 3e-2, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,8 @@ class Method:
     walk : callable, optional
         For a grid of one axis: yields a projection for each of its values, in the order of the grid, at
         less cost than separate fits.
+    is_optional : bool
+        Whether it takes part only where it is named.
     """
 
     estimator: type[CrossModalEstimator]
@@ -82,6 +88,7 @@ class Method:
     walk: Walk | None = None
     scalings: tuple[str, ...] = SCALING_CHOICES
     has_matrix: bool = False
+    is_optional: bool = False
 
     @property
     def name(self) -> str:
@@ -131,6 +138,7 @@ def _walk_alphas(X: FloatArray, Z: FloatArray, labels: Labels, shares: Sequence[
 
 
 _COMPONENTS = Axis("n_components", (5, 7, 10, 20, 40, None), 7)
+_MOST_COMPONENTS = Axis("n_components", (None, 5, 7, 10, 20, 40), None)
 _RIDGE = Axis("reg", (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0), 0.3)
 _FEW_RIDGES = Axis("reg", (0.003, 0.03, 0.3, 3.0), 0.3)
 _CORRELATION_POWER = Axis("correlation_power", (1.0, 0.0, 2.0), 1.0)
@@ -139,6 +147,8 @@ _METRIC = Axis("metric", ("inner", "cosine"), "inner")
 _COUPLING = Axis("coupling", (1.0, 3.0, 10.0, 30.0, 100.0), 10.0)
 _EIGENVALUE_POWER = Axis("eigenvalue_power", (0.5, 0.0, 1.0), 0.5)
 _INVERSE_PENALTY = Axis("C", (0.1, 0.3, 1.0, 3.0, 10.0, 100.0, 1000.0), 1.0)
+_KERNEL_MAPS = tuple((kernel, width) for kernel, widths in WIDTHS.items() for width in widths)
+_SEMANTIC: Parameters = {"n_jobs": 1, "scalings": _SEMANTIC_SCALINGS}
 _Z_INVERSE_PENALTY = Axis("z_C", (1.0, 3.0, 10.0, 30.0, 100.0, 1000.0), 10.0)
 
 _ENTRIES = (
@@ -152,7 +162,7 @@ _ENTRIES = (
     ),
     Method(
         SemanticBilinear,
-        fixed={"n_jobs": 1, "scalings": ("standard", "l2", "sqrt")},
+        fixed=_SEMANTIC,
         scalings=("none",),  # it chooses one of its own for each of its posteriors
         has_matrix=True,
     ),
@@ -163,6 +173,7 @@ _ENTRIES = (
         (
             _PAIRS,
             _RIDGE,
+            _MOST_COMPONENTS,
             Axis("C", (0.01, 0.1, 1.0, 10.0), 1.0),
             Axis("z_C", (0.1, 1.0, 3.0, 10.0, 30.0, 100.0), 10.0),
             _CORRELATION_POWER,
@@ -172,6 +183,18 @@ _ENTRIES = (
     Method(MsAlg, (Axis("n_components", (4, 5, 6, 7, 8, 9, 10, 20, 40, None), 7), _METRIC)),
     Method(GMLDA, (_FEW_RIDGES, _COUPLING, _EIGENVALUE_POWER, _METRIC)),
     Method(GMMFA, (_FEW_RIDGES, Axis("n_components", (None, 30), None), _EIGENVALUE_POWER, _METRIC)),
+    Method(SemanticIdentity, fixed=_SEMANTIC, scalings=("none",), is_optional=True),
+    Method(
+        KernelSemanticMatching,
+        (
+            Axis("x_map", _KERNEL_MAPS, ("rbf", 1.0)),
+            Axis("z_map", _KERNEL_MAPS, ("rbf", 1.0)),
+            Axis("C", INVERSE_PENALTIES, 15.0),
+            Axis("z_C", INVERSE_PENALTIES, 15.0),
+        ),
+        scalings=_SEMANTIC_SCALINGS,
+        is_optional=True,
+    ),
 )
 
 METHODS: Mapping[str, Method] = {method.name: method for method in _ENTRIES}
@@ -179,7 +202,7 @@ METHODS: Mapping[str, Method] = {method.name: method for method in _ENTRIES}
 
 
 def chosen_methods(names: Sequence[str] | None) -> tuple[Method, ...]:
-    """Return methods by name, all of them for None.
+    """Return methods by name; for None all that are not optional.
 
     Raises
     ------
@@ -187,7 +210,7 @@ def chosen_methods(names: Sequence[str] | None) -> tuple[Method, ...]:
         If a name is unknown or none is given.
     """
     if names is None:
-        return tuple(METHODS.values())
+        return tuple(method for method in METHODS.values() if not method.is_optional)
     known = ", ".join(METHODS)
     for name in names:
         if name not in METHODS:

@@ -1,0 +1,133 @@
+"""Methods that lack one part of `SemanticBilinear`: what they lose against it is what the part is worth."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from solver.base import Constraint, CrossModalEstimator, check_samples
+from solver.baselines import SemanticMatching
+from solver.errors import InvalidInputError
+from solver.feature_maps import KERNELS, FeatureMap
+from solver.linalg import FloatArray
+from solver.parameters import COUNT, POSITIVE, is_count, is_real
+from solver.posteriors import MapKind
+from solver.problem import AnySupervision
+from solver.semantic import SemanticBilinear
+
+_MAP: Constraint = (
+    lambda v: isinstance(v, tuple) and len(v) == 2 and v[0] in KERNELS and is_real(v[1]) and bool(v[1] > 0),
+    f"a pair of one of {KERNELS} and a width > 0",
+)
+
+
+class SemanticIdentity(SemanticBilinear):
+    """`SemanticBilinear` with M the identity: the inner product of the same posteriors."""
+
+    def project_x(self, X: npt.ArrayLike) -> FloatArray:
+        """Return the (n_samples_x, n_classes) posteriors of samples of the first modality, float64."""
+        self._check_fitted()
+        return self.x_posteriors_.predict(check_samples(X, "X"))
+
+    def project_z(self, Z: npt.ArrayLike) -> FloatArray:
+        """Return the (n_samples_z, n_classes) posteriors of samples of the second modality, float64."""
+        self._check_fitted()
+        return self.z_posteriors_.predict(check_samples(Z, "Z"))
+
+
+class KernelSemanticMatching(CrossModalEstimator):
+    """`SemanticMatching` of kernel features: one of the feature maps of `SemanticBilinear` for each modality.
+
+    Parameters
+    ----------
+    x_map, z_map : tuple
+        Kernel and width of each modality's `FeatureMap`, such as ``("rbf", 1.0)``; a Laplacian kernel takes
+        at most 256 features.
+    C, z_C : float, > 0
+        As of `SemanticMatching`.
+    n_landmarks : int, >= 1
+        Landmarks of the kernel maps.
+    random_state : int, >= 0
+        Seed of their draw.
+
+    Attributes
+    ----------
+    x_features_, z_features_ : FeatureMap
+        Of both modalities.
+    semantic_matching_ : SemanticMatching
+        Of mapped samples.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "x_map": _MAP,
+        "z_map": _MAP,
+        "C": POSITIVE,
+        "z_C": POSITIVE,
+        "n_landmarks": COUNT,
+        "random_state": (lambda v: is_count(v, 0), "an integer >= 0"),
+    }
+    _fitted_attribute: ClassVar[str] = "semantic_matching_"
+
+    x_features_: FeatureMap
+    z_features_: FeatureMap
+    semantic_matching_: SemanticMatching
+
+    def __init__(
+        self,
+        x_map: tuple[str, float] = ("rbf", 1.0),
+        z_map: tuple[str, float] = ("rbf", 1.0),
+        *,
+        C: float = 15.0,
+        z_C: float = 15.0,
+        n_landmarks: int = 400,
+        random_state: int = 0,
+    ) -> None:
+        self.x_map = x_map
+        self.z_map = z_map
+        self.C = C
+        self.z_C = z_C
+        self.n_landmarks = n_landmarks
+        self.random_state = random_state
+
+    def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnySupervision) -> Self:
+        """Learn the feature maps, then the posteriors.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples_x, n_features_x)
+            First modality, scaled. Not modified.
+        Z : array-like of shape (n_samples_z, n_features_z)
+            Second modality, scaled. Not modified.
+        supervision : Labels or MultiLabels
+            The classes.
+
+        Raises
+        ------
+        InvalidParameterError, InvalidInputError, SupervisionError
+            If parameters, arrays or supervision are not as described.
+        """
+        self._check_parameters()
+        x, z = check_samples(X, "X"), check_samples(Z, "Z")
+        x_features, z_features = self._features(x, self.x_map), self._features(z, self.z_map)
+        matching = SemanticMatching(self.C, z_C=self.z_C)
+        matching.fit(x_features.transform(x), z_features.transform(z), supervision)
+        self.x_features_, self.z_features_, self.semantic_matching_ = x_features, z_features, matching
+        return self
+
+    def project_x(self, X: npt.ArrayLike) -> FloatArray:
+        """Return the (n_samples_x, n_classes) posteriors of samples of the first modality, float64."""
+        self._check_fitted()
+        return self.semantic_matching_.project_x(self.x_features_.transform(check_samples(X, "X")))
+
+    def project_z(self, Z: npt.ArrayLike) -> FloatArray:
+        """Return the (n_samples_z, n_classes) posteriors of samples of the second modality, float64."""
+        self._check_fitted()
+        return self.semantic_matching_.project_z(self.z_features_.transform(check_samples(Z, "Z")))
+
+    def _features(self, samples: FloatArray, kind: tuple[str, float]) -> FeatureMap:
+        if not MapKind("none", *kind).suits(samples):
+            raise InvalidInputError(f"{samples.shape[1]} features are too many for the kernel {kind[0]!r}")
+        seed = self.random_state
+        return FeatureMap.fit(np.asarray(samples), "none", kind[0], kind[1], self.n_landmarks, seed)
