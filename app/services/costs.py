@@ -45,7 +45,7 @@ class Sizes:
     def of(cls, data: LabelledPair) -> Sizes:
         """Return the sizes of training items."""
         classes = {*data.x_labels.tolist(), *data.z_labels.tolist()}
-        return cls(len(data.X), len(data.Z), len(classes))
+        return cls(len(data.x_labels), len(data.z_labels), len(classes))
 
 
 def posteriors_too_large(sizes: Sizes) -> str | None:
