@@ -2,21 +2,25 @@
 
 Every change of a job's state and every step of its training is an event with a number, written in the
 transaction that makes the change; who follows a job asks for the events after the last one it saw.
+
+A lease that ran out says that its worker is silent, not that it died: it may have waited for the same lock as
+whoever finds it. So a job is given notice first, and taken over when its worker stays silent after that.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import and_, delete, func, insert, or_, select, update
+from sqlalchemy import delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from app.db.clock import now
 from app.db.constraints import violates_foreign_key, violates_unique
-from app.db.models import CollectionRow, JobEventRow, JobRow, UtcDateTime
+from app.db.models import CollectionRow, JobEventRow, JobRow
 from app.domain.entities import Collection, Job, JobEvent, JobState
 from app.domain.errors import (
     CollectionNotFoundError,
@@ -28,6 +32,7 @@ from app.domain.errors import (
 _OPEN = (JobState.QUEUED.value, JobState.RUNNING.value)
 _STATE, _PROGRESS = "state", "progress"
 _EVENTS_KEPT = timedelta(days=1)
+_NOTICE_SECONDS = 5.0
 
 
 class SqlJobQueue:
@@ -76,15 +81,17 @@ class SqlJobQueue:
     def claim(
         self, worker: str, lease_seconds: float, max_attempts: int, job_id: str | None = None
     ) -> Job | None:
-        """Take the oldest job that is due or whose lease ran out, or only the one of that id."""
+        """Take the oldest job that is due or whose worker is gone, or only the one of that id.
+
+        A worker is gone when it did not renew its lease for some seconds after the notice that the first
+        claim of an expired one gives.
+        """
         now = self._now()
-        is_due = and_(
-            JobRow.state == JobState.QUEUED.value,
-            or_(JobRow.not_before.is_(None), JobRow.not_before <= now),
-        )
+        is_ready = or_(JobRow.state == JobState.QUEUED.value, JobRow.lease_expires_at < now)
+        is_due = or_(JobRow.not_before.is_(None), JobRow.not_before <= now)
         query = (
             select(JobRow)
-            .where(JobRow.state.in_(_OPEN), or_(is_due, JobRow.lease_expires_at < now))
+            .where(JobRow.state.in_(_OPEN), is_ready, or_(is_due, JobRow.cancel_requested))
             .order_by(JobRow.created_at)
             .limit(1)
             .with_for_update(skip_locked=True)
@@ -92,6 +99,10 @@ class SqlJobQueue:
         if job_id is not None:
             query = query.where(JobRow.id == job_id)
         while (row := self._session.scalar(query)) is not None:
+            is_silent = row.state == JobState.RUNNING.value and row.not_before is None
+            if is_silent and not row.cancel_requested:
+                row.not_before = now + timedelta(seconds=min(lease_seconds, _NOTICE_SECONDS))
+                continue
             if not row.cancel_requested and row.attempts < max_attempts:
                 break
             gave_up = f"gave up after {row.attempts} attempts: the worker died"
@@ -129,6 +140,7 @@ class SqlJobQueue:
             .values(
                 **({"progress": steps[-1]} if steps else {}),
                 last_event=JobRow.last_event + len(steps),
+                not_before=None,
                 lease_expires_at=self._now() + timedelta(seconds=lease_seconds),
             )
             .returning(JobRow.cancel_requested, JobRow.last_event)
@@ -238,11 +250,7 @@ class SqlJobQueue:
         return _job(row, name or "")
 
     def _now(self) -> datetime:
-        """Return the time that all workers agree on: the server's; of SQLite all users are on one host."""
-        if self._session.get_bind().dialect.name == "postgresql":
-            # Not the time the transaction began: it may have waited for a lock since.
-            return self._session.execute(select(func.clock_timestamp(type_=UtcDateTime()))).scalar_one()
-        return datetime.now(UTC)
+        return now(self._session)
 
 
 def _job(row: JobRow, collection: str) -> Job:

@@ -7,7 +7,8 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from app.bootstrap import Services
 from app.domain.entities import BuiltModel, Job, JobState
@@ -21,6 +22,7 @@ from app.domain.ports import UnitOfWork
 from app.worker.child import train_in_child
 from app.worker.lease import Lease
 from app.worker.outcome import Failure, Outcome, WorkerStoppingError
+from app.worker.patience import LONGEST_WAIT_SECONDS, patiently
 
 _LONGEST_PAUSE_SECONDS = 10.0
 _MAINTAIN_EVERY_SECONDS = 3600.0
@@ -63,25 +65,27 @@ def run_once(
     if job is None:
         return None
     _logger.info("job %s: retraining %s, attempt %d", job.id, job.collection, job.attempts)
+    closing = _Closing(services, job, should_stop)
     try:
         with Lease(services, job, should_stop) as lease:
             outcome = train(services, lease)
-        lease.write()
-        if isinstance(outcome, BuiltModel):
-            _publish(services, job, outcome)
-        else:
-            _fail(services, job, outcome)
+            lease.insist(lease.write)
+            if isinstance(outcome, BuiltModel):
+                # The lease is kept meanwhile: a finished model waits for a busy database, however long.
+                _publish(services, lease, outcome)
+        if isinstance(outcome, Failure):
+            _fail(closing, outcome)
     except JobCancelledError as error:
         _logger.info("job %s: %s", job.id, error)
-        _leave(services, job, lambda work: work.jobs.finish(job, JobState.CANCELLED, None, None))
+        closing.leave(lambda work: work.jobs.finish(job, JobState.CANCELLED, None, None))
     except WorkerStoppingError:
         _logger.info("job %s: given back, the worker stops", job.id)
-        _leave(services, job, lambda work: work.jobs.give_back(job, "the worker stopped", 0.0, counts=False))
+        closing.leave(lambda work: work.jobs.give_back(job, "the worker stopped", 0.0, counts=False))
     except DatabaseUnavailableError as error:
-        _fail(services, job, Failure(str(error), may_pass=True))
+        _fail(closing, Failure(str(error), may_pass=True, counts=False))
     except Exception as error:
         _logger.exception("job %s: retraining %s failed", job.id, job.collection)
-        _fail(services, job, Failure(f"internal error: {type(error).__name__}", may_pass=False))
+        _fail(closing, Failure(f"internal error: {type(error).__name__}", may_pass=False))
     try:
         return services.training.job(job.id)
     except JobNotFoundError:
@@ -124,8 +128,9 @@ def run_forever(services: Services, should_stop: Callable[[], bool]) -> None:
             time.sleep(min(poll_seconds * 2 ** min(failures, 10), max(poll_seconds, _LONGEST_PAUSE_SECONDS)))
 
 
-def _publish(services: Services, job: Job, built: BuiltModel) -> None:
-    entry = services.versions.publish(job, built, services.settings.lease_seconds)
+def _publish(services: Services, lease: Lease, built: BuiltModel) -> None:
+    job = lease.job
+    entry = lease.insist(lambda: services.versions.publish(job, built, services.settings.lease_seconds))
     _logger.info(
         "job %s: published version %d%s",
         job.id,
@@ -138,23 +143,41 @@ def _publish(services: Services, job: Job, built: BuiltModel) -> None:
         _logger.warning("job %s: old versions stay until the next retrain: %s", job.id, error)
 
 
-def _fail(services: Services, job: Job, failure: Failure) -> None:
+@dataclass(frozen=True, slots=True)
+class _Closing:
+    """What is needed to let go of a job."""
+
+    services: Services
+    job: Job
+    should_stop: Callable[[], bool]
+
+    def leave(self, change: Callable[[UnitOfWork], None]) -> None:
+        """Write how the job is left, however busy the database is; a worker that is to end waits less."""
+
+        def write() -> None:
+            with self.services.database.write() as work:
+                change(work)
+
+        def longest_seconds() -> float:
+            return self.services.settings.shutdown_seconds if self.should_stop() else LONGEST_WAIT_SECONDS
+
+        try:
+            patiently(write, longest_seconds)
+        except JobCancelledError:
+            _logger.info("job %s belongs to another worker by now, or is closed", self.job.id)
+
+
+def _fail(closing: _Closing, failure: Failure) -> None:
     """Close a job, or queue it again for another attempt after a pause."""
-    settings = services.settings
-    if failure.may_pass and job.attempts < settings.job_attempts:
+    settings, job = closing.services.settings, closing.job
+    # What the database refused counts for nothing, until the job is so old that it is not for its being busy.
+    counts = failure.counts or (datetime.now(UTC) - job.created_at).total_seconds() > LONGEST_WAIT_SECONDS
+    if failure.may_pass and (not counts or job.attempts < settings.job_attempts):
         pause = settings.job_retry_seconds * 2 ** (job.attempts - 1)
         _logger.warning("job %s: %s; another attempt in %g s", job.id, failure.reason, pause)
-        _leave(services, job, lambda work: work.jobs.give_back(job, failure.reason, pause, counts=True))
+        closing.leave(lambda work: work.jobs.give_back(job, failure.reason, pause, counts))
         return
     gave_up = f"gave up after {job.attempts} attempts: " if failure.may_pass else ""
     error = f"{gave_up}{failure.reason}"
     _logger.info("job %s: retraining %s failed: %s", job.id, job.collection, error)
-    _leave(services, job, lambda work: work.jobs.finish(job, JobState.FAILED, error, None))
-
-
-def _leave(services: Services, job: Job, change: Callable[[UnitOfWork], None]) -> None:
-    try:
-        with services.database.write() as work:
-            change(work)
-    except JobCancelledError:
-        _logger.info("job %s belongs to another worker by now, or is closed", job.id)
+    closing.leave(lambda work: work.jobs.finish(job, JobState.FAILED, error, None))

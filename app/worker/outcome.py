@@ -26,10 +26,13 @@ class Failure:
         For whoever asked for the retrain.
     may_pass : bool
         Whether another attempt may succeed.
+    counts : bool
+        Whether it was an attempt at all: one that the database refused was none.
     """
 
     reason: str
     may_pass: bool
+    counts: bool = True
 
 
 Outcome = BuiltModel | Failure
@@ -58,7 +61,7 @@ def attempt(services: Services, collection: str, parameters: Mapping[str, Any], 
     except (JobCancelledError, WorkerStoppingError):
         raise
     except DatabaseUnavailableError as error:
-        return Failure(str(error), may_pass=True)
+        return Failure(str(error), may_pass=True, counts=False)
     except ServiceError as error:
         return Failure(str(error), may_pass=False)
     except Exception as error:

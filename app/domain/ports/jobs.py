@@ -26,7 +26,10 @@ class JobQueue(Protocol):
     def claim(
         self, worker: str, lease_seconds: float, max_attempts: int, job_id: str | None = None
     ) -> Job | None:
-        """Take the oldest job that is due or whose lease ran out, or only the one of that id."""
+        """Take the oldest job that is due or whose worker is gone, or only the one of that id.
+
+        The first claim of a job whose lease ran out only gives notice; its worker may still renew it.
+        """
         ...
 
     def heartbeat(

@@ -49,6 +49,8 @@ def test_a_worker_that_lost_its_lease_can_change_nothing(
     enqueue(database, collection)
     old = claim(database, lease_seconds=0.01)
     time.sleep(0.05)
+    assert claim(database, lease_seconds=0.01) is None  # that was the notice
+    time.sleep(0.05)
     new = claim(database)
     assert (new.id, new.fencing_token) == (old.id, old.fencing_token + 1)
     calls: list[Callable[[Any], None]] = [
@@ -78,6 +80,8 @@ def test_a_job_whose_workers_die_is_given_up(database: SqlDatabase, collection: 
     job_id = enqueue(database, collection)
     for _ in range(2):
         assert claim(database, lease_seconds=0.0, attempts=2) is not None
+        time.sleep(0.02)
+        assert claim(database, lease_seconds=0.01, attempts=2) is None  # that was the notice
         time.sleep(0.02)
     assert claim(database, attempts=2) is None
     with database.read() as work:

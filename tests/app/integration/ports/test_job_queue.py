@@ -32,6 +32,13 @@ def claimed(database: SqlDatabase, lease_seconds: float = 60.0) -> Job:
     return job
 
 
+def taken_over(database: SqlDatabase) -> Job:
+    """Claim a job whose lease ran out: the first claim only gives notice."""
+    assert claim(database, lease_seconds=0.05) is None
+    time.sleep(0.1)
+    return claimed(database)
+
+
 def finish(database: SqlDatabase, job: Job, state: JobState, version: int | None = None) -> None:
     with database.write() as work:
         work.jobs.finish(job, state, None, version)
@@ -105,6 +112,26 @@ def test_a_lease_that_ran_out_is_nobodys_until_it_is_claimed_again(
     assert state_of(database, job) is JobState.SUCCEEDED
 
 
+def test_a_worker_that_renews_its_lease_after_the_notice_keeps_the_job(
+    database: SqlDatabase, collection: Collection
+) -> None:
+    enqueue(database, collection)
+    job = claimed(database, lease_seconds=0.0)
+    other = enqueue(database, made(database, "other"))
+    time.sleep(0.01)
+    found = claim(database, lease_seconds=0.2)  # gives notice to the silent one, and takes the next
+    assert found is not None
+    assert found.id == other.id
+    finish(database, found, JobState.SUCCEEDED)
+    with database.write() as work:
+        work.jobs.heartbeat(job, 0.3, {})
+    time.sleep(0.25)
+    assert claim(database, lease_seconds=0.2) is None
+    time.sleep(0.2)
+    assert claim(database, lease_seconds=0.2) is None  # silent again: the old notice counts no longer
+    finish(database, job, JobState.SUCCEEDED, 1)
+
+
 def test_what_a_stale_worker_writes_beside_its_claim_is_undone(
     database: SqlDatabase, collection: Collection
 ) -> None:
@@ -112,7 +139,7 @@ def test_what_a_stale_worker_writes_beside_its_claim_is_undone(
     enqueue(database, collection)
     stale = claimed(database, lease_seconds=0.0)
     time.sleep(0.01)
-    current = claimed(database)
+    current = taken_over(database)
     assert current.fencing_token > stale.fencing_token
 
     def publish(job: Job, version: int) -> None:
