@@ -202,9 +202,16 @@ def build(settings: Settings) -> Services:
             snapshots.wrote,
             lambda deleted: snapshots.forget([deleted]),
             settings.max_answer_bytes,
+            settings.lock_wait_seconds,
         ),
         imports=ImportService(
-            database, blobs, encoders, lambda: ItemSpool(settings.data_dir / "imports"), snapshots.wrote
+            database,
+            blobs,
+            encoders,
+            lambda: ItemSpool(settings.data_dir / "imports"),
+            snapshots.wrote,
+            settings.lock_wait_seconds,
+            settings.lease_seconds,
         ),
         search=SearchService(snapshots, settings.max_batch_hits, settings.max_answer_bytes),
         training=training,

@@ -61,6 +61,7 @@ PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
     errors.StoppingError: (503, "stopping", "Service stopping"),
     errors.DamagedBundleError: (503, "damaged-bundle", "Model bundle damaged"),
     errors.EncoderUnavailableError: (503, "encoder-unavailable", "Encoder unavailable"),
+    errors.ImportRunningError: (503, "import-running", "Import running"),
     errors.DatabaseUnavailableError: (503, "database-unavailable", "Database unavailable"),
     errors.StorageFullError: (507, "storage-full", "Storage full"),
     errors.StorageReadOnlyError: (507, "storage-read-only", "Storage read-only"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Table, Text, bindparam, cast, select, update
@@ -30,6 +31,20 @@ _UPDATE = (
 _Row = tuple[Any, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What has to be written of some items, ready for the driver."""
+
+    counts: Counts
+    new: Sequence[_Row]
+    changed: Sequence[Mapping[str, Any]]
+
+    @property
+    def changed_ids(self) -> list[int]:
+        """Primary keys of the rows that are changed."""
+        return [entry["row_id"] for entry in self.changed]
+
+
 def put_items(session: Session, collection: Collection, items: Sequence[Item], revision: int) -> Counts:
     """Insert items that are not there, replace those that differ, leave alone those that are the same.
 
@@ -44,6 +59,13 @@ def put_items(session: Session, collection: Collection, items: Sequence[Item], r
     revision : int
         What changed items get.
     """
+    plan = plan_items(session, collection, items, revision)
+    write_plan(session, plan)
+    return plan.counts
+
+
+def plan_items(session: Session, collection: Collection, items: Sequence[Item], revision: int) -> Plan:
+    """Compare items with what is stored; parameters as of `put_items`."""
     new: list[_Row] = []
     changed: list[dict[str, Any]] = []
     unchanged = revived = 0
@@ -64,12 +86,16 @@ def put_items(session: Session, collection: Collection, items: Sequence[Item], r
             values = (revision, False, *plain, list(item.labels), dict(item.metadata))
             named = {f"new_{name}": value for name, value in zip(_UPDATED, values, strict=True)}
             changed.append({"row_id": row_id, **named})
+    return Plan(Counts(len(new) + revived, len(changed) - revived, unchanged), new, changed)
+
+
+def write_plan(session: Session, plan: Plan) -> None:
+    """Write what was planned; nobody else wrote to the collection since."""
     # In the order given: positions of new items, and so their pages, follow it.
-    if new:
-        _insert(session.connection(), new)
-    if changed:
-        session.execute(_UPDATE, changed)
-    return Counts(len(new) + revived, len(changed) - revived, unchanged)
+    if plan.new:
+        _insert(session.connection(), plan.new)
+    if plan.changed:
+        session.execute(_UPDATE, list(plan.changed))
 
 
 def _stored(session: Session, collection: Collection, item_ids: Sequence[str]) -> Mapping[str, Sequence[Any]]:

@@ -7,11 +7,12 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Row, func, null, select
+from sqlalchemy import Row, Table, func, null, select
 from sqlalchemy.orm import Session
 
 from app.db.item_writes import put_items
-from app.db.models import ItemRow
+from app.db.models import ItemRow, ReplacedItemRow
+from app.db.published import is_published, published, reached
 from app.domain.entities import HIT_FIELDS, Change, Collection, Counts, Item, Vector
 from app.domain.errors import ItemNotFoundError
 
@@ -19,22 +20,15 @@ _IDS_PER_QUERY = 500
 _ROWS_PER_FETCH = 1000
 _ROWS_PER_STEP = 250
 """Of long reads: whoever replays them lets others work between two steps."""
+_items: Table = ItemRow.metadata.tables[ItemRow.__tablename__]
 _AnyRow = Row[*tuple[Any, ...]]
 _COLUMNS = (
-    ItemRow.item_id,
-    ItemRow.modality,
-    ItemRow.text,
-    ItemRow.content_hash,
-    ItemRow.content_type,
-    ItemRow.labels,
-    ItemRow.pair_id,
-    ItemRow.attributes,
-    ItemRow.train,
-    ItemRow.revision,
+    *("item_id", "modality", "text", "content_hash", "content_type"),
+    *("labels", "pair_id", "metadata", "train", "revision"),
 )
 """What `_item` reads; plain columns, since mapped objects cost more than the query that fetched them."""
-_FIELD_OF: Mapping[str, str] = {"labels": "labels", "attributes": "metadata", "text": "text"}
-"""Which of `HIT_FIELDS` a column holds."""
+_COLUMN_OF: Mapping[str, str] = {"labels": "labels", "metadata": "metadata", "text": "text"}
+"""Which column holds one of `HIT_FIELDS`."""
 
 
 class SqlItemRepository:
@@ -45,13 +39,12 @@ class SqlItemRepository:
 
     def existing(self, collection: Collection, item_ids: Sequence[str]) -> set[str]:
         """Return which of the ids are taken."""
-        query = select(ItemRow.item_id).where(
-            ItemRow.collection_id == collection.id, ItemRow.is_deleted.is_(False)
-        )
+        rows = published(collection.id, "item_id", "is_deleted")
+        query = select(rows.c.item_id).where(rows.c.is_deleted.is_(False))
         return {
             item_id
             for wanted in _chunks(item_ids)
-            for item_id in self._session.scalars(query.where(ItemRow.item_id.in_(wanted)))
+            for item_id in self._session.scalars(query.where(rows.c.item_id.in_(wanted)))
         }
 
     def put(self, collection: Collection, items: Sequence[Item], revision: int) -> Counts:
@@ -62,27 +55,20 @@ class SqlItemRepository:
         """Return one; raises ItemNotFoundError."""
         if "\x00" in item_id:
             raise ItemNotFoundError(collection.name, item_id)
-        query = select(*_COLUMNS, ItemRow.features).where(
-            ItemRow.collection_id == collection.id,
-            ItemRow.item_id == item_id,
-            ItemRow.is_deleted.is_(False),
-        )
-        row = self._session.execute(query).one_or_none()
-        if row is None:
+        found = self._found(collection, [item_id], (*_COLUMNS, "features"))
+        if not found:
             raise ItemNotFoundError(collection.name, item_id)
-        return _item(row, row.features)
+        return _item(found[0], found[0].features)
 
     def get_many(
         self, collection: Collection, item_ids: Sequence[str], fields: AbstractCollection[str] = HIT_FIELDS
     ) -> dict[str, Item]:
         """Return those that exist, by id, without features and without the `HIT_FIELDS` not named."""
-        left_out = HIT_FIELDS.difference(fields)
-        columns = [null() if _FIELD_OF.get(column.key) in left_out else column for column in _COLUMNS]
-        query = select(*columns).where(ItemRow.collection_id == collection.id, ItemRow.is_deleted.is_(False))
+        left_out = {_COLUMN_OF[name] for name in HIT_FIELDS.difference(fields) if name in _COLUMN_OF}
         return {
             row[0]: _item(row)
             for wanted in _chunks(item_ids)
-            for row in self._session.execute(query.where(ItemRow.item_id.in_(wanted)))
+            for row in self._found(collection, wanted, _COLUMNS, left_out)
         }
 
     def delete(self, collection: Collection, item_id: str, revision: int) -> None:
@@ -102,22 +88,22 @@ class SqlItemRepository:
         pair_id: str | None = None,
     ) -> list[tuple[int, Item]]:
         """Return items with their stable position, in order of creation; of one pair when it is given."""
-        query = select(*_COLUMNS, ItemRow.id).where(
-            ItemRow.collection_id == collection.id, ItemRow.id > after, ItemRow.is_deleted.is_(False)
-        )
+        rows = published(collection.id, *_COLUMNS, "id", "is_deleted")
+        query = select(rows).where(rows.c.id > after, rows.c.is_deleted.is_(False))
         if modality is not None:
-            query = query.where(ItemRow.modality == modality)
+            query = query.where(rows.c.modality == modality)
         if pair_id is not None:
-            query = query.where(ItemRow.pair_id == pair_id)
-        rows = self._session.execute(query.order_by(ItemRow.id).limit(limit))
-        return [(row.id, _item(row)) for row in rows]
+            query = query.where(rows.c.pair_id == pair_id)
+        found = self._session.execute(query.order_by(rows.c.id).limit(limit))
+        return [(row.id, _item(row)) for row in found]
 
     def changes_since(self, collection: Collection, revision: int) -> Iterator[Change]:
         """Yield what changed after `revision`, in order of revision."""
+        rows = published(collection.id, *_COLUMNS, "features", "is_deleted", "id")
         query = (
-            select(*_COLUMNS, ItemRow.features, ItemRow.is_deleted)
-            .where(ItemRow.collection_id == collection.id, ItemRow.revision > revision)
-            .order_by(ItemRow.revision, ItemRow.id)
+            select(rows)
+            .where(rows.c.revision > revision, rows.c.revision <= reached(collection.id))
+            .order_by(rows.c.revision, rows.c.id)
             .execution_options(yield_per=_ROWS_PER_STEP)
         )
         for row in self._session.execute(query):
@@ -126,33 +112,29 @@ class SqlItemRepository:
 
     def count_changes(self, collection: Collection, revision: int, most: int) -> int:
         """Return how many items changed after `revision`, deleted ones counted too; counts up to `most`."""
-        changed = (
-            select(ItemRow.id)
-            .where(ItemRow.collection_id == collection.id, ItemRow.revision > revision)
-            .limit(most)
-        )
+        rows = published(collection.id, "id", "revision")
+        is_changed = (rows.c.revision > revision) & (rows.c.revision <= reached(collection.id))
+        changed = select(rows.c.id).where(is_changed).limit(most)
         return self._session.scalar(select(func.count()).select_from(changed.subquery())) or 0
 
     def unchanged_since(self, collection: Collection, revision: int) -> Iterator[Item]:
         """Yield what was last written at `revision` or before and is still there, without features."""
+        rows = published(collection.id, *_COLUMNS, "is_deleted", "id")
         query = (
-            select(*_COLUMNS)
-            .where(
-                ItemRow.collection_id == collection.id,
-                ItemRow.revision <= revision,
-                ItemRow.is_deleted.is_(False),
-            )
-            .order_by(ItemRow.id)
+            select(rows)
+            .where(rows.c.revision <= revision, rows.c.is_deleted.is_(False))
+            .order_by(rows.c.id)
             .execution_options(yield_per=_ROWS_PER_STEP)
         )
         return (_item(row) for row in self._session.execute(query))
 
     def counts(self, collection: Collection) -> dict[str, int]:
         """Return the number of items of each modality."""
+        rows = published(collection.id, "modality", "is_deleted")
         query = (
-            select(ItemRow.modality, func.count())
-            .where(ItemRow.collection_id == collection.id, ItemRow.is_deleted.is_(False))
-            .group_by(ItemRow.modality)
+            select(rows.c.modality, func.count())
+            .where(rows.c.is_deleted.is_(False))
+            .group_by(rows.c.modality)
         )
         return {row[0]: row[1] for row in self._session.execute(query)}
 
@@ -160,22 +142,22 @@ class SqlItemRepository:
         self, collection: Collection, modality: str
     ) -> Generator[tuple[str, ...], None, None]:
         """Yield the labels of each item of a modality that may be trained on and has any."""
-        query = select(ItemRow.id, ItemRow.labels).where(
-            ItemRow.collection_id == collection.id,
-            ItemRow.modality == modality,
-            ItemRow.train.is_(True),
-            ItemRow.is_deleted.is_(False),
+        rows = published(collection.id, "id", "labels", "modality", "train", "is_deleted")
+        query = select(rows.c.id, rows.c.labels).where(
+            rows.c.modality == modality, rows.c.train.is_(True), rows.c.is_deleted.is_(False)
         )
-        query, last = query.order_by(ItemRow.id).limit(_ROWS_PER_FETCH), 0
+        query, last = query.order_by(rows.c.id).limit(_ROWS_PER_FETCH), 0
         # Page by page: whoever has seen enough leaves no cursor open in the database.
-        while rows := self._session.execute(query.where(ItemRow.id > last)).all():
-            yield from (tuple(labels) for _, labels in rows if labels)
-            last = rows[-1].id
+        while found := self._session.execute(query.where(rows.c.id > last)).all():
+            yield from (tuple(labels) for _, labels in found if labels)
+            last = found[-1].id
 
     def content_of(self, collection: Collection) -> list[str]:
         """Return the hashes of a collection's pictures, each once."""
-        query = select(ItemRow.content_hash).where(ItemRow.collection_id == collection.id)
-        found = self._session.scalars(query.where(ItemRow.content_hash.is_not(None)).distinct())
+        found: set[str | None] = set()
+        for table in (ItemRow, ReplacedItemRow):
+            query = select(table.content_hash).where(table.collection_id == collection.id)
+            found.update(self._session.scalars(query.where(table.content_hash.is_not(None)).distinct()))
         return [content_hash for content_hash in found if content_hash is not None]
 
     def used_content(self, content_hashes: Sequence[str]) -> set[str]:
@@ -183,11 +165,33 @@ class SqlItemRepository:
         used: set[str] = set()
         for start in range(0, len(content_hashes), _IDS_PER_QUERY):
             wanted = content_hashes[start : start + _IDS_PER_QUERY]
-            found = self._session.scalars(
-                select(ItemRow.content_hash).where(ItemRow.content_hash.in_(wanted)).distinct()
-            )
-            used.update(content_hash for content_hash in found if content_hash is not None)
+            for table in (ItemRow, ReplacedItemRow):
+                query = select(table.content_hash).where(table.content_hash.in_(wanted)).distinct()
+                used.update(found for found in self._session.scalars(query) if found is not None)
         return used
+
+    def _found(
+        self,
+        collection: Collection,
+        item_ids: Sequence[str],
+        names: Sequence[str],
+        left_out: AbstractCollection[str] = (),
+    ) -> Sequence[_AnyRow]:
+        """Return columns of those that exist, NULL in place of what is left out.
+
+        Each search asks: those that an import replaces are looked at only where some are not found so.
+        """
+        query = select(*(null() if name in left_out else _items.c[name] for name in names)).where(
+            is_published(collection.id), _items.c.item_id.in_(item_ids), _items.c.is_deleted.is_(False)
+        )
+        found = self._session.execute(query).all()
+        if len(found) == len(item_ids):
+            return found
+        rows = published(collection.id, *names, "is_deleted")
+        wanted = select(*(null() if name in left_out else rows.c[name] for name in names)).where(
+            rows.c.item_id.in_(item_ids), rows.c.is_deleted.is_(False)
+        )
+        return self._session.execute(wanted).all()
 
     def _live_row(self, collection: Collection, item_id: str) -> ItemRow:
         if "\x00" in item_id:

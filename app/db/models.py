@@ -125,6 +125,60 @@ class ItemRow(Base):
     is_deleted: Mapped[bool] = mapped_column(Boolean)
 
 
+_IS_UNPUBLISHED = text("state <> 'published'")
+
+
+class ImportRow(Base):
+    """An import that is being stored or cleaned up after; one at a time is unpublished in a collection."""
+
+    __tablename__ = "imports"
+    __table_args__ = (
+        Index(
+            "uq_imports_unpublished_per_collection",
+            "collection_id",
+            unique=True,
+            sqlite_where=_IS_UNPUBLISHED,
+            postgresql_where=_IS_UNPUBLISHED,
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    collection_id: Mapped[int] = mapped_column(BigInt, ForeignKey("collections.id", ondelete="CASCADE"))
+    revision: Mapped[int] = mapped_column(BigInt)
+    state: Mapped[str] = mapped_column(String(16))
+    size: Mapped[int] = mapped_column(BigInt)
+    started_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    lease_expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class ReplacedItemRow(Base):
+    """An item as it was before an import changed it; readers see it until the import is published."""
+
+    __tablename__ = "replaced_items"
+    __table_args__ = (
+        Index("ix_replaced_items_collection_id_item_id", "collection_id", "item_id"),
+        Index("ix_replaced_items_collection_id_position", "collection_id", "position"),
+        Index("ix_replaced_items_content_hash", "content_hash"),
+    )
+
+    import_id: Mapped[str] = mapped_column(ForeignKey("imports.id", ondelete="CASCADE"), primary_key=True)
+    position: Mapped[int] = mapped_column(BigInt, primary_key=True, autoincrement=False)
+    replaced_at: Mapped[int] = mapped_column(BigInt)
+    collection_id: Mapped[int] = mapped_column(BigInt)
+    item_id: Mapped[str] = mapped_column(String(128))
+    modality: Mapped[str] = mapped_column(String(64))
+    text: Mapped[str | None] = mapped_column(Text)
+    content_hash: Mapped[str | None] = mapped_column(String(64))
+    content_type: Mapped[str | None] = mapped_column(String(64))
+    features: Mapped[bytes | None] = mapped_column(LargeBinary)
+    labels: Mapped[list[str]] = mapped_column(JSON)
+    pair_id: Mapped[str | None] = mapped_column(String(128))
+    attributes: Mapped[dict[str, Any]] = mapped_column("metadata", JSON)
+    train: Mapped[bool] = mapped_column(Boolean)
+    revision: Mapped[int] = mapped_column(BigInt)
+    is_deleted: Mapped[bool] = mapped_column(Boolean)
+
+
 class ModelRow(Base):
     """A model version."""
 

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.orm import Session, sessionmaker
 
 from app.db.faults import translated
+from app.db.imports import SqlImportRepository
 from app.db.installation import SqlInstallationRepository
 from app.db.items import SqlItemRepository
 from app.db.jobs import SqlJobQueue
@@ -42,6 +43,7 @@ class SqlUnitOfWork:
     jobs: SqlJobQueue
     keys: SqlKeyRepository
     installation: SqlInstallationRepository
+    imports: SqlImportRepository
 
     @classmethod
     def over(cls, session: Session) -> SqlUnitOfWork:
@@ -53,6 +55,7 @@ class SqlUnitOfWork:
             SqlJobQueue(session),
             SqlKeyRepository(session),
             SqlInstallationRepository(session),
+            SqlImportRepository(session),
         )
 
 

@@ -221,6 +221,19 @@ class WrongDatabaseError(DatabaseUnavailableError):
     """The database at hand is not the one that the files of the data folder belong to."""
 
 
+class ImportRunningError(ServiceError):
+    """An import is being stored into the collection, and other writes to it have to wait."""
+
+    retry_after_seconds = 5
+
+    def __init__(self, collection: str, size: int, seconds: float) -> None:
+        super().__init__(
+            f"an import of {size} items is being stored into {collection!r}, since {seconds:.0f} s: "
+            "try again when it is done"
+        )
+        self.collection = collection
+
+
 class SchemaOutdatedError(ServiceError):
     """The database's schema is not the one this code expects."""
 

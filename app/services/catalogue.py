@@ -16,13 +16,18 @@ from app.domain.errors import (
 from app.domain.names import check_modality_name, check_name, joined
 from app.domain.ports import BlobStore, Database, EncoderSource, UnitOfWork
 from app.services.housekeeping import Housekeeping
-from app.services.preparation import NewItem, Preparation, locked, settle_dimensions, with_dimensions
+from app.services.preparation import NewItem, Preparation, settle_dimensions, with_dimensions
 from app.services.shown_items import json_bytes
+from app.services.writing import writing
 
 __all__ = ["CatalogueService", "NewItem", "Page", "Written"]
 
 _ITEMS_PER_FETCH = 250
 """Of a page, before its size is looked at again."""
+
+
+_LONGEST_WAIT_SECONDS = 0.5
+"""For an import: whoever waits keeps others from writing to other collections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,8 @@ class CatalogueService:
         Gets the identity of a collection that was deleted.
     max_answer_bytes : int
         Largest page.
+    lock_wait_seconds : float
+        How long a write may wait for others.
     """
 
     def __init__(
@@ -71,12 +78,14 @@ class CatalogueService:
         on_written: Callable[[int, int], None],
         on_deleted: Callable[[int], None],
         max_answer_bytes: int,
+        lock_wait_seconds: float,
     ) -> None:
         self._max_answer_bytes = max_answer_bytes
         self._on_written = on_written
         self._housekeeping = housekeeping
         self._on_deleted = on_deleted
         self._database = database
+        self._wait_seconds = min(lock_wait_seconds, _LONGEST_WAIT_SECONDS)
         self._blobs = blobs
         self._encoders = encoders
         self._preparation = Preparation(blobs, encoders)
@@ -145,8 +154,7 @@ class CatalogueService:
         first_places: dict[str, str] = {}
         for place, item in zip(places, items, strict=True):
             first_places.setdefault(item.modality, place)
-        with self._database.write() as work:
-            current = locked(work, collection)
+        with writing(self._database, collection, self._wait_seconds) as (work, current):
             if not replace:
                 _check_free(work, current, places, items)
             settle_dimensions(work, current, expected, first_places)
@@ -176,8 +184,9 @@ class CatalogueService:
 
     def delete_item(self, name: str, item_id: str) -> int:
         """Delete an item and return the revision from which on it is gone."""
-        with self._database.write() as work:
+        with self._database.read() as work:
             collection = work.collections.get(name)
+        with writing(self._database, collection, self._wait_seconds) as (work, collection):
             revision = work.collections.next_revision(collection)
             content_hash = work.items.get(collection, item_id).content_hash
             work.items.delete(collection, item_id, revision)

@@ -1,36 +1,51 @@
 """Importing a stream of items of any length: checked as it comes in, stored whole or not at all.
 
 What comes in is checked and encoded batch by batch and put aside on disk; nobody waits for it meanwhile.
-When the last line is in, one transaction writes what is new or differs and leaves alone what is there
-already, so that an import may be repeated after whatever went wrong. Items without an id get one that
-follows from what they hold: they too are the same items when the import is repeated.
+When the last line is in, what is new or differs is written and what is there already is left alone, so that
+an import may be repeated after whatever went wrong. Items without an id get one that follows from what they
+hold: they too are the same items when the import is repeated.
+
+A short import is written in one transaction. A longer one would keep everybody from writing for as long as it
+takes, on SQLite to all collections; it is written in parts that no reader sees, each in a transaction of a
+bounded number of rows and bytes, with pauses that let others in, and one more transaction makes all of it
+visible (see `app.db.imports`). Meanwhile other writers to the same collection are told to come back. Nothing
+of an import that is cut off is ever seen, and what it wrote is removed by the next writer, or by a worker.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.domain.entities import Collection, Counts, Item
+from app.domain.entities import Collection, Counts, Item, RunningImport
 from app.domain.errors import (
     ContentMissingError,
+    DatabaseUnavailableError,
     InvalidFieldError,
     LineError,
     RepeatedItemError,
     ServiceError,
 )
-from app.domain.ports import BlobStore, Database, EncoderSource, Spool
+from app.domain.ports import BlobStore, Database, EncoderSource, PlannedWrite, Spool
 from app.services.preparation import (
     NewItem,
     Preparation,
+    check_dimensions,
     content_id,
-    locked,
     settle_dimensions,
     with_dimensions,
 )
+from app.services.writing import BREATH_SECONDS, clean_up, locked, writing
 
 _ITEMS_PER_BATCH = 1000
+_ITEMS_PER_PART = 500
+_BYTES_PER_PART = 2 << 20
+_LONGEST_LEASE_SECONDS = 10.0
+_BUSY_PAUSE_SECONDS = 0.1
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +71,10 @@ class ImportService:
         Returns an empty spool.
     on_written : callable
         Gets the identity of a collection that items were written to, and its revision.
+    lock_wait_seconds : float
+        How long an import waits for another one into the same collection.
+    lease_seconds : float
+        When an import whose process is silent is removed; a few seconds at most.
     """
 
     def __init__(
@@ -65,19 +84,37 @@ class ImportService:
         encoders: EncoderSource,
         make_spool: Callable[[], Spool],
         on_written: Callable[[int, int], None],
+        lock_wait_seconds: float,
+        lease_seconds: float,
     ) -> None:
         self._database = database
         self._blobs = blobs
         self._preparation = Preparation(blobs, encoders)
         self._make_spool = make_spool
         self._on_written = on_written
+        self._lock_wait_seconds = lock_wait_seconds
+        self._lease_seconds = min(lease_seconds, _LONGEST_LEASE_SECONDS)
+
+    def clean_up(self) -> None:
+        """Remove what imports that were cut off have left."""
+        with self._database.read() as work:
+            found = work.imports.finished()
+        for import_id in found:
+            clean_up(self._database, import_id)
 
     def begin(self, name: str) -> Import:
         """Begin an import into a collection; raises CollectionNotFoundError."""
         with self._database.read() as work:
             collection = work.collections.get(name)
         return Import(
-            self._database, self._blobs, self._preparation, self._make_spool(), collection, self._on_written
+            self._database,
+            self._blobs,
+            self._preparation,
+            self._make_spool(),
+            collection,
+            self._on_written,
+            self._lock_wait_seconds,
+            self._lease_seconds,
         )
 
 
@@ -94,6 +131,8 @@ class Import:
         Where the items go.
     on_written : callable
         As of `ImportService`.
+    wait_seconds, lease_seconds : float
+        How long to wait for another import into it, and when this one is removed if it is silent.
     """
 
     def __init__(
@@ -104,9 +143,13 @@ class Import:
         spool: Spool,
         collection: Collection,
         on_written: Callable[[int, int], None],
+        wait_seconds: float,
+        lease_seconds: float,
     ) -> None:
         self._on_written = on_written
         self._database = database
+        self._wait_seconds = wait_seconds
+        self._lease_seconds = lease_seconds
         self._blobs = blobs
         self._preparation = preparation
         self._spool = spool
@@ -120,7 +163,7 @@ class Import:
             self._add(entries[start : start + _ITEMS_PER_BATCH])
 
     def store(self) -> Imported:
-        """Store everything in one transaction.
+        """Store everything, seen by others all at once.
 
         Raises
         ------
@@ -130,26 +173,24 @@ class Import:
             If what was checked no longer fits: a dimension or a picture, changed by others meanwhile.
         CollectionNotFoundError
             If the collection is gone.
+        ImportRunningError
+            If another import is being stored into it.
         """
         if not self._spool.size:
             raise InvalidFieldError("body", "expected at least one line with an item")
         if self._has_pictures:
             for line, item in itertools.chain.from_iterable(self._spool.batches(_ITEMS_PER_BATCH)):
                 self._keep_picture(line, item)
-        counts = Counts()
-        with self._database.write() as work:
-            current = locked(work, self._collection)
-            try:
-                settle_dimensions(work, current, self._collection, dict.fromkeys(self._first_lines, ""))
-            except InvalidFieldError as error:
-                raise LineError(min(self._first_lines.values()), error) from error
-            for batch in self._spool.batches(_ITEMS_PER_BATCH):
-                counts += work.items.put(current, [item for _, item in batch], current.revision + 1)
-            if not counts.changed:
-                return Imported(counts, current.revision)
-            revision = work.collections.next_revision(current)
-        self._on_written(current.id, revision)
-        return Imported(counts, revision)
+        batches = self._spool.batches(_ITEMS_PER_PART, _BYTES_PER_PART)
+        first = [item for _, item in next(batches)]
+        if len(first) == self._spool.size:
+            imported = self._store_at_once(first)
+        else:
+            rest = ([item for _, item in batch] for batch in batches)
+            imported = self._store_in_parts(itertools.chain([first], rest))
+        if imported.counts.changed:
+            self._on_written(self._collection.id, imported.revision)
+        return imported
 
     def ids(self) -> Iterator[str]:
         """Yield the id of each item, in order."""
@@ -158,6 +199,97 @@ class Import:
     def close(self) -> None:
         """Let go of what was put aside."""
         self._spool.close()
+
+    def _store_at_once(self, items: Sequence[Item]) -> Imported:
+        with writing(self._database, self._collection, self._wait_seconds) as (work, current):
+            self._settle(lambda: settle_dimensions(work, current, self._collection, self._first_places))
+            counts = work.items.put(current, items, current.revision + 1)
+            if not counts.changed:
+                return Imported(counts, current.revision)
+            return Imported(counts, work.collections.next_revision(current))
+
+    def _store_in_parts(self, batches: Iterable[Sequence[Item]]) -> Imported:
+        with writing(self._database, self._collection, self._wait_seconds) as (work, current):
+            self._settle(lambda: check_dimensions(current, self._collection, self._first_places))
+            running = work.imports.begin(current, self._spool.size, self._lease_seconds)
+        try:
+            counts = self._write_parts(current, running, batches)
+            if counts.changed:
+                self._publish(running)
+        except BaseException:
+            self._give_up(running)
+            raise
+        if not counts.changed:
+            self._give_up(running)
+            return Imported(counts, current.revision)
+        self._clean_up(running)
+        return Imported(counts, running.revision)
+
+    def _write_parts(
+        self, current: Collection, running: RunningImport, batches: Iterable[Sequence[Item]]
+    ) -> Counts:
+        counts = Counts()
+        renewed_at = time.monotonic()
+        for items in batches:
+            # Compared outside of the transaction that writes: it takes longer than the writing.
+            planned = self._planned(current, running, items)
+            counts += planned.counts
+            if not planned.counts.changed and time.monotonic() - renewed_at < self._lease_seconds / 5.0:
+                continue
+            while not self._wrote(running, planned, renewed_at):
+                # It may be written, and only the answer was lost: then nothing is left to do.
+                planned = self._planned(current, running, items)
+            renewed_at = time.monotonic()
+            time.sleep(BREATH_SECONDS)
+        return counts
+
+    def _planned(self, current: Collection, running: RunningImport, items: Sequence[Item]) -> PlannedWrite:
+        with self._database.read() as work:
+            return work.imports.plan(current, items, running.revision)
+
+    def _wrote(self, running: RunningImport, planned: PlannedWrite, renewed_at: float) -> bool:
+        """Write a part and renew the lease; return False if it has to be tried again."""
+        try:
+            with self._database.write() as work:
+                work.imports.write(running, planned, self._lease_seconds)
+        except DatabaseUnavailableError:
+            if time.monotonic() - renewed_at > self._lease_seconds:
+                raise
+            time.sleep(_BUSY_PAUSE_SECONDS)
+            return False
+        return True
+
+    def _publish(self, running: RunningImport) -> None:
+        with self._database.write() as work:
+            current = locked(work, self._collection)
+            work.imports.publish(running)
+            self._settle(lambda: settle_dimensions(work, current, self._collection, self._first_places))
+
+    def _give_up(self, running: RunningImport) -> None:
+        """Remove what was written; what cannot be removed now is removed by the next writer."""
+        try:
+            with self._database.write() as work:
+                work.imports.abandon(running)
+        except ServiceError as error:
+            _logger.warning("%s: an import is not removed yet: %s", self._collection.name, error)
+            return
+        self._clean_up(running)
+
+    def _clean_up(self, running: RunningImport) -> None:
+        try:
+            clean_up(self._database, running.id)
+        except ServiceError as error:
+            _logger.warning("%s: leftovers of an import stay for now: %s", self._collection.name, error)
+
+    @property
+    def _first_places(self) -> Mapping[str, str]:
+        return dict.fromkeys(self._first_lines, "")
+
+    def _settle(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except InvalidFieldError as error:
+            raise LineError(min(self._first_lines.values()), error) from error
 
     def _add(self, entries: Sequence[tuple[int, NewItem]]) -> None:
         new_items = [new for _, new in entries]

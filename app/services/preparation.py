@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from app.domain.entities import Collection, Content, Item, Modality, Vector
-from app.domain.errors import CollectionNotFoundError, InvalidFieldError, UnknownModalityError
+from app.domain.errors import InvalidFieldError, UnknownModalityError
 from app.domain.names import check_identifier, check_labels, check_metadata, check_storable, joined
 from app.domain.ports import BlobStore, EncoderSource, UnitOfWork
 
@@ -142,31 +142,23 @@ def with_dimensions(collection: Collection, new_items: Sequence[NewItem]) -> Col
     return dataclasses.replace(collection, modalities=(first, second))
 
 
-def locked(work: UnitOfWork, collection: Collection) -> Collection:
-    """Keep other writers out and return the collection as it is now.
-
-    Raises
-    ------
-    CollectionNotFoundError
-        If it is gone, also when another one has its name by now.
-    """
-    found = work.collections.lock(collection.name)
-    if found.id != collection.id:
-        raise CollectionNotFoundError(collection.name)
-    return found
-
-
 def settle_dimensions(
     work: UnitOfWork, current: Collection, expected: Collection, first_places: Mapping[str, str]
 ) -> None:
-    """Fix the dimensions that items were checked against, under the collection's lock.
+    """Fix the dimensions that items were checked against; parameters and errors as of `check_dimensions`."""
+    for name, dim in check_dimensions(current, expected, first_places).items():
+        work.collections.set_encoder_option(current, name, _DIM, dim)
+
+
+def check_dimensions(
+    current: Collection, expected: Collection, first_places: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return by modality the dimensions that items were checked against and that are still to be fixed.
 
     Parameters
     ----------
-    work : UnitOfWork
-        Holds the lock.
     current : Collection
-        As it is now.
+        As it is now, under its lock.
     expected : Collection
         As the items were checked against.
     first_places : mapping of str to str
@@ -177,15 +169,17 @@ def settle_dimensions(
     InvalidFieldError
         If another writer fixed another dimension meanwhile.
     """
+    unsettled: dict[str, Any] = {}
     for now, wanted in zip(current.modalities, expected.modalities, strict=True):
         dim, settled = wanted.encoder.get(_DIM), now.encoder.get(_DIM)
         if wanted.encoder.get("type") != _VECTOR or now.name not in first_places:
             continue
         if settled is None:
-            work.collections.set_encoder_option(current, now.name, _DIM, dim)
+            unsettled[now.name] = dim
         elif settled != dim:
             place = joined(first_places[now.name], _VECTOR)
             raise InvalidFieldError(place, f"has {dim} numbers, expected {settled}")
+    return unsettled
 
 
 def _with_dimension(modality: Modality, new_items: Sequence[NewItem]) -> Modality:

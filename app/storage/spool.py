@@ -1,4 +1,4 @@
-"""Checked items of an import on disk, between their check and the one transaction that stores them."""
+"""Checked items of an import on disk, between their check and the transactions that store them."""
 
 from __future__ import annotations
 
@@ -71,11 +71,22 @@ class ItemSpool:
         self._size += len(entries)
         return None
 
-    def batches(self, size: int) -> Iterator[list[tuple[int, Item]]]:
-        """Yield everything added, in order, at most `size` at a time."""
+    def batches(self, size: int, max_bytes: int | None = None) -> Iterator[list[tuple[int, Item]]]:
+        """Yield everything added, in order, at most `size` items at a time.
+
+        A batch ends with the item that brings it to `max_bytes`, when these are given.
+        """
         self._items.seek(0)
-        for start in range(0, self._size, size):
-            yield [self._next() for _ in range(min(size, self._size - start))]
+        left, place = self._size, 0
+        while left:
+            batch: list[tuple[int, Item]] = []
+            began = place
+            while len(batch) < min(size, left) and (max_bytes is None or place - began < max_bytes):
+                entry, length = self._next()
+                batch.append(entry)
+                place += length
+            left -= len(batch)
+            yield batch
 
     def ids(self) -> Iterator[str]:
         """Yield the id of everything added, in order."""
@@ -114,7 +125,8 @@ class ItemSpool:
                 return place, earlier
         raise AssertionError("a row was ignored although no id is repeated")
 
-    def _next(self) -> tuple[int, Item]:
+    def _next(self) -> tuple[tuple[int, Item], int]:
+        """Return the next entry and how many bytes it has here."""
         line, id_length, facts_length, length = _HEAD.unpack(self._items.read(_HEAD.size))
         item_id = self._items.read(id_length).decode()
         modality, text, content_hash, content_type, labels, pair_id, metadata, train = json.loads(
@@ -135,7 +147,7 @@ class ItemSpool:
             metadata,
             train,
         )
-        return line, item
+        return (line, item), _HEAD.size + id_length + facts_length + max(length, 0)
 
 
 def _facts(item: Item) -> bytes:

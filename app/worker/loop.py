@@ -114,6 +114,7 @@ def run_forever(services: Services, should_stop: Callable[[], bool]) -> None:
                 services.ownership.note_progress()
             if time.monotonic() >= next_round:
                 next_round = time.monotonic() + _MAINTAIN_EVERY_SECONDS
+                services.imports.clean_up()
                 services.housekeeping.sweep()
                 services.repair.request_what_is_damaged()
             is_idle = run_once(services, should_stop=should_stop) is None

@@ -2,6 +2,7 @@
 
 from app.domain.entities.arrays import Matrix, Vector
 from app.domain.entities.collections import Change, Collection, Content, Counts, Item, Modality
+from app.domain.entities.imports import RunningImport
 from app.domain.entities.installation import Installation, Mark
 from app.domain.entities.jobs import Job, JobEvent, JobState
 from app.domain.entities.keys import ApiKey, KeyBounds, Scope
@@ -29,6 +30,7 @@ __all__ = [
     "Matrix",
     "Modality",
     "ModelVersion",
+    "RunningImport",
     "SavedGallery",
     "Scope",
     "SearchResult",

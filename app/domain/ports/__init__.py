@@ -3,6 +3,7 @@
 from app.domain.ports.database import Database, UnitOfWork
 from app.domain.ports.encoders import Encoder, EncoderSource, StatefulEncoder
 from app.domain.ports.files import BlobStore, BundleFiles, FolderMark, IndexFiles, Spool, StoredFiles
+from app.domain.ports.imports import ImportRepository, PlannedWrite
 from app.domain.ports.index import GalleryIndex
 from app.domain.ports.jobs import JobQueue
 from app.domain.ports.repositories import (
@@ -22,12 +23,14 @@ __all__ = [
     "EncoderSource",
     "FolderMark",
     "GalleryIndex",
+    "ImportRepository",
     "IndexFiles",
     "InstallationRepository",
     "ItemRepository",
     "JobQueue",
     "KeyRepository",
     "ModelRepository",
+    "PlannedWrite",
     "Spool",
     "StatefulEncoder",
     "StoredFiles",

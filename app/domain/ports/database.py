@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from app.domain.ports.imports import ImportRepository
 from app.domain.ports.jobs import JobQueue
 from app.domain.ports.repositories import (
     CollectionRepository,
@@ -36,6 +37,11 @@ class UnitOfWork(Protocol):
     @property
     def jobs(self) -> JobQueue:
         """Jobs."""
+        ...
+
+    @property
+    def imports(self) -> ImportRepository:
+        """Imports."""
         ...
 
     @property

@@ -82,8 +82,11 @@ class Spool(Protocol):
         """
         ...
 
-    def batches(self, size: int) -> Iterator[list[tuple[int, Item]]]:
-        """Yield everything added, in order, at most `size` at a time."""
+    def batches(self, size: int, max_bytes: int | None = None) -> Iterator[list[tuple[int, Item]]]:
+        """Yield everything added, in order, at most `size` items at a time.
+
+        A batch ends with the item that brings it to `max_bytes`, when these are given.
+        """
         ...
 
     def ids(self) -> Iterator[str]:

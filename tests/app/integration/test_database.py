@@ -186,6 +186,7 @@ def test_items_that_are_the_same_are_left_alone(database: SqlDatabase, collectio
     for revision, item in enumerate(different, first + 1):
         with database.write() as work:
             new = Item(f"new{revision}", "x")
+            assert work.collections.next_revision(collection) == revision
             assert work.items.put(collection, [item, new], revision) == Counts(created=1, updated=1)
             assert work.items.put(collection, [item, new], revision + 100) == Counts(unchanged=2)
         with database.read() as work:
