@@ -1,0 +1,442 @@
+"""Noisy neighbours: ``python -m tests.faults.neighbours --items 100000 --database sqlite``.
+
+One collection is filled by a large import, replayed, retrained and swapped, and the server is attacked
+without keys, while another, small one is searched and the service is probed from a process of its own. Each
+phase is compared with the quiet one of the same run, since the machine may have other work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+
+from tests.faults.cluster import PostgresCluster
+from tests.faults.material import MODALITIES, PAIRS, X, Z, client_of, vector_item
+from tests.faults.prober import PROBES, SEARCH, search_requests
+from tests.faults.processes import ROOT, environment_of, free_port, wait_until_ready
+from tests.faults.tally import Tally
+
+SMALL, BIG = "small", "big"
+QUIET, REPLAY, SWAP = "quiet", "replay", "swap"
+JUDGED = (REPLAY, SWAP)
+_SMALL_ITEMS, _BASE_ITEMS = 200, 400
+_CLIENTS_OF_BIG, _ATTACKERS, _IDLE = 6, 4, 200
+_MOST_RATIO, _MOST_PROBE_SECONDS = 3.0, 1.0
+_TRAIN_SECONDS = 1800.0
+
+
+@dataclass
+class Report:
+    """What was measured.
+
+    Parameters
+    ----------
+    tally : Tally
+        Counts and violations.
+    """
+
+    tally: Tally
+    phases: dict[str, tuple[float, float]] = field(default_factory=dict)
+    samples: list[tuple[str, float, float, int]] = field(default_factory=list)
+    """What, when, seconds, status."""
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Give a name to what is measured meanwhile."""
+        begin = time.monotonic()
+        try:
+            yield
+        finally:
+            self.phases[name] = (begin, time.monotonic())
+
+    def seconds(self, kind: str, phase: str) -> list[float]:
+        """Return how long the answers of a kind took that were under way in a phase, in order of length."""
+        begin, end = self.phases[phase]
+        return sorted(
+            took for what, at, took, _ in self.samples if what == kind and begin <= at + took and at <= end
+        )
+
+    def ratio(self, phase: str) -> float:
+        """Return the p99 of the small collection's searches in a phase over that of the quiet one."""
+        return _quantile(self.seconds(SEARCH, phase), 0.99) / _quantile(self.seconds(SEARCH, QUIET), 0.99)
+
+    def lines(self) -> list[str]:
+        """Return the figures as a table, in milliseconds."""
+        found = [
+            f"{'phase':10} {'seconds':>8} {'asked':8} {'count':>6} {'p50':>8} {'p99':>8} {'max':>8}  of quiet"
+        ]
+        for name, (begin, end) in self.phases.items():
+            for kind in (SEARCH, *PROBES):
+                took = self.seconds(kind, name)
+                if not took:
+                    found.append(f"{name:10} {end - begin:8.1f} {kind:8} {0:6}")
+                    continue
+                figures = " ".join(f"{1000 * value:8.1f}" for value in (*_middle_and_tail(took), took[-1]))
+                ratio = f"{self.ratio(name):9.2f}" if kind == SEARCH else ""
+                found.append(f"{name:10} {end - begin:8.1f} {kind:8} {len(took):6} {figures}  {ratio}")
+        return [*found, *self.tally.lines()]
+
+    def judge(self, most_probe_seconds: float, most_ratio: float | None) -> None:
+        """Note what must not have happened; ratios only where there is a bound for them."""
+        for what, at, took, status in self.samples:
+            if status != 200:
+                self.tally.violation(f"{what} was answered with {status} in {self._phase_at(at)}")
+            if what != SEARCH and took > most_probe_seconds:
+                self.tally.violation(f"{what} took {took:.2f} s in {self._phase_at(at)}")
+        for name in JUDGED:
+            if most_ratio is not None and self.ratio(name) > most_ratio:
+                self.tally.violation(
+                    f"p99 of searches was {self.ratio(name):.1f} times the quiet one in {name}"
+                )
+
+    def _phase_at(self, at: float) -> str:
+        names = [name for name, (begin, end) in self.phases.items() if begin <= at <= end]
+        return names[0] if names else "between phases"
+
+
+def _quantile(values: list[float], share: float) -> float:
+    return float(np.quantile(values, share)) if values else float("nan")
+
+
+def _middle_and_tail(values: list[float]) -> tuple[float, float]:
+    return _quantile(values, 0.5), _quantile(values, 0.99)
+
+
+class Service:
+    """A server with a worker beside it, of this code or of another checkout.
+
+    Parameters
+    ----------
+    folder : Path
+        For data and logs.
+    database_url : str
+        SQLite in the folder when empty.
+    python : str
+        Interpreter that has the code's dependencies.
+    root : Path
+        The checkout.
+    """
+
+    def __init__(self, folder: Path, database_url: str, python: str, root: Path) -> None:
+        data = folder / "data"
+        data.mkdir(parents=True)
+        url = database_url or f"sqlite:///{data / 'lrbs.sqlite3'}"
+        self.url = f"http://127.0.0.1:{(port := free_port())}"
+        self._environment = {
+            **environment_of(data, url, secrets.token_hex(8), LRBS_PORT=str(port)),
+            "PYTHONPATH": str(root),
+        }
+        self._command = [python, "-m", "app.cli"]
+        self._root = root
+        self._log = folder / "api.log"
+        self._run("db", "upgrade")
+        self.key = self._run("keys", "create", "--scope", "admin").split()[-1]
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Serve until the end of the block."""
+        with self._log.open("wb") as log:
+            process = subprocess.Popen(
+                [*self._command, "serve"],
+                cwd=self._root,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            wait_until_ready([self.url])
+            yield
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(60.0)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _run(self, *arguments: str) -> str:
+        command = [*self._command, *arguments]
+        done = subprocess.run(command, cwd=self._root, env=self._environment, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"lrbs {' '.join(arguments)}: {done.stdout}{done.stderr}")
+        return done.stdout.strip()
+
+
+@contextlib.contextmanager
+def probing(service: Service, report: Report, folder: Path) -> Iterator[None]:
+    """Search the small collection and probe, from another process, and take over what was measured."""
+    log = folder / "prober.log"
+    with log.open("wb") as stream:
+        prober = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.prober", service.url, service.key, SMALL],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=stream,
+        )
+    try:
+        yield
+    finally:
+        assert prober.stdin is not None
+        prober.stdin.close()
+        prober.wait(600.0)
+        for line in log.read_text(encoding="utf-8").splitlines():
+            what, at, took, status = line.split()
+            report.samples.append((what, float(at), float(took), int(status)))
+
+
+@contextlib.contextmanager
+def threads(count: int, work: Callable[[threading.Event, int], None]) -> Iterator[None]:
+    """Run some threads of the same work, which looks for the end."""
+    closing = threading.Event()
+    started = [threading.Thread(target=work, args=(closing, number)) for number in range(count)]
+    for thread in started:
+        thread.start()
+    try:
+        yield
+    finally:
+        closing.set()
+        for thread in started:
+            thread.join()
+
+
+def fill(client: httpx.Client, name: str, count: int) -> None:
+    """Make a collection of vectors of both modalities and train it."""
+    client.post("/v1/collections", json={"name": name, "modalities": MODALITIES[PAIRS]}).raise_for_status()
+    for side in (X, Z):
+        items = [vector_item(side, f"{side}-base-{number}", 0) for number in range(count // 2)]
+        client.post(f"/v1/collections/{name}/items", json={"items": items}).raise_for_status()
+    train(client, name)
+
+
+def train(client: httpx.Client, name: str) -> int:
+    """Train a collection and return the version."""
+    body = {"alpha": 1e-3, "scaling": "standard", "method": "lrbs"}
+    job = client.post(f"/v1/admin/collections/{name}/retrain", json=body).raise_for_status().json()
+    deadline = time.monotonic() + _TRAIN_SECONDS
+    while job["state"] in ("queued", "running") and time.monotonic() < deadline:
+        time.sleep(0.2)
+        job = client.get(f"/v1/admin/jobs/{job['id']}").raise_for_status().json()
+    if job["state"] != "succeeded":
+        raise RuntimeError(f"training failed: {job}")
+    return int(job["model_version"])
+
+
+def many_items(count: int, seed: int) -> bytes:
+    """Return an import of items that are not learned from."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(count, len(vector_item(X, "x", 0)["vector"]))).round(4).tolist()
+    return b"".join(
+        json.dumps(
+            {
+                "id": f"many-{number}",
+                "modality": X,
+                "vector": row,
+                "labels": [f"class {number % 4}"],
+                "metadata": {"number": number, "colour": "red", "sizes": ["s", "m"]},
+                "train": False,
+            }
+        ).encode()
+        + b"\n"
+        for number, row in enumerate(rows)
+    )
+
+
+def search_big(service: Service, tally: Tally) -> Callable[[threading.Event, int], None]:
+    """Return work that searches the big collection again and again; what is refused is counted."""
+
+    def work(closing: threading.Event, _: int) -> None:
+        requests = search_requests(BIG)
+        with client_of(service.url, service.key) as client:
+            while not closing.wait(0.02):
+                method, path, body = requests()
+                answer = client.request(
+                    method, path, content=body, headers={"Content-Type": "application/json"}
+                )
+                tally.count(f"searches of {BIG} answered with {answer.status_code}")
+                if answer.status_code not in (200, 503):
+                    tally.violation(f"a search of {BIG}: {answer.status_code} {answer.text[:200]}")
+
+    return work
+
+
+def until_big_has(client: httpx.Client, is_there: Callable[[dict[str, Any]], bool]) -> None:
+    """Wait for an answer of the big collection."""
+    method, path, body = search_requests(BIG)()
+    while True:
+        answer = client.request(method, path, content=body, headers={"Content-Type": "application/json"})
+        if answer.status_code == 200 and is_there(answer.json()):
+            return
+        time.sleep(0.05)
+
+
+def attack(service: Service, tally: Tally) -> Callable[[threading.Event, int], None]:
+    """Return work that asks for imports and job events with invented keys and sends no body."""
+    address = urlsplit(service.url)
+    targets = (
+        f"POST /v1/collections/{BIG}/items:import HTTP/1.1\r\nContent-Length: 1000000",
+        "GET /v1/admin/jobs/none/events HTTP/1.1",
+    )
+
+    def work(closing: threading.Event, number: int) -> None:
+        while not closing.wait(0.05):
+            head = f"{targets[number % 2]}\r\nHost: x\r\nAuthorization: Bearer {secrets.token_hex(8)}\r\n\r\n"
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection((address.hostname, address.port), timeout=5.0) as connection,
+            ):
+                connection.sendall(head.encode())
+                status = connection.recv(4096).split(b" ")[1:2]
+                tally.count(f"attacks answered with {b''.join(status).decode()}")
+
+    return work
+
+
+@contextlib.contextmanager
+def idle_connections(service: Service, count: int) -> Iterator[None]:
+    """Hold connections that never send a byte."""
+    address = urlsplit(service.url)
+    with contextlib.ExitStack() as stack:
+        for _ in range(count):
+            with contextlib.suppress(OSError):
+                made = socket.create_connection((address.hostname, address.port), timeout=5.0)
+                stack.enter_context(made)
+        yield
+
+
+def campaign(
+    items: int,
+    seconds: float,
+    folder: Path,
+    database_url: str = "",
+    seed: int = 0,
+    python: str = sys.executable,
+    root: Path = ROOT,
+    most_probe_seconds: float = _MOST_PROBE_SECONDS,
+    most_ratio: float | None = None,
+) -> Report:
+    """Make noise in one collection and measure what another sees of it.
+
+    Parameters
+    ----------
+    items : int
+        How many the import brings.
+    seconds : float
+        Length of the phases that have no end of their own.
+    folder : Path
+        For data and logs.
+    database_url : str
+        SQLite when empty.
+    seed : int
+        Of the items.
+    python : str
+        Interpreter of the service.
+    root : Path
+        Checkout of the service.
+    most_probe_seconds : float
+        A probe that takes longer is a violation.
+    most_ratio : float, optional
+        Bound on the p99 of searches in replay and swap, as a multiple of the quiet one.
+    """
+    report = Report(Tally())
+    service = Service(folder, database_url, python, root)
+    with service.running(), client_of(service.url, service.key) as client:
+        fill(client, SMALL, _SMALL_ITEMS)
+        fill(client, BIG, _BASE_ITEMS)
+        body = many_items(items, seed)
+        until_big_has(client, lambda _: True)
+        with probing(service, report, folder):
+            time.sleep(1.0)
+            with report.phase(QUIET):
+                time.sleep(seconds)
+            _make_noise(service, client, body, seconds, report)
+            time.sleep(0.5)
+    report.judge(most_probe_seconds, most_ratio)
+    return report
+
+
+def _make_noise(service: Service, client: httpx.Client, body: bytes, seconds: float, report: Report) -> None:
+    big = search_big(service, report.tally)
+    with report.phase("import"):
+        answer = client.post(
+            f"/v1/collections/{BIG}/items:import",
+            content=body,
+            headers={"Content-Type": "application/x-ndjson"},
+        )
+        revision = answer.raise_for_status().json()["revision"]
+    with report.phase(REPLAY), threads(_CLIENTS_OF_BIG, big):
+        until_big_has(client, lambda found: bool(found["index_revision"] >= revision))
+    with report.phase("searched"), threads(_CLIENTS_OF_BIG, big):
+        time.sleep(seconds)
+    with report.phase("retrain"):
+        version = train(client, BIG)
+    client.post(f"/v1/admin/collections/{BIG}/models/1/activate").raise_for_status()
+    until_big_has(client, lambda found: bool(found["model_version"] == 1))
+    with report.phase(SWAP), threads(_CLIENTS_OF_BIG, big):
+        client.post(f"/v1/admin/collections/{BIG}/models/{version}/activate").raise_for_status()
+        until_big_has(client, lambda found: bool(found["model_version"] == version))
+    with (
+        report.phase("attack"),
+        idle_connections(service, _IDLE),
+        threads(_ATTACKERS, attack(service, report.tally)),
+    ):
+        time.sleep(seconds)
+
+
+def main() -> None:
+    """Run it from the command line; ends with status 1 when anything was violated."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--items", type=int, default=100_000)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--python", default=sys.executable, help="interpreter of the service's code")
+    parser.add_argument("--root", type=Path, default=ROOT, help="checkout of the service's code")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="lrbs-neighbours-"))
+    load = " ".join(f"{value:.1f}" for value in os.getloadavg())
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        url = ""
+        if options.database == "postgres":
+            cluster = PostgresCluster()
+            stack.callback(cluster.remove)
+            url = cluster.url
+        report = campaign(
+            options.items,
+            options.seconds,
+            folder,
+            url,
+            options.seed,
+            options.python,
+            options.root,
+            most_ratio=_MOST_RATIO,
+        )
+    facts = f"{options.database}, {options.items} items imported, seed {options.seed}, {os.cpu_count()} cores"
+    head = [f"{facts} ({platform.machine()}), load before {load}"]
+    sys.stdout.write("\n".join([*head, *report.lines(), ""]))
+    sys.exit(1 if report.tally.violations else 0)
+
+
+if __name__ == "__main__":
+    main()
