@@ -188,7 +188,9 @@ def build(settings: Settings) -> Services:
         ownership.is_current,
         settings.save_after_items,
     )
-    snapshots = Snapshots(database, Loader(bundles, ExactIndex, saved), saved)
+    snapshots = Snapshots(
+        database, Loader(bundles, ExactIndex, saved), saved, settings.resolved_snapshot_bytes
+    )
     training = TrainingService(database)
     gates = Gates(settings.gate_tolerance, settings.gate_index_recall)
     return Services(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -11,6 +12,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 DATABASE_FILE = "lrbs.sqlite3"
+_CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 class Settings(BaseSettings):
@@ -54,6 +56,9 @@ class Settings(BaseSettings):
     save_after_items: int = Field(
         1000, ge=1, description="after so many written items, and a tenth of all, galleries are saved"
     )
+    max_snapshot_bytes: int = Field(
+        0, ge=0, description="memory of a process for galleries; half of the machine's, shared, when 0"
+    )
     lease_seconds: float = Field(30.0, gt=0, description="how long a silent worker keeps its job")
     job_attempts: int = Field(3, ge=1, description="how often a job whose worker or trainer died is tried")
     job_retry_seconds: float = Field(
@@ -90,6 +95,11 @@ class Settings(BaseSettings):
         return [origin.strip().rstrip("/") for origin in self.cors_origins.split(",") if origin.strip()]
 
     @property
+    def resolved_snapshot_bytes(self) -> int:
+        """The bound on galleries in memory, with the default filled in."""
+        return self.max_snapshot_bytes or _memory_bytes() // (2 * self.processes)
+
+    @property
     def resolved_database_url(self) -> str:
         """The database URL, with the default filled in."""
         return self.database_url or f"sqlite:///{self.data_dir.resolve() / DATABASE_FILE}"
@@ -99,3 +109,13 @@ def _networks(listed: str) -> list[str]:
     """Return the networks that a setting lists; raises ValueError for what is neither network nor address."""
     named = [one.strip() for one in listed.split(",") if one.strip()]
     return [str(ipaddress.ip_network(one, strict=False)) for one in named]
+
+
+def _memory_bytes() -> int:
+    """Return the machine's memory, or that of the container where it has a limit."""
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = _CONTAINER_LIMIT.read_text(encoding="ascii").strip()
+    except OSError:
+        return found
+    return min(found, int(limit)) if limit.isdigit() else found

@@ -15,7 +15,7 @@ from alembic.util.exc import CommandError
 from sqlalchemy import Connection, Engine
 
 from app.db.faults import translated
-from app.db.session import limit_statements
+from app.db.session import READ_ONLY, limit_statements
 from app.db.sqlite_file import file_of
 from app.domain.errors import DatabaseMissingError, SchemaOutdatedError
 
@@ -103,7 +103,9 @@ def _revision(engine: Engine, patience_seconds: float | None) -> str | None:
     file = file_of(engine.url)
     if file is not None and not file.exists():
         return None
-    with translated(), engine.connect() as connection:
+    # Whoever asks this waits for no writer.
+    reading = engine.execution_options(**{READ_ONLY: True})
+    with translated(), reading.connect() as connection:
         if patience_seconds is not None:
             limit_statements(connection, patience_seconds)
         return MigrationContext.configure(connection).get_current_revision()

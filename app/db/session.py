@@ -22,7 +22,8 @@ from app.db.repositories import SqlCollectionRepository, SqlKeyRepository
 from app.db.sqlite_file import file_of, watch
 from app.db.versions import SqlModelRepository
 
-_READ_ONLY = "lrbs_read_only"
+READ_ONLY = "lrbs_read_only"
+"""Execution option of connections that wait for no writer."""
 _KEPT_CONNECTIONS = 8
 _LOST_CONNECTIONS = {
     "keepalives_idle": 30,
@@ -78,7 +79,7 @@ class SqlDatabase:
         self.engine = engine
         self._check_write = check_write
         self._write = sessionmaker(engine, expire_on_commit=False)
-        options: dict[str, Any] = {_READ_ONLY: True}
+        options: dict[str, Any] = {READ_ONLY: True}
         if engine.dialect.name == "postgresql":
             options["isolation_level"] = "REPEATABLE READ"
         self._read = sessionmaker(engine.execution_options(**options), expire_on_commit=False)
@@ -164,5 +165,5 @@ def _prepare_sqlite(connection: sqlite3.Connection, _: Any) -> None:
 
 def _begin_sqlite(connection: Connection) -> None:
     # A writer takes its lock at once: upgrading a read lock later fails instead of waiting.
-    read_only = connection.get_execution_options().get(_READ_ONLY, False)
+    read_only = connection.get_execution_options().get(READ_ONLY, False)
     connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")

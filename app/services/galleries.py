@@ -7,6 +7,7 @@ some ten times in its life, whatever the number of writes.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +27,7 @@ _GROWTH = 4
 _MOST_DEAD = 0.25
 """A segment is rewritten once more than this share of its rows is dead."""
 _REMEMBERED_FILTERS = 64
+_BYTES_PER_ROW, _ROWS_WEIGHED = 400, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,12 @@ class Row:
     id: str
     labels: tuple[str, ...]
     metadata: Mapping[str, Any]
+
+
+def _row_bytes(row: Row) -> int:
+    """Return about how much memory a row takes: objects of Python are some times their text."""
+    texts = sum(map(len, (row.id, *row.labels))) + 3 * len(json.dumps(row.metadata))
+    return _BYTES_PER_ROW + 60 * len(row.labels) + texts
 
 
 class Segment:
@@ -52,6 +60,13 @@ class Segment:
         self.rows = rows
         self.index = index
         self._masks: dict[bytes, Mask] = {}
+
+    @cached_property
+    def estimated_bytes(self) -> int:
+        """About how much memory it takes, by some of its rows: projections twice, here and in the index."""
+        step = max(len(self.rows) // _ROWS_WEIGHED, 1)
+        weighed = [_row_bytes(row) for row in self.rows[::step]]
+        return 2 * self.index.vectors.nbytes + len(self.rows) * sum(weighed) // max(len(weighed), 1)
 
     @cached_property
     def places(self) -> Mapping[str, int]:
@@ -175,6 +190,11 @@ class Gallery:
     def size(self) -> int:
         """Number of items."""
         return sum(part.size for part in self.parts)
+
+    @property
+    def estimated_bytes(self) -> int:
+        """About how much memory it takes."""
+        return sum(part.segment.estimated_bytes for part in self.parts)
 
     def has_label(self, label: str) -> bool:
         """Return whether an item carries a label."""

@@ -8,6 +8,7 @@ what others need meanwhile.
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
@@ -25,6 +26,7 @@ from app.domain.errors import (
     ServiceError,
 )
 from app.domain.ports import Database, UnitOfWork
+from app.services.holding import HeldSnapshots
 from app.services.loading import Damage, Loader, Snapshot
 from app.services.renewals import Aside, Pace, Renewal, Renewals
 from app.services.saved_galleries import SavedGalleries
@@ -81,19 +83,21 @@ class Snapshots:
         Makes snapshots.
     saved : SavedGalleries
         Where galleries are saved now and then.
+    max_bytes : int
+        How much memory snapshots may take together, by estimate; what nobody searches makes room first.
     """
 
-    def __init__(self, database: Database, loader: Loader, saved: SavedGalleries) -> None:
+    def __init__(self, database: Database, loader: Loader, saved: SavedGalleries, max_bytes: int) -> None:
         self._database = database
         self._loader = loader
         self._saved = saved
         self._saving = threading.Lock()
-        self._held: dict[int, Snapshot] = {}
+        self._held = HeldSnapshots(max_bytes)
         self._own: dict[int, int] = {}
         """Revision of the last write that this process took."""
         self._failed: dict[int, _Failure] = {}
         self._loaded: set[int] = set()
-        """Collections that were loaded once, whether they are still held or not."""
+        """Collections that were loaded once, whether they are still in memory or not."""
         # A lock lives as long as somebody holds it or waits for it.
         self._locks: WeakValueDictionary[int, threading.Lock] = WeakValueDictionary()
         self._guard = threading.Lock()
@@ -192,7 +196,7 @@ class Snapshots:
             How long the database may take.
         """
         with self._guard:
-            held = {*self._held, *self._own, *self._failed, *self._loaded}
+            held = {*self._held.all(), *self._own, *self._failed, *self._loaded}
         with self._database.read(patience_seconds) as work:
             found = work.collections.list()
         # What was made since the list was read stays: it was not held before.
@@ -203,15 +207,15 @@ class Snapshots:
         """Let go of deleted collections, which frees their memory."""
         with self._guard:
             for collection_id in collection_ids:
-                for known in (self._held, self._own, self._failed):
-                    known.pop(collection_id, None)
+                self._held.drop(collection_id)
+                self._own.pop(collection_id, None)
+                self._failed.pop(collection_id, None)
                 self._loaded.discard(collection_id)
                 self._loader.forget(collection_id)
 
     def held(self) -> dict[int, Snapshot]:
         """Return the snapshots as they are, by the collections' identity, without bringing any up to date."""
-        with self._guard:
-            return dict(self._held)
+        return self._held.all()
 
     def _collection(self, work: UnitOfWork, name: str) -> Collection:
         try:
@@ -226,7 +230,7 @@ class Snapshots:
 
     def _servable(self, collection: Collection, work: UnitOfWork) -> Snapshot | Renewal | None:
         """Return what to answer from, or what to wait for; None where a few changes are to be replayed."""
-        held = self._held.get(collection.id)
+        held = self._held.use(collection.id)
         if held is None or not held.is_settled(collection):
             is_small = work.items.count_changes(collection, 0, _FEW_ITEMS + 1) <= _FEW_ITEMS
             renewal = self._renewals.ask(collection.id, collection.name, is_small)
@@ -294,6 +298,8 @@ class Snapshots:
                     current = work.collections.get(renewal.name)
                     current = replace(current, active_version=snapshot.collection.active_version)
                     snapshot = self._loader.replayed(snapshot, current, work, pause)
+            # Rows make no garbage that collections find: these need not look at them, while all threads wait.
+            gc.freeze()
         except CollectionNotFoundError:
             self._forget(renewal.name)
             raise
@@ -317,16 +323,15 @@ class Snapshots:
     def _hold(self, snapshot: Snapshot) -> Snapshot:
         snapshot = self._save_now_and_then(snapshot)
         self._forget(snapshot.collection.name, but=snapshot.collection.id)
+        self._held.put(snapshot)
         with self._guard:
-            self._held[snapshot.collection.id] = snapshot
             self._loaded.add(snapshot.collection.id)
             self._failed.pop(snapshot.collection.id, None)
         return snapshot
 
     def _forget(self, name: str, but: int | None = None) -> None:
         """Let go of whatever was held under a name."""
-        with self._guard:
-            gone = [key for key, held in self._held.items() if held.collection.name == name and key != but]
+        gone = [key for key, one in self._held.all().items() if one.collection.name == name and key != but]
         self.forget(gone)
 
     def _ask_if_behind(self, collection: Collection, patience_seconds: float) -> None:

@@ -1,4 +1,5 @@
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -131,3 +132,14 @@ def test_an_active_version_is_replaced_only_if_it_is_the_expected_one(services: 
             outcomes.append(work.models.replace_active(made, version, expected))
     assert outcomes == [False, True, False, False, True, True]
     assert services.catalogue.collection("a")[0].active_version == 3
+
+
+def test_whether_the_schema_is_current_is_told_while_somebody_writes(pairs: Any) -> None:
+    """On SQLite, where one writer at a time holds the whole database."""
+    services = build(pairs.services.settings.model_copy(update={"lock_wait_seconds": 60.0}))
+    with pairs.services.database.write() as work:
+        work.collections.list()
+        began = time.monotonic()
+        assert services.readiness.look().is_ready
+        assert time.monotonic() - began < 30.0, "it waited for the writer"
+    services.database.engine.dispose()
