@@ -128,8 +128,8 @@ class ModelBundles:
         return Judged(projector, frozenset(facts["fitted"]))
 
     def load(self, collection: Collection, version: ModelVersion) -> LoadedModel:
-        """Read a bundle back; raises DamagedBundleError when anything in it is not as published."""
-        folder = self._files.open(version.bundle, version.manifest_hash)
+        """Read a bundle back; raises DamagedBundleError when anything that serves is not as published."""
+        folder = self._files.open(version.bundle, version.manifest_hash, without=_JUDGED)
         try:
             projector, _ = load_projector(folder)
             states = json.loads((folder / _ENCODERS).read_text(encoding="utf-8"))

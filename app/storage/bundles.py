@@ -76,8 +76,18 @@ class BundleStore:
         sync_folder(self._root)
         return folder, hashlib.sha256(manifest.encode()).hexdigest()
 
-    def open(self, folder: str, manifest_hash: str) -> Path:
-        """Return a bundle's folder after checking every sum; raises DamagedBundleError."""
+    def open(self, folder: str, manifest_hash: str, without: str | None = None) -> Path:
+        """Return a bundle's folder after checking every sum; raises DamagedBundleError.
+
+        Parameters
+        ----------
+        folder : str
+            Name of the bundle.
+        manifest_hash : str
+            SHA-256 of its manifest.
+        without : str, optional
+            A folder in it whose files the caller does not read: they are not checked.
+        """
         path = self._root / folder
         try:
             if not path.exists():
@@ -86,6 +96,8 @@ class BundleStore:
                 raise DamagedBundleError(f"bundle {folder}: the manifest is not the one that was published")
             sums = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))["files"]
             for file_name, expected in sums.items():
+                if without is not None and file_name.startswith(f"{without}/"):
+                    continue
                 if _sum(path / file_name) != expected:
                     raise DamagedBundleError(f"bundle {folder}: {file_name} does not match its sum")
         except OSError as error:

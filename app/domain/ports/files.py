@@ -105,8 +105,8 @@ class BundleFiles(StoredFiles, Protocol):
         """Write a bundle; returns its folder name and the hash of its manifest."""
         ...
 
-    def open(self, folder: str, manifest_hash: str) -> Path:
-        """Return the checked folder; raises DamagedBundleError."""
+    def open(self, folder: str, manifest_hash: str, without: str | None = None) -> Path:
+        """Return the folder, checked but for a part that is not read; raises DamagedBundleError."""
         ...
 
 
