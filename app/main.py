@@ -27,6 +27,7 @@ from app.api import (
 from app.api.failures import Failures
 from app.api.headers import SecurityHeaders
 from app.api.incoming import BodyLimits
+from app.api.keys import KeyChecks
 from app.api.lanes import Admission, Lanes
 from app.api.metrics import Metrics
 from app.api.outgoing import Answers
@@ -43,7 +44,7 @@ _BODIES_AT_ONCE = 4
 """So many of the largest bodies are held in memory at once."""
 _EVENT_STREAMS = 64
 _OTHER_THREADS = 8
-"""For looking up keys, and for files."""
+"""For what is not counted by lanes, such as files."""
 _WATCHING_SECONDS = 10.0
 """How long somebody who asks about the service waits for the database."""
 _READINESS_SECONDS = 0.2
@@ -95,6 +96,7 @@ def create_app(services: Services) -> FastAPI:
     state.settings, state.open_search = settings, settings.open_search
     state.catalogue, state.search = services.catalogue, services.search
     state.imports = services.imports
+    state.key_checks = KeyChecks(services.access, lanes.keys)
     state.training, state.versions, state.access = services.training, services.versions, services.access
     state.watching = Watching(_WATCHING_SECONDS)
     state.readiness = Remembered(state.watching, services.readiness.look, _READINESS_SECONDS)

@@ -6,7 +6,10 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.concurrency import run_in_threadpool
 
+from app.api.keys import KeyChecks
+from app.api.lanes import admit
 from app.domain.entities import ApiKey, Scope
 from app.domain.errors import CollectionNotFoundError, JobNotFoundError, KeyIsBoundError
 from app.services.access import AccessService
@@ -59,22 +62,32 @@ Versions = Annotated[VersionService, Depends(_versions)]
 Access = Annotated[AccessService, Depends(_access)]
 
 
-def _key(request: Request, credentials: HTTPAuthorizationCredentials | None, scope: Scope) -> ApiKey:
-    access: AccessService = request.app.state.access
-    key = access.require(None if credentials is None else credentials.credentials, scope)
+async def _key(request: Request, credentials: HTTPAuthorizationCredentials | None, scope: Scope) -> ApiKey:
+    checks: KeyChecks = request.app.state.key_checks
+    secret = None if credentials is None else credentials.credentials
+    key = await checks.require(secret, scope, _address(request))
     request.state.key_id = key.id
     return key
 
 
-def _key_or_open(request: Request, credentials: HTTPAuthorizationCredentials | None) -> ApiKey | None:
+async def _key_or_open(request: Request, credentials: HTTPAuthorizationCredentials | None) -> ApiKey | None:
     if not request.app.state.open_search:
-        return _key(request, credentials, Scope.SEARCH)
+        return await _key(request, credentials, Scope.SEARCH)
     access: AccessService = request.app.state.access
-    access.count_without_key("" if request.client is None else request.client.host)
+    access.count_without_key(_address(request))
     return None
 
 
-def _check_bounds(request: Request, key: ApiKey | None) -> None:
+def _address(request: Request) -> str:
+    return "" if request.client is None else request.client.host
+
+
+async def _enter(request: Request, key: ApiKey | None) -> None:
+    """Let a request whose key allows it into its lane; nothing of its body has been read."""
+    await admit(request.scope, f"address {_address(request)}" if key is None else f"key {key.id}")
+
+
+async def _check_bounds(request: Request, key: ApiKey | None) -> None:
     """Refuse a bound key whatever it is not bound to, in the words for what does not exist.
 
     A route whose path names neither a collection nor a job is about more than the key may see.
@@ -87,31 +100,39 @@ def _check_bounds(request: Request, key: ApiKey | None) -> None:
             raise CollectionNotFoundError(path["collection"])
     elif "job_id" in path:
         training: TrainingService = request.app.state.training
-        if not key.bounds.allow(training.job(path["job_id"]).collection):
+        job = await run_in_threadpool(training.job, path["job_id"])
+        if not key.bounds.allow(job.collection):
             raise JobNotFoundError(path["job_id"])
     else:
         raise KeyIsBoundError
 
 
-def may_search(request: Request, credentials: Credentials) -> None:
+async def may_search(request: Request, credentials: Credentials) -> None:
     """Let searches and reads pass: with a key, or with none where search is open."""
-    _check_bounds(request, _key_or_open(request, credentials))
+    key = await _key_or_open(request, credentials)
+    await _check_bounds(request, key)
+    await _enter(request, key)
 
 
-def may_list(request: Request, credentials: Credentials) -> ApiKey | None:
+async def may_list(request: Request, credentials: Credentials) -> ApiKey | None:
     """Let a list of collections pass; returns the key, by which the route leaves out what it cannot see."""
-    return _key_or_open(request, credentials)
+    key = await _key_or_open(request, credentials)
+    await _enter(request, key)
+    return key
 
 
-def may_write(request: Request, credentials: Credentials) -> None:
+async def may_write(request: Request, credentials: Credentials) -> None:
     """Let writes pass."""
-    _check_bounds(request, _key(request, credentials, Scope.WRITE))
+    key = await _key(request, credentials, Scope.WRITE)
+    await _check_bounds(request, key)
+    await _enter(request, key)
 
 
-def may_administer(request: Request, credentials: Credentials) -> ApiKey:
+async def may_administer(request: Request, credentials: Credentials) -> ApiKey:
     """Let administration pass; return the key it comes with."""
-    key = _key(request, credentials, Scope.ADMIN)
-    _check_bounds(request, key)
+    key = await _key(request, credentials, Scope.ADMIN)
+    await _check_bounds(request, key)
+    await _enter(request, key)
     return key
 
 

@@ -50,9 +50,9 @@ async def readyz(request: Request, response: Response) -> Status:
     return Status(status="ready" if found.is_ready else "not ready", reason=found.reason)
 
 
-def _may_watch(request: Request, credentials: Credentials) -> None:
+async def _may_watch(request: Request, credentials: Credentials) -> None:
     if not request.app.state.settings.open_metrics:
-        may_administer(request, credentials)
+        await may_administer(request, credentials)
 
 
 @router.get(

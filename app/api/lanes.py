@@ -1,9 +1,10 @@
 """Bounded queues in front of the work: so many requests run, so many wait, the rest is refused at once.
 
 Searches and reads stand in one line and writes in another, so that neither can keep the other out. A request
-takes its place when its body is complete: slow senders hold none. Streams (imports, job events) have a line
-without a waiting room, and their place for as long as they last. Of the places for imports no key gets all:
-whoever holds the others must not keep everybody else out.
+enters its line once its key is checked, and takes its place when its body is complete: strangers and slow
+senders hold none. Streams (imports, job events) have a line without a waiting room, and their place for as
+long as they last. Of the places for imports no key gets all: whoever holds the others must not keep everybody
+else out. Keys that were never seen to be valid are looked up in a line of their own.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from contextvars import ContextVar
 
 import anyio
 from anyio import from_thread
-from fastapi import Request
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.kinds import Kind, kind_of
-from app.api.problems import service_problem
 from app.domain.errors import OverloadedError
 
 OnChange = Callable[["Lane"], None]
+_STATE = "place"
+_KEYS_AT_ONCE, _KEYS_WAITING, _KEYS_OF_ONE = 2, 62, 32
+"""Look-ups of unknown keys; each takes a fraction of a millisecond."""
 
 
 def _ignore(_: Lane) -> None:
@@ -65,7 +67,7 @@ class Lane:
         """Raise OverloadedError when there is no room, or none for this caller."""
         if self._of_one is not None and self._callers[caller] >= self._of_one:
             self.on_refusal(self)
-            raise OverloadedError(f"{self._of_one} requests of this kind are running with this key")
+            raise OverloadedError(f"{self._of_one} requests of this kind by the same caller are running")
         if self.running >= self._max_running and self.waiting >= self._max_waiting:
             self.on_refusal(self)
             raise OverloadedError
@@ -115,6 +117,7 @@ class Lanes:
         self.writes = Lane("write", running, waiting)
         self.imports = Lane("import", running, 0, whole=True, of_one=max(running - 1, 1))
         self.events = Lane("events", streams, 0, whole=True)
+        self.keys = Lane("keys", _KEYS_AT_ONCE, _KEYS_WAITING, of_one=_KEYS_OF_ONE)
         self._of_kind = {
             Kind.READ: self.reads,
             Kind.WRITE: self.writes,
@@ -126,7 +129,7 @@ class Lanes:
 
     def watch(self, on_change: OnChange, on_refusal: OnChange) -> None:
         """Be told of every change of a line, and of every refusal."""
-        for lane in (self.reads, self.writes, self.imports, self.events):
+        for lane in (self.reads, self.writes, self.imports, self.events, self.keys):
             lane.on_change, lane.on_refusal = on_change, on_refusal
 
     def of(self, scope: Scope) -> Lane | None:
@@ -136,10 +139,18 @@ class Lanes:
 
 
 class _Place:
-    def __init__(self, lane: Lane, caller: str) -> None:
+    def __init__(self, lane: Lane, has_body: bool) -> None:
         self._lane = lane
-        self._caller = caller
+        self._has_body = has_body
+        self._caller = ""
         self._is_held = False
+
+    async def admit(self, caller: str) -> None:
+        self._caller = caller
+        if self._lane.whole or not self._has_body:
+            await self.take()
+        else:
+            self._lane.check(caller)
 
     async def take(self) -> None:
         if not self._is_held:
@@ -168,7 +179,7 @@ def aside() -> Iterator[None]:
 
 
 class Admission:
-    """ASGI middleware that lets requests in through their lanes.
+    """ASGI middleware that gives each request its place in a lane, which `admit` lets it take.
 
     Parameters
     ----------
@@ -183,12 +194,12 @@ class Admission:
         self._lanes = lanes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, or refuse it."""
+        """Serve one request."""
         lane = self._lanes.of(scope) if scope["type"] == "http" else None
         if lane is None:
             await self._app(scope, receive, send)
             return
-        place = _Place(lane, _caller(scope))
+        place = scope.setdefault("state", {})[_STATE] = _Place(lane, _has_body(scope))
         _PRESENT.set(place)
 
         async def receive_and_enter() -> Message:
@@ -198,29 +209,30 @@ class Admission:
             return message
 
         async def send_and_leave(message: Message) -> None:
-            if message["type"] == "http.response.start" and not lane.whole:
+            # What comes behind a refusal is the rest of a body that nobody reads.
+            if message["type"] == "http.response.start" and (not lane.whole or message["status"] >= 400):
                 place.give_back()
             await send(message)
 
         try:
-            try:
-                # Before any key is looked up and any body read, so that a refusal costs nothing.
-                if lane.whole or not _has_body(scope):
-                    await place.take()
-                else:
-                    lane.check()
-            except OverloadedError as error:
-                await service_problem(Request(scope), error)(scope, receive, send)
-                return
             await self._app(scope, receive_and_enter, send_and_leave)
         finally:
             place.give_back()
 
 
-def _caller(scope: Scope) -> str:
-    """Return what tells a caller from others before anything is looked up: the key, right or wrong."""
-    words = Headers(scope=scope).get("authorization", "").split()
-    return words[-1] if words else ""
+async def admit(scope: Scope, caller: str) -> None:
+    """Let a request whose key was checked into its lane; raises OverloadedError when there is no room.
+
+    Parameters
+    ----------
+    scope : dict
+        The request; one that is no work has no lane.
+    caller : str
+        What tells a caller from others: the id of its key, or its address where none is needed.
+    """
+    place: _Place | None = scope.get("state", {}).get(_STATE)
+    if place is not None:
+        await place.admit(caller)
 
 
 def _has_body(scope: Scope) -> bool:

@@ -110,18 +110,18 @@ def install(application: FastAPI) -> None:
     """Answer every error of this application with a problem."""
 
     @application.exception_handler(errors.ServiceError)
-    def on_service_error(request: Request, error: errors.ServiceError) -> JSONResponse:
+    async def on_service_error(request: Request, error: errors.ServiceError) -> JSONResponse:
         return service_problem(request, error)
 
     @application.exception_handler(RequestValidationError)
-    def on_invalid_request(request: Request, error: RequestValidationError) -> JSONResponse:
+    async def on_invalid_request(request: Request, error: RequestValidationError) -> JSONResponse:
         found = [_entry(entry) for entry in error.errors()[:_MOST_ERRORS]]
         detail = "; ".join(f"{entry['field']}: {entry['message']}" for entry in found[:_ERRORS_TOLD])
         extras = {"field": found[0]["field"], "errors": found}
         return problem(request, 422, "invalid-request", "Invalid request", detail, extras)
 
     @application.exception_handler(HTTPException)
-    def on_http_error(request: Request, error: HTTPException) -> JSONResponse:
+    async def on_http_error(request: Request, error: HTTPException) -> JSONResponse:
         title = HTTPStatus(error.status_code).phrase
         answer = problem(request, error.status_code, "http", title, str(error.detail), {})
         answer.headers.update(error.headers or {})
@@ -131,7 +131,7 @@ def install(application: FastAPI) -> None:
         return answer
 
     @application.exception_handler(OSError)
-    def on_system_error(request: Request, error: OSError) -> JSONResponse:
+    async def on_system_error(request: Request, error: OSError) -> JSONResponse:
         told = _OF_SYSTEM.get(error.errno)
         if told is None:
             raise error
@@ -139,7 +139,7 @@ def install(application: FastAPI) -> None:
         return service_problem(request, told())
 
     @application.exception_handler(Exception)
-    def on_error_of_middleware(request: Request, error: Exception) -> JSONResponse:
+    async def on_error_of_middleware(request: Request, error: Exception) -> JSONResponse:
         answer = unexpected_problem(request, error)
         # This answer is given outside of all middleware, and the server closes the connection after it.
         own = {REQUEST_ID: request.state.request_id, "Connection": "close"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 import threading
 from datetime import UTC, datetime
@@ -19,6 +20,8 @@ from app.domain.ports import Database
 from app.services.rates import RateLimits
 
 _PREFIX = "lrbs_"
+_SECRET = re.compile(_PREFIX + r"[A-Za-z0-9_-]{43}")
+_MOST_SEEN = 10_000
 _MAX_NAME = 64
 _MAX_COLLECTIONS = 100
 _UNBOUND = KeyBounds()
@@ -41,6 +44,7 @@ class AccessService:
         self._database = database
         self._rates = rates
         self._used_at: dict[str, datetime] = {}
+        self._seen: dict[str, None] = {}
         self._lock = threading.Lock()
 
     def create(
@@ -104,8 +108,12 @@ class AccessService:
         """
         if not secret:
             raise UnauthenticatedError("this call needs a key: Authorization: Bearer <key>")
-        with self._database.read() as work:
-            key = work.keys.find(_hash(secret))
+        hashed = _hash(secret)
+        key = None
+        if _SECRET.fullmatch(secret):
+            with self._database.read() as work:
+                key = work.keys.find(hashed)
+        self._note(hashed, key is not None)
         if key is None:
             raise UnauthenticatedError("the key is unknown or was revoked")
         now = datetime.now(UTC)
@@ -117,6 +125,18 @@ class AccessService:
         if not key.scope.allows(scope):
             raise ForbiddenError(scope.value)
         return key
+
+    def has_seen(self, secret: str) -> bool:
+        """Return whether a secret was valid when this process last looked it up."""
+        return _hash(secret) in self._seen
+
+    def _note(self, hashed: str, is_valid: bool) -> None:
+        with self._lock:
+            self._seen.pop(hashed, None)
+            if is_valid:
+                self._seen[hashed] = None
+            if len(self._seen) > _MOST_SEEN:
+                del self._seen[next(iter(self._seen))]
 
     def count_without_key(self, address: str) -> None:
         """Count a call that needs no key, by where it comes from; raises RateLimitedError."""

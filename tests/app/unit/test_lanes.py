@@ -8,8 +8,9 @@ import pytest
 from anyio import to_thread
 
 from app.api.kinds import SPECIAL
-from app.api.lanes import Admission, Lanes, aside
+from app.api.lanes import Admission, Lanes, admit, aside
 from app.bootstrap import build
+from app.domain.errors import OverloadedError
 from app.main import create_app
 from app.settings import Settings
 
@@ -17,7 +18,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class Service:
-    """An application behind `Admission` that answers when it is told to."""
+    """An application behind `Admission` that lets a caller in, and answers when it is told to."""
 
     def __init__(self, running: int, waiting: int) -> None:
         self.working = self.most_working = 0
@@ -28,6 +29,11 @@ class Service:
         self._middleware = Admission(self._application, self.lanes)
 
     async def _application(self, scope: dict[str, Any], receive: Any, send: Send) -> None:
+        try:
+            await admit(scope, scope["caller"])
+        except OverloadedError:
+            await send({"type": "http.response.start", "status": 503, "headers": []})
+            return
         if scope["method"] == "POST":
             while (await receive())["more_body"]:
                 pass
@@ -48,13 +54,13 @@ class Service:
                 self.statuses.append(message["status"])
 
         headers = [(b"content-length", b"2")] if method == "POST" else []
-        headers += [(b"authorization", f"Bearer {key}".encode())] if key else []
         scope = {
             "type": "http",
             "method": method,
             "path": path,
             "headers": headers,
             "query_string": b"",
+            "caller": key,
             "server": ("test", 80),
         }
         await self._middleware(scope, receive, send)
@@ -126,14 +132,13 @@ def test_no_key_gets_all_places_of_imports() -> None:
                 tasks.start_soon(service.ask, path, "POST", "one")
             await anyio.wait_all_tasks_blocked()
             await service.ask(path, "POST", "one")
-            await service.ask(path, "POST", " one")  # however it is written
-            assert service.statuses == [503, 503]
+            assert service.statuses == [503]
             tasks.start_soon(service.ask, path, "POST", "other")
             await anyio.wait_all_tasks_blocked()
             assert service.lanes.imports.running == 3
             service.may_send.set()
             service.may_answer.set()
-        assert service.statuses == [503, 503, 200, 200, 200]
+        assert service.statuses == [503, 200, 200, 200]
         assert service.lanes.imports._callers == {}, "nobody is remembered"
 
     run(scenario)
@@ -162,6 +167,36 @@ def test_who_is_cancelled_while_waiting_leaves_the_line() -> None:
             assert (service.lanes.reads.running, service.lanes.reads.waiting) == (1, 0)
             tasks.cancel_scope.cancel()
         assert (service.lanes.reads.running, service.lanes.reads.waiting) == (0, 0)
+
+    run(scenario)
+
+
+def test_who_is_not_let_in_holds_no_place() -> None:
+    async def scenario() -> None:
+        lanes = Lanes(1, 0, 1)
+        held: list[int] = []
+
+        async def refuse(scope: Any, receive: Any, send: Any) -> None:
+            held.append(lanes.imports.running)
+            await send({"type": "http.response.start", "status": 401, "headers": []})
+
+        async def send(message: Any) -> None:
+            held.append(lanes.imports.running)
+
+        async def fail_late(scope: Any, receive: Any, send: Any) -> None:
+            await admit(scope, "one")
+            held.append(lanes.imports.running)
+            await send({"type": "http.response.start", "status": 404, "headers": []})
+
+        for application in (refuse, fail_late):
+            scope = {
+                "type": "http",
+                "method": "POST",
+                "path": "/v1/collections/a/items:import",
+                "headers": [(b"transfer-encoding", b"chunked")],
+            }
+            await Admission(application, lanes)(scope, anyio.sleep_forever, send)
+        assert held == [0, 0, 1, 0]
 
     run(scenario)
 
@@ -218,7 +253,8 @@ def test_who_waits_aside_gives_its_place_to_others_and_takes_one_again() -> None
                 assert may_go_on.wait(60.0)
             seen.append((reads.running, reads.waiting))
 
-        async def application(_: Any, __: Any, send: Send) -> None:
+        async def application(scope: Any, _: Any, send: Send) -> None:
+            await admit(scope, "")
             await to_thread.run_sync(work)
             await send({"type": "http.response.start", "status": 200, "headers": []})
 
