@@ -44,7 +44,8 @@ def translated() -> Iterator[None]:
         told = _told(error)
         if told is None:
             raise
-        _logger.warning("the database: %s", error)
+        what = "does not answer" if told is DatabaseUnavailableError else "refuses"
+        _logger.warning("the database %s: %s", what, error)
         raise told() from error
 
 
