@@ -50,6 +50,7 @@ _WATCHING_SECONDS = 10.0
 _READINESS_SECONDS = 0.2
 _RECORD_USE_SECONDS = 30.0
 _KEEP_UP_SECONDS = 0.5
+_SHARE_SECONDS = 1.0
 _logger = logging.getLogger(__name__)
 
 
@@ -77,6 +78,8 @@ def create_app(services: Services) -> FastAPI:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_record_use, services)
             tasks.start_soon(_keep_up, services)
+            if metrics.shares is not None:
+                tasks.start_soon(_share, metrics)
             yield
             tasks.cancel_scope.cancel()
         await _record_use_once(services)
@@ -157,6 +160,16 @@ async def _record_use_once(services: Services) -> None:
         await to_thread.run_sync(services.access.record_use)
     except (ServiceError, SQLAlchemyError) as error:
         _logger.warning("when keys were last used is written down later: %s", error)
+
+
+async def _share(metrics: Metrics) -> None:
+    """Let the other server processes tell what this one counts and holds."""
+    while True:
+        try:
+            await to_thread.run_sync(metrics.share)
+        except (ServiceError, SQLAlchemyError, OSError) as error:
+            _logger.warning("what this process holds is told to the others later: %s", error)
+        await anyio.sleep(_SHARE_SECONDS)
 
 
 async def _keep_up(services: Services) -> None:

@@ -20,8 +20,8 @@ from contextlib import AbstractContextManager
 from types import FrameType, MappingProxyType
 
 import uvicorn
-from prometheus_client.multiprocess import mark_process_dead
 
+from app.api.shares import forget_process
 from app.bootstrap import Services, build
 from app.main import create_app
 from app.settings import Settings
@@ -210,7 +210,7 @@ def _server_processes(bound: socket.socket, settings: Settings) -> Iterator[None
             count=settings.processes,
             more_environment={"PROMETHEUS_MULTIPROC_DIR": folder},
             descriptors=(bound.fileno(),),
-            on_end=lambda process: mark_process_dead(process, folder),  # type: ignore[no-untyped-call]
+            on_end=lambda process: forget_process(process, folder),
         ),
     ):
         try:

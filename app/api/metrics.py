@@ -1,21 +1,24 @@
 """Metrics for Prometheus; every label comes from a bounded set.
 
-Counts of requests and lanes are this process's own, or of all server processes together where
-``PROMETHEUS_MULTIPROC_DIR`` says where they share them. What is known of collections and jobs is read from
-the database and from this process's snapshots when it is asked for.
+Where several server processes share what they count (``PROMETHEUS_MULTIPROC_DIR``) each of them tells of all:
+counts are summed, and of what each holds of a collection the worst is told. What is known of jobs is read
+from the database when it is asked for.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from app.api.lanes import Lane
+from app.api.shares import Shares
 from app.domain.errors import ServiceError
 from app.services.status import StatusService
 
@@ -40,8 +43,21 @@ class Metrics:
 
     def __init__(self, status: StatusService, swept: Callable[[], int], damaged: Callable[[], int]) -> None:
         own = self._own = CollectorRegistry()
+        self.shares = Shares(Path(os.environ[_SHARED])) if _SHARED in os.environ else None
         self._read = CollectorRegistry()
-        self._read.register(_Status(status, swept, damaged))
+        self._read.register(_Status(status, self.shares))
+        self._status = status
+        self._noted = (
+            _Noted(swept, Counter("lrbs_swept_files", "Unused files that servers removed.", registry=own)),
+            _Noted(
+                damaged,
+                Counter(
+                    "lrbs_damaged_bundles",
+                    "Loads of a version that its damaged bundle prevented.",
+                    registry=own,
+                ),
+            ),
+        )
         labels = ("method", "route", "status")
         self._requests = Counter("lrbs_http_requests", "Answered requests.", labels, registry=own)
         self._seconds = Histogram(
@@ -85,22 +101,54 @@ class Metrics:
         """Count a refusal."""
         self._refused.labels(lane.name).inc()
 
+    def share(self) -> None:
+        """Let the other processes tell what this one counted and holds; raises what the database raises."""
+        for noted in self._noted:
+            noted.bring_up_to_date()
+        if self.shares is not None:
+            self.shares.write(self._status.collections(_MOST_COLLECTIONS)[1])
+
     def text(self) -> bytes:
         """Return all of it in Prometheus' text format."""
+        for noted in self._noted:
+            noted.bring_up_to_date()
         counted = self._own
-        if _SHARED in os.environ:
+        if self.shares is not None:
             counted = CollectorRegistry()
             MultiProcessCollector(counted)  # type: ignore[no-untyped-call]
         return generate_latest(counted) + generate_latest(self._read)
 
 
+class _Noted:
+    """A counter of what a service counts by itself.
+
+    Parameters
+    ----------
+    total : callable
+        Returns how many there were in this process so far.
+    counter : Counter
+        Follows it.
+    """
+
+    def __init__(self, total: Callable[[], int], counter: Counter) -> None:
+        self._total = total
+        self._counter = counter
+        self._counted = 0
+        self._lock = threading.Lock()
+
+    def bring_up_to_date(self) -> None:
+        with self._lock:
+            total = self._total()
+            self._counter.inc(total - self._counted)
+            self._counted = total
+
+
 class _Status(Collector):
     """Reads collections and jobs when it is asked."""
 
-    def __init__(self, status: StatusService, swept: Callable[[], int], damaged: Callable[[], int]) -> None:
+    def __init__(self, status: StatusService, shares: Shares | None) -> None:
         self._status = status
-        self._swept = swept
-        self._damaged = damaged
+        self._shares = shares
 
     def describe(self) -> list[Metric]:
         """Return nothing: the names are known once they are read."""
@@ -108,12 +156,6 @@ class _Status(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield what the database says; only that it is away when it does not answer."""
-        yield CounterMetricFamily("lrbs_swept_files", "Unused files removed.", value=self._swept())
-        yield CounterMetricFamily(
-            "lrbs_damaged_bundles",
-            "Loads of a version that its damaged bundle prevented.",
-            value=self._damaged(),
-        )
         up = GaugeMetricFamily("lrbs_database_up", "Whether the database answered.")
         try:
             found = [*self._jobs(), *self._collections()]
@@ -133,13 +175,18 @@ class _Status(Collector):
 
     def _collections(self) -> Iterator[Metric]:
         total, found = self._status.collections(_MOST_COLLECTIONS)
+        if self._shares is not None:
+            found = self._shares.merged(found)
         yield GaugeMetricFamily("lrbs_collections", "Collections.", value=total)
         of_collection = {
             name: GaugeMetricFamily(f"lrbs_{name}", text, labels=["collection"])
             for name, text in (
                 ("active_version", "Model version that serves, by the database."),
-                ("served_version", "Model version that this process holds."),
-                ("revision_lag", "Writes that the next search here replays first."),
+                ("served_version", "Model version that is held; the lowest of several processes'."),
+                (
+                    "revision_lag",
+                    "Writes that the next search replays first; the most of several processes'.",
+                ),
             )
         }
         sides = ["collection", "modality"]
