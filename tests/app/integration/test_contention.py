@@ -111,6 +111,7 @@ def test_a_busy_database_is_a_problem_with_a_time_to_wait(pairs: Any) -> None:
 
 
 def test_a_full_pool_is_a_problem_too(tmp_path: Path) -> None:
+    (tmp_path / "lrbs.sqlite3").touch()
     url = f"sqlite:///{tmp_path / 'lrbs.sqlite3'}"
     engine = make_engine(url, 0.1)
     database = SqlDatabase(engine)
