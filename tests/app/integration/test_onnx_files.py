@@ -81,6 +81,7 @@ def test_without_its_model_file_a_collection_serves_all_that_needs_no_picture_un
     damage(path)
     begun = restarted(pairs)
     client = begun.client()
+    assert look(begun)[0]  # what is loaded in the background is there
     assert client.get("/readyz").status_code == 200
     assert "shop: the encoder of 'image'" in client.get("/readyz").json()["reason"]
     assert "weights.onnx" in client.get("/readyz").json()["reason"]
