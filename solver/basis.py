@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg
 
+from solver.centered import Centered
+from solver.errors import InvalidInputError
 from solver.linalg import FloatArray, Samples, is_sparse
 from solver.threads import even_slices, map_lanes
 
 _CHOLESKY_CONDITION = 1e-8
 _GRAM_LANES = 8
+_MOST_ENTRIES = 2**27
+"""Of a dense array that sparse samples are turned into: 1 GiB in float64."""
 
 
 class SampleBasis:
@@ -21,7 +25,7 @@ class SampleBasis:
 
     Parameters
     ----------
-    X : ndarray or CSR array of shape (n_samples, n_features), n_features >= n_samples
+    X : ndarray, CSR array or Centered of shape (n_samples, n_features), n_features >= n_samples
         Not modified.
     n_threads : int
         Threads over rows of the Gram matrix.
@@ -57,6 +61,8 @@ class SampleBasis:
             )
         else:
             weighted = self._weights @ U
+        if isinstance(self._X, Centered):
+            return self._X.gathered(weighted)
         lifted: FloatArray = np.asarray(self._X.T @ weighted)
         return lifted
 
@@ -66,6 +72,8 @@ class SampleBasis:
 
     def rotate(self, samples: Samples) -> FloatArray:
         """Return ``samples @ Q``: any samples in this basis, what lies outside its span left out."""
+        if isinstance(self._X, Centered):
+            return self._from_products(self._X.products(samples)).T
         products = self._X @ samples.T
         return self._from_products(products.toarray() if is_sparse(products) else products).T
 
@@ -78,6 +86,8 @@ class SampleBasis:
 
 
 def _gram(X: Samples, n_threads: int) -> FloatArray:
+    if isinstance(X, Centered):
+        return X.products(X)
     if is_sparse(X):
         product = X.astype(np.float64)
         return np.asarray((product @ product.T).toarray())
@@ -101,3 +111,38 @@ def _well_conditioned_cholesky(gram: FloatArray) -> FloatArray | None:
     norm = float(np.abs(factor).sum(axis=0).max()) ** 2
     reciprocal_condition, _ = scipy.linalg.lapack.dpocon(factor, norm, uplo="L")
     return factor if reciprocal_condition > _CHOLESKY_CONDITION else None
+
+
+def compact(samples: Samples) -> tuple[Samples, SampleBasis | None]:
+    """Return samples as a bilinear method can learn from them, and the basis they are in, if any.
+
+    Dense samples, and sparse ones as they are, need no other form. `Centered` ones are turned into the space
+    they span where that has fewer dimensions than features, and made dense otherwise.
+
+    Parameters
+    ----------
+    samples : ndarray, CSR array or Centered of shape (n_samples, n_features)
+        Not modified.
+
+    Raises
+    ------
+    InvalidInputError
+        If that takes too much memory.
+    """
+    if not isinstance(samples, Centered):
+        return samples, None
+    n_samples, n_features = samples.shape
+    if not can_be_compact(n_samples, n_features):
+        raise InvalidInputError(
+            f"{n_samples} x {n_features} sparse features are too many to be centred: choose the "
+            "scaling 'l2', or fewer features"
+        )
+    if n_features <= n_samples:
+        return samples.toarray(), None
+    basis = SampleBasis(samples)
+    return basis.reduced, basis
+
+
+def can_be_compact(n_samples: int, n_features: int) -> bool:
+    """Return whether sparse samples can be centred within the memory that is thought fit for it."""
+    return n_samples * min(n_samples, n_features) <= _MOST_ENTRIES

@@ -7,14 +7,18 @@ from typing import Self
 
 import numpy as np
 import scipy.linalg
+import scipy.sparse
 from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
 
-from solver.errors import InvalidInputError, InvalidParameterError
-from solver.linalg import FloatArray
+from solver.centered import Centered
+from solver.errors import InvalidInputError, InvalidParameterError, OutOfRangeError
+from solver.linalg import FloatArray, Samples, is_sparse
 from solver.preprocessing import FeatureScaler
 
 KERNELS = ("linear", "rbf", "laplacian")
-_ROWS_AT_ONCE = 4096
+_ROWS_AT_ONCE, _ENTRIES_AT_ONCE = 4096, 2**23
+_MOST_DENSE_FEATURES = 8192
+"""Of sparse samples: landmarks with more features stay sparse."""
 _SMALLEST_EIGENVALUE = 1e-6
 
 
@@ -34,8 +38,8 @@ class FeatureMap:
         Kind of kernel.
     gamma : float
         Its width; 0 for "linear".
-    landmarks : ndarray of shape (n_landmarks, n_features)
-        Scaled samples; none for "linear".
+    landmarks : ndarray or CSR array of shape (n_landmarks, n_features)
+        Scaled samples; none for "linear". Sparse ones have no mean subtracted: distances do not depend on it.
     whitening : ndarray of shape (n_landmarks, n_mapped)
         Maps kernel values to features.
 
@@ -47,7 +51,7 @@ class FeatureMap:
     scaler: FeatureScaler
     kernel: str
     gamma: float
-    landmarks: FloatArray
+    landmarks: Samples
     whitening: FloatArray
 
     def __post_init__(self) -> None:
@@ -57,20 +61,20 @@ class FeatureMap:
         n_features = len(self.scaler.mean_)
         if self.landmarks.ndim != 2 or self.landmarks.shape[1] != n_features:
             raise InvalidInputError(f"landmarks {self.landmarks.shape} do not have {n_features} features")
-        if self.whitening.ndim != 2 or len(self.whitening) != len(self.landmarks):
+        if self.whitening.ndim != 2 or len(self.whitening) != self.landmarks.shape[0]:
             raise InvalidInputError(
-                f"whitening {self.whitening.shape} is not of {len(self.landmarks)} landmarks"
+                f"whitening {self.whitening.shape} is not of {self.landmarks.shape[0]} landmarks"
             )
 
     @classmethod
     def fit(
-        cls, samples: FloatArray, scaling: str, kernel: str, width: float, n_landmarks: int, seed: int
+        cls, samples: Samples, scaling: str, kernel: str, width: float, n_landmarks: int, seed: int
     ) -> Self:
         """Learn scaling and landmarks from samples; labels have no part in it.
 
         Parameters
         ----------
-        samples : ndarray of shape (n_samples, n_features)
+        samples : ndarray or CSR array of shape (n_samples, n_features)
             Not modified.
         scaling : str
             Kind of `FeatureScaler`.
@@ -87,8 +91,11 @@ class FeatureMap:
         n_features = len(scaler.mean_)
         if kernel == "linear":
             return cls(scaler, kernel, 0.0, np.zeros((0, n_features)), np.zeros((0, n_features)))
-        drawn = np.random.default_rng(seed).permutation(len(samples))[:n_landmarks]
-        landmarks = scaler.transform(samples[np.sort(drawn)])
+        drawn = np.random.default_rng(seed).permutation(samples.shape[0])[:n_landmarks]
+        chosen = samples[np.sort(drawn)]
+        landmarks = scaler.transform(chosen.toarray() if _is_dense_enough(chosen) else chosen)
+        if isinstance(landmarks, Centered):
+            landmarks = landmarks.sparse
         distances = _distances(kernel, landmarks, landmarks)
         apart = distances[distances > 0]
         gamma = width / float(np.median(apart)) if len(apart) else 0.0
@@ -102,20 +109,45 @@ class FeatureMap:
         """Number of features after the map."""
         return len(self.scaler.mean_) if self.kernel == "linear" else int(self.whitening.shape[1])
 
-    def transform(self, samples: FloatArray) -> FloatArray:
-        """Return the mapped samples, of shape (n_samples, n_mapped), in float32."""
-        scaled = self.scaler.transform(samples)
+    def transform(self, samples: Samples) -> Samples:
+        """Return the mapped samples, of shape (n_samples, n_mapped), in float32.
+
+        Those of "linear" are as `FeatureScaler.transform` gives them, others dense; of sparse samples only so
+        many are made dense at once as fit into a few megabytes.
+        """
         if self.kernel == "linear":
-            return scaled
-        mapped = np.empty((len(scaled), self.n_mapped), np.float32)
-        for start in range(0, len(scaled), _ROWS_AT_ONCE):
-            rows = slice(start, start + _ROWS_AT_ONCE)
-            similar = np.exp(-self.gamma * _distances(self.kernel, scaled[rows], self.landmarks))
-            mapped[rows] = similar.astype(np.float32) @ self.whitening
+            return self.scaler.transform(samples)
+        n_samples, n_features = samples.shape
+        is_expanded = is_sparse(samples) and not is_sparse(self.landmarks)
+        step = min(max(_ENTRIES_AT_ONCE // n_features, 1), _ROWS_AT_ONCE) if is_expanded else _ROWS_AT_ONCE
+        mapped = np.empty((n_samples, self.n_mapped), np.float32)
+        for start in range(0, n_samples, step):
+            rows = slice(start, start + step)
+            try:
+                mapped[rows] = self._similar(samples[rows]) @ self.whitening
+            except OutOfRangeError as error:
+                is_outside = np.zeros(n_samples, np.bool)
+                is_outside[rows] = error.is_outside
+                raise OutOfRangeError(str(error), is_outside) from None
         return mapped
 
+    def _similar(self, samples: Samples) -> FloatArray:
+        """Return kernel values with the landmarks."""
+        if is_sparse(self.landmarks):
+            scaled = self.scaler.transform(scipy.sparse.csr_array(samples))
+            scaled = scaled.sparse if isinstance(scaled, Centered) else scaled
+        else:
+            scaled = self.scaler.transform(samples.toarray() if is_sparse(samples) else samples)
+        similar = np.exp(-self.gamma * _distances(self.kernel, scaled, self.landmarks))
+        return similar.astype(np.float32)
 
-def _distances(kernel: str, left: FloatArray, right: FloatArray) -> FloatArray:
+
+def _is_dense_enough(samples: Samples) -> bool:
+    """Return whether landmarks are kept as dense arrays."""
+    return is_sparse(samples) and samples.shape[1] <= _MOST_DENSE_FEATURES
+
+
+def _distances(kernel: str, left: Samples, right: Samples) -> FloatArray:
     """Return what the kernel's exponent is proportional to."""
     distances: FloatArray = (
         euclidean_distances(left, right, squared=True)

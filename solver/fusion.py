@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from solver.basis import SampleBasis, compact
 from solver.bilinear import LowRankBilinear
 from solver.errors import ConvergenceWarning, SupervisionError
 from solver.feature_maps import FeatureMap
-from solver.linalg import FloatArray
+from solver.linalg import FloatArray, Samples
 from solver.logistic import Targets
 from solver.posteriors import Member, Posteriors, deal_folds, draw, most_folds
 from solver.problem import alpha_max
@@ -28,7 +29,7 @@ class Side:
 
     Parameters
     ----------
-    samples : ndarray of shape (n_samples, n_features)
+    samples : ndarray or CSR array of shape (n_samples, n_features)
         Raw features.
     targets : Targets
         Their classes.
@@ -36,7 +37,7 @@ class Side:
         Of its classifiers.
     """
 
-    samples: FloatArray
+    samples: Samples
     targets: Targets
     posteriors: Posteriors
 
@@ -116,7 +117,7 @@ def fuse(
     predicted = []
     for head, each, rows, side in zip(whole, mapped, drawn, sides, strict=True):
         found = np.zeros(side.targets.indicators.shape)
-        not_drawn = np.setdiff1d(np.arange(len(each)), rows)  # they have had no part in it
+        not_drawn = np.setdiff1d(np.arange(each.shape[0]), rows)  # they have had no part in it
         found[not_drawn] = head.predict(each[not_drawn])
         predicted.append(found)
     for held in zip(*folds, strict=True):
@@ -135,7 +136,7 @@ def fuse(
 
 def _fit(
     rows: Sequence[Indices],
-    mapped: Sequence[FloatArray],
+    mapped: Sequence[Samples],
     sides: tuple[Side, Side],
     supervision: Supervision,
     options: FusionOptions,
@@ -145,7 +146,7 @@ def _fit(
 
     Returns None where no pair of them is similar, or where no feature tells similar pairs from others.
     """
-    A, B = (each[some] for each, some in zip(mapped, rows, strict=True))
+    (A, a_basis), (B, b_basis) = (compact(each[some]) for each, some in zip(mapped, rows, strict=True))
     try:
         part = supervision.restricted(rows[0], rows[1])
     except SupervisionError:
@@ -161,14 +162,22 @@ def _fit(
         warnings.simplefilter("ignore", ConvergenceWarning)
         bilinear.fit(A, B, part, callback=lambda _: heartbeat())
 
-    def read_out(factors: FloatArray, intercept: FloatArray, anchors: FloatArray, other: int) -> ReadOut:
+    def read_out(
+        factors: FloatArray,
+        basis: SampleBasis | None,
+        intercept: FloatArray,
+        anchors: FloatArray,
+        other: int,
+    ) -> ReadOut:
+        if basis is not None:
+            factors = basis.lift(factors.astype(np.float64)).astype(factors.dtype)
         targets = sides[other].targets.rows(rows[other])
         indicators = targets.indicators.astype(np.float32)
         return ReadOut(factors, intercept, anchors, indicators, options.scale, targets.is_exclusive)
 
     return (
-        read_out(bilinear.x_factors_, bilinear.x_intercept_, bilinear.project_z(B), 1),
-        read_out(bilinear.z_factors_, bilinear.z_intercept_, bilinear.project_x(A), 0),
+        read_out(bilinear.x_factors_, a_basis, bilinear.x_intercept_, bilinear.project_z(B), 1),
+        read_out(bilinear.z_factors_, b_basis, bilinear.z_intercept_, bilinear.project_x(A), 0),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.errors import InvalidParameterError, SupervisionError
-from solver.linalg import FloatArray
+from solver.linalg import Samples
 
 _LEAST = 2  # of a class: one to fit, one to hold out
 
@@ -21,9 +21,9 @@ class LabelledPair:
 
     Parameters
     ----------
-    X : ndarray of shape (n_samples_x, n_features_x)
+    X : ndarray or CSR array of shape (n_samples_x, n_features_x)
         First modality.
-    Z : ndarray of shape (n_samples_z, n_features_z)
+    Z : ndarray or CSR array of shape (n_samples_z, n_features_z)
         Second modality.
     x_labels : ndarray of shape (n_samples_x,)
         Classes of the first.
@@ -36,17 +36,18 @@ class LabelledPair:
         If there is not one class for each sample, a modality has none, or their kinds differ.
     """
 
-    X: FloatArray
-    Z: FloatArray
+    X: Samples
+    Z: Samples
     x_labels: npt.NDArray[np.str_]
     z_labels: npt.NDArray[np.str_]
 
     def __post_init__(self) -> None:
         """Refuse labels that do not fit the samples."""
         for name, samples, labels in (("x", self.X, self.x_labels), ("z", self.Z, self.z_labels)):
-            if labels.ndim != 1 or not len(labels) == len(samples) > 0:
+            if labels.ndim != 1 or not len(labels) == samples.shape[0] > 0:
                 raise SupervisionError(
-                    f"{name}_labels of shape {labels.shape} do not give {len(samples)} samples a class each"
+                    f"{name}_labels of shape {labels.shape} do not give {samples.shape[0]} samples "
+                    "a class each"
                 )
         if (self.x_labels.dtype.kind in "US") != (self.z_labels.dtype.kind in "US"):
             raise SupervisionError(

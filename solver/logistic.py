@@ -10,6 +10,7 @@ import numpy.typing as npt
 from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression
 
+from solver.centered import Centered
 from solver.errors import InvalidInputError
 from solver.linalg import FloatArray, Samples
 from solver.supervision import Indices
@@ -78,7 +79,7 @@ class Head:
         """Number of classes or labels."""
         return len(self.intercepts)
 
-    def predict(self, mapped: FloatArray) -> FloatArray:
+    def predict(self, mapped: Samples) -> FloatArray:
         """Return posteriors of mapped samples, of shape (n_samples, n_classes), in float64."""
         return self.of_scores(mapped.astype(np.float64) @ self.coefficients + self.intercepts)
 
@@ -123,8 +124,12 @@ class Regression:
         self._models: dict[int, LogisticRegression] = {}
 
     def fit(self, mapped: Samples, targets: Targets, inverse_penalty: float) -> Head:
-        """Fit to mapped samples of shape (n_samples, n_mapped)."""
+        """Fit to mapped samples of shape (n_samples, n_mapped): dense, sparse, or `Centered`."""
         samples, n_classes = mapped.astype(self._dtype), targets.indicators.shape[1]
+        shift = None
+        if isinstance(samples, Centered):
+            # Nothing is penalised in an intercept: that of the centred samples follows from the other's.
+            samples, shift = samples.sparse, mapped.shift.astype(np.float64)
         coefficients, intercepts = np.zeros((samples.shape[1], n_classes)), np.full(n_classes, _NEVER)
         if self._is_exclusive:
             classes, codes = np.unique(targets.indicators.argmax(axis=1), return_inverse=True)
@@ -138,6 +143,8 @@ class Regression:
             if len(np.unique(codes)) > 1:
                 model = self._fitted(key, samples, codes, inverse_penalty)
                 coefficients[:, columns], intercepts[columns] = model.coef_.T, model.intercept_
+                if shift is not None:
+                    intercepts[columns] += shift @ coefficients[:, columns]
         return Head(coefficients, intercepts, self._is_exclusive)
 
     def _fitted(

@@ -11,9 +11,11 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from solver.base import LinearCrossModalEstimator
+from solver.basis import SampleBasis
+from solver.centered import dense_where_small
 from solver.errors import InvalidInputError, InvalidParameterError, OutOfRangeError
 from solver.holdout import LabelledPair
-from solver.linalg import FloatArray
+from solver.linalg import FloatArray, is_sparse
 from solver.preprocessing import SCALINGS, FeatureScaler
 from solver.problem import LOSSES
 from solver.ranking import can_be_ranked
@@ -104,14 +106,22 @@ class Projector:
 
     @classmethod
     def of(
-        cls, x_scaler: FeatureScaler, z_scaler: FeatureScaler, estimator: LinearCrossModalEstimator
+        cls,
+        x_scaler: FeatureScaler,
+        z_scaler: FeatureScaler,
+        estimator: LinearCrossModalEstimator,
+        bases: tuple[SampleBasis | None, SampleBasis | None] = (None, None),
     ) -> Projector:
-        """Put fitted scalers and a fitted estimator together."""
+        """Put fitted scalers and an estimator together that was fitted in these bases of scaled samples."""
+        x_factors, z_factors = (
+            factors if basis is None else basis.lift(factors.astype(np.float64))
+            for factors, basis in zip((estimator.x_factors_, estimator.z_factors_), bases, strict=True)
+        )
         return cls(
             x_scaler,
             z_scaler,
-            estimator.x_factors_.astype(np.float32),
-            estimator.z_factors_.astype(np.float32),
+            x_factors.astype(np.float32),
+            z_factors.astype(np.float32),
             estimator.x_intercept_.astype(np.float32),
             estimator.z_intercept_.astype(np.float32),
             getattr(estimator, "loss", "logistic"),
@@ -217,11 +227,12 @@ def project_in_range(
     ----------
     project : callable
         From samples to their (n_samples, rank) projections; may raise OutOfRangeError.
-    samples : array-like of shape (n_samples, n_features)
+    samples : array-like or sparse array of shape (n_samples, n_features)
         Raw features.
     rank : int
         Dimension of the projections.
     """
+    samples = dense_where_small(samples)
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             return project(samples)
@@ -229,7 +240,8 @@ def project_in_range(
         is_inside = ~error.is_outside
     projected = np.full((len(is_inside), rank), np.nan, np.float32)
     if is_inside.any():
-        projected[is_inside] = project_in_range(project, np.asarray(samples)[is_inside], rank)
+        inside = samples[is_inside] if is_sparse(samples) else np.asarray(samples)[is_inside]  # type: ignore[index]
+        projected[is_inside] = project_in_range(project, inside, rank)
     return projected
 
 

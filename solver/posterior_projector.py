@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
 
 from solver.errors import InvalidInputError, InvalidParameterError
 from solver.feature_maps import FeatureMap
-from solver.linalg import FloatArray
+from solver.linalg import FloatArray, Samples, is_sparse
 from solver.logistic import Head
 from solver.pipeline import check_array, match_probability, project_in_range
 from solver.posteriors import Member, average
@@ -20,7 +21,9 @@ from solver.problem import LOSSES
 from solver.read_out import ReadOut
 from solver.semantic import SemanticBilinear
 
-_OF_MAPS = ("mean", "scale", "landmarks", "whitening")
+_OF_MAPS = ("mean", "scale", "whitening")
+_LANDMARKS, _OF_SPARSE = ("landmarks",), ("landmarks", "landmark_columns", "landmark_ends")
+"""Dense landmarks; or their entries that are not zero, with the column of each and the end of each row."""
 _OF_HEADS = ("coefficients", "intercepts")
 _OF_READ_OUTS = (*_OF_HEADS, "anchors", "indicators")
 _FIELDS = {"scaling": str, "kernel": str, "gamma": float, "weight": float, "is_exclusive": bool}
@@ -29,6 +32,7 @@ _MAP = "map"
 """The first classifier on the same feature map, whose arrays are kept once."""
 _SCALE = "read_out_scale"
 """What a classifier has that is read out of a similarity, and no other."""
+_SPARSE = "has_sparse_landmarks"
 _WEIGHT_TOLERANCE = 1e-6
 _LARGEST = 1e15
 """Of a landmark, a whitening, a coefficient: whose squares and sums are finite, also in float32."""
@@ -124,10 +128,9 @@ class PosteriorProjector:
             for number, member in enumerate(members):
                 scaler, features, head = member.features.scaler, member.features, member.head
                 if _map_number(members, member) == number:
-                    parts = scaler.mean_, scaler.scale_, features.landmarks, features.whitening
-                    arrays |= {
-                        f"{side}_{number}_{name}": part for name, part in zip(_OF_MAPS, parts, strict=True)
-                    }
+                    parts = {"mean": scaler.mean_, "scale": scaler.scale_, "whitening": features.whitening}
+                    parts |= _landmark_arrays(features.landmarks)
+                    arrays |= {f"{side}_{number}_{name}": part for name, part in parts.items()}
                 names = _OF_READ_OUTS if isinstance(head, ReadOut) else _OF_HEADS
                 arrays |= {f"{side}_{number}_{name}": getattr(head, name) for name in names}
         return arrays
@@ -145,6 +148,7 @@ class PosteriorProjector:
                     "is_exclusive": member.head.is_exclusive,
                 }
                 | ({_SCALE: member.head.scale} if isinstance(member.head, ReadOut) else {})
+                | ({_SPARSE: True} if is_sparse(member.features.landmarks) else {})
                 for member in members
             ]
             for side, members in (("x", self.x_members), ("z", self.z_members))
@@ -184,7 +188,8 @@ class PosteriorProjector:
 
 def _project(members: Sequence[Member], samples: npt.ArrayLike, factors: FloatArray) -> FloatArray:
     def project(some: npt.ArrayLike) -> FloatArray:
-        projected: FloatArray = average(members, np.asarray(some)).astype(np.float32) @ factors
+        raw: Samples = some if is_sparse(some) else np.asarray(some)
+        projected: FloatArray = average(members, raw).astype(np.float32) @ factors
         return projected
 
     return project_in_range(project, samples, factors.shape[1])
@@ -217,6 +222,8 @@ def _checked(side: str, members: Any) -> list[dict[str, Any]]:
                 raise InvalidInputError(f"{side}.{number}.{name} must be of type {kind.__name__}")
         if type(facts.get(_SCALE, 1.0)) is not float:
             raise InvalidInputError(f"{side}.{number}.{_SCALE} must be of type float")
+        if type(facts.get(_SPARSE, True)) is not bool:
+            raise InvalidInputError(f"{side}.{number}.{_SPARSE} must be of type bool")
         owner = facts.get(_MAP, number)
         if (
             type(owner) is not int
@@ -233,7 +240,9 @@ def _map_number(members: Sequence[Member], member: Member) -> int:
 
 
 def _parts(facts: Mapping[str, Any], number: int) -> tuple[str, ...]:
-    of_map = _OF_MAPS if facts.get(_MAP, number) == number else ()
+    of_map: tuple[str, ...] = ()
+    if facts.get(_MAP, number) == number:
+        of_map = (*_OF_MAPS, *(_OF_SPARSE if facts.get(_SPARSE) else _LANDMARKS))
     return (*of_map, *(_OF_READ_OUTS if _SCALE in facts else _OF_HEADS))
 
 
@@ -256,19 +265,42 @@ def _members(
 
 def _features(parts: Mapping[str, FloatArray], name: str, facts: Mapping[str, Any]) -> FeatureMap:
     n_features = parts["mean"].shape[0] if parts["mean"].ndim else 0
-    n_landmarks = parts["landmarks"].shape[0] if parts["landmarks"].ndim else 0
     check_array(f"{name}_mean", parts["mean"], (n_features,))
     check_array(f"{name}_scale", parts["scale"], (n_features,))
-    check_array(f"{name}_landmarks", parts["landmarks"], (n_landmarks, n_features))
-    check_array(f"{name}_whitening", parts["whitening"], (n_landmarks, None))
+    landmarks: Samples = parts["landmarks"]
+    if facts.get(_SPARSE):
+        landmarks = _sparse_landmarks(parts, name, n_features)
+    else:
+        check_array(f"{name}_landmarks", landmarks, (None, n_features))
+    check_array(f"{name}_whitening", parts["whitening"], (landmarks.shape[0], None))
     try:
         scaler = FeatureScaler.restore(facts["scaling"], parts["mean"], parts["scale"])
-        features = FeatureMap(scaler, facts["kernel"], facts["gamma"], parts["landmarks"], parts["whitening"])
+        features = FeatureMap(scaler, facts["kernel"], facts["gamma"], landmarks, parts["whitening"])
     except InvalidParameterError as error:
         raise InvalidInputError(f"{name}: {error}") from error
     if not 0.0 <= facts["gamma"] < np.inf:
         raise InvalidInputError(f"{name}: gamma must be finite and >= 0, got {facts['gamma']}")
     return features
+
+
+def _landmark_arrays(landmarks: Samples) -> dict[str, FloatArray]:
+    if not is_sparse(landmarks):
+        return {"landmarks": landmarks}
+    ends = landmarks.indptr[1:].astype(np.int64)
+    return dict(zip(_OF_SPARSE, (landmarks.data, landmarks.indices.astype(np.int64), ends), strict=True))
+
+
+def _sparse_landmarks(parts: Mapping[str, FloatArray], name: str, n_features: int) -> Samples:
+    entries, columns, ends = (parts[part] for part in _OF_SPARSE)
+    check_array(f"{name}_landmarks", entries, (None,))
+    for part, numbers, largest in (("columns", columns, n_features - 1), ("ends", ends, len(entries))):
+        is_valid = numbers.dtype == np.int64 and numbers.ndim == 1
+        if not (is_valid and ((numbers >= 0) & (numbers <= largest)).all()):
+            raise InvalidInputError(f"{name}_landmark_{part} must hold integers from 0 to {largest}")
+    rows = np.concatenate([[0], ends])
+    if len(columns) != len(entries) or rows[-1] != len(entries) or (np.diff(rows) < 0).any():
+        raise InvalidInputError(f"{name}_landmarks, its columns and its ends do not fit each other")
+    return scipy.sparse.csr_array((entries, columns, rows), shape=(len(ends), n_features))
 
 
 def _head(

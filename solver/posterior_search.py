@@ -11,7 +11,7 @@ import scipy.linalg
 from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 
 from solver.feature_maps import FeatureMap
-from solver.linalg import FloatArray
+from solver.linalg import FloatArray, Samples
 from solver.logistic import Regression, Targets
 from solver.posteriors import (
     MapKind,
@@ -76,7 +76,7 @@ class SearchOptions:
 
 
 def fit_posteriors(
-    samples: FloatArray,
+    samples: Samples,
     targets: Targets,
     options: SearchOptions,
     heartbeat: Callable[[], None],
@@ -86,7 +86,7 @@ def fit_posteriors(
 
     Parameters
     ----------
-    samples : ndarray of shape (n_samples, n_features)
+    samples : ndarray or CSR array of shape (n_samples, n_features)
         Raw features. Not modified.
     targets : Targets
         Their classes.
@@ -128,27 +128,27 @@ def fit_posteriors(
             parts = _prepared(recipes, some, options)
         else:
             parts = _searched(some, some_targets, folds, options, heartbeat)
-        if len(searched) < len(samples):
+        if len(searched) < samples.shape[0]:
             folds = deal_folds(targets, most_folds(targets, options.n_folds), rng)
             parts = [Part(part.recipe, part.features, None) for part in parts]
         return fit_parts(samples, targets, parts, folds, options.n_jobs, heartbeat)
 
 
-def _is_allowed(kind: MapKind, samples: FloatArray, options: SearchOptions) -> bool:
+def _is_allowed(kind: MapKind, samples: Samples, options: SearchOptions) -> bool:
     return kind.scaling in options.scalings and kind.kernel in options.kernels and kind.suits(samples)
 
 
-def _prepared(recipes: Sequence[Recipe], samples: FloatArray, options: SearchOptions) -> list[Part]:
+def _prepared(recipes: Sequence[Recipe], samples: Samples, options: SearchOptions) -> list[Part]:
     maps = {kind: _fitted_map(kind, samples, options) for kind in {recipe.kind for recipe in recipes}}
     return [Part(recipe, maps[recipe.kind], None) for recipe in recipes]
 
 
-def _fitted_map(kind: MapKind, samples: FloatArray, options: SearchOptions) -> FeatureMap:
+def _fitted_map(kind: MapKind, samples: Samples, options: SearchOptions) -> FeatureMap:
     return FeatureMap.fit(samples, kind.scaling, kind.kernel, kind.width, options.n_landmarks, options.seed)
 
 
 def _searched(
-    samples: FloatArray,
+    samples: Samples,
     targets: Targets,
     folds: list[Indices],
     options: SearchOptions,
@@ -166,7 +166,7 @@ def _searched(
 
 
 def _screened(
-    samples: FloatArray,
+    samples: Samples,
     targets: Targets,
     folds: list[Indices],
     options: SearchOptions,
@@ -222,7 +222,7 @@ class _Candidate:
 
 def _candidates(
     maps: Sequence[tuple[MapKind, FeatureMap]],
-    samples: FloatArray,
+    samples: Samples,
     targets: Targets,
     folds: list[Indices],
     options: SearchOptions,

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.basis import SampleBasis
+from solver.basis import SampleBasis, can_be_compact
+from solver.centered import Centered
 from solver.errors import SupervisionError
 from solver.feature_maps import FeatureMap
 from solver.holdout import deal
-from solver.linalg import FloatArray
+from solver.linalg import FloatArray, Samples, is_sparse
 from solver.logistic import Head, Regression, Targets
 from solver.read_out import ReadOut
 from solver.supervision import Indices
@@ -59,7 +60,7 @@ class MapKind:
     kernel: str
     width: float
 
-    def suits(self, samples: FloatArray) -> bool:
+    def suits(self, samples: Samples) -> bool:
         """Say whether it can be had: no square roots of negative features, no long sums of distances."""
         if self.kernel == "laplacian" and samples.shape[1] > _MOST_LAPLACIAN_FEATURES:
             return False
@@ -127,12 +128,12 @@ class Posteriors:
     log_loss: float
     recipes: tuple[Recipe, ...]
 
-    def predict(self, samples: FloatArray) -> FloatArray:
+    def predict(self, samples: Samples) -> FloatArray:
         """Return posteriors of raw samples, of shape (n_samples, n_classes), in float64."""
         return average(self.members, samples)
 
 
-def average(members: Sequence[Member], samples: FloatArray) -> FloatArray:
+def average(members: Sequence[Member], samples: Samples) -> FloatArray:
     """Return the weighted mean of the members' posteriors; each map is applied once, one held at a time."""
     of_map: dict[int, list[Member]] = {}
     for member in members:
@@ -146,7 +147,7 @@ def average(members: Sequence[Member], samples: FloatArray) -> FloatArray:
 
 
 def fit_parts(
-    samples: FloatArray,
+    samples: Samples,
     targets: Targets,
     parts: Sequence[Part],
     folds: Sequence[Indices],
@@ -157,7 +158,7 @@ def fit_parts(
 
     Parameters
     ----------
-    samples : ndarray of shape (n_samples, n_features)
+    samples : ndarray or CSR array of shape (n_samples, n_features)
         Raw features.
     targets : Targets
         Their classes.
@@ -241,7 +242,7 @@ def draw(targets: Targets, max_samples: int, rng: np.random.Generator) -> Indice
 
 def cross_fitted(
     regressions: Sequence[Regression],
-    mapped: FloatArray,
+    mapped: Samples,
     targets: Targets,
     folds: Sequence[Indices],
     inverse_penalty: float,
@@ -252,7 +253,7 @@ def cross_fitted(
     predicted = np.zeros(targets.indicators.shape)
 
     def fit_one(regression: Regression, held: Indices) -> None:
-        fitted = others(held, len(mapped))
+        fitted = others(held, mapped.shape[0])
         head = regression.fit(mapped[fitted], targets.rows(fitted), inverse_penalty)
         predicted[held] = head.predict(mapped[held])
 
@@ -269,13 +270,18 @@ def cross_fitted(
     return predicted
 
 
-def rotated(mapped: FloatArray) -> tuple[FloatArray, SampleBasis | None]:
-    """Return samples with more features than there are samples in the span of these.
+def rotated(mapped: Samples) -> tuple[Samples, SampleBasis | None]:
+    """Return samples with more features than there are samples in the span of these, others as dense ones.
 
     Neither ridge nor logistic regression, which both penalise the norm of a coefficient vector, notice.
+    Sparse samples that would take too much memory are returned as they are.
     """
-    if mapped.shape[1] <= len(mapped):
+    n_samples, n_features = mapped.shape
+    is_dense = not (is_sparse(mapped) or isinstance(mapped, Centered))
+    if not is_dense and not can_be_compact(n_samples, n_features):
         return mapped, None
+    if n_features <= n_samples:
+        return (mapped if is_dense else mapped.toarray()), None
     basis = SampleBasis(mapped.astype(np.float64))
     return basis.reduced, basis
 

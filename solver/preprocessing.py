@@ -14,8 +14,9 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
 from solver.base import check_samples
+from solver.centered import Centered
 from solver.errors import InvalidInputError, InvalidParameterError, NotFittedError, OutOfRangeError
-from solver.linalg import FloatArray
+from solver.linalg import FloatArray, Samples, is_sparse
 
 SCALINGS = ("none", "center", "standard", "l2", "sqrt")
 _CENTRING = ("center", "standard", "sqrt")
@@ -49,13 +50,13 @@ class FeatureScaler(BaseEstimator):
     def __init__(self, kind: str = "center") -> None:
         self.kind = kind
 
-    def fit(self, samples: npt.ArrayLike) -> Self:
+    def fit(self, samples: Samples) -> Self:
         """Learn mean and scale.
 
         Parameters
         ----------
-        samples : array-like of shape (n_samples, n_features)
-            Training samples. Not modified.
+        samples : array-like or sparse array of shape (n_samples, n_features)
+            Training samples. Not modified, and not made dense.
 
         Raises
         ------
@@ -66,10 +67,13 @@ class FeatureScaler(BaseEstimator):
             under a kind that subtracts the mean, or every sample is zero under "none" and "l2".
         """
         _check_kind(self.kind)
-        array = check_samples(samples, "samples")
+        array = check_samples(samples, "samples", sparse=True)
         if self.kind == "sqrt" and array.min() < 0:
             raise InvalidInputError("scaling 'sqrt' needs features >= 0")
-        mean, scale = _learn(_prepare(array, self.kind), self.kind)
+        if is_sparse(array):
+            mean, scale = _learn_sparse(_prepare_sparse(array, self.kind), self.kind)
+        else:
+            mean, scale = _learn(_prepare(array, self.kind), self.kind)
         self.kind_, self.mean_, self.scale_ = self.kind, mean, scale
         return self
 
@@ -101,12 +105,14 @@ class FeatureScaler(BaseEstimator):
         scaler.kind_, scaler.mean_, scaler.scale_ = kind, mean, scale
         return scaler
 
-    def transform(self, samples: npt.ArrayLike) -> FloatArray:
+    def transform(self, samples: Samples) -> Samples:
         """Return scaled samples as float32.
+
+        Sparse ones stay so: as a CSR array, or as `Centered` where a mean is subtracted.
 
         Parameters
         ----------
-        samples : array-like of shape (n_samples, n_features)
+        samples : array-like or sparse array of shape (n_samples, n_features)
             Not modified. Negative features count as 0 under "sqrt".
 
         Raises
@@ -120,9 +126,11 @@ class FeatureScaler(BaseEstimator):
         """
         if not hasattr(self, "scale_"):
             raise NotFittedError("this FeatureScaler is not fitted yet: call fit first")
-        array = check_samples(samples, "samples")
+        array = check_samples(samples, "samples", sparse=True)
         if array.shape[1] != len(self.scale_):
             raise InvalidInputError(f"samples have {array.shape[1]} features, expected {len(self.scale_)}")
+        if is_sparse(array):
+            return self._transform_sparse(array)
         with np.errstate(over="ignore", invalid="ignore"):
             scaled = (_prepare(array, self.kind_) - self.mean_) * self.scale_
             result: FloatArray = scaled.astype(np.float32)
@@ -131,6 +139,19 @@ class FeatureScaler(BaseEstimator):
             largest = np.abs(array).max()
             raise OutOfRangeError(f"samples reach {largest:g}: scaled they exceed float32", ~is_finite)
         return result
+
+    def _transform_sparse(self, array: Samples) -> Samples:
+        scaled = _prepare_sparse(array, self.kind_)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled.data *= self.scale_[scaled.indices]
+            result = scaled.astype(np.float32)
+            shift = (self.mean_ * self.scale_).astype(np.float32)
+        if not np.isfinite(result.data).all():
+            is_outside = np.zeros(array.shape[0], np.bool)
+            is_outside[_row_numbers(result)[~np.isfinite(result.data)]] = True
+            largest = np.abs(array.data).max()
+            raise OutOfRangeError(f"samples reach {largest:g}: scaled they exceed float32", is_outside)
+        return Centered(result, shift) if self.kind_ in _CENTRING else result
 
 
 def _check_kind(kind: object) -> None:
@@ -174,6 +195,52 @@ def _learn(prepared: FloatArray, kind: str) -> tuple[FloatArray, FloatArray]:
     if kind == "l2":
         return mean, scale
     return mean * peak, scale / _root_mean_square((shares - mean) * scale) / peak
+
+
+def _prepare_sparse(array: Samples, kind: str) -> Samples:
+    """Do as `_prepare` does; a feature of 0 stays one."""
+    exact = array.astype(np.float64)  # a copy, also of float64
+    if kind == "l2":
+        rows, n_samples = _row_numbers(exact), exact.shape[0]
+        peaks = np.zeros(n_samples)
+        np.maximum.at(peaks, rows, np.abs(exact.data))
+        exact.data /= np.where(peaks > 0, peaks, 1.0)[rows]
+        norms = np.sqrt(np.bincount(rows, exact.data**2, n_samples))
+        exact.data /= np.where(norms > 0, norms, 1.0)[rows]
+    elif kind == "sqrt":
+        np.sqrt(np.maximum(exact.data, 0.0), out=exact.data)
+    return exact
+
+
+def _learn_sparse(prepared: Samples, kind: str) -> tuple[FloatArray, FloatArray]:
+    """Return mean and scale of prepared sparse samples, as `_learn` does."""
+    n_samples, n_features = prepared.shape
+    columns = prepared.indices
+    peak = max(float(np.abs(prepared.data).max(initial=0.0)), np.finfo(np.float64).tiny)
+    shares = prepared.data / peak
+    rounding = max(prepared.shape) * np.finfo(np.float64).eps
+    mean, scale = np.zeros(n_features), np.ones(n_features)
+    if kind in _CENTRING:
+        mean = np.bincount(columns, shares, n_features) / n_samples
+    n_zeros = n_samples - np.bincount(columns, minlength=n_features)
+    squares = np.bincount(columns, (shares - mean[columns]) ** 2, n_features) + n_zeros * mean**2
+    variances = squares / n_samples
+    if np.sqrt(variances.sum()) <= rounding:
+        problem = "the same" if kind in _CENTRING else "zero"
+        raise InvalidInputError(f"all samples are {problem}: there is nothing to learn from")
+    if kind == "standard":
+        deviation, largest = np.sqrt(variances), np.zeros(n_features)
+        np.maximum.at(largest, columns, np.abs(shares))
+        is_constant = deviation <= rounding * largest
+        scale = np.where(is_constant, 0.0, 1.0 / np.where(is_constant, 1.0, deviation))
+    if kind == "l2":
+        return mean, scale
+    return mean * peak, scale / float(np.sqrt((variances * scale**2).sum())) / peak
+
+
+def _row_numbers(array: Samples) -> npt.NDArray[np.intp]:
+    """Return the row of each stored entry."""
+    return np.repeat(np.arange(array.shape[0]), np.diff(array.indptr))
 
 
 def _root_mean_square(samples: FloatArray) -> float:

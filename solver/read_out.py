@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import softmax
 
 from solver.errors import InvalidInputError
-from solver.linalg import FloatArray
+from solver.linalg import FloatArray, Samples
 
 LARGEST_SCALE = 1e4
 _ROWS_AT_ONCE = 1024
@@ -68,12 +68,12 @@ class ReadOut:
         """Number of classes or labels."""
         return int(self.indicators.shape[1])
 
-    def predict(self, mapped: FloatArray) -> FloatArray:
+    def predict(self, mapped: Samples) -> FloatArray:
         """Return posteriors of mapped samples, of shape (n_samples, n_classes), in float64."""
-        posteriors = np.empty((len(mapped), self.n_classes))
+        posteriors = np.empty((mapped.shape[0], self.n_classes))
         coefficients, anchors = self.coefficients.astype(np.float64), self.anchors.astype(np.float64)
         indicators = self.indicators.astype(np.float64)
-        for start in range(0, len(mapped), _ROWS_AT_ONCE):
+        for start in range(0, mapped.shape[0], _ROWS_AT_ONCE):
             rows = slice(start, start + _ROWS_AT_ONCE)
             projected = mapped[rows].astype(np.float64) @ coefficients + self.intercepts
             posteriors[rows] = softmax(self.scale * (projected @ anchors.T), axis=1) @ indicators

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from solver.basis import SampleBasis, compact
 from solver.bilinear import LowRankBilinear
+from solver.centered import Centered
 from solver.convergence import Progress
 from solver.errors import InvalidInputError, InvalidParameterError, OutOfRangeError
 from solver.holdout import LabelledPair, is_number
-from solver.linalg import FloatArray
+from solver.linalg import Samples
 from solver.metrics import mean_average_precision
 from solver.path import regularisation_path
 from solver.pipeline import Projector
@@ -88,13 +90,13 @@ def fit_projector(
         Follows the fit.
     """
     x_scaler, z_scaler = FeatureScaler(scaling).fit(data.X), FeatureScaler(scaling).fit(data.Z)
-    X, Z = x_scaler.transform(data.X), z_scaler.transform(data.Z)
+    (X, x_basis), (Z, z_basis) = compact(x_scaler.transform(data.X)), compact(z_scaler.transform(data.Z))
     supervision = Labels(data.x_labels, data.z_labels)
     if alpha_fraction is not None:
         largest = alpha_max(X, Z, supervision, fit_intercept=estimator.fit_intercept, loss=estimator.loss)
         estimator.set_params(alpha=alpha_fraction * largest)
     estimator.fit(X, Z, supervision, callback=callback)
-    return Projector.of(x_scaler, z_scaler, estimator)
+    return Projector.of(x_scaler, z_scaler, estimator, (x_basis, z_basis))
 
 
 def select(
@@ -211,16 +213,18 @@ def _walk_path(
 ) -> Iterator[Candidate]:
     """Fit from the strongest penalty down, each from the solution before it."""
     x_scaler, z_scaler = FeatureScaler(scaling).fit(fitting.X), FeatureScaler(scaling).fit(fitting.Z)
+    X, x_basis = compact(x_scaler.transform(fitting.X))
+    Z, z_basis = compact(z_scaler.transform(fitting.Z))
     problem = BilinearProblem(
-        x_scaler.transform(fitting.X),
-        z_scaler.transform(fitting.Z),
+        X,
+        Z,
         Labels(fitting.x_labels, fitting.z_labels),
         fit_intercept=True,
         n_threads=None,
         loss=loss,
     )
-    held_X, x_labels = _in_range(x_scaler, held_out.X, held_out.x_labels)
-    held_Z, z_labels = _in_range(z_scaler, held_out.Z, held_out.z_labels)
+    held_X, x_labels = _in_range(x_scaler, x_basis, held_out.X, held_out.x_labels)
+    held_Z, z_labels = _in_range(z_scaler, z_basis, held_out.Z, held_out.z_labels)
     largest = problem.alpha_max * problem.penalty_scale
     fractions = sorted(alpha_fractions, reverse=True)
     path = regularisation_path(
@@ -242,13 +246,16 @@ def _walk_path(
 
 
 def _in_range(
-    scaler: FeatureScaler, samples: FloatArray, labels: npt.NDArray[Any]
-) -> tuple[FloatArray, npt.NDArray[Any]]:
-    """Return scaled samples and their labels, without samples that are too large to be scaled."""
+    scaler: FeatureScaler, basis: SampleBasis | None, samples: Samples, labels: npt.NDArray[Any]
+) -> tuple[Samples, npt.NDArray[Any]]:
+    """Return samples as those that were learned from, and labels, without what is too large to be scaled."""
     try:
-        return scaler.transform(samples), labels
+        scaled = scaler.transform(samples)
     except OutOfRangeError as error:
         is_inside = ~error.is_outside
-    if not is_inside.any():
-        raise InvalidInputError("all held-out samples of a modality are out of range")
-    return scaler.transform(samples[is_inside]), labels[is_inside]
+        if not is_inside.any():
+            raise InvalidInputError("all held-out samples of a modality are out of range") from error
+        scaled, labels = scaler.transform(samples[is_inside]), labels[is_inside]
+    if basis is not None:
+        return basis.rotate(scaled), labels
+    return scaled.toarray() if isinstance(scaled, Centered) else scaled, labels

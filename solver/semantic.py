@@ -14,7 +14,7 @@ from solver.bilinear import LowRankBilinear
 from solver.errors import InvalidInputError, SupervisionError
 from solver.feature_maps import KERNELS
 from solver.fusion import FusionOptions, Side, fuse
-from solver.linalg import FloatArray, is_sparse
+from solver.linalg import FloatArray, Samples, is_sparse
 from solver.logistic import Targets
 from solver.multi_labels import MultiLabels
 from solver.parameters import is_count, is_real
@@ -24,6 +24,9 @@ from solver.preprocessing import SCALINGS
 from solver.problem import LOSSES, alpha_max
 from solver.read_out import LARGEST_SCALE
 from solver.supervision import Labels, Supervision
+
+_FEW_FEATURES = 256
+"""Sparse samples with no more of them are made dense: they may have any kernel."""
 
 
 def _are_some_of(words: tuple[str, ...]) -> Callable[[Any], bool]:
@@ -173,9 +176,9 @@ class SemanticBilinear(CrossModalEstimator):
         Parameters
         ----------
         X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality. Not modified; made dense.
+            First modality. Not modified; sparse ones stay sparse where they have many features.
         Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality. Not modified; made dense.
+            Second modality. Not modified; sparse ones stay sparse where they have many features.
         supervision : Labels or MultiLabels
             Their classes.
         heartbeat : callable
@@ -193,7 +196,7 @@ class SemanticBilinear(CrossModalEstimator):
             one of their class.
         """
         self._check_parameters()
-        sides = _dense(X, "X"), _dense(Z, "Z")
+        sides = _samples(X, "X"), _samples(Z, "Z")
         recipes: list[tuple[Recipe, ...]] = [(), ()]
         if like is not None:
             like._check_fitted()
@@ -253,14 +256,14 @@ class SemanticBilinear(CrossModalEstimator):
     def _fit_side(
         self,
         name: str,
-        samples: FloatArray,
+        samples: Samples,
         targets: Targets,
         heartbeat: Callable[[], None],
         recipes: Sequence[Recipe],
     ) -> Posteriors:
-        if len(samples) != len(targets.indicators):
+        if samples.shape[0] != len(targets.indicators):
             raise SupervisionError(
-                f"{name} has {len(samples)} samples, the supervision has {len(targets.indicators)}"
+                f"{name} has {samples.shape[0]} samples, the supervision has {len(targets.indicators)}"
             )
         options = SearchOptions(
             scalings=self.scalings,
@@ -294,14 +297,13 @@ def _targets(supervision: Supervision) -> tuple[Targets, Targets]:
     raise SupervisionError(f"classes are needed: Labels or MultiLabels, not {type(supervision).__name__}")
 
 
-def _checked(samples: npt.ArrayLike, name: str, n_features: int) -> FloatArray:
-    array = _dense(samples, name)
+def _checked(samples: npt.ArrayLike, name: str, n_features: int) -> Samples:
+    array = _samples(samples, name)
     if array.shape[1] != n_features:
         raise InvalidInputError(f"{name} has {array.shape[1]} features, the model expects {n_features}")
     return array
 
 
-def _dense(samples: npt.ArrayLike, name: str) -> FloatArray:
+def _samples(samples: npt.ArrayLike, name: str) -> Samples:
     array = check_samples(samples, name, sparse=True)
-    dense: FloatArray = array.toarray() if is_sparse(array) else array
-    return dense
+    return array.toarray() if is_sparse(array) and array.shape[1] <= _FEW_FEATURES else array

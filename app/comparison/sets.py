@@ -215,7 +215,8 @@ def _text_features(rows: Sequence[PictureTextRow], is_train: npt.NDArray[np.bool
     """Return tf-idf features whose vocabulary and weights come from the training rows."""
     encoder = TfidfEncoder({"max_features": _TERMS}, max_chars=_LIMIT_OF_TEXT)
     encoder.fit([row.text for row, is_fitted in zip(rows, is_train, strict=True) if is_fitted])
-    return encoder.encode([Content(text=row.text) for row in rows])
+    features: Matrix = encoder.encode([Content(text=row.text) for row in rows]).toarray()
+    return features
 
 
 def _frequent(rows: list[PictureTextRow]) -> list[PictureTextRow]:

@@ -52,6 +52,8 @@ def _is_sha256(value: Any) -> bool:
 
 
 _SHA256 = re.compile("[0-9a-f]{64}")
+MAX_TERMS = 200_000
+"""Of a new collection's `tfidf`: a model holds some hundred numbers for each."""
 _MAX_COUNT = 1_000_000
 _MAX_SIDE = 2048
 _COUNT = (_is_count, f"an integer from 1 to {_MAX_COUNT}")
@@ -129,6 +131,9 @@ class EncoderRegistry:
             If the encoder cannot work; names the option.
         """
         encoder = self.make(options)
+        # Collections of earlier releases may have more.
+        if options.get("max_features", 0) > MAX_TERMS:
+            raise InvalidFieldError("encoder.max_features", f"expected at most {MAX_TERMS}")
         return {**options, **(encoder.settled() if isinstance(encoder, PictureEncoder) else {})}
 
     def restored(self, options: Mapping[str, Any], state: Mapping[str, Any]) -> AnyEncoder:

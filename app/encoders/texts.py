@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
-from app.domain.entities import Content, Matrix
+from app.domain.entities import Content, Features
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, TrainingDataError
 
 _DEFAULT_FEATURES = 2000
@@ -56,11 +57,10 @@ class TfidfEncoder:
         self._vectorizer = self._make(terms).fit(texts)
         return self
 
-    def encode(self, raw: Sequence[Content]) -> Matrix:
-        """Return the (n, n_terms) features, rows of unit length."""
-        sparse = self._vectorizer.transform([content.text or "" for content in raw])
-        dense: Matrix = sparse.toarray().astype(np.float32)
-        return dense
+    def encode(self, raw: Sequence[Content]) -> Features:
+        """Return the (n, n_terms) features, rows of unit length, as a sparse array."""
+        found = self._vectorizer.transform([content.text or "" for content in raw])
+        return scipy.sparse.csr_array(found, dtype=np.float32)
 
     def state(self) -> dict[str, Any]:
         """Return what `restore` needs, as JSON values."""

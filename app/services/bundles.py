@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from app.domain.entities import Collection, Matrix, ModelVersion
+from app.domain.entities import Collection, Features, Matrix, ModelVersion
 from app.domain.errors import DamagedBundleError
 from app.domain.ports import BundleFiles, EncoderSource, IndexFiles
 from solver.artifacts import load_projector, save_projector
@@ -65,7 +65,7 @@ class LoadedModel:
     modality_names: tuple[str, str]
     galleries: Mapping[str, tuple[tuple[str, ...], Matrix]]
 
-    def project(self, modality: str, features: Matrix) -> Matrix:
+    def project(self, modality: str, features: Features) -> Matrix:
         """Return the (n, rank) projections of features of one modality; `can_be_ranked` judges them."""
         is_x = modality == self.modality_names[0]
         projected: Matrix = self.projector.project_x(features) if is_x else self.projector.project_z(features)

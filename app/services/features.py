@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from app.domain.entities import Content, Item, Matrix
+from app.domain.entities import Content, Features, Item
 from app.domain.ports import Encoder
 
 
-def item_features(items: Sequence[Item], encoder: Encoder) -> Matrix:
+def item_features(items: Sequence[Item], encoder: Encoder) -> Features:
     """Return the (n, dim) features of items of one modality.
 
     Parameters

@@ -121,7 +121,7 @@ def compare(
     if new is None or held_out is None or judged is None:
         return {**facts, "skipped": "nothing could be held out of one of the two"}
     common = held_out.without(judged.fitted)
-    if common is None or min(len(common.X), len(common.Z)) < _LEAST_COMPARED:
+    if common is None or min(len(common.x_ids), len(common.z_ids)) < _LEAST_COMPARED:
         return {**facts, "skipped": f"fewer than {_LEAST_COMPARED} items of a modality are new to both"}
     ids = (common.x_ids.tolist(), common.z_ids.tolist())
     features = [

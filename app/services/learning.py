@@ -23,10 +23,20 @@ from app.services.costs import (
 from app.services.features import item_features
 from app.services.holdout import LabelledItems
 from app.services.judging import held_out_figures
-from app.services.recipes import LowRankRecipe, Recipe, Report, SemanticRecipe, Trial, shown, try_each
+from app.services.recipes import (
+    LowRankRecipe,
+    Recipe,
+    Report,
+    SemanticRecipe,
+    Trial,
+    default_scalings,
+    shown,
+    try_each,
+)
 from app.services.training_parameters import TrainingParameters
 from solver.convergence import Progress
 from solver.errors import InvalidInputError, SupervisionError
+from solver.linalg import is_sparse
 from solver.pipeline import AnyProjector
 
 __all__ = ["Learned", "Report", "learn", "training_data"]
@@ -77,7 +87,8 @@ def training_data(
         if not chosen:
             raise TrainingDataError(f"no item of modality {name!r} has a label and may be trained on")
         found = item_features(chosen, encoders[name])
-        is_outlier = _are_outliers(found)
+        # Rows that an encoder made are of one scale.
+        is_outlier = np.zeros(len(chosen), np.bool) if is_sparse(found) else _are_outliers(found)
         if is_outlier.any():
             outliers[name] = [item.id for item, far in zip(chosen, is_outlier, strict=True) if far]
             chosen = [item for item, far in zip(chosen, is_outlier, strict=True) if not far]
@@ -86,7 +97,8 @@ def training_data(
         # One class per item: of several labels the first is the class.
         labels.append(np.asarray([item.labels[0] for item in chosen], dtype=np.str_))
         ids.append(np.asarray([item.id for item in chosen], dtype=np.str_))
-        digest.update(features[-1].tobytes())
+        for part in (found.indptr, found.indices, found.data) if is_sparse(found) else (found,):
+            digest.update(part.tobytes())
         digest.update("\x00".join(labels[-1].tolist()).encode())
     x, z = zip(features, labels, ids, strict=True)
     return LabelledItems(x[0], z[0], x[1], z[1], x[2], z[2]), digest.hexdigest(), outliers
@@ -149,7 +161,7 @@ def learn(
         "methods": {method: trial.held_out_map for method, trial in trials.items()},
         "refused": too_dear | refused,
         "seed": parameters.seed,
-        "train_items": {names[0]: len(data.X), names[1]: len(data.Z)},
+        "train_items": {names[0]: len(data.x_ids), names[1]: len(data.z_ids)},
         "classes": sorted(x_classes & z_classes),
         "unmatched_labels": {
             names[0]: sorted(x_classes - z_classes),
@@ -193,10 +205,11 @@ def _recipes(
         "semantic": posteriors_too_large(sizes) or (posteriors_too_slow(sizes) if asked == "auto" else None),
         "squared": sums_too_large(*widths),
     }
+    scalings = default_scalings(data)
     kinds: dict[str, Recipe] = {
-        "lrbs": LowRankRecipe(parameters, report),
+        "lrbs": LowRankRecipe(parameters, report, scalings=scalings),
         "semantic": SemanticRecipe(parameters, report),
-        "squared": LowRankRecipe(parameters, report, "squared"),
+        "squared": LowRankRecipe(parameters, report, "squared", scalings),
     }
     names = [asked] if asked != "auto" else ["lrbs"] if parameters.scaling else ["lrbs", "semantic"]
     if asked == "auto" and any(too_dear[name] for name in names):

@@ -10,10 +10,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from app.services.training_parameters import TrainingParameters
+from solver.basis import can_be_compact, compact
 from solver.bilinear import LowRankBilinear
 from solver.convergence import Progress
 from solver.errors import ConvergenceWarning, InvalidInputError, NumericalError, SolverError, SupervisionError
 from solver.holdout import LabelledPair
+from solver.linalg import is_sparse
 from solver.metrics import mean_average_precision
 from solver.pipeline import AnyProjector, Projector, project_what_can_be_ranked
 from solver.posterior_projector import PosteriorProjector
@@ -142,14 +144,23 @@ class LowRankRecipe:
         Takes progress.
     loss : {"logistic", "squared"}
         The paper's, or that of the method "squared".
+    scalings : tuple of str
+        Tried where none was given.
     """
 
-    def __init__(self, parameters: TrainingParameters, report: Report, loss: str = "logistic") -> None:
+    def __init__(
+        self,
+        parameters: TrainingParameters,
+        report: Report,
+        loss: str = "logistic",
+        scalings: tuple[str, ...] = DEFAULT_SCALINGS,
+    ) -> None:
         self.method = _METHOD_OF_LOSS[loss]
         self._loss = loss
         self._parameters = parameters
         self._report = report
-        self._scaling = parameters.scaling or DEFAULT_SCALINGS[0]
+        self._scalings = (parameters.scaling,) if parameters.scaling else scalings
+        self._scaling = self._scalings[0]
         self._fraction: float | None = None
         self._candidates: list[Candidate] = []
 
@@ -160,20 +171,18 @@ class LowRankRecipe:
 
     def tried(self, fitting: LabelledPair, held_out: LabelledPair) -> Trial:
         """Choose scaling and penalty weight."""
-        given = self._parameters.scaling
-        scalings = (given,) if given else DEFAULT_SCALINGS
         if self._parameters.alpha is None:
             self._candidates = select_on(
                 fitting,
                 held_out,
-                scalings=scalings,
+                scalings=self._scalings,
                 alpha_fractions=_FRACTIONS[self._loss],
                 loss=self._loss,
                 on_candidate=self._on_candidate,
                 callback=lambda step: self._report({"phase": "choosing", **shown(step)}),
             )
         else:
-            self._candidates = self._judged(fitting, held_out, scalings, self._parameters.alpha)
+            self._candidates = self._judged(fitting, held_out, self._scalings, self._parameters.alpha)
         best = self._candidates[0]
         self._scaling = best.scaling
         self._fraction = best.alpha_fraction if self._parameters.alpha is None else None
@@ -196,8 +205,8 @@ class LowRankRecipe:
         for scaling in scalings:
             # As when weights are chosen: it only has to be good enough to be compared.
             projector = self._fit(fitting, scaling, self._estimator(_LOOSE_TOL, _FEW_STEPS), "choosing")
-            scaled = projector.x_scaler.transform(fitting.X), projector.z_scaler.transform(fitting.Z)
-            fraction = alpha / alpha_max(*scaled, supervision, loss=self._loss)
+            x, z = projector.x_scaler.transform(fitting.X), projector.z_scaler.transform(fitting.Z)
+            fraction = alpha / alpha_max(compact(x)[0], compact(z)[0], supervision, loss=self._loss)
             candidate = Candidate(scaling, fraction, *_maps(projector, held_out), projector.rank)
             if math.isfinite(candidate.mean):
                 candidates.append(candidate)
@@ -295,6 +304,14 @@ class SemanticRecipe:
                 heartbeat=heartbeat,
                 like=self._chosen,
             )
+
+
+def default_scalings(data: LabelledPair) -> tuple[str, ...]:
+    """Return the scalings to try; "center" makes sparse samples dense, for which very many are too large."""
+    sparse = [samples for samples in (data.X, data.Z) if is_sparse(samples)]
+    if all(can_be_compact(*samples.shape) for samples in sparse):
+        return DEFAULT_SCALINGS
+    return tuple(scaling for scaling in DEFAULT_SCALINGS if scaling != "center")
 
 
 def _maps(projector: AnyProjector, held_out: LabelledPair) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.domain.entities import HIT_FIELDS, Content, Hit, Item, ItemFilter, Matrix, SearchResult
+from app.domain.entities import HIT_FIELDS, Content, Features, Hit, Item, ItemFilter, Matrix, SearchResult
 from app.domain.errors import InvalidFieldError, UnknownLabelError, UnknownModalityError
 from app.domain.names import joined, some_of
 from app.domain.ports import UnitOfWork
@@ -18,6 +18,7 @@ from app.services.galleries import Gallery, Row
 from app.services.renewals import Aside
 from app.services.shown_items import fetch_shown
 from app.services.snapshots import Snapshot, Snapshots
+from solver.centered import is_finite
 from solver.ranking import can_be_ranked
 
 
@@ -130,14 +131,14 @@ class SearchService:
 
 def _project(snapshot: Snapshot, work: UnitOfWork, source: str, queries: Sequence[Query]) -> Matrix:
     encoder = snapshot.model.encoders[source]
-    features: list[Matrix] = []
+    features: list[Features] = []
     for query in queries:
         if query.item_id is not None:
             features.append(_item_features(snapshot, work, source, query.field, query.item_id))
         elif query.content is not None:
             encoder.check(query.field, query.content)
             encoded = encoder.encode([query.content])
-            if not np.isfinite(encoded).all():
+            if not is_finite(encoded):
                 raise InvalidFieldError(query.field, "its features are not finite")
             features.append(encoded)
     # One by one: a product of many rows rounds otherwise, and scores would depend on the batch.
@@ -149,7 +150,7 @@ def _project(snapshot: Snapshot, work: UnitOfWork, source: str, queries: Sequenc
     return projected
 
 
-def _item_features(snapshot: Snapshot, work: UnitOfWork, source: str, field: str, item_id: str) -> Matrix:
+def _item_features(snapshot: Snapshot, work: UnitOfWork, source: str, field: str, item_id: str) -> Features:
     item = work.items.get(snapshot.collection, item_id)
     if item.modality != source:
         raise InvalidFieldError(field, f"item {item_id!r} is of modality {item.modality!r}, not {source!r}")

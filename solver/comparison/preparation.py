@@ -48,7 +48,7 @@ class Preparation:
 
     def transform(self, samples: FloatArray) -> FloatArray:
         """Return float32 features."""
-        scaled = self._scaler.transform(samples)
+        scaled: FloatArray = self._scaler.transform(samples)
         if self._pca is None:
             return scaled
         components: FloatArray = self._pca.transform(scaled.astype(np.float64)).astype(np.float32)

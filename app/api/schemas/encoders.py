@@ -38,7 +38,7 @@ ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "tfidf": (
         "texts: words, then runs of words; learned at each retrain",
         {
-            "max_features": {**_COUNT, "description": "terms kept at most"},
+            "max_features": {**_COUNT, "maximum": 200_000, "description": "terms kept at most"},
             "ngrams": {**_COUNT, "maximum": 5, "description": "longest run of words"},
         },
     ),

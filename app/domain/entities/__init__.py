@@ -1,6 +1,6 @@
 """The values that travel between the layers; none of them changes after it was made."""
 
-from app.domain.entities.arrays import Matrix, Vector
+from app.domain.entities.arrays import Features, Matrix, Vector
 from app.domain.entities.collections import Change, Collection, Content, Counts, Item, Modality
 from app.domain.entities.imports import RunningImport
 from app.domain.entities.installation import Installation, Mark
@@ -27,6 +27,7 @@ __all__ = [
     "JobState",
     "KeyBounds",
     "Mark",
+    "Features",
     "Matrix",
     "Modality",
     "ModelVersion",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from app.domain.entities import Content, Matrix
+from app.domain.entities import Content, Features
 
 
 class Encoder(Protocol):
@@ -24,7 +24,7 @@ class Encoder(Protocol):
         """Refuse content this encoder cannot take, naming the field."""
         ...
 
-    def encode(self, raw: Sequence[Content]) -> Matrix:
+    def encode(self, raw: Sequence[Content]) -> Features:
         """Return the (n, dim) float32 features; raises EncoderUnavailableError without the file it needs."""
         ...
 

@@ -3,6 +3,7 @@ import json
 
 import numpy as np
 import pytest
+import scipy.sparse
 from PIL import Image
 
 from app.domain.entities import Content
@@ -34,9 +35,11 @@ def test_a_text_encoder_comes_back_from_its_state() -> None:
     state = json.loads(json.dumps(encoder.state()))
     restored = TfidfEncoder({"max_features": 12}, 1000).restore(state)
     contents = [Content(text=text) for text in [*texts, "nothing known", "sea sea sea boat"]]
-    np.testing.assert_array_equal(encoder.encode(contents), restored.encode(contents))
+    features = encoder.encode(contents)
+    assert scipy.sparse.issparse(features)
+    np.testing.assert_array_equal(features.toarray(), restored.encode(contents).toarray())
     assert restored.state() == encoder.state()
-    lengths = np.linalg.norm(encoder.encode(contents), axis=1)
+    lengths = np.linalg.norm(features.toarray(), axis=1)
     assert all(length == pytest.approx(1.0, rel=1e-5) or length == 0 for length in lengths)
 
 
