@@ -307,7 +307,11 @@ def test_a_penalty_that_leaves_nothing_still_answers(trained: Services, data: Sy
 
 
 def test_a_damaged_bundle_is_not_served(trained: Services, data: SyntheticPairs) -> None:
-    for path in sorted(path for path in bundle_of(trained).rglob("*") if path.is_file()):
+    # The held-out part is read by no search: see test_faults_of_storage.
+    files = [
+        path for path in bundle_of(trained).rglob("*") if path.is_file() and path.parent.name != "judged"
+    ]
+    for path in sorted(files):
         content = path.read_bytes()
         for damaged in (content[:-1], bytes([content[0] ^ 1]) + content[1:], None):
             path.unlink() if damaged is None else path.write_bytes(damaged)
