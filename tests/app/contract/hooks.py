@@ -24,7 +24,7 @@ _PICTURES = [
 DEPENDS = {
     "unknown-modality": "the modalities are the collection's own",
     "unknown-label": "the labels are those its items carry",
-    "encoder-unavailable": "model files are the server's",
+    r"invalid-field: modalities\..*\.encoder\.(path|output): ": "model files are the server's",
     r"invalid-field: .*has \d+ numbers, expected": "the dimension is the collection's",
     r"invalid-field: .*expected a (text|vector|picture)": "what is content is the encoder's to say",
     r"invalid-field: .*is of modality": "the item stands in the collection",
