@@ -17,6 +17,7 @@ def now(session: Session) -> datetime:
     """
     connection = session.connection()
     if connection.dialect.name == "postgresql":
-        # Not the time the transaction began: it may have waited for a lock since.
-        return session.execute(select(func.clock_timestamp(type_=UtcDateTime()))).scalar_one()
+        # Not the time the transaction began: it may have waited for a lock since. The connection is asked: a
+        # session would write what is half changed first, and a second write of a row takes more locks.
+        return connection.execute(select(func.clock_timestamp(type_=UtcDateTime()))).scalar_one()
     return datetime.now(UTC)
