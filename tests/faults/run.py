@@ -219,10 +219,15 @@ def _kill(kills: int, victims: Victims, system: System, chance: random.Random) -
 
 
 def _sweep(system: System) -> None:
-    settings = Settings(data_dir=system.data_dir, database_url=system.database_url, sweep_grace_seconds=0.0)
+    settings = Settings(
+        data_dir=system.data_dir,
+        database_url=system.database_url,
+        sweep_grace_seconds=0.0,
+        trash_seconds=0.0,
+    )
     services = build(settings)
     time.sleep(0.1)
-    services.housekeeping.sweep()
+    services.housekeeping.sweep(any_share=True)
     services.database.engine.dispose()
 
 
