@@ -1,3 +1,4 @@
+import threading
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -87,12 +88,20 @@ def vectors() -> SyntheticPairs:
     return make_low_rank_pairs(60, 50, n_features_x=8, n_features_z=6, n_classes=3, random_state=3)
 
 
+def close(services: Services) -> None:
+    """Close the database once the background has ended: a connection returned later would be left open."""
+    for thread in threading.enumerate():
+        if thread.name in ("renew-small", "renew-large", "save-galleries"):
+            thread.join(30.0)
+    services.database.engine.dispose()
+
+
 @pytest.fixture
 def pairs(tmp_path: Path, vectors: SyntheticPairs) -> Iterator[Pairs]:
     services = build(Settings(data_dir=tmp_path, database_url="", open_search=True))
     services.upgrade_schema()
     yield Pairs(services, vectors)
-    services.database.engine.dispose()
+    close(services)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -105,7 +114,7 @@ def either(request: pytest.FixtureRequest, tmp_path: Path, vectors: SyntheticPai
     services = build(Settings(data_dir=tmp_path, database_url=url, sweep_grace_seconds=0.0))
     services.upgrade_schema()
     yield Pairs(services, vectors)
-    services.database.engine.dispose()
+    close(services)
 
 
 MODALITIES = (Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"}))
