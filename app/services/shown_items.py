@@ -12,8 +12,6 @@ from app.domain.entities import Collection, Item
 from app.domain.errors import ContentTooLargeError
 from app.domain.ports import UnitOfWork
 
-_FEW_HITS = 50
-"""Results that cannot be too large: limits on texts, labels and metadata keep each under some 400 kB."""
 _ITEMS_PER_FETCH = 100
 _BYTES_PER_HIT = 300
 """Of what every result has: id, rank, score, probability, address of its content."""
@@ -39,7 +37,7 @@ def fetch_shown(
     fields : collection of str
         Which of `labels`, `metadata` and `text` are shown.
     max_bytes : int
-        Largest answer. It is estimated while items are fetched, so that no more than that is ever in memory.
+        Largest answer. It is counted while items are fetched, a hundred at a time, and fetching ends there.
 
     Raises
     ------
@@ -48,8 +46,6 @@ def fetch_shown(
     """
     times = Counter(hit_ids)
     n_hits, wanted = times.total(), sorted(times)
-    if n_hits <= _FEW_HITS:
-        return work.items.get_many(collection, wanted, fields)
     items: dict[str, Item] = {}
     size = n_hits * _BYTES_PER_HIT
     for start in range(0, len(wanted), _ITEMS_PER_FETCH):
