@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 from anyio import to_thread
 
-from app.api.lanes import Lane
+from app.api.queues import Asker, Lane
 from app.domain.entities import ApiKey, Scope
 from app.services.access import AccessService
 
@@ -53,10 +53,11 @@ class KeyChecks:
             return self._access.require(None, scope)
         if self._access.has_seen(secret):
             return await to_thread.run_sync(self._access.require, secret, scope, limiter=self._threads)
-        await self._strangers.enter(address)
+        asker = Asker(caller=address)
+        await self._strangers.enter(asker)
         try:
             return await to_thread.run_sync(
                 self._access.require, secret, scope, limiter=self._strangers_threads
             )
         finally:
-            self._strangers.leave(address)
+            self._strangers.leave(asker)

@@ -5,6 +5,7 @@ Paths hold ids and names that clients choose, so each is matched as a whole, by 
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 
 from starlette.routing import compile_path
@@ -13,6 +14,7 @@ from starlette.types import Scope
 _WORK = "/v1/"
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _COLLECTION = "/v1/collections/{collection}"
+_NAMED = re.compile("/v1/(?:admin/)?collections/([^/]+)")
 
 
 class Kind(Enum):
@@ -46,3 +48,9 @@ def kind_of(scope: Scope) -> Kind | None:
         if scope["method"] == method and pattern.match(path):
             return kind
     return Kind.READ if scope["method"] in _READING else Kind.WRITE
+
+
+def collection_of(scope: Scope) -> str:
+    """Return the name of the collection in a request's path; empty when it names none."""
+    found = _NAMED.match(scope["path"])
+    return "" if found is None else found[1]

@@ -1,104 +1,29 @@
-"""Bounded queues in front of the work: so many requests run, so many wait, the rest is refused at once.
+"""Which request waits where: a lane for each kind of work.
 
 Searches and reads stand in one line and writes in another, so that neither can keep the other out. A request
 enters its line once its key is checked, and takes its place when its body is complete: strangers and slow
 senders hold none. Streams (imports, job events) have a line without a waiting room, and their place for as
-long as they last. Of the places for imports no key gets all: whoever holds the others must not keep everybody
-else out. Keys that were never seen to be valid are looked up in a line of their own.
+long as they last. Of the places for imports no key gets all, and of those for searches, reads and writes no
+collection: one that is slow must not keep the others waiting. Keys that were never seen to be valid are
+looked up in a line of their own.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-import anyio
 from anyio import from_thread
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.kinds import Kind, kind_of
-from app.domain.errors import OverloadedError
+from app.api.kinds import Kind, collection_of, kind_of
+from app.api.queues import Asker, Lane, OnChange
 
-OnChange = Callable[["Lane"], None]
 _STATE = "place"
 _KEYS_AT_ONCE, _KEYS_WAITING, _KEYS_OF_ONE = 2, 62, 32
 """Look-ups of unknown keys; each takes a fraction of a millisecond."""
-
-
-def _ignore(_: Lane) -> None:
-    """Nobody watches."""
-
-
-class Lane:
-    """A line of requests, first come first served.
-
-    Parameters
-    ----------
-    name : str
-        What the metrics call it.
-    running : int
-        How many work at once.
-    waiting : int
-        How many more wait.
-    whole : bool
-        Whether a place is held until the end of the answer, not only until its beginning.
-    of_one : int, optional
-        How many of those who work may come from the same caller.
-    """
-
-    def __init__(
-        self, name: str, running: int, waiting: int, whole: bool = False, of_one: int | None = None
-    ) -> None:
-        self.name = name
-        self.whole = whole
-        self.running = self.waiting = 0
-        self.on_change: OnChange = _ignore
-        self.on_refusal: OnChange = _ignore
-        self._max_waiting = waiting
-        self._max_running = running
-        self._of_one = of_one
-        self._callers: Counter[str] = Counter()
-        self._places = anyio.Semaphore(running)
-
-    def check(self, caller: str = "") -> None:
-        """Raise OverloadedError when there is no room, or none for this caller."""
-        if self._of_one is not None and self._callers[caller] >= self._of_one:
-            self.on_refusal(self)
-            raise OverloadedError(f"{self._of_one} requests of this kind by the same caller are running")
-        if self.running >= self._max_running and self.waiting >= self._max_waiting:
-            self.on_refusal(self)
-            raise OverloadedError
-
-    async def enter(self, caller: str = "") -> None:
-        """Wait for a place; raises OverloadedError when there is no room to wait."""
-        self.check(caller)
-        self._callers[caller] += 1
-        self.waiting += 1
-        self.on_change(self)
-        try:
-            await self._places.acquire()
-            self.running += 1
-        except BaseException:
-            self._forget(caller)
-            raise
-        finally:
-            self.waiting -= 1
-            self.on_change(self)
-
-    def leave(self, caller: str = "") -> None:
-        """Give the place to the next."""
-        self._forget(caller)
-        self.running -= 1
-        self._places.release()
-        self.on_change(self)
-
-    def _forget(self, caller: str) -> None:
-        self._callers[caller] -= 1
-        if not self._callers[caller]:
-            del self._callers[caller]
 
 
 class Lanes:
@@ -113,11 +38,12 @@ class Lanes:
     """
 
     def __init__(self, running: int, waiting: int, streams: int) -> None:
-        self.reads = Lane("read", running, waiting)
-        self.writes = Lane("write", running, waiting)
-        self.imports = Lane("import", running, 0, whole=True, of_one=max(running - 1, 1))
+        all_but_one = max(running - 1, 1)
+        self.reads = Lane("read", running, waiting, of_collection=all_but_one)
+        self.writes = Lane("write", running, waiting, of_collection=all_but_one)
+        self.imports = Lane("import", running, 0, whole=True, of_caller=all_but_one)
         self.events = Lane("events", streams, 0, whole=True)
-        self.keys = Lane("keys", _KEYS_AT_ONCE, _KEYS_WAITING, of_one=_KEYS_OF_ONE)
+        self.keys = Lane("keys", _KEYS_AT_ONCE, _KEYS_WAITING, of_caller=_KEYS_OF_ONE)
         self._of_kind = {
             Kind.READ: self.reads,
             Kind.WRITE: self.writes,
@@ -139,28 +65,28 @@ class Lanes:
 
 
 class _Place:
-    def __init__(self, lane: Lane, has_body: bool) -> None:
+    def __init__(self, lane: Lane, collection: str, has_body: bool) -> None:
         self._lane = lane
         self._has_body = has_body
-        self._caller = ""
+        self._asker = Asker(collection)
         self._is_held = False
 
     async def admit(self, caller: str) -> None:
-        self._caller = caller
+        self._asker = Asker(self._asker.collection, caller)
         if self._lane.whole or not self._has_body:
             await self.take()
         else:
-            self._lane.check(caller)
+            self._lane.check(self._asker)
 
     async def take(self) -> None:
         if not self._is_held:
-            await self._lane.enter(self._caller)
+            await self._lane.enter(self._asker)
             self._is_held = True
 
     def give_back(self) -> None:
         if self._is_held:
             self._is_held = False
-            self._lane.leave(self._caller)
+            self._lane.leave(self._asker)
 
 
 _PRESENT: ContextVar[_Place | None] = ContextVar("place", default=None)
@@ -199,7 +125,7 @@ class Admission:
         if lane is None:
             await self._app(scope, receive, send)
             return
-        place = scope.setdefault("state", {})[_STATE] = _Place(lane, _has_body(scope))
+        place = scope.setdefault("state", {})[_STATE] = _Place(lane, collection_of(scope), _has_body(scope))
         _PRESENT.set(place)
 
         async def receive_and_enter() -> Message:

@@ -17,7 +17,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from app.api.lanes import Lane
+from app.api.queues import Lane
 from app.api.shares import Shares
 from app.domain.errors import ServiceError
 from app.services.status import StatusService

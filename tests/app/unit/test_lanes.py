@@ -9,6 +9,7 @@ from anyio import to_thread
 
 from app.api.kinds import SPECIAL
 from app.api.lanes import Admission, Lanes, admit, aside
+from app.api.queues import Asker, Lane
 from app.bootstrap import build
 from app.domain.errors import OverloadedError
 from app.main import create_app
@@ -140,6 +141,82 @@ def test_no_key_gets_all_places_of_imports() -> None:
             service.may_answer.set()
         assert service.statuses == [503, 200, 200, 200]
         assert service.lanes.imports._callers == {}, "nobody is remembered"
+
+    run(scenario)
+
+
+def test_no_collection_gets_all_places() -> None:
+    async def scenario() -> None:
+        service = Service(running=3, waiting=9)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(service.ask, "/v1/collections/big/items")
+            await anyio.wait_all_tasks_blocked()
+            assert (service.lanes.reads.running, service.lanes.reads.waiting) == (2, 3)
+            tasks.start_soon(service.ask, "/v1/collections/small/items")
+            await anyio.wait_all_tasks_blocked()
+            assert (service.lanes.reads.running, service.lanes.reads.waiting) == (3, 3)
+            service.may_answer.set()
+        assert service.statuses == [200] * 6
+        reads = service.lanes.reads
+        assert (reads.running, reads.waiting, reads._last_turns, reads._present) == (0, 0, {}, {})
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("crowd", "newcomer"),
+    [
+        (Asker("big", "one"), Asker("small", "one")),
+        (Asker("big", "one"), Asker("big", "other")),
+    ],
+    ids=["another collection", "another caller of the same collection"],
+)
+def test_a_crowd_waits_behind_a_newcomer_and_makes_room_for_it(crowd: Asker, newcomer: Asker) -> None:
+    async def scenario() -> None:
+        lane = Lane("read", 1, 3)
+        order: list[str] = []
+
+        async def ask(name: str, asker: Asker) -> None:
+            try:
+                await lane.enter(asker)
+            except OverloadedError:
+                order.append(f"{name} refused")
+            else:
+                order.append(name)
+                await anyio.sleep(0)
+                lane.leave(asker)
+
+        async with anyio.create_task_group() as tasks:
+            await lane.enter(crowd)
+            for number in range(3):
+                tasks.start_soon(ask, f"crowd {number}", crowd)
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(OverloadedError):
+                await lane.enter(crowd)
+            tasks.start_soon(ask, "newcomer", newcomer)
+            await anyio.wait_all_tasks_blocked()
+            assert order == ["crowd 2 refused"]
+            assert lane.waiting == 3
+            lane.leave(crowd)
+        assert order == ["crowd 2 refused", "newcomer", "crowd 0", "crowd 1"]
+        assert (lane.running, lane.waiting, lane._callers, lane._working) == (0, 0, {}, {})
+
+    run(scenario)
+
+
+def test_who_waits_alone_is_not_sent_away_for_another() -> None:
+    async def scenario() -> None:
+        lane = Lane("read", 1, 2)
+        async with anyio.create_task_group() as tasks:
+            await lane.enter(Asker("a"))
+            tasks.start_soon(lane.enter, Asker("b"))
+            tasks.start_soon(lane.enter, Asker("c"))
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(OverloadedError):
+                await lane.enter(Asker("d"))
+            assert lane.waiting == 2
+            tasks.cancel_scope.cancel()
 
     run(scenario)
 
