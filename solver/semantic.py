@@ -196,7 +196,7 @@ class SemanticBilinear(CrossModalEstimator):
             one of their class.
         """
         self._check_parameters()
-        sides = _samples(X, "X"), _samples(Z, "Z")
+        sides = check_features(X, "X"), check_features(Z, "Z")
         recipes: list[tuple[Recipe, ...]] = [(), ()]
         if like is not None:
             like._check_fitted()
@@ -244,14 +244,18 @@ class SemanticBilinear(CrossModalEstimator):
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
         """Return the (n_samples_x, rank) projections of samples of the first modality, float32."""
         self._check_fitted()
-        posteriors = self.x_posteriors_.predict(_checked(X, "X", self.n_features_x_))
-        return self.bilinear_.project_x(posteriors)
+        return self.bilinear_.project_x(self._predict_x(X))
 
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
         """Return the (n_samples_z, rank) projections of samples of the second modality, float32."""
         self._check_fitted()
-        posteriors = self.z_posteriors_.predict(_checked(Z, "Z", self.n_features_z_))
-        return self.bilinear_.project_z(posteriors)
+        return self.bilinear_.project_z(self._predict_z(Z))
+
+    def _predict_x(self, X: npt.ArrayLike) -> FloatArray:
+        return self.x_posteriors_.predict(check_features(X, "X", self.n_features_x_))
+
+    def _predict_z(self, Z: npt.ArrayLike) -> FloatArray:
+        return self.z_posteriors_.predict(check_features(Z, "Z", self.n_features_z_))
 
     def _fit_side(
         self,
@@ -297,13 +301,24 @@ def _targets(supervision: Supervision) -> tuple[Targets, Targets]:
     raise SupervisionError(f"classes are needed: Labels or MultiLabels, not {type(supervision).__name__}")
 
 
-def _checked(samples: npt.ArrayLike, name: str, n_features: int) -> Samples:
-    array = _samples(samples, name)
-    if array.shape[1] != n_features:
-        raise InvalidInputError(f"{name} has {array.shape[1]} features, the model expects {n_features}")
-    return array
+def check_features(samples: npt.ArrayLike, name: str, n_features: int | None = None) -> Samples:
+    """Return checked samples, sparse ones as they are where they have many features and dense otherwise.
 
+    Parameters
+    ----------
+    samples : array-like or sparse array of shape (n_samples, n_features)
+        Not modified.
+    name : str
+        How the caller names it; appears in the error.
+    n_features : int, optional
+        How many features there must be.
 
-def _samples(samples: npt.ArrayLike, name: str) -> Samples:
+    Raises
+    ------
+    InvalidInputError
+        As of `check_samples`, or if the number of features is another.
+    """
     array = check_samples(samples, name, sparse=True)
+    if n_features is not None and array.shape[1] != n_features:
+        raise InvalidInputError(f"{name} has {array.shape[1]} features, the model expects {n_features}")
     return array.toarray() if is_sparse(array) and array.shape[1] <= _FEW_FEATURES else array

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-import numpy as np
 import numpy.typing as npt
 
-from solver.base import Constraint, CrossModalEstimator, check_samples
+from solver.base import Constraint, CrossModalEstimator
 from solver.baselines import SemanticMatching
 from solver.errors import InvalidInputError
 from solver.feature_maps import KERNELS, FeatureMap
-from solver.linalg import FloatArray
+from solver.linalg import FloatArray, Samples
 from solver.parameters import COUNT, POSITIVE, is_count, is_real
 from solver.posteriors import MapKind
 from solver.problem import AnySupervision
-from solver.semantic import SemanticBilinear
+from solver.semantic import SemanticBilinear, check_features
 
 _MAP: Constraint = (
     lambda v: isinstance(v, tuple) and len(v) == 2 and v[0] in KERNELS and is_real(v[1]) and bool(v[1] > 0),
@@ -29,12 +28,12 @@ class SemanticIdentity(SemanticBilinear):
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
         """Return the (n_samples_x, n_classes) posteriors of samples of the first modality, float64."""
         self._check_fitted()
-        return self.x_posteriors_.predict(check_samples(X, "X"))
+        return self._predict_x(X)
 
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
         """Return the (n_samples_z, n_classes) posteriors of samples of the second modality, float64."""
         self._check_fitted()
-        return self.z_posteriors_.predict(check_samples(Z, "Z"))
+        return self._predict_z(Z)
 
 
 class KernelSemanticMatching(CrossModalEstimator):
@@ -96,9 +95,9 @@ class KernelSemanticMatching(CrossModalEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples_x, n_features_x)
+        X : array-like or sparse array of shape (n_samples_x, n_features_x)
             First modality, scaled. Not modified.
-        Z : array-like of shape (n_samples_z, n_features_z)
+        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
             Second modality, scaled. Not modified.
         supervision : Labels or MultiLabels
             The classes.
@@ -109,7 +108,7 @@ class KernelSemanticMatching(CrossModalEstimator):
             If parameters, arrays or supervision are not as described.
         """
         self._check_parameters()
-        x, z = check_samples(X, "X"), check_samples(Z, "Z")
+        x, z = check_features(X, "X"), check_features(Z, "Z")
         x_features, z_features = self._features(x, self.x_map), self._features(z, self.z_map)
         matching = SemanticMatching(self.C, z_C=self.z_C)
         matching.fit(x_features.transform(x), z_features.transform(z), supervision)
@@ -119,15 +118,18 @@ class KernelSemanticMatching(CrossModalEstimator):
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
         """Return the (n_samples_x, n_classes) posteriors of samples of the first modality, float64."""
         self._check_fitted()
-        return self.semantic_matching_.project_x(self.x_features_.transform(check_samples(X, "X")))
+        return self.semantic_matching_.project_x(_mapped(X, "X", self.x_features_))
 
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
         """Return the (n_samples_z, n_classes) posteriors of samples of the second modality, float64."""
         self._check_fitted()
-        return self.semantic_matching_.project_z(self.z_features_.transform(check_samples(Z, "Z")))
+        return self.semantic_matching_.project_z(_mapped(Z, "Z", self.z_features_))
 
-    def _features(self, samples: FloatArray, kind: tuple[str, float]) -> FeatureMap:
+    def _features(self, samples: Samples, kind: tuple[str, float]) -> FeatureMap:
         if not MapKind("none", *kind).suits(samples):
             raise InvalidInputError(f"{samples.shape[1]} features are too many for the kernel {kind[0]!r}")
-        seed = self.random_state
-        return FeatureMap.fit(np.asarray(samples), "none", kind[0], kind[1], self.n_landmarks, seed)
+        return FeatureMap.fit(samples, "none", *kind, self.n_landmarks, self.random_state)
+
+
+def _mapped(samples: npt.ArrayLike, name: str, features: FeatureMap) -> Samples:
+    return features.transform(check_features(samples, name, len(features.scaler.mean_)))

@@ -13,60 +13,18 @@ from sklearn.base import BaseEstimator, clone
 
 import solver
 from solver import Labels, Progress, make_low_rank_pairs, mean_average_precision
-from solver.base import CrossModalEstimator, LinearCrossModalEstimator
 from solver.datasets import SyntheticPairs
 from solver.errors import InvalidInputError, InvalidParameterError, NotFittedError, SupervisionError
-
-PUBLIC = [getattr(solver, name) for name in solver.__all__]
-ESTIMATORS = [each for each in PUBLIC if inspect.isclass(each) and issubclass(each, BaseEstimator)]
-CROSS_MODAL = [each for each in ESTIMATORS if issubclass(each, CrossModalEstimator)]
-
-LINEAR = [each for each in CROSS_MODAL if issubclass(each, LinearCrossModalEstimator)]
-ITERATIVE = [each for each in CROSS_MODAL if "callback" in inspect.signature(each.fit).parameters]
-
-CHEAP: dict[str, dict[str, Any]] = {
-    "LowRankBilinear": {"alpha": 0.02},
-    "LowRankBilinearCV": {"alphas": (0.05, 0.02), "n_folds": 2, "n_jobs": 1},
-    "SemanticBilinear": {"kernels": ("linear", "rbf"), "scalings": ("standard",), "n_folds": 2, "n_jobs": 1},
-}
-
-INVALID = [
-    ("alpha", 0.0), ("alpha", -1.0), ("alpha", np.nan), ("alpha", np.inf), ("alpha", "1"), ("alpha", None),
-    ("solver", "sgd"), ("solver", None), ("tol", 0.0), ("tol", np.inf), ("max_iter", 0), ("max_iter", 1.5),
-    ("loss", "hinge"), ("loss", None), ("alpha_fraction", 1.0), ("scalings", ("log",)), ("kernels", ()),
-    ("n_landmarks", 0), ("n_kept", 0), ("n_rounds", 0), ("max_samples", 9),
-    ("read_out", 1.0), ("read_out", None), ("read_out_scale", 0.0), ("read_out_scale", "1"),
-    ("fit_intercept", 1), ("fit_intercept", None), ("dtype", np.int32), ("dtype", np.float16),
-    ("n_threads", 0), ("n_threads", 1.5), ("warm_start", "yes"),
-    ("dtype", "no such type"), ("dtype", None),
-    ("alphas", ()), ("alphas", (0.1, 0.0)), ("alphas", (np.nan,)), ("alphas", ((0.1,),)),
-    ("n_alphas", 0), ("n_alphas", 2.0), ("n_alphas", True), ("smallest_fraction", 0.0),
-    ("smallest_fraction", 1.0), ("smallest_fraction", np.nan), ("smallest_fraction", None), ("n_folds", 1),
-    ("n_folds", None), ("one_standard_error", 1), ("path_tol", 0.0), ("path_tol", np.inf), ("path_tol", "1"),
-    ("n_components", 0), ("n_components", 1.5), ("n_components", True), ("n_components", "all"),
-    ("reg", -0.1), ("reg", np.nan), ("reg", np.inf), ("reg", None), ("reg", True),
-    ("correlation_power", -1.0), ("correlation_power", np.inf), ("metric", "euclidean"), ("metric", None),
-    ("pairs", "all"), ("pairs", None), ("deflation", "none"), ("C", 0.0), ("C", np.inf), ("C", "1"),
-    ("z_C", 0.0), ("z_C", np.nan), ("z_C", "1"),
-    ("coupling", -1.0), ("coupling", np.nan), ("mu", 0.0), ("mu", np.inf), ("gamma", 0.0), ("gamma", None),
-    ("eigenvalue_power", -0.5), ("eigenvalue_power", None),
-    ("n_intrinsic", 0), ("n_intrinsic", 2.0), ("n_penalty", 0), ("n_penalty", None),
-    ("random_state", -1), ("random_state", None), ("n_jobs", 0), ("n_jobs", 1.5),
-]  # fmt: skip
-
-
-def _parameters(Estimator: type[Any]) -> set[str]:
-    return set(inspect.signature(Estimator.__init__).parameters) - {"self"}
-
-
-def _cheap(Estimator: type[Any], **parameters: Any) -> Any:
-    """Return an unfitted estimator that is quick to fit; parameters it does not have are left out."""
-    known = {name: value for name, value in parameters.items() if name in _parameters(Estimator)}
-    return Estimator(**{**CHEAP.get(Estimator.__name__, {}), **known})
-
-
-def _fitted(Estimator: type[Any], pairs: SyntheticPairs, **parameters: Any) -> Any:
-    return _cheap(Estimator, **parameters).fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
+from tests.solver.every_estimator import (
+    CROSS_MODAL,
+    ESTIMATORS,
+    INVALID,
+    ITERATIVE,
+    LINEAR,
+    cheap,
+    fitted,
+    parameters_of,
+)
 
 
 def test_the_contract_covers_the_public_estimators() -> None:
@@ -76,17 +34,14 @@ def test_the_contract_covers_the_public_estimators() -> None:
 
 
 def _estimators_of_the_package() -> Iterator[type[Any]]:
-    """Yield all but the rivals of a comparison, which are rows of its table and not meant for use."""
     for module in pkgutil.walk_packages(solver.__path__, "solver."):
-        if module.name == "solver.comparison.rivals":
-            continue
         for each in vars(importlib.import_module(module.name)).values():
             is_own = inspect.isclass(each) and each.__module__ == module.name
             if is_own and issubclass(each, BaseEstimator) and not inspect.isabstract(each):
                 yield each
 
 
-def test_every_estimator_of_the_package_is_public_and_so_under_the_contract() -> None:
+def test_every_estimator_of_the_package_is_under_the_contract() -> None:
     found = set(_estimators_of_the_package())
     assert found == set(ESTIMATORS)
     assert len(found) == len(ESTIMATORS)
@@ -99,12 +54,12 @@ def test_each_estimator_projects_two_modalities_or_transforms_one(Estimator: typ
 
 def test_each_parameter_of_each_estimator_has_an_invalid_value() -> None:
     for Estimator in CROSS_MODAL:
-        assert _parameters(Estimator) <= {name for name, _ in INVALID}
+        assert parameters_of(Estimator) <= {name for name, _ in INVALID}
 
 
 @pytest.mark.parametrize("Estimator", ESTIMATORS)
 def test_parameters_survive_get_set_and_clone(Estimator: type[Any]) -> None:
-    marked = {name: object() for name in _parameters(Estimator)}
+    marked = {name: object() for name in parameters_of(Estimator)}
     model = Estimator().set_params(**marked)
     assert model.get_params() == marked
     assert Estimator(**Estimator().get_params()).get_params() == Estimator().get_params()
@@ -121,19 +76,19 @@ def test_unknown_parameter_is_refused(Estimator: type[Any]) -> None:
 
 
 @pytest.mark.parametrize("Estimator", CROSS_MODAL)
-def test_clone_of_a_fitted_estimator_is_not_fitted(Estimator: type[Any], pairs: SyntheticPairs) -> None:
+def test_clone_of_a_fitted_estimator_is_notfitted(Estimator: type[Any], pairs: SyntheticPairs) -> None:
     with pytest.raises(NotFittedError, match=Estimator.__name__):
-        clone(_fitted(Estimator, pairs)).project_x(pairs.X)
+        clone(fitted(Estimator, pairs)).project_x(pairs.X)
 
 
 @pytest.mark.parametrize(
     ("Estimator", "name", "value"),
-    [(each, name, value) for each in CROSS_MODAL for name, value in INVALID if name in _parameters(each)],
+    [(each, name, value) for each in CROSS_MODAL for name, value in INVALID if name in parameters_of(each)],
 )
 def test_invalid_parameter_is_named_at_fit(
     Estimator: type[Any], name: str, value: Any, pairs: SyntheticPairs
 ) -> None:
-    model = _cheap(Estimator, **{name: value})
+    model = cheap(Estimator, **{name: value})
     with pytest.raises(InvalidParameterError, match=f"^{name} must be") as caught:
         model.fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
     assert caught.value.name == name
@@ -172,15 +127,15 @@ def test_unusable_samples_are_refused_by_name(
     samples[name] = BREAK[kind](samples[name])
     supervision = Labels(pairs.x_labels, pairs.z_labels)
     with pytest.raises(InvalidInputError, match=f"^{name} "):
-        _cheap(Estimator).fit(samples["X"], samples["Z"], supervision)
+        cheap(Estimator).fit(samples["X"], samples["Z"], supervision)
     with pytest.raises(InvalidInputError, match=f"^{name} "):
-        _fitted(Estimator, pairs).similarity(samples["X"], samples["Z"])
+        fitted(Estimator, pairs).similarity(samples["X"], samples["Z"])
 
 
 @pytest.mark.parametrize("Estimator", CROSS_MODAL)
 def test_bare_labels_are_refused_with_what_is_expected(Estimator: type[Any], pairs: SyntheticPairs) -> None:
     with pytest.raises(SupervisionError, match=r"\bLabels\b.*\bndarray\b|\bndarray\b.*\bLabels\b"):
-        _cheap(Estimator).fit(pairs.X, pairs.Z, pairs.x_labels)
+        cheap(Estimator).fit(pairs.X, pairs.Z, pairs.x_labels)
 
 
 @pytest.mark.parametrize("Estimator", CROSS_MODAL)
@@ -191,13 +146,13 @@ def test_wrong_number_of_features_is_refused_by_name(
     samples = {"X": pairs.X, "Z": pairs.Z}
     samples[name] = samples[name][:, :-1]
     with pytest.raises(InvalidInputError, match=f"^{name} has"):
-        _fitted(Estimator, pairs).similarity(samples["X"], samples["Z"])
+        fitted(Estimator, pairs).similarity(samples["X"], samples["Z"])
 
 
 def _fit_any(Estimator: type[Any], X: Any, pairs: SyntheticPairs) -> tuple[Any, Callable[[Any], Any]]:
     """Return any estimator fitted, and what it does to samples of the first modality."""
     if Estimator in CROSS_MODAL:
-        model = _cheap(Estimator).fit(X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
+        model = cheap(Estimator).fit(X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
         return model, model.project_x
     model = Estimator().fit(X)
     return model, model.transform
@@ -230,8 +185,8 @@ def test_fitted_estimator_survives_pickling_and_copying(Estimator: type[Any], pa
 
 
 @pytest.mark.parametrize("Estimator", ESTIMATORS)
-def test_fit_returns_itself_and_leaves_its_parameters(Estimator: type[Any], pairs: SyntheticPairs) -> None:
-    model = _cheap(Estimator)
+def test_fit_returns_itself_and_leaves_itsparameters_of(Estimator: type[Any], pairs: SyntheticPairs) -> None:
+    model = cheap(Estimator)
     before = dict(model.get_params())
     fitted = (
         model.fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
@@ -263,17 +218,17 @@ def test_fitting_again_on_other_samples_forgets_the_first(
 ) -> None:
     d1, d2 = n_features
     other = make_low_rank_pairs(40, 45, n_features_x=d1, n_features_z=d2, n_classes=3, random_state=5)
-    model = _fitted(Estimator, other)
+    model = fitted(Estimator, other)
     assert model.project_x(other.X).shape[0] == 40
     again = model.fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
-    fresh = _fitted(Estimator, pairs)
+    fresh = fitted(Estimator, pairs)
     np.testing.assert_array_equal(again.project_x(pairs.X), fresh.project_x(pairs.X))
     np.testing.assert_array_equal(again.project_z(pairs.Z), fresh.project_z(pairs.Z))
 
 
-@pytest.mark.parametrize("Estimator", [each for each in CROSS_MODAL if "random_state" in _parameters(each)])
+@pytest.mark.parametrize("Estimator", [each for each in CROSS_MODAL if "random_state" in parameters_of(each)])
 def test_random_state_decides_the_result(Estimator: type[Any], pairs: SyntheticPairs) -> None:
-    first, same, other = (_fitted(Estimator, pairs, random_state=seed) for seed in (3, 3, 4))
+    first, same, other = (fitted(Estimator, pairs, random_state=seed) for seed in (3, 3, 4))
     found, again, differing = (
         each.cv_results_
         if hasattr(each, "cv_results_")
@@ -296,7 +251,7 @@ def test_fit_and_projection_leave_their_inputs_unmodified(
         arrays += [pairs.x_labels, pairs.z_labels]
         copies = [array.copy() for array in arrays]
         for name in ("apg", "paper"):
-            _cheap(Estimator, solver=name).fit(X, Z, supervision).similarity(X, Z)
+            cheap(Estimator, solver=name).fit(X, Z, supervision).similarity(X, Z)
         for array, before in zip(arrays, copies, strict=True):
             np.testing.assert_array_equal(array, before)
 
@@ -306,8 +261,8 @@ def test_fit_and_projection_leave_their_inputs_unmodified(
 def test_fitting_again_gives_the_same_bits_on_any_number_of_threads(
     Estimator: type[Any], n_threads: int | None, pairs: SyntheticPairs
 ) -> None:
-    first = _fitted(Estimator, pairs)
-    second = _fitted(Estimator, pairs, n_threads=n_threads, n_jobs=n_threads)
+    first = fitted(Estimator, pairs)
+    second = fitted(Estimator, pairs, n_threads=n_threads, n_jobs=n_threads)
     np.testing.assert_array_equal(second.project_x(pairs.X), first.project_x(pairs.X))
     np.testing.assert_array_equal(second.project_z(pairs.Z), first.project_z(pairs.Z))
 
@@ -317,7 +272,7 @@ def test_fitting_again_gives_the_same_bits_on_any_number_of_threads(
 def test_similarity_is_the_inner_product_of_affine_projections(
     Estimator: type[Any], fit_intercept: bool, pairs: SyntheticPairs
 ) -> None:
-    model = _fitted(Estimator, pairs, fit_intercept=fit_intercept, dtype=np.float64, metric="inner")
+    model = fitted(Estimator, pairs, fit_intercept=fit_intercept, dtype=np.float64, metric="inner")
     x = pairs.X @ model.x_factors_ + model.x_intercept_
     z = pairs.Z @ model.z_factors_ + model.z_intercept_
     np.testing.assert_allclose(model.project_x(pairs.X), x, atol=1e-13)
@@ -325,26 +280,26 @@ def test_similarity_is_the_inner_product_of_affine_projections(
     np.testing.assert_allclose(model.similarity(pairs.X, pairs.Z), x @ z.T, atol=1e-12)
 
 
-@pytest.mark.parametrize("Estimator", [each for each in LINEAR if "dtype" in _parameters(each)])
+@pytest.mark.parametrize("Estimator", [each for each in LINEAR if "dtype" in parameters_of(each)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("input_dtype", [np.float32, np.float64])
 def test_attributes_and_projections_have_the_requested_dtype(
     Estimator: type[Any], dtype: type, input_dtype: type, pairs: SyntheticPairs
 ) -> None:
     X, Z = pairs.X.astype(input_dtype), pairs.Z.astype(input_dtype)
-    model = _cheap(Estimator, dtype=dtype).fit(X, Z, Labels(pairs.x_labels, pairs.z_labels))
+    model = cheap(Estimator, dtype=dtype).fit(X, Z, Labels(pairs.x_labels, pairs.z_labels))
     for name in ("x_factors_", "z_factors_", "x_intercept_", "z_intercept_"):
         assert getattr(model, name).dtype == dtype
     assert model.project_x(X).dtype == dtype
     assert model.similarity(X, Z).dtype == dtype
 
 
-@pytest.mark.parametrize("Estimator", [each for each in LINEAR if "metric" in _parameters(each)])
+@pytest.mark.parametrize("Estimator", [each for each in LINEAR if "metric" in parameters_of(each)])
 def test_cosine_is_the_inner_product_of_projections_of_norm_one(
     Estimator: type[Any], pairs: SyntheticPairs
 ) -> None:
-    model = _fitted(Estimator, pairs, metric="cosine")
-    projected = _fitted(Estimator, pairs, metric="inner").project_x(pairs.X)
+    model = fitted(Estimator, pairs, metric="cosine")
+    projected = fitted(Estimator, pairs, metric="inner").project_x(pairs.X)
     cosines = model.project_x(pairs.X)
     np.testing.assert_allclose(np.linalg.norm(cosines, axis=1), 1.0, rtol=1e-12)
     norms = np.linalg.norm(projected, axis=1, keepdims=True)
@@ -355,15 +310,15 @@ def test_cosine_is_the_inner_product_of_projections_of_norm_one(
 def test_lists_and_integers_are_taken_as_arrays(Estimator: type[Any], pairs: SyntheticPairs) -> None:
     X, Z = np.rint(4 * pairs.X).astype(int), np.rint(4 * pairs.Z).astype(int)
     supervision = Labels(pairs.x_labels, pairs.z_labels)
-    from_lists = _cheap(Estimator).fit(X.tolist(), Z.tolist(), supervision)
-    from_floats = _cheap(Estimator).fit(X.astype(float), Z.astype(float), supervision)
+    from_lists = cheap(Estimator).fit(X.tolist(), Z.tolist(), supervision)
+    from_floats = cheap(Estimator).fit(X.astype(float), Z.astype(float), supervision)
     np.testing.assert_array_equal(from_lists.similarity(X, Z), from_floats.similarity(X, Z))
 
 
 @pytest.mark.parametrize("Estimator", ITERATIVE)
 def test_callback_sees_each_iteration(Estimator: type[Any], pairs: SyntheticPairs) -> None:
     seen: list[Progress] = []
-    model = _cheap(Estimator)
+    model = cheap(Estimator)
     model.fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels), callback=seen.append)
     # What cross-validation chose is fitted last; the folds come before.
     final = getattr(model, "best_estimator_", model)
@@ -384,7 +339,7 @@ def test_exception_of_the_callback_reaches_the_caller(Estimator: type[Any], pair
         if progress.iteration == 2:
             raise StopHereError
 
-    model = _cheap(Estimator, alpha=1e-4, alphas=(1e-4,), tol=1e-8, path_tol=1e-8, n_jobs=2)
+    model = cheap(Estimator, alpha=1e-4, alphas=(1e-4,), tol=1e-8, path_tol=1e-8, n_jobs=2)
     with pytest.raises(StopHereError):
         model.fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels), callback=stop)
     assert 2 in calls
@@ -399,7 +354,7 @@ def test_similarity_ranks_the_planted_classes(Estimator: type[Any]) -> None:
         120, 110, n_features_x=8, n_features_z=6, n_classes=4, noise=0.3, random_state=1
     )
     train = SyntheticPairs(data.X[:80], data.Z[:70], data.x_labels[:80], data.z_labels[:70], data.M)
-    model = _fitted(Estimator, train)
+    model = fitted(Estimator, train)
     x, z = model.project_x(data.X[80:]), model.project_z(data.Z[70:])
     # Classes are ten standard deviations of the noise apart; chance is a quarter.
     assert mean_average_precision(x, z, data.x_labels[80:], data.z_labels[70:]) > 0.95

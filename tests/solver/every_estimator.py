@@ -1,0 +1,69 @@
+"""The estimators that keep the contract, with cheap and with invalid parameters."""
+
+import inspect
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+import solver
+from solver import Labels
+from solver.base import CrossModalEstimator, LinearCrossModalEstimator
+from solver.comparison.rivals import KernelSemanticMatching, SemanticIdentity
+from solver.datasets import SyntheticPairs
+
+PUBLIC = [getattr(solver, name) for name in solver.__all__]
+ROWS = [KernelSemanticMatching, SemanticIdentity]
+"""Of the table of a comparison only: they keep the contract, and are not exported."""
+ESTIMATORS = [each for each in PUBLIC if inspect.isclass(each) and issubclass(each, BaseEstimator)] + ROWS
+CROSS_MODAL = [each for each in ESTIMATORS if issubclass(each, CrossModalEstimator)]
+
+LINEAR = [each for each in CROSS_MODAL if issubclass(each, LinearCrossModalEstimator)]
+ITERATIVE = [each for each in CROSS_MODAL if "callback" in inspect.signature(each.fit).parameters]
+
+CHEAP: dict[str, dict[str, Any]] = {
+    "LowRankBilinear": {"alpha": 0.02},
+    "LowRankBilinearCV": {"alphas": (0.05, 0.02), "n_folds": 2, "n_jobs": 1},
+    "SemanticBilinear": {"kernels": ("linear", "rbf"), "scalings": ("standard",), "n_folds": 2, "n_jobs": 1},
+}
+CHEAP["SemanticIdentity"] = {**CHEAP["SemanticBilinear"], "kernels": ("rbf",), "n_landmarks": 20}
+CHEAP["KernelSemanticMatching"] = {"n_landmarks": 20}
+
+INVALID = [
+    ("alpha", 0.0), ("alpha", -1.0), ("alpha", np.nan), ("alpha", np.inf), ("alpha", "1"), ("alpha", None),
+    ("solver", "sgd"), ("solver", None), ("tol", 0.0), ("tol", np.inf), ("max_iter", 0), ("max_iter", 1.5),
+    ("loss", "hinge"), ("loss", None), ("alpha_fraction", 1.0), ("scalings", ("log",)), ("kernels", ()),
+    ("n_landmarks", 0), ("n_kept", 0), ("n_rounds", 0), ("max_samples", 9),
+    ("read_out", 1.0), ("read_out", None), ("read_out_scale", 0.0), ("read_out_scale", "1"),
+    ("fit_intercept", 1), ("fit_intercept", None), ("dtype", np.int32), ("dtype", np.float16),
+    ("n_threads", 0), ("n_threads", 1.5), ("warm_start", "yes"),
+    ("dtype", "no such type"), ("dtype", None),
+    ("alphas", ()), ("alphas", (0.1, 0.0)), ("alphas", (np.nan,)), ("alphas", ((0.1,),)),
+    ("n_alphas", 0), ("n_alphas", 2.0), ("n_alphas", True), ("smallest_fraction", 0.0),
+    ("smallest_fraction", 1.0), ("smallest_fraction", np.nan), ("smallest_fraction", None), ("n_folds", 1),
+    ("n_folds", None), ("one_standard_error", 1), ("path_tol", 0.0), ("path_tol", np.inf), ("path_tol", "1"),
+    ("n_components", 0), ("n_components", 1.5), ("n_components", True), ("n_components", "all"),
+    ("reg", -0.1), ("reg", np.nan), ("reg", np.inf), ("reg", None), ("reg", True),
+    ("correlation_power", -1.0), ("correlation_power", np.inf), ("metric", "euclidean"), ("metric", None),
+    ("pairs", "all"), ("pairs", None), ("deflation", "none"), ("C", 0.0), ("C", np.inf), ("C", "1"),
+    ("z_C", 0.0), ("z_C", np.nan), ("z_C", "1"),
+    ("coupling", -1.0), ("coupling", np.nan), ("mu", 0.0), ("mu", np.inf), ("gamma", 0.0), ("gamma", None),
+    ("eigenvalue_power", -0.5), ("eigenvalue_power", None),
+    ("n_intrinsic", 0), ("n_intrinsic", 2.0), ("n_penalty", 0), ("n_penalty", None),
+    ("x_map", "rbf"), ("x_map", ("rbf", 0.0)), ("z_map", ("no such kernel", 1.0)), ("z_map", None),
+    ("random_state", -1), ("random_state", None), ("n_jobs", 0), ("n_jobs", 1.5),
+]  # fmt: skip
+
+
+def parameters_of(Estimator: type[Any]) -> set[str]:
+    return set(inspect.signature(Estimator.__init__).parameters) - {"self"}
+
+
+def cheap(Estimator: type[Any], **parameters: Any) -> Any:
+    """Return an unfitted estimator that is quick to fit; parameters it does not have are left out."""
+    known = {name: value for name, value in parameters.items() if name in parameters_of(Estimator)}
+    return Estimator(**{**CHEAP.get(Estimator.__name__, {}), **known})
+
+
+def fitted(Estimator: type[Any], pairs: SyntheticPairs, **parameters: Any) -> Any:
+    return cheap(Estimator, **parameters).fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
