@@ -22,7 +22,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,94 +31,16 @@ import numpy as np
 
 from tests.faults.cluster import PostgresCluster
 from tests.faults.material import MODALITIES, PAIRS, X, Z, client_of, vector_item
-from tests.faults.prober import PROBES, SEARCH, search_requests
+from tests.faults.phases import QUIET, REPLAY, SWAP, Report
+from tests.faults.prober import search_requests
 from tests.faults.processes import ROOT, environment_of, free_port, wait_until_ready
 from tests.faults.tally import Tally
 
 SMALL, BIG = "small", "big"
-QUIET, REPLAY, SWAP = "quiet", "replay", "swap"
-JUDGED = (REPLAY, SWAP)
 _SMALL_ITEMS, _BASE_ITEMS = 200, 400
 _CLIENTS_OF_BIG, _ATTACKERS, _IDLE = 6, 4, 200
 _MOST_RATIO, _MOST_PROBE_SECONDS = 3.0, 1.0
 _TRAIN_SECONDS = 1800.0
-
-
-@dataclass
-class Report:
-    """What was measured.
-
-    Parameters
-    ----------
-    tally : Tally
-        Counts and violations.
-    """
-
-    tally: Tally
-    phases: dict[str, tuple[float, float]] = field(default_factory=dict)
-    samples: list[tuple[str, float, float, int]] = field(default_factory=list)
-    """What, when, seconds, status."""
-
-    @contextlib.contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Give a name to what is measured meanwhile."""
-        begin = time.monotonic()
-        try:
-            yield
-        finally:
-            self.phases[name] = (begin, time.monotonic())
-
-    def seconds(self, kind: str, phase: str) -> list[float]:
-        """Return how long the answers of a kind took that were under way in a phase, in order of length."""
-        begin, end = self.phases[phase]
-        return sorted(
-            took for what, at, took, _ in self.samples if what == kind and begin <= at + took and at <= end
-        )
-
-    def ratio(self, phase: str) -> float:
-        """Return the p99 of the small collection's searches in a phase over that of the quiet one."""
-        return _quantile(self.seconds(SEARCH, phase), 0.99) / _quantile(self.seconds(SEARCH, QUIET), 0.99)
-
-    def lines(self) -> list[str]:
-        """Return the figures as a table, in milliseconds."""
-        found = [
-            f"{'phase':10} {'seconds':>8} {'asked':8} {'count':>6} {'p50':>8} {'p99':>8} {'max':>8}  of quiet"
-        ]
-        for name, (begin, end) in self.phases.items():
-            for kind in (SEARCH, *PROBES):
-                took = self.seconds(kind, name)
-                if not took:
-                    found.append(f"{name:10} {end - begin:8.1f} {kind:8} {0:6}")
-                    continue
-                figures = " ".join(f"{1000 * value:8.1f}" for value in (*_middle_and_tail(took), took[-1]))
-                ratio = f"{self.ratio(name):9.2f}" if kind == SEARCH else ""
-                found.append(f"{name:10} {end - begin:8.1f} {kind:8} {len(took):6} {figures}  {ratio}")
-        return [*found, *self.tally.lines()]
-
-    def judge(self, most_probe_seconds: float, most_ratio: float | None) -> None:
-        """Note what must not have happened; ratios only where there is a bound for them."""
-        for what, at, took, status in self.samples:
-            if status != 200:
-                self.tally.violation(f"{what} was answered with {status} in {self._phase_at(at)}")
-            if what != SEARCH and took > most_probe_seconds:
-                self.tally.violation(f"{what} took {took:.2f} s in {self._phase_at(at)}")
-        for name in JUDGED:
-            if most_ratio is not None and self.ratio(name) > most_ratio:
-                self.tally.violation(
-                    f"p99 of searches was {self.ratio(name):.1f} times the quiet one in {name}"
-                )
-
-    def _phase_at(self, at: float) -> str:
-        names = [name for name, (begin, end) in self.phases.items() if begin <= at <= end]
-        return names[0] if names else "between phases"
-
-
-def _quantile(values: list[float], share: float) -> float:
-    return float(np.quantile(values, share)) if values else float("nan")
-
-
-def _middle_and_tail(values: list[float]) -> tuple[float, float]:
-    return _quantile(values, 0.5), _quantile(values, 0.99)
 
 
 class Service:

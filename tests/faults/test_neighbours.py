@@ -4,7 +4,8 @@ import pytest
 
 from tests.conftest import miss
 from tests.faults.cluster import PostgresCluster, find_postgres
-from tests.faults.neighbours import JUDGED, QUIET, Report, campaign
+from tests.faults.neighbours import campaign
+from tests.faults.phases import JUDGED, QUIET, Report
 from tests.faults.prober import PROBES, SEARCH
 
 ITEMS = 3000
