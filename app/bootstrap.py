@@ -13,6 +13,7 @@ from sqlalchemy import Engine, make_url
 from app.db.copies import copy_sqlite
 from app.db.migrate import is_current, is_empty, upgrade
 from app.db.session import SqlDatabase, make_engine
+from app.db.sqlite_file import file_of
 from app.domain.errors import InvalidFieldError, SchemaOutdatedError
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.index.exact import ExactIndex, ExactIndexFiles
@@ -38,6 +39,7 @@ from app.settings import DATABASE_FILE, Settings
 from app.storage.blobs import FileBlobStore
 from app.storage.bundles import BundleStore
 from app.storage.copies import copy_new_files
+from app.storage.faults import fault_of_disk
 from app.storage.ownership import FileFolderMark
 from app.storage.spool import ItemSpool
 
@@ -218,7 +220,7 @@ def build(settings: Settings) -> Services:
         search=SearchService(snapshots, settings.max_batch_hits, settings.max_answer_bytes),
         training=training,
         versions=VersionService(database, bundles, housekeeping, settings.keep_versions),
-        builder=ModelBuilder(database, bundles, encoders, ExactIndex, gates),
+        builder=ModelBuilder(database, bundles, encoders, ExactIndex, gates, settings.model_write_seconds),
         access=AccessService(database, RateLimits(settings.rate_limit)),
         snapshots=snapshots,
         housekeeping=housekeeping,
@@ -226,7 +228,10 @@ def build(settings: Settings) -> Services:
         repair=Repair(database, bundles, training, ownership.is_current),
         status=StatusService(database, snapshots),
         readiness=ReadinessService(
-            snapshots, lambda: _require_current_schema(ownership, engine, PATIENCE_SECONDS), ownership.look
+            snapshots,
+            lambda: _require_current_schema(ownership, engine, PATIENCE_SECONDS),
+            ownership.look,
+            lambda: _faults_of_writes(settings, database),
         ),
     )
 
@@ -237,6 +242,19 @@ def _require_current_schema(
     ownership.require_database(lambda: is_empty(engine, patience_seconds))
     if not is_current(engine, patience_seconds):
         raise SchemaOutdatedError
+
+
+def _faults_of_writes(settings: Settings, database: SqlDatabase) -> list[str]:
+    paths = {"the data folder": settings.data_dir}
+    file = file_of(settings.resolved_database_url)
+    if file is not None:
+        paths |= {"the database file": file, "the folder of the database": file.parent}
+    faults: dict[str | None, str] = {}
+    for name, path in paths.items():
+        faults.setdefault(fault_of_disk(path), name)  # they usually lie on one disk, which is told once
+    refusal = database.fault_of_writes(PATIENCE_SECONDS)
+    told = [f"{name} is {fault}" for fault, name in faults.items() if fault is not None]
+    return told if refusal is None else [refusal, *told]
 
 
 def _used_content(database: SqlDatabase, content_hashes: Sequence[str]) -> set[str]:

@@ -100,6 +100,11 @@ class Settings(BaseSettings):
         return self.max_snapshot_bytes or _memory_bytes() // (2 * self.processes)
 
     @property
+    def model_write_seconds(self) -> float:
+        """How long a finished model waits for a full disk: all pauses of a job together, an hour at most."""
+        return min(self.job_retry_seconds * (2.0 ** min(self.job_attempts, 20) - 1.0), 3600.0)
+
+    @property
     def resolved_database_url(self) -> str:
         """The database URL, with the default filled in."""
         return self.database_url or f"sqlite:///{self.data_dir.resolve() / DATABASE_FILE}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from solver.errors import ArtifactError, InvalidInputError, InvalidParameterError
 from solver.linalg import FloatArray
@@ -35,6 +35,11 @@ def save_projector(projector: AnyProjector, directory: Path, facts: dict[str, An
         Gets ``model.safetensors`` and ``model.json``.
     facts : dict
         JSON-serialisable description of how it was learned.
+
+    Raises
+    ------
+    OSError
+        If a file cannot be written, such as for lack of space.
     """
     header: dict[str, Any]
     if isinstance(projector, PosteriorProjector):
@@ -50,7 +55,7 @@ def save_projector(projector: AnyProjector, directory: Path, facts: dict[str, An
         raise TypeError(f"a {type(projector).__name__} has no file format")
     text = json.dumps({**header, "facts": facts}, indent=2, allow_nan=False)
     arrays = {name: np.ascontiguousarray(value) for name, value in projector.arrays().items()}
-    save_file(arrays, directory / _ARRAYS)
+    (directory / _ARRAYS).write_bytes(save(arrays))
     (directory / _FACTS).write_text(text + "\n", encoding="utf-8")
 
 

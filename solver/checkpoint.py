@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from solver.convergence import Memory
 from solver.descent import DescentState
@@ -67,13 +67,18 @@ class Checkpoint:
         ----------
         path : path-like
             The file; replaced when it exists.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written, such as for lack of space.
         """
         path = Path(path)
         facts = {name: value for name, value in asdict(self).items() if name != "M"}
         arrays = {"U": self.M.U, "s": self.M.s, "V": self.M.V}
         partial = path.with_name(f".{path.name}.partial")
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        save_file(contiguous, partial, {"facts": json.dumps(facts)})
+        partial.write_bytes(save(contiguous, {"facts": json.dumps(facts)}))
         partial.replace(path)
 
     @classmethod

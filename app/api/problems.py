@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -22,12 +21,6 @@ from app.domain import errors
 _MEDIA_TYPE = "application/problem+json"
 _MOST_ERRORS, _ERRORS_TOLD = 20, 5
 _METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
-_OF_SYSTEM: dict[int | None, type[errors.ServiceError]] = {
-    errno.ENOSPC: errors.StorageFullError,
-    errno.EDQUOT: errors.StorageFullError,
-    errno.EFBIG: errors.StorageFullError,
-    errno.EROFS: errors.StorageReadOnlyError,
-}
 _logger = logging.getLogger(__name__)
 
 PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
@@ -65,6 +58,7 @@ PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
     errors.DatabaseUnavailableError: (503, "database-unavailable", "Database unavailable"),
     errors.StorageFullError: (507, "storage-full", "Storage full"),
     errors.StorageReadOnlyError: (507, "storage-read-only", "Storage read-only"),
+    errors.DatabaseUnopenedError: (503, "database-unavailable", "Database file cannot be opened"),
     errors.DatabaseMissingError: (503, "database-unavailable", "Database file missing"),
     errors.WrongDatabaseError: (503, "wrong-database", "Not the database of the data folder"),
     errors.SchemaOutdatedError: (503, "schema-outdated", "Database schema outdated"),
@@ -132,11 +126,11 @@ def install(application: FastAPI) -> None:
 
     @application.exception_handler(OSError)
     async def on_system_error(request: Request, error: OSError) -> JSONResponse:
-        told = _OF_SYSTEM.get(error.errno)
+        told = errors.storage_error(error)
         if told is None:
             raise error
         _logger.error("a file cannot be written: %s", error)
-        return service_problem(request, told())
+        return service_problem(request, told)
 
     @application.exception_handler(Exception)
     async def on_error_of_middleware(request: Request, error: Exception) -> JSONResponse:

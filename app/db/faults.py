@@ -13,6 +13,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from app.domain.errors import (
     DatabaseMissingError,
     DatabaseUnavailableError,
+    DatabaseUnopenedError,
     SchemaOutdatedError,
     ServiceError,
     StorageFullError,
@@ -58,6 +59,8 @@ def _told(error: DBAPIError) -> type[ServiceError] | None:
         return StorageFullError
     if code == sqlite3.SQLITE_READONLY_DBMOVED:
         return DatabaseMissingError
+    if code & 0xFF == sqlite3.SQLITE_CANTOPEN:
+        return DatabaseUnopenedError
     if code & 0xFF == sqlite3.SQLITE_READONLY:
         return StorageReadOnlyError
     if code == sqlite3.SQLITE_ERROR and str(error.orig).startswith(_NO_SUCH):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,10 +22,13 @@ from app.db.jobs import SqlJobQueue
 from app.db.repositories import SqlCollectionRepository, SqlKeyRepository
 from app.db.sqlite_file import file_of, watch
 from app.db.versions import SqlModelRepository
+from app.domain.errors import StorageFullError, StorageReadOnlyError
 
 READ_ONLY = "lrbs_read_only"
 """Execution option of connections that wait for no writer."""
 _KEPT_CONNECTIONS = 8
+_REFUSAL_SECONDS = 60.0
+"""How long a refused write is told when no other one has been tried since."""
 _LOST_CONNECTIONS = {
     "keepalives_idle": 30,
     "keepalives_interval": 10,
@@ -78,6 +82,7 @@ class SqlDatabase:
     def __init__(self, engine: Engine, check_write: Callable[[], None] = _allowed) -> None:
         self.engine = engine
         self._check_write = check_write
+        self._refused: tuple[float, str] | None = None
         self._write = sessionmaker(engine, expire_on_commit=False)
         options: dict[str, Any] = {READ_ONLY: True}
         if engine.dialect.name == "postgresql":
@@ -88,8 +93,13 @@ class SqlDatabase:
     def write(self) -> Iterator[SqlUnitOfWork]:
         """Commit at the end of the block, roll back on an exception."""
         self._check_write()
-        with translated(), self._write.begin() as session:
-            yield SqlUnitOfWork.over(session)
+        try:
+            with translated(), self._write.begin() as session:
+                yield SqlUnitOfWork.over(session)
+        except (StorageFullError, StorageReadOnlyError) as error:
+            self._refused = time.monotonic(), str(error)
+            raise
+        self._refused = None
 
     @contextmanager
     def read(self, patience_seconds: float | None = None) -> Iterator[SqlUnitOfWork]:
@@ -104,6 +114,26 @@ class SqlDatabase:
             if patience_seconds is not None:
                 limit_statements(session.connection(), patience_seconds)
             yield SqlUnitOfWork.over(session)
+
+    def fault_of_writes(self, patience_seconds: float) -> str | None:
+        """Return why writes are refused, by the last one and by what PostgreSQL says; None when they are not.
+
+        Nothing is written to find out. Raises DatabaseUnavailableError.
+
+        Parameters
+        ----------
+        patience_seconds : float
+            How long the database may take to say so.
+        """
+        refused = self._refused
+        if refused is not None and time.monotonic() - refused[0] < _REFUSAL_SECONDS:
+            return f"the last write was refused: {refused[1]}"
+        if self.engine.dialect.name != "postgresql":
+            return None
+        with translated(), self._read() as session:
+            limit_statements(session.connection(), patience_seconds)
+            is_read_only = session.connection().exec_driver_sql("SHOW transaction_read_only").scalar_one()
+        return "the database is read-only" if is_read_only == "on" else None
 
 
 def limit_statements(connection: Connection, seconds: float) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 
 class ServiceError(Exception):
     """Base class of every refusal the service makes on purpose."""
@@ -208,6 +210,30 @@ class StorageReadOnlyError(DatabaseUnavailableError):
 
     def __init__(self) -> None:
         super().__init__("the storage is read-only: nothing was stored")
+
+
+_OF_SYSTEM: dict[int | None, type[StorageFullError] | type[StorageReadOnlyError]] = {
+    errno.ENOSPC: StorageFullError,
+    errno.EDQUOT: StorageFullError,
+    errno.EFBIG: StorageFullError,
+    errno.EROFS: StorageReadOnlyError,
+}
+
+
+def storage_error(error: OSError) -> StorageFullError | StorageReadOnlyError | None:
+    """Return what an error of the file system is in the service's words; None when it is another fault."""
+    told = _OF_SYSTEM.get(error.errno)
+    return None if told is None else told()
+
+
+class DatabaseUnopenedError(DatabaseUnavailableError):
+    """The file of a SQLite database is there and cannot be opened."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the database file cannot be opened: correct its permissions; on a read-only disk SQLite needs "
+            "the -wal and -shm files beside it"
+        )
 
 
 class DatabaseMissingError(DatabaseUnavailableError):

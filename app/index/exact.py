@@ -83,8 +83,9 @@ class ExactIndex:
             return [self._search_one(query, min(k, n_allowed), n_allowed, allowed) for query in queries]
 
     def save(self, path: Path) -> None:
-        """Write the FAISS file."""
-        faiss.write_index(self._index, str(path))
+        """Write the FAISS file; raises OSError, where FAISS itself would name no errno."""
+        with path.open("wb") as stream:
+            faiss.write_index(self._index, _faiss.PyCallbackIOWriter(stream.write))
 
     @classmethod
     def load(cls, path: Path, rank: int) -> ExactIndex:

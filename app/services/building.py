@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version as package_version
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from app.domain.entities import BuiltModel, Collection, Item, Matrix, ModelVersion
-from app.domain.errors import DamagedBundleError, TrainingDataError
+from app.domain.errors import DamagedBundleError, StorageFullError, StorageReadOnlyError, TrainingDataError
 from app.domain.ports import Database, EncoderSource, GalleryIndex
 from app.services.bundles import Judged, LoadedModel, ModelBundles
 from app.services.features import item_features
@@ -22,6 +23,7 @@ from solver.ranking import can_be_ranked
 
 _PROJECTION_BATCH = 2000
 _ITEMS_SHOWN = 20
+_WRITE_AGAIN_SECONDS = 1.0
 
 
 class ModelBuilder:
@@ -41,6 +43,8 @@ class ModelBuilder:
         Builds the index whose recall is measured.
     gates : Gates
         What a version has to reach to serve.
+    patience_seconds : float
+        How long a finished model waits for a disk that takes no writes.
     """
 
     def __init__(
@@ -50,12 +54,14 @@ class ModelBuilder:
         encoders: EncoderSource,
         make_index: Callable[[Matrix], GalleryIndex],
         gates: Gates,
+        patience_seconds: float,
     ) -> None:
         self._database = database
         self._bundles = bundles
         self._encoders = encoders
         self._make_index = make_index
         self._gates = gates
+        self._patience_seconds = patience_seconds
 
     def build(self, name: str, parameters: TrainingParameters, report: Report) -> BuiltModel:
         """Train and write a bundle.
@@ -73,6 +79,8 @@ class ModelBuilder:
         ------
         TrainingDataError
             If the items cannot be trained on.
+        StorageFullError, StorageReadOnlyError
+            If the disk still takes no writes after some patience.
         """
         report({"phase": "loading"})
         with self._database.read() as work:
@@ -106,12 +114,36 @@ class ModelBuilder:
             "gate": self._compared(collection, active, learned, items),
         }
         report({"phase": "writing"})
-        return self._written(collection, model, facts, learned.judged)
+        folder, manifest_hash = self._patiently_published(collection, model, facts, learned.judged, report)
+        return self._read_back(collection, model, facts, folder, manifest_hash)
 
-    def _written(
-        self, collection: Collection, model: LoadedModel, facts: dict[str, Any], judged: Judged | None
+    def _patiently_published(
+        self,
+        collection: Collection,
+        model: LoadedModel,
+        facts: dict[str, Any],
+        judged: Judged | None,
+        report: Report,
+    ) -> tuple[str, str]:
+        """Write the bundle, and again while the disk is full: a training is not thrown away for that."""
+        deadline = time.monotonic() + self._patience_seconds
+        while True:
+            try:
+                return self._bundles.publish(collection, model, facts, judged)
+            except (StorageFullError, StorageReadOnlyError) as error:
+                if time.monotonic() >= deadline:
+                    raise
+                report({"phase": "writing", "waiting": str(error)})
+            time.sleep(_WRITE_AGAIN_SECONDS)
+
+    def _read_back(
+        self,
+        collection: Collection,
+        model: LoadedModel,
+        facts: dict[str, Any],
+        folder: str,
+        manifest_hash: str,
     ) -> BuiltModel:
-        folder, manifest_hash = self._bundles.publish(collection, model, facts, judged)
         built = BuiltModel(
             model.version,
             folder,

@@ -39,11 +39,16 @@ class FileBlobStore:
             self.touch(content_hash)
             return content_hash
         make_folder(path.parent)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=_NEW, delete=False) as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(stream.name, path)
+        descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=_NEW)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(descriptor)
+            os.replace(aside, path)
+        except OSError:
+            Path(aside).unlink()  # on a full disk it would take the room that is left
+            raise
         sync_folder(path.parent)
         return content_hash
 

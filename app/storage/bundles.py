@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.errors import DamagedBundleError
+from app.storage.faults import translated
 from app.storage.folders import make_folder, sync_folder
 from app.storage.sweeping import sweep_leftovers
 from app.storage.trash import Trash, Used, is_older
@@ -35,6 +36,7 @@ class BundleStore:
         self._root = root
         self._trash = Trash(root, trash_seconds)
 
+    @translated()
     def write(self, name: str, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> tuple[str, str]:
         """Write a bundle.
 
@@ -53,6 +55,11 @@ class BundleStore:
             Name of the bundle.
         manifest_hash : str
             SHA-256 of its manifest.
+
+        Raises
+        ------
+        StorageFullError, StorageReadOnlyError
+            If the disk does not take it; nothing is left behind.
         """
         folder = f"{name}-{secrets.token_hex(4)}"
         partial = self._root / f"{_PARTIAL}{folder}"

@@ -9,7 +9,13 @@ from typing import Any
 
 from app.bootstrap import Services
 from app.domain.entities import BuiltModel
-from app.domain.errors import DatabaseUnavailableError, JobCancelledError, ServiceError
+from app.domain.errors import (
+    DatabaseUnavailableError,
+    JobCancelledError,
+    ServiceError,
+    StorageFullError,
+    StorageReadOnlyError,
+)
 from app.services.learning import Report
 from app.services.training_parameters import TrainingParameters
 
@@ -60,6 +66,9 @@ def attempt(services: Services, collection: str, parameters: Mapping[str, Any], 
         return services.builder.build(collection, TrainingParameters(**parameters), report)
     except (JobCancelledError, WorkerStoppingError):
         raise
+    except (StorageFullError, StorageReadOnlyError) as error:
+        # Nobody knows when there is room again: each attempt counts, so that the job ends and says why.
+        return Failure(str(error), may_pass=True)
     except DatabaseUnavailableError as error:
         return Failure(str(error), may_pass=True, counts=False)
     except ServiceError as error:

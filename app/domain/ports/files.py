@@ -102,7 +102,10 @@ class BundleFiles(StoredFiles, Protocol):
     """Folders that are published whole and checked when they are opened."""
 
     def write(self, name: str, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> tuple[str, str]:
-        """Write a bundle; returns its folder name and the hash of its manifest."""
+        """Write a bundle; returns its folder name and the hash of its manifest.
+
+        Raises StorageFullError or StorageReadOnlyError where the disk does not take it.
+        """
         ...
 
     def open(self, folder: str, manifest_hash: str, without: str | None = None) -> Path:

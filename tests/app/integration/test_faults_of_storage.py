@@ -2,17 +2,20 @@
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy
 
-from app.bootstrap import build
+from app.bootstrap import Services, build
 from app.db.copies import copy_sqlite
-from app.domain.entities import Modality
-from app.domain.errors import StorageReadOnlyError
+from app.domain.errors import StorageFullError, StorageReadOnlyError
+from app.services.readiness import Readiness
+from app.settings import Settings
 from tests.app.e2e.refusals import check_problem
+from tests.app.integration.conftest import MODALITIES
 
 
 def limit(pairs: Any, pragma: str) -> Any:
@@ -37,28 +40,70 @@ def test_what_sqlite_cannot_write_is_not_called_busy(pairs: Any, pragma: str, un
     remove = limit(pairs, pragma)
     problem = check_problem(client.post("/v1/collections/a/items", json=items), 507, "nothing was stored")
     assert problem["type"] == f"/problems/{kind}"
+    assert "the last write was refused" in str(pairs.services.readiness.look().reason)
     remove()
     limit(pairs, undone)
     assert client.post("/v1/collections/a/items", json=items).status_code == 201
+    assert pairs.services.readiness.look().reason is None
+
+
+@pytest.fixture
+def on_postgres(postgres_url: str, tmp_path: Path) -> Iterator[Services]:
+    """A service whose database is PostgreSQL's, which is ready."""
+    url = sqlalchemy.make_url(postgres_url).set(drivername="postgresql+psycopg")
+    shown = url.render_as_string(hide_password=False)
+    services = build(Settings(data_dir=tmp_path / "pg", database_url=shown))
+    services.set_up()
+    services.catalogue.create("a", MODALITIES)
+    assert services.readiness.load() == Readiness(True)
+    yield services
+    services.database.engine.dispose()
+
+
+def run_by_hand(services: Services, *statements: str) -> None:
+    with services.database.engine.connect() as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+        connection.commit()
 
 
 @pytest.mark.postgres
-def test_a_read_only_postgres_is_not_called_busy(postgres_url: str, tmp_path: Path, pairs: Any) -> None:
-    url = sqlalchemy.make_url(postgres_url).set(drivername="postgresql+psycopg")
-    settings = pairs.services.settings.model_copy(
-        update={"data_dir": tmp_path / "pg", "database_url": url.render_as_string(hide_password=False)}
-    )
-    services = build(settings)
-    services.set_up()
-    modalities = [Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"})]
-    services.catalogue.create("a", modalities)
-    with services.database.engine.connect() as connection:
-        connection.exec_driver_sql(f'ALTER DATABASE "{url.database}" SET default_transaction_read_only = on')
-        connection.commit()
-    services.database.engine.dispose()
+def test_a_read_only_postgres_is_not_called_busy(on_postgres: Services) -> None:
+    name = on_postgres.database.engine.url.database
+    run_by_hand(on_postgres, f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    on_postgres.database.engine.dispose()
+    # Before anybody has tried to write.
+    assert on_postgres.readiness.look() == Readiness(True, "the database is read-only")
     with pytest.raises(StorageReadOnlyError):
-        services.catalogue.create("b", modalities)
-    services.database.engine.dispose()
+        on_postgres.catalogue.create("b", MODALITIES)
+    run_by_hand(
+        on_postgres,
+        "SET TRANSACTION READ WRITE",
+        f'ALTER DATABASE "{name}" RESET default_transaction_read_only',
+    )
+    on_postgres.database.engine.dispose()
+    on_postgres.catalogue.create("b", MODALITIES)
+    assert on_postgres.readiness.look() == Readiness(True)
+
+
+@pytest.mark.postgres
+def test_a_postgres_without_room_is_not_called_busy(on_postgres: Services) -> None:
+    run_by_hand(
+        on_postgres,
+        """CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$""",
+        "CREATE TRIGGER full_disk BEFORE INSERT ON collections EXECUTE FUNCTION fail()",
+    )
+    with pytest.raises(StorageFullError) as raised:
+        on_postgres.catalogue.create("b", MODALITIES)
+    assert isinstance(raised.value.__cause__, sqlalchemy.exc.DBAPIError)
+    assert type(raised.value.__cause__.orig).__qualname__ == "DiskFull", "psycopg's own class"
+    found = on_postgres.readiness.look()
+    assert found.is_ready
+    assert "the last write was refused: no space is left" in str(found.reason)
+    run_by_hand(on_postgres, "DROP TRIGGER full_disk ON collections")
+    on_postgres.catalogue.create("b", MODALITIES)
+    assert on_postgres.readiness.look() == Readiness(True)
 
 
 def test_a_database_file_that_was_exchanged_takes_the_writes_from_then_on(pairs: Any, tmp_path: Path) -> None:

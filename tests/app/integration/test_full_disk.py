@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.entities import Item
 from app.storage.spool import ItemSpool
-from tests.app.e2e.refusals import check_problem, png
+from tests.app.e2e.refusals import check_problem
 
 FULL = Path("/dev/full")
 pytestmark = pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
@@ -43,20 +43,6 @@ def test_ids_that_find_no_space_are_a_full_disk_too(tmp_path: Path) -> None:
         spool.add([(n, Item(f"a long id of an item {n}", "x")) for n in range(5000)])
     assert raised.value.errno == errno.ENOSPC
     spool.close()
-
-
-def test_a_picture_that_finds_no_space_is_refused(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    modalities = {"image": {"encoder": {"type": "hog-color"}}, "text": {"encoder": {"type": "tfidf"}}}
-    client = pairs.client()
-    client.post("/v1/collections", json={"name": "a", "modalities": modalities}).raise_for_status()
-    files = {"picture": png(40, 40)}
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            "app.storage.blobs.tempfile.NamedTemporaryFile", lambda **_: FULL.open("r+b", buffering=0)
-        )
-        check_problem(client.post("/v1/collections/a/items", files=files), 507, "no space is left")
-    assert client.get("/v1/collections/a/items").json()["items"] == []
-    assert client.post("/v1/collections/a/items", files=files).status_code == 201
 
 
 def test_other_errors_of_the_system_are_internal(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
