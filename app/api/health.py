@@ -38,7 +38,8 @@ async def readyz(request: Request, response: Response) -> Status:
 
     It waits for no load: what is loaded meanwhile is named in `reason`.
     A damaged model bundle is named in `reason`. The answer is 200 all the same as long as something can be
-    searched: an earlier version stands in for the damaged one, or other collections are whole.
+    searched: an earlier version stands in for the damaged one, or other collections are whole; damage to the
+    part that only later versions are compared with is named, too.
     So it is where writes are refused or soon will be: a disk or database that is full (less than 64 MiB
     left) or read-only is named, and searches are answered.
     """

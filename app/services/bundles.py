@@ -56,6 +56,8 @@ class LoadedModel:
         X first.
     galleries : mapping
         By modality: item ids and their projected rows.
+    held_out_damage : str or None
+        What is wrong with the part of its bundle that later versions are compared with, and no search reads.
     """
 
     version: int
@@ -64,6 +66,7 @@ class LoadedModel:
     encoders: Mapping[str, Any]
     modality_names: tuple[str, str]
     galleries: Mapping[str, tuple[tuple[str, ...], Matrix]]
+    held_out_damage: str | None = None
 
     def project(self, modality: str, features: Features) -> Matrix:
         """Return the (n, rank) projections of features of one modality; `can_be_ranked` judges them."""
@@ -129,7 +132,7 @@ class ModelBundles:
 
     def load(self, collection: Collection, version: ModelVersion) -> LoadedModel:
         """Read a bundle back; raises DamagedBundleError when anything that serves is not as published."""
-        folder = self._files.open(version.bundle, version.manifest_hash, without=_JUDGED)
+        folder, held_out_damage = self._checked(version)
         try:
             projector, _ = load_projector(folder)
             states = json.loads((folder / _ENCODERS).read_text(encoding="utf-8"))
@@ -150,8 +153,23 @@ class ModelBundles:
                 )
             galleries[modality.name] = (names, vectors)
         return LoadedModel(
-            version.version, version.index_revision, projector, encoders, collection.modality_names, galleries
+            version.version,
+            version.index_revision,
+            projector,
+            encoders,
+            collection.modality_names,
+            galleries,
+            held_out_damage,
         )
+
+    def _checked(self, version: ModelVersion) -> tuple[Path, str | None]:
+        """Return a bundle's folder once what serves is whole, and what is wrong with the rest of it."""
+        try:
+            return self._files.open(version.bundle, version.manifest_hash), None
+        except DamagedBundleError as error:
+            # Raises again unless only the part that no search reads is damaged.
+            folder = self._files.open(version.bundle, version.manifest_hash, without=_JUDGED)
+            return folder, str(error)
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -369,6 +369,10 @@ class Snapshots:
             active, served = collection.active_version, held.model.version
             reason = f"version {served} serves instead of {active}: {held.damage.reason}"
             faults.append(f"{collection.name}: {reason}")
+        if (damage := held.model.held_out_damage) is not None:
+            faults.append(
+                f"{collection.name}: later versions cannot be compared with the served one: {damage}"
+            )
         return Outlook(True, True, "; ".join(faults) or None)
 
     def _save_now_and_then(self, snapshot: Snapshot) -> Snapshot:

@@ -11,11 +11,13 @@ import sqlalchemy
 
 from app.bootstrap import Services, build
 from app.db.copies import copy_sqlite
+from app.domain.entities import JobState
 from app.domain.errors import StorageFullError, StorageReadOnlyError
 from app.services.readiness import Readiness
 from app.settings import Settings
 from tests.app.e2e.refusals import check_problem
-from tests.app.integration.conftest import MODALITIES
+from tests.app.integration.conftest import MODALITIES, close
+from tests.app.integration.in_process import run_here
 
 
 def limit(pairs: Any, pragma: str) -> Any:
@@ -119,7 +121,7 @@ def test_a_database_file_that_was_exchanged_takes_the_writes_from_then_on(pairs:
     fresh.database.engine.dispose()
 
 
-def test_damage_to_the_held_out_part_stops_no_search(pairs: Any) -> None:
+def test_damage_to_the_held_out_part_stops_no_search_and_is_told(pairs: Any) -> None:
     pairs.fill("a")
     pairs.train("a")
     expected = pairs.ids("a")
@@ -128,6 +130,14 @@ def test_damage_to_the_held_out_part_stops_no_search(pairs: Any) -> None:
     shutil.rmtree(judged)
     fresh = build(pairs.services.settings)
     assert fresh.snapshots.current("a").damage is None
-    fresh.database.engine.dispose()
+    found = fresh.readiness.load()
+    assert found.is_ready
+    assert "a: later versions cannot be compared" in str(found.reason)
     assert pairs.ids("a") == expected
     assert pairs.services.repair.request_what_is_damaged() == ["a"]
+    job = run_here(pairs.services)
+    assert job is not None
+    assert job.state is JobState.SUCCEEDED, job.error
+    assert fresh.snapshots.current("a").model.version == 2
+    assert fresh.readiness.look() == Readiness(True)
+    close(fresh)
