@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection as AbstractCollection
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Row, Table, func, null, select
+from sqlalchemy import Row, Table, false, func, null, select, true
 from sqlalchemy.orm import Session
 
 from app.db.item_writes import put_items
 from app.db.models import ItemRow, ReplacedItemRow
-from app.db.published import is_published, published, reached
+from app.db.published import Condition, Stretch, first_rows, is_published, published, reached
 from app.domain.entities import HIT_FIELDS, Change, Collection, Counts, Item, Vector
 from app.domain.errors import ItemNotFoundError
 
 _IDS_PER_QUERY = 500
-_ROWS_PER_FETCH = 1000
-_ROWS_PER_STEP = 250
-"""Of long reads: whoever replays them lets others work between two steps."""
+_ROWS_PER_PAGE = 1000
 _items: Table = ItemRow.metadata.tables[ItemRow.__tablename__]
 _AnyRow = Row[*tuple[Any, ...]]
 _COLUMNS = (
@@ -27,6 +26,7 @@ _COLUMNS = (
     *("labels", "pair_id", "metadata", "train", "revision"),
 )
 """What `_item` reads; plain columns, since mapped objects cost more than the query that fetched them."""
+_PLACED = (*_COLUMNS, "id")
 _COLUMN_OF: Mapping[str, str] = {"labels": "labels", "metadata": "metadata", "text": "text"}
 """Which column holds one of `HIT_FIELDS`."""
 
@@ -88,27 +88,25 @@ class SqlItemRepository:
         pair_id: str | None = None,
     ) -> list[tuple[int, Item]]:
         """Return items with their stable position, in order of creation; of one pair when it is given."""
-        rows = published(collection.id, *_COLUMNS, "id", "is_deleted")
-        query = select(rows).where(rows.c.id > after, rows.c.is_deleted.is_(False))
-        if modality is not None:
-            query = query.where(rows.c.modality == modality)
         if pair_id is not None:
-            query = query.where(rows.c.pair_id == pair_id)
-        found = self._session.execute(query.order_by(rows.c.id).limit(limit))
+            found = self._of_pair(collection, pair_id, modality, after, limit)
+        else:
+            modalities = collection.modality_names if modality is None else (modality,)
+            parts = [
+                first_rows(self._session, collection.id, _PLACED, _present(name, after), limit)
+                for name in modalities
+            ]
+            found = sorted(itertools.chain.from_iterable(parts), key=lambda row: row.id)[:limit]
         return [(row.id, _item(row)) for row in found]
 
     def changes_since(self, collection: Collection, revision: int) -> Iterator[Change]:
-        """Yield what changed after `revision`, in order of revision."""
-        rows = published(collection.id, *_COLUMNS, "features", "is_deleted", "id")
-        query = (
-            select(rows)
-            .where(rows.c.revision > revision, rows.c.revision <= reached(collection.id))
-            .order_by(rows.c.revision, rows.c.id)
-            .execution_options(yield_per=_ROWS_PER_STEP)
-        )
-        for row in self._session.execute(query):
-            item = None if row.is_deleted else _item(row, row.features)
-            yield Change(row.item_id, row.modality, item, row.revision)
+        """Yield what changed after `revision`, in order of revision; in a transaction that only reads."""
+        most = self._session.scalar(select(reached(collection.id))) or 0
+        if revision < most:
+            changed = Stretch("revision", revision + 1, most, 0, lambda _: true())
+            for row in self._walk(collection, (*_PLACED, "features", "is_deleted"), changed):
+                item = None if row.is_deleted else _item(row, row.features)
+                yield Change(row.item_id, row.modality, item, row.revision)
 
     def count_changes(self, collection: Collection, revision: int, most: int) -> int:
         """Return how many items changed after `revision`, deleted ones counted too; counts up to `most`."""
@@ -119,14 +117,9 @@ class SqlItemRepository:
 
     def unchanged_since(self, collection: Collection, revision: int) -> Iterator[Item]:
         """Yield what was last written at `revision` or before and is still there, without features."""
-        rows = published(collection.id, *_COLUMNS, "is_deleted", "id")
-        query = (
-            select(rows)
-            .where(rows.c.revision <= revision, rows.c.is_deleted.is_(False))
-            .order_by(rows.c.id)
-            .execution_options(yield_per=_ROWS_PER_STEP)
-        )
-        return (_item(row) for row in self._session.execute(query))
+        for modality in collection.modality_names:
+            unchanged = _present(modality, 0, lambda c: c["revision"] + 0 <= revision)
+            yield from (_item(row) for row in self._walk(collection, _PLACED, unchanged))
 
     def counts(self, collection: Collection) -> dict[str, int]:
         """Return the number of items of each modality."""
@@ -142,15 +135,11 @@ class SqlItemRepository:
         self, collection: Collection, modality: str
     ) -> Generator[tuple[str, ...], None, None]:
         """Yield the labels of each item of a modality that may be trained on and has any."""
-        rows = published(collection.id, "id", "labels", "modality", "train", "is_deleted")
-        query = select(rows.c.id, rows.c.labels).where(
-            rows.c.modality == modality, rows.c.train.is_(True), rows.c.is_deleted.is_(False)
-        )
-        query, last = query.order_by(rows.c.id).limit(_ROWS_PER_FETCH), 0
+        may_train = _present(modality, 0, lambda c: c["train"].is_(True))
         # Page by page: whoever has seen enough leaves no cursor open in the database.
-        while found := self._session.execute(query.where(rows.c.id > last)).all():
-            yield from (tuple(labels) for _, labels in found if labels)
-            last = found[-1].id
+        for row in self._walk(collection, ("labels", "modality", "id"), may_train):
+            if row.labels:
+                yield tuple(row.labels)
 
     def content_of(self, collection: Collection) -> list[str]:
         """Return the hashes of a collection's pictures, each once."""
@@ -169,6 +158,22 @@ class SqlItemRepository:
                 query = select(table.content_hash).where(table.content_hash.in_(wanted)).distinct()
                 used.update(found for found in self._session.scalars(query) if found is not None)
         return used
+
+    def _walk(self, collection: Collection, names: Sequence[str], stretch: Stretch) -> Iterator[_AnyRow]:
+        """Yield the rows of a stretch, read page by page."""
+        while found := first_rows(self._session, collection.id, names, stretch, _ROWS_PER_PAGE):
+            yield from found
+            stretch = stretch.after_row(found[-1])
+
+    def _of_pair(
+        self, collection: Collection, pair_id: str, modality: str | None, after: int, limit: int
+    ) -> Sequence[_AnyRow]:
+        rows = published(collection.id, *_PLACED, "is_deleted")
+        # Not `is_`: an index of what is there would do, too, but that of pairs leaves few rows.
+        query = select(rows).where(rows.c.pair_id == pair_id, rows.c.is_deleted == false(), rows.c.id > after)
+        if modality is not None:
+            query = query.where(rows.c.modality == modality)
+        return self._session.execute(query.order_by(rows.c.id).limit(limit)).all()
 
     def _found(
         self,
@@ -201,6 +206,17 @@ class SqlItemRepository:
         if row is None or row.is_deleted:
             raise ItemNotFoundError(collection.name, item_id)
         return row
+
+
+def _present(modality: str, after: int, where: Condition = lambda _: true()) -> Stretch:
+    """Return the items of a modality beyond a position that are there and meet a condition."""
+    return Stretch(
+        "modality",
+        modality,
+        modality,
+        after,
+        lambda columns: columns["is_deleted"].is_(False) & where(columns),
+    )
 
 
 def _chunks(item_ids: Sequence[str]) -> Iterator[Sequence[str]]:

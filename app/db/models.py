@@ -104,7 +104,16 @@ class ItemRow(Base):
     __tablename__ = "items"
     __table_args__ = (
         UniqueConstraint("collection_id", "item_id"),
-        Index("ix_items_collection_id_revision", "collection_id", "revision"),
+        # The id belongs to it: PostgreSQL would sort all rows of a revision, which a long import makes many.
+        Index("ix_items_collection_id_revision_id", "collection_id", "revision", "id"),
+        Index(
+            "ix_items_present",
+            "collection_id",
+            "modality",
+            "id",
+            sqlite_where=text("is_deleted IS 0"),
+            postgresql_where=text("is_deleted IS false"),
+        ),
         Index("ix_items_content_hash", "content_hash"),
         Index("ix_items_collection_id_pair_id", "collection_id", "pair_id"),
     )

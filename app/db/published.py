@@ -2,17 +2,34 @@
 
 While an import is stored (see `app.db.imports`), its rows carry a revision that the collection has not
 reached; they are left out, and in place of those it changed readers get the rows as they were before.
-Everything that reads items reads them through `published`; writers keep imports out and use the table.
+Everything that reads items reads them through `published`, which finds a few by what they are, or through
+`first_rows`, which walks along an index; writers keep imports out and use the table.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, ScalarSelect, Subquery, Table, select, union_all
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, ScalarSelect, Subquery, Table, select, tuple_, union_all
+from sqlalchemy.orm import Session
 
 from app.db.models import CollectionRow, ItemRow, ReplacedItemRow
 
 _items: Table = ItemRow.metadata.tables[ItemRow.__tablename__]
 _replaced: Table = ItemRow.metadata.tables[ReplacedItemRow.__tablename__]
+
+Columns = Mapping[str, ColumnElement[Any]]
+Condition = Callable[[Columns], ColumnElement[bool]]
+"""What rows have to be, by their columns; those of replaced items have the same names."""
+_AnyRow = Row[*tuple[Any, ...]]
+_Range = tuple[ColumnElement[bool], tuple[ColumnElement[Any], ...]]
+"""What is within it, and the order."""
+_CURRENT: Columns = dict(_items.c)
+_BEFORE: Columns = {
+    column.name: _replaced.c["position" if column.name == "id" else column.name] for column in _items.c
+}
 
 
 def published(collection_id: int, *names: str) -> Subquery:
@@ -25,11 +42,91 @@ def published(collection_id: int, *names: str) -> Subquery:
     *names : str
         Columns of `items`; the ``id`` of an item, its place among the others, stays when it is changed.
     """
-    current = select(*(_items.c[name] for name in names)).where(is_published(collection_id))
-    before = select(*(_replaced.c["position" if name == "id" else name].label(name) for name in names)).where(
-        _replaced.c.collection_id == collection_id, _replaced.c.replaced_at > reached(collection_id)
-    )
+    current = select(*(_CURRENT[name] for name in names)).where(is_published(collection_id))
+    before = select(*(_BEFORE[name].label(name) for name in names)).where(_is_shown_instead(collection_id))
     return union_all(current, before).subquery("published")
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Rows in order of a column and their id, as an index has them.
+
+    Parameters
+    ----------
+    column : str
+        Of `items`; an index has it after the collection, and the id after it.
+    start, end : str or int
+        First and last value of the column.
+    after : int
+        Of rows with the first value, only those with a larger id.
+    where : callable
+        What else rows have to be, by their columns; such as what an index is restricted to.
+    """
+
+    column: str
+    start: Any
+    end: Any
+    after: int
+    where: Condition
+
+    def after_row(self, row: _AnyRow) -> Stretch:
+        """Return what follows a row of it."""
+        return replace(self, start=getattr(row, self.column), after=row.id)
+
+
+def first_rows(
+    session: Session, collection_id: int, names: Sequence[str], stretch: Stretch, limit: int
+) -> list[_AnyRow]:
+    """Return the first published rows of a stretch, in its order, without a look at the others.
+
+    To read on, ask for those after the last one. The transaction has to be one that only reads: it sees the
+    same state all the time.
+
+    Parameters
+    ----------
+    session : Session
+        Where to read.
+    collection_id : int
+        Primary key of the collection.
+    names : sequence of str
+        Columns of `items` to return, among them ``id`` and that of the stretch.
+    stretch : Stretch
+        Which ones, and their order.
+    limit : int
+        Most rows.
+    """
+    # Not as a union, of which both databases would sort all rows before they return the first.
+    ranges = _one_range if session.get_bind().dialect.name == "postgresql" else _two_ranges
+    rows: list[_AnyRow] = []
+    for columns, is_shown, ranges_of in (
+        (_CURRENT, is_published(collection_id), ranges),
+        (_BEFORE, _is_shown_instead(collection_id), _two_ranges),
+    ):
+        found: list[_AnyRow] = []
+        for is_within, order in ranges_of(columns, stretch):
+            wanted = [columns[name].label(name) for name in names]
+            query = select(*wanted).where(is_shown, is_within, stretch.where(columns)).order_by(*order)
+            found += session.execute(query.limit(limit - len(found))).all()
+            if len(found) == limit:
+                break
+        rows += found
+    lead, row_id = names.index(stretch.column), names.index("id")
+    return sorted(rows, key=lambda row: (row[lead], row[row_id]))[:limit]
+
+
+def _one_range(columns: Columns, stretch: Stretch) -> Iterator[_Range]:
+    # PostgreSQL would walk all items by their primary key where it is asked for the order of ids alone.
+    lead, row_id = columns[stretch.column], columns["id"]
+    is_beyond = tuple_(lead, row_id) > tuple_(stretch.start, stretch.after)
+    yield is_beyond & (lead <= stretch.end), (lead, row_id)
+
+
+def _two_ranges(columns: Columns, stretch: Stretch) -> Iterator[_Range]:
+    # SQLite finds no place in an index by a pair of values when the second one is the primary key.
+    lead, row_id = columns[stretch.column], columns["id"]
+    yield (lead == stretch.start) & (row_id > stretch.after), (row_id,)
+    if stretch.end != stretch.start:
+        yield (lead > stretch.start) & (lead <= stretch.end), (lead, row_id)
 
 
 def is_published(collection_id: int) -> ColumnElement[bool]:
@@ -37,6 +134,12 @@ def is_published(collection_id: int) -> ColumnElement[bool]:
     # As a sum it is no reason to walk the index of revisions, which all rows but a few satisfy.
     is_reached = _items.c.revision + 0 <= reached(collection_id)
     return (_items.c.collection_id == collection_id) & is_reached
+
+
+def _is_shown_instead(collection_id: int) -> ColumnElement[bool]:
+    """Return the condition that a replaced row is of that collection and its successor unpublished."""
+    is_replaced_later = _replaced.c.replaced_at > reached(collection_id)
+    return (_replaced.c.collection_id == collection_id) & is_replaced_later
 
 
 def reached(collection_id: int) -> ScalarSelect[int]:

@@ -1,0 +1,124 @@
+"""Reads of large collections follow an index: they neither look at all items nor sort them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import pytest
+import sqlalchemy
+from sqlalchemy import event
+
+from app.db.session import SqlDatabase, SqlUnitOfWork
+from app.domain.entities import Collection
+from tests.app.integration.conftest import MODALITIES
+
+N_ITEMS = 60_000
+N_REVISIONS = 5
+N_X = 45_000
+Read = Callable[[SqlUnitOfWork, Collection], Any]
+READS: dict[str, tuple[Read, str]] = {
+    "first page": (lambda work, found: work.items.page(found, None, 0, 50), "ix_items_present"),
+    "a page within": (lambda work, found: work.items.page(found, None, N_X // 2, 50), "ix_items_present"),
+    "the last modality": (lambda work, found: work.items.page(found, "z", 0, 50), "ix_items_present"),
+    "a pair": (
+        lambda work, found: work.items.page(found, None, 0, 50, "p7"),
+        "ix_items_collection_id_pair_id",
+    ),
+    "changes": (
+        lambda work, found: list(islice(work.items.changes_since(found, 0), 1001)),
+        "ix_items_collection_id_revision_id",
+    ),
+    "recent changes": (
+        lambda work, found: list(islice(work.items.changes_since(found, N_REVISIONS - 1), 1001)),
+        "ix_items_collection_id_revision_id",
+    ),
+    "unchanged": (
+        lambda work, found: list(islice(work.items.unchanged_since(found, N_REVISIONS - 1), 1001)),
+        "ix_items_present",
+    ),
+    "labels": (
+        lambda work, found: list(islice(work.items.training_labels(found, "z"), 1001)),
+        "ix_items_present",
+    ),
+}
+
+
+@pytest.fixture
+def large(database: SqlDatabase, collection: Collection) -> Collection:
+    """A collection whose items lie among those of another one, first those of x, then those of z."""
+    with database.write() as work:
+        other = work.collections.add("other", MODALITIES)
+    numbers = f"WITH RECURSIVE g(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < {N_ITEMS})"
+    with database.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "INSERT INTO items (collection_id, item_id, modality, pair_id, labels, metadata, train, "
+            f"revision, is_deleted) {numbers} SELECT CASE WHEN mod(n, 5) = 0 THEN {other.id} ELSE "
+            f"{collection.id} END, 'i' || n, CASE WHEN n <= {N_X} THEN 'x' ELSE 'z' END, 'p' || (n / 2), "
+            f"'[\"a\"]', '{{}}', true, 1 + (n - 1) * {N_REVISIONS} / {N_ITEMS}, mod(n, 20) = 1 FROM g"
+        )
+        connection.exec_driver_sql(f"UPDATE collections SET revision = {N_REVISIONS}")
+    with database.read() as work:
+        return work.collections.get("pairs")
+
+
+@contextmanager
+def plans(engine: sqlalchemy.Engine) -> Iterator[list[str]]:
+    """Collect how the database carries out what is read from `items` meanwhile."""
+    asked: list[tuple[str, Any]] = []
+    found: list[str] = []
+
+    def note(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
+        if "FROM items" in statement:
+            asked.append((statement, parameters))
+
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield found
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+    is_sqlite = engine.dialect.name == "sqlite"
+    with engine.connect() as connection:
+        for statement, parameters in asked:
+            explain = "EXPLAIN QUERY PLAN" if is_sqlite else "EXPLAIN"
+            rows = connection.exec_driver_sql(f"{explain} {statement}", parameters).all()
+            found.append("\n".join(row[-1] for row in rows))
+
+
+@pytest.mark.parametrize("is_analyzed", [False, True])
+def test_reads_of_a_large_collection_follow_an_index(
+    database: SqlDatabase, large: Collection, is_analyzed: bool
+) -> None:
+    engine = database.engine
+    if is_analyzed or engine.dialect.name == "postgresql":  # there it comes by itself
+        with engine.begin() as connection:
+            connection.exec_driver_sql("ANALYZE")
+    for name, (read, index) in READS.items():
+        with plans(engine) as found, database.read() as work:
+            assert read(work, large), name
+        assert found, name
+        for plan in found:
+            assert index in plan, (name, plan)
+            assert "Seq Scan on items" not in plan, (name, plan)
+            # A pair has few items, which PostgreSQL sorts.
+            assert name == "a pair" or not any(word in plan for word in ("Sort", "TEMP B-TREE")), plan
+
+
+def test_pages_and_long_reads_miss_nothing(database: SqlDatabase, large: Collection) -> None:
+    expected = [n for n in range(1, N_ITEMS + 1) if n % 5 and n % 20 != 1]
+    with database.read() as work:
+        paged: list[str] = []
+        after = 0
+        while page := work.items.page(large, None, after, 999):
+            paged += [item.id for _, item in page]
+            after = page[-1][0]
+        of_z = [item.id for _, item in work.items.page(large, "z", 0, N_ITEMS)]
+        changes = list(work.items.changes_since(large, 0))
+        unchanged = [item.id for item in work.items.unchanged_since(large, N_REVISIONS - 1)]
+        n_labels = sum(1 for _ in work.items.training_labels(large, "x"))
+    assert paged == [f"i{n}" for n in expected]
+    assert of_z == [f"i{n}" for n in expected if n > N_X]
+    assert [change.item_id for change in changes] == [f"i{n}" for n in range(1, N_ITEMS + 1) if n % 5]
+    assert [change.item_id for change in changes if change.item] == [f"i{n}" for n in expected]
+    assert unchanged == [f"i{n}" for n in expected if n <= N_ITEMS * (N_REVISIONS - 1) // N_REVISIONS]
+    assert n_labels == sum(n <= N_X for n in expected)
