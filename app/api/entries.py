@@ -6,6 +6,7 @@ list is cut into its entries by a parser in C that makes nothing of them, and ea
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TypeVar
 
@@ -30,7 +31,7 @@ def parse_entries(
     model : type of BaseModel
         Of the whole body.
     entry_model : type of BaseModel
-        Of an entry.
+        Of an entry, as `model` has it in its list.
     field : str
         Name of the list of entries.
     body : bytes
@@ -60,9 +61,10 @@ def parse_entries(
         check_values(entry, f"{field}.{number}")
     if entries:
         parts[field] = msgspec.Raw(b"[" + entries[0] + b"]")
-    return parse_json(model, msgspec.json.encode(parts)), (
-        parse_json(entry_model, entry, (field, number)) for number, entry in enumerate(entries)
-    )
+    whole = parse_json(model, msgspec.json.encode(parts))
+    first: list[_Entry] = getattr(whole, field)
+    rest = (parse_json(entry_model, entry, (field, number)) for number, entry in enumerate(entries[1:], 1))
+    return whole, itertools.chain(first, rest)
 
 
 def _entries(given: msgspec.Raw | None) -> list[bytes]:

@@ -98,7 +98,24 @@ class SavedGalleryRow(Base):
     manifest_hash: Mapped[str] = mapped_column(String(64))
 
 
-class ItemRow(Base):
+class _ItemColumns:
+    """What is kept of an item, now or as it was."""
+
+    item_id: Mapped[str] = mapped_column(String(128))
+    modality: Mapped[str] = mapped_column(String(64))
+    text: Mapped[str | None] = mapped_column(Text)
+    content_hash: Mapped[str | None] = mapped_column(String(64))
+    content_type: Mapped[str | None] = mapped_column(String(64))
+    features: Mapped[bytes | None] = mapped_column(LargeBinary)
+    labels: Mapped[list[str]] = mapped_column(JSON)
+    pair_id: Mapped[str | None] = mapped_column(String(128))
+    attributes: Mapped[dict[str, Any]] = mapped_column("metadata", JSON)
+    train: Mapped[bool] = mapped_column(Boolean)
+    revision: Mapped[int] = mapped_column(BigInt)
+    is_deleted: Mapped[bool] = mapped_column(Boolean)
+
+
+class ItemRow(_ItemColumns, Base):
     """An item, or the tombstone of one: other processes learn of a deletion from its revision."""
 
     __tablename__ = "items"
@@ -120,18 +137,6 @@ class ItemRow(Base):
 
     id: Mapped[int] = mapped_column(BigInt, primary_key=True)
     collection_id: Mapped[int] = mapped_column(BigInt, ForeignKey("collections.id", ondelete="CASCADE"))
-    item_id: Mapped[str] = mapped_column(String(128))
-    modality: Mapped[str] = mapped_column(String(64))
-    text: Mapped[str | None] = mapped_column(Text)
-    content_hash: Mapped[str | None] = mapped_column(String(64))
-    content_type: Mapped[str | None] = mapped_column(String(64))
-    features: Mapped[bytes | None] = mapped_column(LargeBinary)
-    labels: Mapped[list[str]] = mapped_column(JSON)
-    pair_id: Mapped[str | None] = mapped_column(String(128))
-    attributes: Mapped[dict[str, Any]] = mapped_column("metadata", JSON)
-    train: Mapped[bool] = mapped_column(Boolean)
-    revision: Mapped[int] = mapped_column(BigInt)
-    is_deleted: Mapped[bool] = mapped_column(Boolean)
 
 
 _IS_UNPUBLISHED = text("state <> 'published'")
@@ -160,7 +165,7 @@ class ImportRow(Base):
     lease_expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
-class ReplacedItemRow(Base):
+class ReplacedItemRow(_ItemColumns, Base):
     """An item as it was before an import changed it; readers see it until the import is published."""
 
     __tablename__ = "replaced_items"
@@ -174,18 +179,6 @@ class ReplacedItemRow(Base):
     position: Mapped[int] = mapped_column(BigInt, primary_key=True, autoincrement=False)
     replaced_at: Mapped[int] = mapped_column(BigInt)
     collection_id: Mapped[int] = mapped_column(BigInt)
-    item_id: Mapped[str] = mapped_column(String(128))
-    modality: Mapped[str] = mapped_column(String(64))
-    text: Mapped[str | None] = mapped_column(Text)
-    content_hash: Mapped[str | None] = mapped_column(String(64))
-    content_type: Mapped[str | None] = mapped_column(String(64))
-    features: Mapped[bytes | None] = mapped_column(LargeBinary)
-    labels: Mapped[list[str]] = mapped_column(JSON)
-    pair_id: Mapped[str | None] = mapped_column(String(128))
-    attributes: Mapped[dict[str, Any]] = mapped_column("metadata", JSON)
-    train: Mapped[bool] = mapped_column(Boolean)
-    revision: Mapped[int] = mapped_column(BigInt)
-    is_deleted: Mapped[bool] = mapped_column(Boolean)
 
 
 class ModelRow(Base):
