@@ -128,6 +128,7 @@ class ItemRow(_ItemColumns, Base):
             "collection_id",
             "modality",
             "id",
+            "is_deleted",  # or SQLite would read each row for it, to count them
             sqlite_where=text("is_deleted IS 0"),
             postgresql_where=text("is_deleted IS false"),
         ),

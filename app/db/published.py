@@ -12,7 +12,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, ScalarSelect, Subquery, Table, select, tuple_, union_all
+from sqlalchemy import (
+    ColumnElement,
+    CompoundSelect,
+    Row,
+    ScalarSelect,
+    Select,
+    Subquery,
+    Table,
+    false,
+    func,
+    select,
+    tuple_,
+    union_all,
+)
 from sqlalchemy.orm import Session
 
 from app.db.models import CollectionRow, ItemRow, ReplacedItemRow
@@ -127,6 +140,34 @@ def _two_ranges(columns: Columns, stretch: Stretch) -> Iterator[_Range]:
     yield (lead == stretch.start) & (row_id > stretch.after), (row_id,)
     if stretch.end != stretch.start:
         yield (lead > stretch.start) & (lead <= stretch.end), (lead, row_id)
+
+
+def count_present(collection_id: int, most: int) -> CompoundSelect[str, int]:
+    """Return the query for numbers of items by modality, which are to be added up; some are negative.
+
+    All that are there are counted in an index, without a look at the rows; then those of an import that is
+    not published are taken away, and what it replaces is added.
+
+    Parameters
+    ----------
+    collection_id : int
+        Primary key of the collection.
+    most : int
+        Its published revision: by a number, which it has statistics of, PostgreSQL finds the few beyond.
+    """
+    is_its, is_beyond = _items.c.collection_id == collection_id, _items.c.revision > most
+    is_before = _is_shown_instead(collection_id) & _replaced.c.is_deleted.is_(False)
+    return union_all(
+        _by_modality(_items, func.count(), is_its & _items.c.is_deleted.is_(False)),
+        _by_modality(_items, -func.count(), is_its & is_beyond & (_items.c.is_deleted == false())),
+        _by_modality(_replaced, func.count(), is_before),
+    )
+
+
+def _by_modality(
+    table: Table, number: ColumnElement[int], condition: ColumnElement[bool]
+) -> Select[str, int]:
+    return select(table.c.modality, number).where(condition).group_by(table.c.modality)
 
 
 def is_published(collection_id: int) -> ColumnElement[bool]:

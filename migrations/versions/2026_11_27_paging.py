@@ -1,4 +1,4 @@
-"""Indexes that serve pages of items, and of changes, in their order.
+"""Indexes that serve pages of items, and of changes, in their order, and by which items are counted.
 
 Revision ID: 0009
 Revises: 0008
@@ -22,7 +22,7 @@ def upgrade() -> None:
     op.create_index(
         "ix_items_present",
         "items",
-        ["collection_id", "modality", "id"],
+        ["collection_id", "modality", "id", "is_deleted"],
         sqlite_where=sa.text("is_deleted IS 0"),
         postgresql_where=sa.text("is_deleted IS false"),
     )

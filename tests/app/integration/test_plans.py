@@ -16,6 +16,7 @@ from tests.app.integration.conftest import MODALITIES
 N_ITEMS = 60_000
 N_REVISIONS = 5
 N_X = 45_000
+TEXT = 300 * "a"
 Read = Callable[[SqlUnitOfWork, Collection], Any]
 READS: dict[str, tuple[Read, str]] = {
     "first page": (lambda work, found: work.items.page(found, None, 0, 50), "ix_items_present"),
@@ -52,14 +53,19 @@ def large(database: SqlDatabase, collection: Collection) -> Collection:
     numbers = f"WITH RECURSIVE g(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < {N_ITEMS})"
     with database.engine.begin() as connection:
         connection.exec_driver_sql(
-            "INSERT INTO items (collection_id, item_id, modality, pair_id, labels, metadata, train, "
+            "INSERT INTO items (collection_id, item_id, modality, text, pair_id, labels, metadata, train, "
             f"revision, is_deleted) {numbers} SELECT CASE WHEN mod(n, 5) = 0 THEN {other.id} ELSE "
-            f"{collection.id} END, 'i' || n, CASE WHEN n <= {N_X} THEN 'x' ELSE 'z' END, 'p' || (n / 2), "
-            f"'[\"a\"]', '{{}}', true, 1 + (n - 1) * {N_REVISIONS} / {N_ITEMS}, mod(n, 20) = 1 FROM g"
+            f"{collection.id} END, 'i' || n, CASE WHEN n <= {N_X} THEN 'x' ELSE 'z' END, '{TEXT}', "
+            f"'p' || (n / 2), '[\"a\"]', '{{}}', true, 1 + (n - 1) * {N_REVISIONS} / {N_ITEMS}, "
+            "mod(n, 20) = 1 FROM g"
         )
         connection.exec_driver_sql(f"UPDATE collections SET revision = {N_REVISIONS}")
     with database.read() as work:
         return work.collections.get("pairs")
+
+
+def is_postgres(database: SqlDatabase) -> bool:
+    return database.engine.dialect.name == "postgresql"
 
 
 @contextmanager
@@ -83,6 +89,20 @@ def plans(engine: sqlalchemy.Engine) -> Iterator[list[str]]:
             explain = "EXPLAIN QUERY PLAN" if is_sqlite else "EXPLAIN"
             rows = connection.exec_driver_sql(f"{explain} {statement}", parameters).all()
             found.append("\n".join(row[-1] for row in rows))
+
+
+def test_items_are_counted_in_an_index(database: SqlDatabase, large: Collection) -> None:
+    with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql("VACUUM ANALYZE items" if is_postgres(database) else "ANALYZE")
+    with plans(database.engine) as found, database.read() as work:
+        counted = work.items.counts(large)
+    expected = [n for n in range(1, N_ITEMS + 1) if n % 5 and n % 20 != 1]
+    n_x = sum(n <= N_X for n in expected)
+    assert counted == {"x": n_x, "z": len(expected) - n_x}
+    (plan,) = found
+    wanted = "Index Only Scan using" if is_postgres(database) else "SEARCH items USING COVERING INDEX"
+    assert f"{wanted} ix_items_present" in plan, plan
+    assert "Seq Scan on items" not in plan, plan
 
 
 @pytest.mark.parametrize("is_analyzed", [False, True])
