@@ -21,6 +21,7 @@ from app.services.training import TrainingParameters
 from app.settings import Settings
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
 from tests.app.integration.in_process import run_here
+from tests.app.integration.searching import fill, train
 
 PARAMETERS = TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20)
 
@@ -102,6 +103,23 @@ def pairs(tmp_path: Path, vectors: SyntheticPairs) -> Iterator[Pairs]:
     services.upgrade_schema()
     yield Pairs(services, vectors)
     close(services)
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Iterator[Services]:
+    """Services over an empty database."""
+    built = build(Settings(data_dir=tmp_path, database_url=""))
+    built.upgrade_schema()
+    yield built
+    close(built)
+
+
+@pytest.fixture
+def trained(services: Services, vectors: SyntheticPairs) -> Services:
+    """Services over the collection of `searching` with its first model."""
+    fill(services, vectors)
+    assert train(services) == 1
+    return services
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

@@ -1,7 +1,7 @@
+"""What a search finds, and in which order."""
+
 import io
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,14 +9,10 @@ import pytest
 from PIL import Image
 
 from app.bootstrap import Services, build
-from app.console import label_lines
-from app.domain.entities import Content, ItemFilter, JobState, Modality, SearchResult
+from app.domain.entities import Content, ItemFilter, Modality
 from app.domain.errors import (
-    DamagedBundleError,
-    DamagedVersionError,
     InvalidFieldError,
     ItemNotFoundError,
-    ModelNotTrainedError,
     UnknownLabelError,
     UnknownModalityError,
 )
@@ -24,74 +20,11 @@ from app.main import what_is_missing
 from app.services.catalogue import NewItem
 from app.services.search import Query
 from app.services.training import TrainingParameters
-from app.settings import Settings
 from solver.artifacts import load_projector
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
-from tests.app.integration.in_process import run_here
+from tests.app.integration.searching import NAME, bundle_of, fill, ids, search, train, vector_item
 
-NAME = "pairs"
 N_X, N_Z = 60, 50
-PARAMETERS = TrainingParameters(alpha=1e-3, scaling="standard", max_iter=30)
-
-
-@pytest.fixture(scope="module")
-def data() -> SyntheticPairs:
-    return make_low_rank_pairs(N_X, N_Z, n_features_x=8, n_features_z=6, n_classes=3, random_state=3)
-
-
-@pytest.fixture
-def services(tmp_path: Path) -> Iterator[Services]:
-    built = build(Settings(data_dir=tmp_path, database_url=""))
-    built.upgrade_schema()
-    yield built
-    built.database.engine.dispose()
-
-
-def vector_item(modality: str, item_id: str, row: Any, *labels: str, **facts: Any) -> NewItem:
-    return NewItem(modality, Content(vector=np.asarray(row).tolist()), item_id, labels, **facts)
-
-
-def train(services: Services, parameters: TrainingParameters = PARAMETERS) -> int:
-    services.training.request(NAME, parameters)
-    job = run_here(services)
-    assert job is not None
-    assert job.state is JobState.SUCCEEDED, job.error
-    assert job.model_version is not None
-    return job.model_version
-
-
-def fill(services: Services, data: SyntheticPairs) -> None:
-    services.catalogue.create(NAME, [Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"})])
-    for name, rows, labels in (("x", data.X, data.x_labels), ("z", data.Z, data.z_labels)):
-        items = [
-            vector_item(name, f"{name}{n:02d}", row, f"class {label}", metadata={"odd": n % 2 == 1})
-            for n, (row, label) in enumerate(zip(rows, labels, strict=True))
-        ]
-        services.catalogue.add_items(NAME, items)
-
-
-@pytest.fixture
-def trained(services: Services, data: SyntheticPairs) -> Services:
-    fill(services, data)
-    assert train(services) == 1
-    return services
-
-
-def search(
-    services: Services, row: Any, k: int = 10, offset: int = 0, item_filter: ItemFilter | None = None
-) -> SearchResult:
-    """Search x with a vector of z."""
-    queries = [Query(Content(vector=np.asarray(row).tolist()))]
-    (result,) = services.search.search(NAME, "z", "x", queries, k, offset, item_filter or ItemFilter())
-    return result
-
-
-def ids(result: SearchResult) -> list[str]:
-    return [hit.id for hit in result.hits]
-
-
-def bundle_of(services: Services) -> Path:
-    return services.settings.data_dir / "models" / services.versions.models(NAME)[0].bundle
 
 
 def similarities(services: Services, queries: Any, gallery: Any) -> Any:
@@ -102,8 +35,8 @@ def similarities(services: Services, queries: Any, gallery: Any) -> Any:
     return rows @ columns.T
 
 
-def test_the_ranking_is_that_of_the_solver(trained: Services, data: SyntheticPairs) -> None:
-    expected = similarities(trained, data.Z, data.X)
+def test_the_ranking_is_that_of_the_solver(trained: Services, vectors: SyntheticPairs) -> None:
+    expected = similarities(trained, vectors.Z, vectors.X)
     assert np.ptp(expected) > 0.1
     queries = [Query(item_id=f"z{n:02d}") for n in range(N_Z)]
     results = trained.search.search(NAME, "z", "x", queries, N_X, 0, ItemFilter())
@@ -129,34 +62,34 @@ def test_a_query_of_a_batch_is_answered_as_it_is_alone(services: Services) -> No
         assert [(hit.id, hit.score) for hit in alone.hits] == [(hit.id, hit.score) for hit in result.hits]
 
 
-def test_both_directions_agree_and_find_the_class(trained: Services, data: SyntheticPairs) -> None:
+def test_both_directions_agree_and_find_the_class(trained: Services, vectors: SyntheticPairs) -> None:
     query = [Query(item_id="x00")]
     (result,) = trained.search.search(NAME, "x", "z", query, N_Z, 0, ItemFilter())
-    expected = similarities(trained, data.Z, data.X[:1])[:, 0]
+    expected = similarities(trained, vectors.Z, vectors.X[:1])[:, 0]
     positions = [int(hit.id[1:]) for hit in result.hits]
     np.testing.assert_allclose([hit.score for hit in result.hits], expected[positions], rtol=1e-5, atol=1e-5)
-    assert result.hits[0].item.labels == (f"class {data.x_labels[0]}",)
+    assert result.hits[0].item.labels == (f"class {vectors.x_labels[0]}",)
 
 
-def test_a_stored_query_and_the_same_vector_find_the_same(trained: Services, data: SyntheticPairs) -> None:
+def test_a_stored_query_and_the_same_vector_find_the_same(trained: Services, vectors: SyntheticPairs) -> None:
     (stored,) = trained.search.search(NAME, "z", "x", [Query(item_id="z07")], 20, 0, ItemFilter())
-    assert ids(stored) == ids(search(trained, data.Z[7], 20))
+    assert ids(stored) == ids(search(trained, vectors.Z[7], 20))
 
 
-def test_equal_scores_are_ordered_by_id(trained: Services, data: SyntheticPairs) -> None:
-    best = int(ids(search(trained, data.Z[0], 1))[0][1:])
+def test_equal_scores_are_ordered_by_id(trained: Services, vectors: SyntheticPairs) -> None:
+    best = int(ids(search(trained, vectors.Z[0], 1))[0][1:])
     names = ["zz", "aa", "x99", "mm", "b"]
     for name in names:
-        trained.catalogue.add_items(NAME, [vector_item("x", name, data.X[best])])
+        trained.catalogue.add_items(NAME, [vector_item("x", name, vectors.X[best])])
     expected = sorted([*names, f"x{best:02d}"])
-    assert ids(search(trained, data.Z[0], 6)) == expected
+    assert ids(search(trained, vectors.Z[0], 6)) == expected
     # The tie stands across the end of the page.
-    assert ids(search(trained, data.Z[0], 3)) == expected[:3]
-    assert ids(search(trained, data.Z[0], 2, offset=3)) == expected[3:5]
+    assert ids(search(trained, vectors.Z[0], 3)) == expected[:3]
+    assert ids(search(trained, vectors.Z[0], 2, offset=3)) == expected[3:5]
 
 
-def test_a_filter_gives_k_results_when_k_exist(trained: Services, data: SyntheticPairs) -> None:
-    everything = search(trained, data.Z[0], N_X)
+def test_a_filter_gives_k_results_when_k_exist(trained: Services, vectors: SyntheticPairs) -> None:
+    everything = search(trained, vectors.Z[0], N_X)
     for wanted in (
         ItemFilter(labels=("class 1",)),
         ItemFilter(labels=("class 1", "class 2")),
@@ -167,7 +100,7 @@ def test_a_filter_gives_k_results_when_k_exist(trained: Services, data: Syntheti
     ):
         expected = [hit.id for hit in everything.hits if wanted.accepts(hit.item.labels, hit.item.metadata)]
         for k in (1, 5, len(expected), N_X):
-            assert ids(search(trained, data.Z[0], k, item_filter=wanted)) == expected[:k]
+            assert ids(search(trained, vectors.Z[0], k, item_filter=wanted)) == expected[:k]
 
 
 @pytest.mark.parametrize(
@@ -183,9 +116,9 @@ def test_a_filter_gives_k_results_when_k_exist(trained: Services, data: Syntheti
     ],
 )
 def test_what_a_batch_passes_over_is_counted(
-    trained: Services, data: SyntheticPairs, n_queries: int, k: int, offset: int, field: str | None
+    trained: Services, vectors: SyntheticPairs, n_queries: int, k: int, offset: int, field: str | None
 ) -> None:
-    queries = [Query(Content(vector=data.Z[0].tolist()))] * n_queries
+    queries = [Query(Content(vector=vectors.Z[0].tolist()))] * n_queries
     if field is None:
         found = trained.search.search(NAME, "z", "x", queries, k, offset, ItemFilter())
         assert [len(result.hits) for result in found] == [0 if offset else N_X] * n_queries
@@ -196,20 +129,22 @@ def test_what_a_batch_passes_over_is_counted(
 
 
 @pytest.mark.parametrize("size", [1, 7, 60, 100])
-def test_pages_put_together_are_the_ranking(trained: Services, data: SyntheticPairs, size: int) -> None:
-    everything = ids(search(trained, data.Z[3], 1000))
+def test_pages_put_together_are_the_ranking(trained: Services, vectors: SyntheticPairs, size: int) -> None:
+    everything = ids(search(trained, vectors.Z[3], 1000))
     assert len(everything) == N_X
-    pages = [search(trained, data.Z[3], size, offset) for offset in range(0, N_X, size)]
+    pages = [search(trained, vectors.Z[3], size, offset) for offset in range(0, N_X, size)]
     assert [item_id for page in pages for item_id in ids(page)] == everything
     assert [hit.rank for page in pages for hit in page.hits] == list(range(1, N_X + 1))
-    assert ids(search(trained, data.Z[3], size, offset=N_X)) == []
+    assert ids(search(trained, vectors.Z[3], size, offset=N_X)) == []
 
 
-def test_writes_after_training_are_seen_by_the_next_search(trained: Services, data: SyntheticPairs) -> None:
-    query = data.Z[0]
+def test_writes_after_training_are_seen_by_the_next_search(
+    trained: Services, vectors: SyntheticPairs
+) -> None:
+    query = vectors.Z[0]
     best = search(trained, query, 1)
     winner = best.hits[0]
-    strong = 3.0 * data.X[int(winner.id[1:])]
+    strong = 3.0 * vectors.X[int(winner.id[1:])]
     written = trained.catalogue.add_items(NAME, [vector_item("x", "new", strong, "brand new")])
     added = search(trained, query, N_X + 5)
     assert len(added.hits) == N_X + 1
@@ -235,14 +170,14 @@ def test_writes_after_training_are_seen_by_the_next_search(trained: Services, da
         trained.search.search(NAME, "x", "z", [Query(item_id=winner.id)], 5, 0, ItemFilter())
 
 
-def test_another_process_sees_the_same(trained: Services, data: SyntheticPairs) -> None:
-    search(trained, data.Z[0])
-    trained.catalogue.add_items(NAME, [vector_item("x", "new", data.X[0])])
-    trained.catalogue.add_items(NAME, [vector_item("x", "x01", -data.X[1], "other")], replace=True)
+def test_another_process_sees_the_same(trained: Services, vectors: SyntheticPairs) -> None:
+    search(trained, vectors.Z[0])
+    trained.catalogue.add_items(NAME, [vector_item("x", "new", vectors.X[0])])
+    trained.catalogue.add_items(NAME, [vector_item("x", "x01", -vectors.X[1], "other")], replace=True)
     trained.catalogue.delete_item(NAME, "x02")
     trained.catalogue.delete_item(NAME, "z02")
     fresh = build(trained.settings)
-    there, here = (search(each, data.Z[0], 100) for each in (fresh, trained))
+    there, here = (search(each, vectors.Z[0], 100) for each in (fresh, trained))
     fresh.database.engine.dispose()
     assert ids(there) == ids(here)
     np.testing.assert_allclose(
@@ -251,119 +186,22 @@ def test_another_process_sees_the_same(trained: Services, data: SyntheticPairs) 
     assert what_is_missing(trained) is None
 
 
-def test_an_item_that_changes_sides_is_found_on_one(trained: Services, data: SyntheticPairs) -> None:
-    trained.catalogue.add_items(NAME, [vector_item("z", "x05", data.Z[5])], replace=True)
-    assert "x05" not in ids(search(trained, data.Z[0], 100))
+def test_an_item_that_changes_sides_is_found_on_one(trained: Services, vectors: SyntheticPairs) -> None:
+    trained.catalogue.add_items(NAME, [vector_item("z", "x05", vectors.Z[5])], replace=True)
+    assert "x05" not in ids(search(trained, vectors.Z[0], 100))
     (result,) = trained.search.search(NAME, "x", "z", [Query(item_id="x00")], 100, 0, ItemFilter())
     assert "x05" in ids(result)
 
 
-def test_items_not_to_learn_from_are_found(trained: Services, data: SyntheticPairs) -> None:
-    before, _ = load_projector(bundle_of(trained))
-    items = [vector_item("x", f"held{n}", 50.0 + data.X[n], "strange", train=False) for n in range(5)]
-    trained.catalogue.add_items(NAME, items)
-    assert train(trained) == 2
-    facts = trained.versions.models(NAME)[0].facts
-    assert facts["train_items"] == {"x": N_X, "z": N_Z}
-    assert "strange" not in facts["classes"]
-    after, _ = load_projector(bundle_of(trained))
-    for name, values in before.arrays().items():
-        np.testing.assert_allclose(after.arrays()[name], values, rtol=1e-4, atol=1e-5)
-    result = search(trained, data.Z[0], 100)
-    assert result.model_version == 2
-    assert {f"held{n}" for n in range(5)} <= set(ids(result))
-
-
-def test_labels_that_stand_on_one_modality_alone_are_told(trained: Services, data: SyntheticPairs) -> None:
-    assert trained.versions.models(NAME)[0].facts["unmatched_labels"] == {"x": [], "z": []}
-    trained.catalogue.add_items(NAME, [vector_item("x", f"odd{n}", data.X[n], "Strange") for n in range(3)])
-    trained.catalogue.add_items(NAME, [vector_item("z", f"odd-z{n}", data.Z[n], "strange") for n in range(3)])
-    train(trained)
-    facts = trained.versions.models(NAME)[0].facts
-    assert facts["unmatched_labels"] == {"x": ["Strange"], "z": ["strange"]}
-    assert label_lines(facts) == [
-        "no training item of the other modality is of these classes of 'x': 'Strange'",
-        "no training item of the other modality is of these classes of 'z': 'strange'",
-    ]
-
-
-def test_a_rollback_serves_the_older_version(trained: Services, data: SyntheticPairs) -> None:
-    first = search(trained, data.Z[0], 100)
-    train(trained, TrainingParameters(alpha=0.02, scaling="l2", max_iter=30))
-    assert search(trained, data.Z[0], 100).model_version == 2
-    trained.versions.activate(NAME, 1, "test")
-    again = search(trained, data.Z[0], 100)
-    assert again.model_version == 1
-    assert [(hit.id, hit.score) for hit in again.hits] == [(hit.id, hit.score) for hit in first.hits]
-
-
-def test_a_penalty_that_leaves_nothing_still_answers(trained: Services, data: SyntheticPairs) -> None:
-    trained.versions.activate(NAME, train(trained, TrainingParameters(alpha=1e5, scaling="standard")), "test")
-    result = search(trained, data.Z[0], 5)
-    assert [hit.score for hit in result.hits] == [0.0] * 5
-    assert ids(result) == [f"x{n:02d}" for n in range(5)]
-    trained.catalogue.add_items(NAME, [vector_item("x", "a", data.X[0])])
-    assert ids(search(trained, data.Z[0], 1)) == ["a"]
-
-
-def test_a_damaged_bundle_is_not_served(trained: Services, data: SyntheticPairs) -> None:
-    # The held-out part is read by no search: see test_faults_of_storage.
-    files = [
-        path for path in bundle_of(trained).rglob("*") if path.is_file() and path.parent.name != "judged"
-    ]
-    for path in sorted(files):
-        content = path.read_bytes()
-        for damaged in (content[:-1], bytes([content[0] ^ 1]) + content[1:], None):
-            path.unlink() if damaged is None else path.write_bytes(damaged)
-            fresh = build(trained.settings)
-            with pytest.raises(DamagedBundleError):
-                search(fresh, data.Z[0])
-            with pytest.raises(DamagedVersionError):
-                fresh.versions.activate(NAME, 1, "test")
-            assert "bundle" in (what_is_missing(fresh) or "")
-            fresh.database.engine.dispose()
-        path.write_bytes(content)
-    fresh = build(trained.settings)
-    assert ids(search(fresh, data.Z[0])) == ids(search(trained, data.Z[0]))
-    fresh.database.engine.dispose()
-
-
-def test_bad_queries_are_refused(trained: Services, data: SyntheticPairs) -> None:
+def test_bad_queries_are_refused(trained: Services, vectors: SyntheticPairs) -> None:
     with pytest.raises(InvalidFieldError, match="expected 6"):
-        search(trained, data.Z[0][:3])
+        search(trained, vectors.Z[0][:3])
     with pytest.raises(InvalidFieldError, match="modality"):
         trained.search.search(NAME, "z", "x", [Query(item_id="x00")], 5, 0, ItemFilter())
     with pytest.raises(InvalidFieldError, match="other modality"):
         trained.search.search(NAME, "z", "z", [Query(item_id="z00")], 5, 0, ItemFilter())
     with pytest.raises(UnknownModalityError):
         trained.search.search(NAME, "z", "y", [Query(item_id="z00")], 5, 0, ItemFilter())
-
-
-def test_an_untrained_collection_is_refused(services: Services) -> None:
-    services.catalogue.create(NAME, [Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"})])
-    with pytest.raises(ModelNotTrainedError):
-        search(services, [1.0])
-
-
-def test_a_training_that_cannot_be_is_reported(services: Services, caplog: pytest.LogCaptureFixture) -> None:
-    services.catalogue.create(NAME, [Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"})])
-    items = [vector_item(side, f"{side}{n}", [1.0], "ab"[n // 2]) for side in "xz" for n in range(4)]
-    services.catalogue.add_items(NAME, items)
-    services.training.request(NAME, PARAMETERS)
-    # What is asked for was fine; what is found is not.
-    services.catalogue.add_items(NAME, [replace(item, labels=()) for item in items], replace=True)
-    with caplog.at_level("INFO", "app.worker"):
-        job = run_here(services)
-    assert job is not None
-    assert job.state is JobState.FAILED
-    assert "label" in (job.error or "")
-    (line,) = [record.getMessage() for record in caplog.records if "failed" in record.getMessage()]
-    assert line == f"job {job.id}: retraining {NAME} failed: {job.error}"
-    with pytest.raises(ModelNotTrainedError) as untrained:
-        search(services, [1.0])
-    assert (job.error or "") in str(untrained.value)
-    assert services.catalogue.collection(NAME)[0].active_version is None
-    assert run_here(services) is None
 
 
 WORDS = ("boat sea sail", "tree leaf forest", "tower street city")

@@ -1,0 +1,57 @@
+"""A collection of two vector modalities that is filled, trained and searched."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.bootstrap import Services
+from app.domain.entities import Content, ItemFilter, JobState, Modality, SearchResult
+from app.services.catalogue import NewItem
+from app.services.search import Query
+from app.services.training import TrainingParameters
+from solver.datasets import SyntheticPairs
+from tests.app.integration.in_process import run_here
+
+NAME = "pairs"
+PARAMETERS = TrainingParameters(alpha=1e-3, scaling="standard", max_iter=30)
+
+
+def vector_item(modality: str, item_id: str, row: Any, *labels: str, **facts: Any) -> NewItem:
+    return NewItem(modality, Content(vector=np.asarray(row).tolist()), item_id, labels, **facts)
+
+
+def train(services: Services, parameters: TrainingParameters = PARAMETERS) -> int:
+    services.training.request(NAME, parameters)
+    job = run_here(services)
+    assert job is not None
+    assert job.state is JobState.SUCCEEDED, job.error
+    assert job.model_version is not None
+    return job.model_version
+
+
+def fill(services: Services, vectors: SyntheticPairs) -> None:
+    services.catalogue.create(NAME, [Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"})])
+    for name, rows, labels in (("x", vectors.X, vectors.x_labels), ("z", vectors.Z, vectors.z_labels)):
+        items = [
+            vector_item(name, f"{name}{n:02d}", row, f"class {label}", metadata={"odd": n % 2 == 1})
+            for n, (row, label) in enumerate(zip(rows, labels, strict=True))
+        ]
+        services.catalogue.add_items(NAME, items)
+
+
+def search(
+    services: Services, row: Any, k: int = 10, offset: int = 0, item_filter: ItemFilter | None = None
+) -> SearchResult:
+    """Search x with a vector of z."""
+    queries = [Query(Content(vector=np.asarray(row).tolist()))]
+    (result,) = services.search.search(NAME, "z", "x", queries, k, offset, item_filter or ItemFilter())
+    return result
+
+
+def ids(result: SearchResult) -> list[str]:
+    return [hit.id for hit in result.hits]
+
+
+def bundle_of(services: Services) -> Path:
+    return services.settings.data_dir / "models" / services.versions.models(NAME)[0].bundle

@@ -1,0 +1,124 @@
+"""Which model a search is answered with, and what is told of its training."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from app.bootstrap import Services, build
+from app.console import label_lines
+from app.domain.entities import JobState, Modality
+from app.domain.errors import (
+    DamagedBundleError,
+    DamagedVersionError,
+    ModelNotTrainedError,
+)
+from app.main import what_is_missing
+from app.services.training import TrainingParameters
+from solver.artifacts import load_projector
+from solver.datasets import SyntheticPairs
+from tests.app.integration.in_process import run_here
+from tests.app.integration.searching import NAME, PARAMETERS, bundle_of, ids, search, train, vector_item
+
+N_X, N_Z = 60, 50
+
+
+def test_items_not_to_learn_from_are_found(trained: Services, vectors: SyntheticPairs) -> None:
+    before, _ = load_projector(bundle_of(trained))
+    items = [vector_item("x", f"held{n}", 50.0 + vectors.X[n], "strange", train=False) for n in range(5)]
+    trained.catalogue.add_items(NAME, items)
+    assert train(trained) == 2
+    facts = trained.versions.models(NAME)[0].facts
+    assert facts["train_items"] == {"x": N_X, "z": N_Z}
+    assert "strange" not in facts["classes"]
+    after, _ = load_projector(bundle_of(trained))
+    for name, values in before.arrays().items():
+        np.testing.assert_allclose(after.arrays()[name], values, rtol=1e-4, atol=1e-5)
+    result = search(trained, vectors.Z[0], 100)
+    assert result.model_version == 2
+    assert {f"held{n}" for n in range(5)} <= set(ids(result))
+
+
+def test_labels_that_stand_on_one_modality_alone_are_told(trained: Services, vectors: SyntheticPairs) -> None:
+    assert trained.versions.models(NAME)[0].facts["unmatched_labels"] == {"x": [], "z": []}
+    trained.catalogue.add_items(
+        NAME, [vector_item("x", f"odd{n}", vectors.X[n], "Strange") for n in range(3)]
+    )
+    trained.catalogue.add_items(
+        NAME, [vector_item("z", f"odd-z{n}", vectors.Z[n], "strange") for n in range(3)]
+    )
+    train(trained)
+    facts = trained.versions.models(NAME)[0].facts
+    assert facts["unmatched_labels"] == {"x": ["Strange"], "z": ["strange"]}
+    assert label_lines(facts) == [
+        "no training item of the other modality is of these classes of 'x': 'Strange'",
+        "no training item of the other modality is of these classes of 'z': 'strange'",
+    ]
+
+
+def test_a_rollback_serves_the_older_version(trained: Services, vectors: SyntheticPairs) -> None:
+    first = search(trained, vectors.Z[0], 100)
+    train(trained, TrainingParameters(alpha=0.02, scaling="l2", max_iter=30))
+    assert search(trained, vectors.Z[0], 100).model_version == 2
+    trained.versions.activate(NAME, 1, "test")
+    again = search(trained, vectors.Z[0], 100)
+    assert again.model_version == 1
+    assert [(hit.id, hit.score) for hit in again.hits] == [(hit.id, hit.score) for hit in first.hits]
+
+
+def test_a_penalty_that_leaves_nothing_still_answers(trained: Services, vectors: SyntheticPairs) -> None:
+    trained.versions.activate(NAME, train(trained, TrainingParameters(alpha=1e5, scaling="standard")), "test")
+    result = search(trained, vectors.Z[0], 5)
+    assert [hit.score for hit in result.hits] == [0.0] * 5
+    assert ids(result) == [f"x{n:02d}" for n in range(5)]
+    trained.catalogue.add_items(NAME, [vector_item("x", "a", vectors.X[0])])
+    assert ids(search(trained, vectors.Z[0], 1)) == ["a"]
+
+
+def test_a_damaged_bundle_is_not_served(trained: Services, vectors: SyntheticPairs) -> None:
+    # The held-out part is read by no search: see test_faults_of_storage.
+    files = [
+        path for path in bundle_of(trained).rglob("*") if path.is_file() and path.parent.name != "judged"
+    ]
+    for path in sorted(files):
+        content = path.read_bytes()
+        for damaged in (content[:-1], bytes([content[0] ^ 1]) + content[1:], None):
+            path.unlink() if damaged is None else path.write_bytes(damaged)
+            fresh = build(trained.settings)
+            with pytest.raises(DamagedBundleError):
+                search(fresh, vectors.Z[0])
+            with pytest.raises(DamagedVersionError):
+                fresh.versions.activate(NAME, 1, "test")
+            assert "bundle" in (what_is_missing(fresh) or "")
+            fresh.database.engine.dispose()
+        path.write_bytes(content)
+    fresh = build(trained.settings)
+    assert ids(search(fresh, vectors.Z[0])) == ids(search(trained, vectors.Z[0]))
+    fresh.database.engine.dispose()
+
+
+def test_an_untrained_collection_is_refused(services: Services) -> None:
+    services.catalogue.create(NAME, [Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"})])
+    with pytest.raises(ModelNotTrainedError):
+        search(services, [1.0])
+
+
+def test_a_training_that_cannot_be_is_reported(services: Services, caplog: pytest.LogCaptureFixture) -> None:
+    services.catalogue.create(NAME, [Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"})])
+    items = [vector_item(side, f"{side}{n}", [1.0], "ab"[n // 2]) for side in "xz" for n in range(4)]
+    services.catalogue.add_items(NAME, items)
+    services.training.request(NAME, PARAMETERS)
+    # What is asked for was fine; what is found is not.
+    services.catalogue.add_items(NAME, [replace(item, labels=()) for item in items], replace=True)
+    with caplog.at_level("INFO", "app.worker"):
+        job = run_here(services)
+    assert job is not None
+    assert job.state is JobState.FAILED
+    assert "label" in (job.error or "")
+    (line,) = [record.getMessage() for record in caplog.records if "failed" in record.getMessage()]
+    assert line == f"job {job.id}: retraining {NAME} failed: {job.error}"
+    with pytest.raises(ModelNotTrainedError) as untrained:
+        search(services, [1.0])
+    assert (job.error or "") in str(untrained.value)
+    assert services.catalogue.collection(NAME)[0].active_version is None
+    assert run_here(services) is None
