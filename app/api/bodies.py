@@ -7,17 +7,19 @@ Large bodies are parsed outside the event loop.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import itertools
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from fastapi import Depends, HTTPException, Request, status
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
+from python_multipart.multipart import parse_options_header
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect
@@ -33,9 +35,11 @@ _SLICE = 1 << 20
 _KEYS_PER_ENTRY, _BRACKETS_PER_KEY = 64, 16
 FEW_KEYS = 16_000
 """Of JSON objects in one body or one line of an import: refused by nobody."""
+_WHITESPACE = b" \t\r\n"
 _MAX_VALUES = 1_500_000
 """Of JSON that is parsed at once: more than any vector has, and some 200 MB of memory."""
-_KEY = re.compile(rb'(?<!\\)"\s*:')
+_CHARSETS = ("utf-8", "ascii")
+_readers: set[Callable[..., Any]] = set()
 _Model = TypeVar("_Model", bound=BaseModel)
 _Result = TypeVar("_Result")
 
@@ -97,6 +101,17 @@ def parsed(
     return from_json(parse, limit)
 
 
+def _reader(parse: Callable[..., Any]) -> Any:
+    _readers.add(parse)
+    return Depends(parse)
+
+
+def reads_body(request: Request) -> bool:
+    """Return whether the route of a request reads its body by one of these dependencies."""
+    route: APIRoute = request.scope["route"]
+    return any(each.call in _readers for each in route.dependant.dependencies)
+
+
 def from_json(
     of_json: Callable[[Request, bytes], _Result], limit: Callable[[Request], int] = small_body
 ) -> Any:
@@ -105,7 +120,7 @@ def from_json(
     async def parse(request: Request) -> _Result:
         return await _of_whole(request, of_json, limit(request))
 
-    return Depends(parse)
+    return _reader(parse)
 
 
 def json_or_form(
@@ -142,7 +157,7 @@ def json_or_form(
             return await off_loop_when_large(size, lambda: of_form(form))
         return await _of_whole(request, of_json, limit(request))
 
-    return Depends(parse)
+    return _reader(parse)
 
 
 async def _of_whole(request: Request, of_json: Callable[[Request, bytes], _Result], limit: int) -> _Result:
@@ -187,13 +202,19 @@ def not_bloated(body: bytes, most_keys: int) -> bytes:
     """
     n_keys = 0
     for start in range(0, len(body), _SLICE):
-        n_keys += len(_KEY.findall(body, start, start + _SLICE))
+        n_keys += _count_keys(body[start : start + _SLICE])
         if n_keys > most_keys:
             raise ContentTooLargeError("body", f"more than {most_keys} keys of JSON objects")
     most_brackets = most_keys * _BRACKETS_PER_KEY
     if body.count(b"[") + body.count(b"{") > most_brackets:
         raise ContentTooLargeError("body", f"more than {most_brackets} JSON lists and objects")
     return body
+
+
+def _count_keys(piece: bytes) -> int:
+    """Return how many quotes in a piece of JSON end a key: those before a colon that are not escaped."""
+    unescaped = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+    return unescaped.translate(None, _WHITESPACE).count(b'":')
 
 
 def check_values(body: bytes | str, field: str) -> None:
@@ -248,6 +269,7 @@ async def _read_form(
     request: Request, known: Sequence[str], repeated: Sequence[str], limit: int
 ) -> FormFields:
     body_of(request).restrict(limit)
+    _check_charset(request.headers["content-type"])
     max_bytes = request.app.state.settings.max_picture_bytes
     # Browsers can give a part its media type only as a file, so each part may be one.
     async with request.form(max_files=1 + len(known), max_fields=len(known) + 10) as form:
@@ -270,6 +292,17 @@ async def _read_form(
             if name in form
         }
     return FormFields(content, texts, lists)
+
+
+def _check_charset(content_type: str) -> None:
+    """Refuse a form in any encoding but UTF-8: the parser would decode it by whatever codec it names."""
+    charset = parse_options_header(content_type)[1].get(b"charset", b"utf-8").decode("latin-1")
+    try:
+        name = codecs.lookup(charset).name
+    except (LookupError, ValueError):
+        name = ""
+    if name not in _CHARSETS:
+        raise InvalidFieldError("body", f"expected a form in UTF-8, not in {charset[:40]!r}")
 
 
 async def _text_of(name: str, part: UploadFile | str) -> str:

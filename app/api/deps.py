@@ -8,8 +8,11 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
+from app.api.bodies import reads_body
+from app.api.incoming import body_of
 from app.api.keys import KeyChecks
 from app.api.lanes import admit
+from app.domain.addresses import party_of
 from app.domain.entities import ApiKey, Scope
 from app.domain.errors import CollectionNotFoundError, JobNotFoundError, KeyIsBoundError
 from app.services.access import AccessService
@@ -79,12 +82,14 @@ async def _key_or_open(request: Request, credentials: HTTPAuthorizationCredentia
 
 
 def _address(request: Request) -> str:
-    return "" if request.client is None else request.client.host
+    return "" if request.client is None else party_of(request.client.host)
 
 
 async def _enter(request: Request, key: ApiKey | None) -> None:
     """Let a request whose key allows it into its lane; nothing of its body has been read."""
-    await admit(request.scope, f"address {_address(request)}" if key is None else f"key {key.id}")
+    caller = f"address {_address(request)}" if key is None else f"key {key.id}"
+    body_of(request).caller = caller
+    await admit(request.scope, caller, reads_body(request))
 
 
 async def _check_bounds(request: Request, key: ApiKey | None) -> None:

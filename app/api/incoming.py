@@ -7,8 +7,8 @@ or trickles, is given up; one that was not read to its end closes the connection
 
 from __future__ import annotations
 
-import math
 import time
+from collections import Counter
 
 import anyio
 from fastapi import Request
@@ -21,9 +21,9 @@ from app.domain.errors import BodyTimeoutError, ContentTooLargeError, Overloaded
 _BYTES_PER_SECOND = 16_384
 """Slower bodies are given up, once `pause_seconds` of waiting are used up: bytes earn more."""
 _STREAM_BYTES_PER_SECOND = 1024
-_STREAM_WINDOW = 3
-"""A streamed body may be made while it is sent, but slower than this on average over so many times
-`pause_seconds` it only keeps others out."""
+"""A streamed body may be made while it is sent; slower than this it only keeps others out."""
+_WINDOW = 3
+"""What bytes have earned lasts for at most so many times `pause_seconds`."""
 _DRAIN_SECONDS, _DRAINED_BYTES = 1.0, 1 << 20
 """How long, and of what, the rest of a body is taken in after an answer that did not need it."""
 _STATE = "body"
@@ -36,20 +36,30 @@ class Budget:
     ----------
     max_bytes : int
         More are refused.
+    max_bytes_of_one : int
+        Of the requests of one caller.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, max_bytes_of_one: int) -> None:
         self._left = max_bytes
+        self._max_of_one = max_bytes_of_one
+        self._held: Counter[str] = Counter()
 
-    def take(self, size: int) -> None:
-        """Account for bytes; raises OverloadedError when there are too many already."""
+    def take(self, size: int, caller: str) -> None:
+        """Account for bytes; raises OverloadedError when there are too many already, or of this caller."""
         if size > self._left:
             raise OverloadedError
+        if self._held[caller] + size > self._max_of_one:
+            raise OverloadedError("too many bodies of this caller are on their way")
         self._left -= size
+        self._held[caller] += size
 
-    def give_back(self, size: int) -> None:
+    def give_back(self, size: int, caller: str) -> None:
         """Account for bytes that are gone."""
         self._left += size
+        self._held[caller] -= size
+        if not self._held[caller]:
+            del self._held[caller]
 
 
 class IncomingBody:
@@ -77,15 +87,15 @@ class IncomingBody:
         length = headers.get("content-length", "")
         self.announced = int(length) if length.isdigit() else 0
         self.is_unread = self.announced > 0 or "transfer-encoding" in headers
+        self.caller = ""
+        """Told once the key is checked, before anything is read."""
         self._receive = receive
         self._limit = limit
         self._pause_seconds = pause_seconds
         self._budget = budget
         self._received = self._held = 0
-        rate, window = (
-            (_BYTES_PER_SECOND, math.inf) if self._is_kept else (_STREAM_BYTES_PER_SECOND, _STREAM_WINDOW)
-        )
-        self._seconds_per_byte, self._most_credit = 1.0 / rate, window * pause_seconds
+        self._seconds_per_byte = 1.0 / (_BYTES_PER_SECOND if self._is_kept else _STREAM_BYTES_PER_SECOND)
+        self._most_credit = _WINDOW * pause_seconds
         self._credit = pause_seconds if self._is_kept else self._most_credit
 
     def restrict(self, limit: int) -> None:
@@ -133,7 +143,7 @@ class IncomingBody:
 
     def close(self) -> None:
         """Give back what it held."""
-        self._budget.give_back(self._held)
+        self._budget.give_back(self._held, self.caller)
         self._held = 0
 
     def _longest_wait(self) -> float:
@@ -144,7 +154,7 @@ class IncomingBody:
         self._credit = min(self._credit + size * self._seconds_per_byte, self._most_credit)
         self._check(self._received)
         if self._is_kept:
-            self._budget.take(size)
+            self._budget.take(size, self.caller)
             self._held += size
 
     def _check(self, size: int) -> None:
@@ -162,7 +172,7 @@ class BodyLimits:
     max_bytes : int
         Limit where no route sets its own.
     max_bytes_at_once : int
-        Of all requests together.
+        Of all requests together; of one caller, `max_bytes` fewer.
     pause_seconds : float
         Longest wait for a chunk.
     """
@@ -171,7 +181,7 @@ class BodyLimits:
         self._app = app
         self._max_bytes = max_bytes
         self._pause_seconds = pause_seconds
-        self._budget = Budget(max_bytes_at_once)
+        self._budget = Budget(max_bytes_at_once, max_bytes_at_once - max_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

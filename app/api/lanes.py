@@ -71,9 +71,9 @@ class _Place:
         self._asker = Asker(collection)
         self._is_held = False
 
-    async def admit(self, caller: str) -> None:
+    async def admit(self, caller: str, reads_body: bool) -> None:
         self._asker = Asker(self._asker.collection, caller)
-        if self._lane.whole or not self._has_body:
+        if self._lane.whole or not (reads_body and self._has_body):
             await self.take()
         else:
             self._lane.check(self._asker)
@@ -146,7 +146,7 @@ class Admission:
             place.give_back()
 
 
-async def admit(scope: Scope, caller: str) -> None:
+async def admit(scope: Scope, caller: str, reads_body: bool = False) -> None:
     """Let a request whose key was checked into its lane; raises OverloadedError when there is no room.
 
     Parameters
@@ -155,10 +155,12 @@ async def admit(scope: Scope, caller: str) -> None:
         The request; one that is no work has no lane.
     caller : str
         What tells a caller from others: the id of its key, or its address where none is needed.
+    reads_body : bool
+        Whether the place is taken when the body, if there is one, is complete; at once otherwise.
     """
     place: _Place | None = scope.get("state", {}).get(_STATE)
     if place is not None:
-        await place.admit(caller)
+        await place.admit(caller, reads_body)
 
 
 def _has_body(scope: Scope) -> bool:

@@ -112,7 +112,7 @@ class _Answer:
                 return
             self.counted = size
             self._answers.held += size
-        await self._send(message)
+        await self._send_in_time(message)
 
     async def _send_in_time(self, message: Message) -> None:
         began = time.monotonic()

@@ -22,6 +22,7 @@ from uvicorn.server import ServerState
 
 from app.api.headers import SECURITY_HEADERS
 from app.api.tracing import REQUEST_ID
+from app.domain.addresses import party_of, unmapped
 from app.wire.connections import Connections
 
 _LINGER_SECONDS = 1.0
@@ -34,6 +35,7 @@ _CHUNK_BYTES = 24
 """Of a chunk's length and line ends."""
 _MOST_PIPELINED = 32
 _VERSIONS = ("1.0", "1.1")
+_SCHEMES = (b"http", b"https")
 _WHITESPACE = b" \t"
 _logger = logging.getLogger(__name__)
 
@@ -92,7 +94,9 @@ class StrictProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the connection; one too many is told so."""
         super().connection_made(transport)
-        self.address = self.client[0] if self.client else ""
+        if self.client:
+            self.client = unmapped(self.client[0]), self.client[1]
+            self.address = party_of(self.client[0])
         self.deadline = self.loop.time() + self._connections.head_seconds
         if not self._connections.add(self):
             self._refuse(_RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections are open"))
@@ -222,11 +226,12 @@ class StrictProtocol(HttpToolsProtocol):
         version = self.parser.get_http_version()
         if version not in _VERSIONS:
             raise _RefusedError(HTTPStatus.BAD_REQUEST, "expected HTTP/1.1")
+        hosts = [value for name, value in self.headers if name == b"host"]
+        if len(hosts) > 1 or (not hosts and version == "1.1"):
+            raise _RefusedError(HTTPStatus.BAD_REQUEST, "expected one Host header")
+        self.url = _origin_form(self.url, b"".join(hosts))
         if not self.url.startswith(b"/") or b"#" in self.url:
             raise _RefusedError(HTTPStatus.BAD_REQUEST, "expected a path as the request's target")
-        hosts = sum(name == b"host" for name, _ in self.headers)
-        if hosts > 1 or (hosts == 0 and version == "1.1"):
-            raise _RefusedError(HTTPStatus.BAD_REQUEST, "expected one Host header")
         codings = [value.lower() for name, value in self.headers if name == b"transfer-encoding"]
         if codings and (codings != [b"chunked"] or version == "1.0"):
             raise _RefusedError(HTTPStatus.BAD_REQUEST, "expected no Transfer-Encoding but chunked")
@@ -261,6 +266,14 @@ class StrictProtocol(HttpToolsProtocol):
             return
         self.transport.write_eof()
         self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
+
+
+def _origin_form(target: bytes, host: bytes) -> bytes:
+    """Return the path and query of a target that names the same host, too (RFC 9112, 3.2.2)."""
+    scheme, _, rest = target.partition(b"://")
+    named, _, path = rest.partition(b"/")
+    is_absolute = scheme.lower() in _SCHEMES and host != b"" and named.lower() == host.lower()
+    return b"/" + path if is_absolute else target
 
 
 def _check_size(n_bytes: int) -> None:

@@ -48,11 +48,13 @@ class Asked:
         self.sent: list[Any] = []
         self._restrict_to = restrict_to
         self._middleware = BodyLimits(
-            self._application, **{"max_bytes": 100, "max_bytes_at_once": 1000, "pause_seconds": 5.0, **limits}
+            self._application,
+            **{"max_bytes": 100, "max_bytes_at_once": 50_000, "pause_seconds": 5.0, **limits},
         )
         self._path = path
 
     async def _application(self, scope: Any, receive: Any, send: Any) -> None:
+        body_of(Request(scope)).caller = scope["caller"]
         if self._restrict_to is not None:
             body_of(Request(scope)).restrict(self._restrict_to)
         message = {"more_body": True}
@@ -61,7 +63,9 @@ class Asked:
             self.read += message["body"]
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    async def ask(self, messages: list[tuple[float, bytes]], headers: dict[str, str]) -> None:
+    async def ask(
+        self, messages: list[tuple[float, bytes]], headers: dict[str, str], caller: str = "one"
+    ) -> None:
         coming = iter(messages)
         number = 0
 
@@ -76,7 +80,7 @@ class Asked:
             self.sent.append(message)
 
         listed = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-        scope = {"type": "http", "method": "POST", "path": self._path, "headers": listed}
+        scope = {"type": "http", "method": "POST", "path": self._path, "headers": listed, "caller": caller}
         await self._middleware(scope, receive, send)
 
     def run(self, messages: list[tuple[float, bytes]], **headers: str) -> None:
@@ -158,18 +162,31 @@ def test_an_import_may_be_made_while_it_is_sent() -> None:
     assert len(asked.read) == 15_000
 
 
-def test_all_bodies_together_are_bounded() -> None:
-    asked = Asked({"max_bytes_at_once": 150})
+def test_all_bodies_together_are_bounded_and_those_of_one_caller() -> None:
+    asked = Asked({"max_bytes_at_once": 250})
+    slowly = [(0.0, b"x" * 90), (0.3, b"x")]
+    chunked, whole = {"transfer-encoding": "chunked"}, {"content-length": "90"}
 
-    async def two() -> None:
+    async def several() -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(asked.ask, [(0, b"x" * 90), (0.3, b"x")], {"transfer-encoding": "chunked"})
-            await anyio.sleep(0.1)
-            with pytest.raises(OverloadedError):
-                await asked.ask([(0, b"x" * 90)], {"content-length": "90"})
-        await asked.ask([(0, b"x" * 90)], {"content-length": "90"})
+            tasks.start_soon(asked.ask, slowly, chunked, "one")
+            await anyio.sleep(0.05)
+            with pytest.raises(OverloadedError, match="of this caller"):
+                await asked.ask([(0, b"x" * 90)], whole, "one")
+            tasks.start_soon(asked.ask, slowly, chunked, "other")
+            await anyio.sleep(0.05)
+            with pytest.raises(OverloadedError, match="too many requests"):
+                await asked.ask([(0, b"x" * 90)], whole, "third")
+        await asked.ask([(0, b"x" * 90)], whole, "one")
 
-    anyio.run(two)
+    anyio.run(several)
+
+
+def test_what_arrived_at_once_is_no_excuse_for_a_trickle() -> None:
+    asked = Asked({"pause_seconds": 0.2, "max_bytes": 10_000_000, "max_bytes_at_once": 40_000_000})
+    with pytest.raises(BodyTimeoutError):
+        asked.run([(0, b"x" * 1_000_000), *[(0.05, b"x")] * 1000], transfer_encoding="chunked")
+    assert len(asked.read) <= 1_000_013
 
 
 def test_an_answer_before_the_end_of_the_body_closes_the_connection(api: Api) -> None:
@@ -193,6 +210,16 @@ def test_a_flood_of_unknown_keys_is_refused_before_it_is_parsed(api: Api) -> Non
     form = {"item": f'{{"modality": "image", "metadata": {{{flood}}}}}'}
     answer = api.client.post(f"{MIXED}/items", data=form, files={"picture": png()})
     check_problem(answer, 413, "more than 16000 keys")
+    check_next_request_works(api)
+
+
+@pytest.mark.parametrize("charset", ["punycode", "undefined", "utf-16", "no such"])
+def test_a_form_in_another_encoding_is_refused(api: Api, charset: str) -> None:
+    kind = f'multipart/form-data; boundary=b; charset="{charset}"'
+    part = b'--b\r\nContent-Disposition: form-data; name="item"\r\n\r\n' + b"a" * 1000 + b"\r\n--b--\r\n"
+    answer = api.client.post(f"{MIXED}/items", content=part, headers={"Content-Type": kind})
+    problem = check_problem(answer, 422, "expected a form in UTF-8")
+    assert problem["field"] == "body"
     check_next_request_works(api)
 
 

@@ -55,3 +55,24 @@ def test_unread_answers_are_refused_then_dropped_and_others_go_on(
             assert got < len(answer.content)
         running = re.findall(r'lrbs_queue_running\{lane="read"\} (\S+)', client.get("/metrics").text)
         assert [float(value) for value in running] == [0.0]
+
+
+def test_small_answers_that_nobody_reads_are_dropped_too(start_server: Callable[..., Any]) -> None:
+    url = start_server("--no-worker", LRBS_BODY_PAUSE_SECONDS="1").url
+    address = urlsplit(url)
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        connection.settimeout(60.0)
+        connection.connect((address.hostname, address.port))
+        head = "GET /docs/assets/swagger-ui-bundle.js HTTP/1.1\r\nHost: x\r\nRange: bytes=0-60000\r\n\r\n"
+        # The last of the first requests is begun when nothing can be written any more.
+        for count in (31, 20):
+            with contextlib.suppress(OSError):
+                connection.sendall(head.encode() * count)
+            time.sleep(2.0)
+        with httpx.Client(base_url=url, trust_env=False) as client:
+            for _ in range(300):
+                time.sleep(0.1)
+                if "lrbs_http_requests_in_progress 1.0" in client.get("/metrics").text:
+                    return
+            raise AssertionError(client.get("/metrics").text)

@@ -148,7 +148,7 @@ AMBIGUOUS = {
     "HTTP/2.0": b"GET /healthz HTTP/2.0\r\nHost: x\r\n\r\n",
     "the preface of HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "a version of tomorrow": b"GET /healthz HTTP/1.9\r\nHost: x\r\n\r\n",
-    "an absolute target": b"GET http://x/healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a target of another host": b"GET http://y/healthz HTTP/1.1\r\nHost: x\r\n\r\n",
     "a proxy's target": b"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n",
     "a fragment": b"GET /healthz#a HTTP/1.1\r\nHost: x\r\n\r\n",
     "no host": b"GET /healthz HTTP/1.1\r\n\r\n",
@@ -231,6 +231,7 @@ def test_an_upgrade_is_ignored_with_nothing_lost_behind_it(url: str) -> None:
 def test_valid_requests_of_other_clients_are_taken(url: str) -> None:
     for sent in (
         b"GET /healthz HTTP/1.0\r\n\r\n",
+        b"GET HTTP://X/healthz?a=b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
         b"\r\n\r\nGET /healthz?a=b HTTP/1.1\r\nhOST: x\r\nConnection: close\r\n\r\n",
         b"GET /%68ealthz HTTP/1.1\r\nHost:x\r\nA:\r\nA: \t b \t\r\nConnection: close\r\n\r\n",
         WHOLE[:-2] + b"Transfer-Encoding: CHUNKED\r\nConnection: close\r\n\r\n0\r\n\r\n",

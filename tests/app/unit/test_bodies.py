@@ -32,6 +32,15 @@ def test_what_stands_in_texts_is_no_key() -> None:
     assert not_bloated(text, 1000) == text
 
 
+@pytest.mark.parametrize("backslashes", [2, 4])
+def test_keys_that_end_in_backslashes_are_counted(backslashes: int) -> None:
+    end = "\\" * backslashes
+    body = ("{" + ",".join(f'"{n}{end}":1' for n in range(101)) + "}").encode()
+    json.loads(body)
+    with pytest.raises(ContentTooLargeError, match="more than 100 keys"):
+        not_bloated(body, 100)
+
+
 def test_lists_and_objects_are_counted() -> None:
     assert not_bloated(b"[" + b"[]," * 100 + b"[]]", 100)
     for nested in (b"[]", b"{}"):

@@ -6,7 +6,11 @@ from typing import Any
 import anyio
 import pytest
 from anyio import to_thread
+from fastapi import Request
+from fastapi.routing import APIRoute
 
+from app.api import admin, collections, items, jobs, searches, versions
+from app.api.bodies import reads_body
 from app.api.kinds import SPECIAL
 from app.api.lanes import Admission, Lanes, admit, aside
 from app.api.queues import Asker, Lane
@@ -24,6 +28,7 @@ class Service:
     def __init__(self, running: int, waiting: int) -> None:
         self.working = self.most_working = 0
         self.statuses: list[int] = []
+        self.reads_bodies = True
         self.may_answer = anyio.Event()
         self.may_send = anyio.Event()
         self.lanes = Lanes(running, waiting, 1)
@@ -31,7 +36,7 @@ class Service:
 
     async def _application(self, scope: dict[str, Any], receive: Any, send: Send) -> None:
         try:
-            await admit(scope, scope["caller"])
+            await admit(scope, scope["caller"], reads_body=self.reads_bodies)
         except OverloadedError:
             await send({"type": "http.response.start", "status": 503, "headers": []})
             return
@@ -105,6 +110,31 @@ def test_a_slow_sender_holds_no_place() -> None:
         assert service.statuses == [200, 200]
 
     run(scenario)
+
+
+def test_a_body_that_no_route_reads_defers_no_place() -> None:
+    async def scenario() -> None:
+        service = Service(running=1, waiting=0)
+        service.reads_bodies = False
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(service.ask, "/v1/collections/a/models/1/activate", "POST")
+            await anyio.wait_all_tasks_blocked()
+            assert service.lanes.writes.running == 1
+            await service.ask("/v1/collections/a/models/1/activate", "POST")
+            assert service.statuses == [503]
+            service.may_send.set()
+            service.may_answer.set()
+
+    run(scenario)
+
+
+def test_the_routes_that_read_bodies_are_those_that_document_one() -> None:
+    routers = (collections.router, items.router, searches.router, jobs.router, versions.router, admin.router)
+    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    for route in routes:
+        documents_one = "requestBody" in (route.openapi_extra or {})
+        assert reads_body(Request({"type": "http", "route": route})) == documents_one, route.path
+    assert len(routes) > 20
 
 
 def test_writes_and_searches_do_not_keep_each_other_out() -> None:

@@ -1,0 +1,34 @@
+"""Addresses of clients, as they are told apart."""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Address, ip_address, ip_network
+
+_SITE_BITS = 64
+"""Of an IPv6 address: whoever has one has all that share them (RFC 6177)."""
+
+
+def party_of(host: str) -> str:
+    """Return what stands for all addresses that one party has: of IPv6, its network.
+
+    Parameters
+    ----------
+    host : str
+        An address; anything else, such as the path of a socket, stands for itself.
+    """
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    is_network = isinstance(address, IPv6Address)
+    return str(ip_network((int(address), _SITE_BITS), strict=False)) if is_network else host
+
+
+def unmapped(host: str) -> str:
+    """Return an IPv4 address that a socket of both families gives as IPv6 in its usual form."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return host if mapped is None else str(mapped)
