@@ -122,13 +122,14 @@ def check_samples(
     Parameters
     ----------
     samples : array-like or sparse array of shape (n_samples, n_features)
-        Not modified; not copied when it already is such an array.
+        Not modified; not copied when it already is such an array, and a sparse one stores no entry twice.
     name : str
         How the caller names it; appears in the error.
     dtype : dtype, optional
         Precision to convert to; float32 and float64 are kept as they are when left out.
     sparse : bool
-        Whether a sparse array may come back sparse, by rows; it is refused otherwise.
+        Whether a sparse array may come back sparse, by rows, with one stored value for each entry; it is
+        refused otherwise.
 
     Raises
     ------
@@ -151,6 +152,10 @@ def check_samples(
         raise InvalidInputError(
             f"{name} must be a non-empty (n_samples, n_features) array, got {array.shape}"
         )
+    if is_sparse(array) and not array.has_canonical_format:
+        # Entries that are stored in parts are added up, in a copy: the parts may still be the caller's.
+        array = array.copy()
+        array.sum_duplicates()
     if dtype is None and array.dtype not in (np.float32, np.float64):
         dtype = np.float64
     array = array.astype(dtype or array.dtype, copy=False)

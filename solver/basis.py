@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import scipy.linalg
 
@@ -141,6 +143,11 @@ def compact(samples: Samples) -> tuple[Samples, SampleBasis | None]:
         return samples.toarray(), None
     basis = SampleBasis(samples)
     return basis.reduced, basis
+
+
+def most_compact(n_features: int) -> int:
+    """Return how many sparse samples with so many features can be centred within that memory."""
+    return max(math.isqrt(_MOST_ENTRIES), _MOST_ENTRIES // n_features)
 
 
 def can_be_compact(n_samples: int, n_features: int) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
 
 from solver.linalg import FloatArray, is_sparse
 
@@ -80,10 +81,12 @@ class Centered:
 
 
 def dense_where_small(samples: Any) -> Any:
-    """Return sparse samples as an array where there is little in it; others as they are."""
-    if is_sparse(samples) and samples.shape[0] * samples.shape[1] <= _FEW_ENTRIES:
+    """Return sparse samples as an array where there is little in it, by rows elsewhere; others as given."""
+    if not is_sparse(samples):
+        return samples
+    if samples.shape[0] * samples.shape[1] <= _FEW_ENTRIES:
         return samples.toarray()
-    return samples
+    return scipy.sparse.csr_array(samples)
 
 
 def is_finite(samples: Any) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.linalg
 from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 
+from solver.errors import InvalidInputError
 from solver.feature_maps import FeatureMap
 from solver.linalg import FloatArray, Samples
 from solver.logistic import Regression, Targets
@@ -102,6 +103,8 @@ def fit_posteriors(
     ------
     SupervisionError
         If most samples are the only one of their class.
+    InvalidInputError
+        If no feature map that may be tried suits the samples.
 
     Notes
     -----
@@ -172,7 +175,10 @@ def _screened(
     options: SearchOptions,
     heartbeat: Callable[[], None],
 ) -> list[tuple[MapKind, FeatureMap]]:
-    """Return the feature maps on which ridge regression errs least out of fold, best first."""
+    """Return the feature maps on which ridge regression errs least out of fold, best first.
+
+    Maps after which sparse samples are still too many to be made dense are left out.
+    """
     kinds = [
         MapKind(scaling, kernel, width)
         for scaling in options.scalings
@@ -185,7 +191,11 @@ def _screened(
             heartbeat()
             features = _fitted_map(kind, samples, options)
             mapped, _ = rotated(features.transform(samples))
-            found.append((_ridge_error(mapped, targets.indicators, folds, heartbeat), kind, features))
+            if isinstance(mapped, np.ndarray):
+                error = _ridge_error(mapped, targets.indicators, folds, heartbeat)
+                found.append((error, kind, features))
+    if not found:
+        raise InvalidInputError("none of the given scalings and kernels suits these samples")
     found.sort(key=lambda each: each[0])
     return [(kind, features) for _, kind, features in found[: options.n_kept]]
 

@@ -249,7 +249,13 @@ def cross_fitted(
     n_jobs: int,
     heartbeat: Callable[[], None],
 ) -> FloatArray:
-    """Return predictions for every sample from a regression on the other folds, one for each fold."""
+    """Return predictions for every sample from a regression on the other folds, one for each fold.
+
+    One at a time is fitted on sparse or `Centered` samples, since the optimiser keeps tens of copies of the
+    coefficients of all their features.
+    """
+    if not isinstance(mapped, np.ndarray):
+        n_jobs = 1
     predicted = np.zeros(targets.indicators.shape)
 
     def fit_one(regression: Regression, held: Indices) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.base import Constraint, CrossModalEstimator, check_samples
+from solver.basis import most_compact
 from solver.bilinear import LowRankBilinear
 from solver.errors import InvalidInputError, SupervisionError
 from solver.feature_maps import KERNELS
@@ -68,7 +69,8 @@ class SemanticBilinear(CrossModalEstimator):
         Classifiers in the average, counted with repetition.
     max_samples : int, >= 10
         Samples of a modality on which the choice is made and that a read-out rests on; the chosen
-        classifiers are fitted on all.
+        classifiers are fitted on all. Of sparse samples with many features at most as many are taken as
+        can be made dense within 1 GiB in float64, at least 11 585.
     read_out : float in [0, 1)
         Share of the posteriors that is read out of a similarity; 0 for none.
     read_out_scale : float in (0, 1e4]
@@ -78,7 +80,8 @@ class SemanticBilinear(CrossModalEstimator):
     random_state : int, >= 0
         Seed of folds and landmarks.
     n_jobs : int or None
-        Classifiers fitted at once; as many as there are cores when None. The result does not depend on it.
+        Classifiers fitted at once; as many as there are cores when None, and one on sparse samples that are
+        too many to be made dense. The result does not depend on it.
 
     Attributes
     ----------
@@ -190,7 +193,7 @@ class SemanticBilinear(CrossModalEstimator):
         Raises
         ------
         InvalidParameterError, InvalidInputError
-            If parameters or arrays are not as described.
+            If parameters or arrays are not as described, or no feature map that may be tried suits them.
         SupervisionError
             If the supervision names no classes, or not one for each sample, or if most samples are the only
             one of their class.
@@ -201,8 +204,11 @@ class SemanticBilinear(CrossModalEstimator):
         if like is not None:
             like._check_fitted()
             recipes = [like.x_posteriors_.recipes, like.z_posteriors_.recipes]
+        # One number for both modalities, whose rows are drawn together where they are pairs.
+        bounds = (most_compact(samples.shape[1]) for samples in sides if is_sparse(samples))
+        max_samples = min([self.max_samples, *bounds])
         of_classifiers = [
-            Side(samples, targets, self._fit_side(name, samples, targets, heartbeat, chosen))
+            Side(samples, targets, self._fit_side(name, samples, targets, max_samples, heartbeat, chosen))
             for name, samples, targets, chosen in zip(
                 "XZ", sides, _targets(supervision), recipes, strict=True
             )
@@ -210,7 +216,7 @@ class SemanticBilinear(CrossModalEstimator):
         options = FusionOptions(
             float(self.read_out),
             float(self.read_out_scale),
-            self.max_samples,
+            max_samples,
             self.random_state,
             self._n_jobs(),
         )
@@ -262,6 +268,7 @@ class SemanticBilinear(CrossModalEstimator):
         name: str,
         samples: Samples,
         targets: Targets,
+        max_samples: int,
         heartbeat: Callable[[], None],
         recipes: Sequence[Recipe],
     ) -> Posteriors:
@@ -276,7 +283,7 @@ class SemanticBilinear(CrossModalEstimator):
             n_folds=self.n_folds,
             n_kept=self.n_kept,
             n_rounds=self.n_rounds,
-            max_samples=self.max_samples,
+            max_samples=max_samples,
             seed=self.random_state,
             n_jobs=self._n_jobs(),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from solver.basis import can_be_compact
 from solver.holdout import LabelledPair
 
 _MOST_BYTES = 2 << 30
@@ -16,6 +17,9 @@ _SEARCHED = 3000
 _TABLES, _SEARCHED_TABLES, _SQUARES = 8, 24, 10
 """Arrays that are needed at once: samples x classes for the posteriors, the same of searched samples (one for
 each candidate), classes x classes (or features x features) for the similarity."""
+_HEADS, _OPTIMISED = 18, 40
+"""Features x classes of a modality: linear classifiers of a trial and a final fit (eight of each, and
+a read-out); and what one logistic regression takes, measured, where samples are too many to be made dense."""
 _CLASSIFIERS, _PER_CLASSIFIER = 300, 3e4
 """Logistic regressions of a trial and a final fit, and the operations of one for each sample and class:
 measured, and close to 400 features, two products and 20 steps."""
@@ -48,15 +52,33 @@ class Sizes:
         return cls(len(data.x_labels), len(data.z_labels), len(classes))
 
 
-def posteriors_too_large(sizes: Sizes) -> str | None:
-    """Return why "semantic" would not fit into memory; None where it does."""
+def posteriors_too_large(
+    sizes: Sizes, features: tuple[int, int] | None = None, are_sparse: tuple[bool, bool] = (False, False)
+) -> str | None:
+    """Return why "semantic" would not fit into memory; None where it does.
+
+    Parameters
+    ----------
+    sizes : Sizes
+        Items and classes.
+    features : tuple of int, optional
+        Features of both modalities; left out where they are not known yet.
+    are_sparse : tuple of bool
+        Whether the samples of each are.
+    """
     n_items, n_classes = sizes.n_x + sizes.n_z, sizes.n_classes
     n_searched = min(n_items, max(_SEARCHED, 2 * n_classes))
     floats = (_TABLES * n_items + _SEARCHED_TABLES * n_searched + _SQUARES * n_classes) * n_classes
+    what = f"posteriors of {n_classes} labels for each of {n_items} items"
+    if features is not None:
+        what += f", learned from {features[0]} and {features[1]} features,"
+        for n, width, is_sparse in zip((sizes.n_x, sizes.n_z), features, are_sparse, strict=True):
+            stays_sparse = is_sparse and not can_be_compact(n, width)
+            floats += (_HEADS + _OPTIMISED * stays_sparse) * width * n_classes
     if floats * _FLOAT <= _MOST_BYTES:
         return None
     return (
-        f"posteriors of {n_classes} labels for each of {n_items} items would take about "
+        f"{what} would take about "
         f"{_gigabytes(floats)} GB, at most {_gigabytes(_MOST_BYTES / _FLOAT)} GB are allowed"
     )
 

@@ -198,11 +198,13 @@ def _recipes(
     """
     asked, sizes = parameters.method, Sizes.of(data)
     widths = min(data.X.shape), min(data.Z.shape)
+    features, are_sparse = (data.X.shape[1], data.Z.shape[1]), (is_sparse(data.X), is_sparse(data.Z))
     if asked == "auto" and parameters.alpha is not None:
         asked = "lrbs"
     too_dear = {
         "lrbs": None if asked == "lrbs" else pairs_too_slow(sizes, min(widths)),
-        "semantic": posteriors_too_large(sizes) or (posteriors_too_slow(sizes) if asked == "auto" else None),
+        "semantic": posteriors_too_large(sizes, features, are_sparse)
+        or (posteriors_too_slow(sizes) if asked == "auto" else None),
         "squared": sums_too_large(*widths),
     }
     scalings = default_scalings(data)

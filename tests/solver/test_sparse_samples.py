@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 
 from solver.artifacts import load_projector, save_projector
-from solver.basis import SampleBasis, can_be_compact, compact
+from solver.basis import SampleBasis, can_be_compact, compact, most_compact
 from solver.bilinear import LowRankBilinear
 from solver.centered import Centered
 from solver.errors import InvalidInputError, OutOfRangeError
@@ -59,6 +59,45 @@ def test_sparse_samples_are_scaled_as_dense_ones_and_stay_sparse(kind: str) -> N
     scaled = scaler.transform(samples)
     assert isinstance(scaled, Centered if kind in ("center", "standard", "sqrt") else scipy.sparse.csr_array)
     np.testing.assert_allclose(dense(scaled), reference.transform(samples.toarray()), rtol=1e-5, atol=1e-6)
+
+
+def stored_in_parts(samples: Any) -> Any:
+    """Return the same array by rows, every entry as two parts of which one is three times the other."""
+    parts = np.repeat(samples.data, 2) * np.tile([0.25, 0.75], samples.nnz).astype(samples.dtype)
+    return scipy.sparse.csr_array(
+        (parts, np.repeat(samples.indices, 2), 2 * samples.indptr), shape=samples.shape
+    )
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+def test_entries_that_are_stored_in_parts_are_added_up_and_the_callers_array_stays(kind: str) -> None:
+    samples = texts_like(60, 300, 0)[0].astype(np.float64)
+    parts = stored_in_parts(samples)
+    before = [each.copy() for each in (parts.data, parts.indices, parts.indptr)]
+    scaler, reference = FeatureScaler(kind).fit(parts), FeatureScaler(kind).fit(samples.toarray())
+    np.testing.assert_allclose(scaler.mean_, reference.mean_, rtol=1e-6, atol=1e-15)
+    np.testing.assert_allclose(scaler.scale_, reference.scale_, rtol=1e-5)
+    for form in (parts, parts.tocsc()):
+        scaled = dense(scaler.transform(form))
+        np.testing.assert_allclose(scaled, reference.transform(samples.toarray()), rtol=1e-5, atol=1e-6)
+    for now, then in zip((parts.data, parts.indices, parts.indptr), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+@pytest.mark.parametrize("method", ["l2", "semantic"])
+def test_a_model_projects_sparse_samples_of_any_format(method: str) -> None:
+    """So many features that they stay sparse."""
+    z, z_labels = texts_like(40, 9000, 12)
+    x, x_labels = vectors(40, 13)
+    projector: AnyProjector
+    if method == "semantic":
+        estimator = SemanticBilinear(kernels=("rbf",), n_rounds=1, n_kept=1, n_landmarks=20)
+        projector = PosteriorProjector.of(estimator.fit(x, z, Labels(x_labels, z_labels)))
+    else:
+        projector = fit_projector(LabelledPair(x, z, x_labels, z_labels), method, LowRankBilinear(), 0.03)
+    wanted = projector.project_z(z)
+    for form in (z.tobsr(), z.tocoo(), z.tocsc(), stored_in_parts(z.astype(np.float64))):
+        np.testing.assert_allclose(projector.project_z(form), wanted, atol=1e-5 * np.abs(wanted).max())
 
 
 def test_sparse_samples_out_of_range_are_named() -> None:
@@ -181,6 +220,39 @@ def test_a_regression_of_centred_samples_that_are_never_dense_is_that_of_dense_o
     sparse = Regression(True, np.float64, 1e-9, 5000).fit(centred, targets, 3.0)
     reference = Regression(True, np.float64, 1e-9, 5000).fit(centred.toarray(), targets, 3.0)
     np.testing.assert_allclose(sparse.predict(centred), reference.predict(centred.toarray()), atol=1e-5)
+
+
+@pytest.mark.parametrize("scaling", ["center", "l2"])
+def test_the_choice_of_classifiers_is_made_on_as_many_sparse_samples_as_can_be_centred(
+    scaling: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("solver.basis._MOST_ENTRIES", 10_000)
+    z, z_labels = texts_like(400, 300, 14)
+    x, x_labels = vectors(120, 15)
+    estimator = SemanticBilinear(scalings=(scaling,), kernels=("linear",), n_rounds=2)
+    estimator.fit(x, z, Labels(x_labels, z_labels))
+    found = estimator.similarity(x, z)
+    assert np.mean(x_labels[found.argmax(axis=0)] == z_labels) > 0.9
+    assert len(estimator.z_posteriors_.out_of_fold) == 400
+
+
+def test_samples_that_no_feature_map_suits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    z, z_labels = texts_like(400, 300, 16)
+    x, x_labels = vectors(120, 17)
+    labels = Labels(x_labels, z_labels)
+    with pytest.raises(InvalidInputError, match="suits"):
+        SemanticBilinear(kernels=("laplacian",)).fit(x, z, labels)
+    # Not even two samples of each class can be centred.
+    monkeypatch.setattr("solver.basis._MOST_ENTRIES", 10)
+    with pytest.raises(InvalidInputError, match="suits"):
+        SemanticBilinear(kernels=("linear",)).fit(x, z, labels)
+    SemanticBilinear(kernels=("rbf",), n_landmarks=20, n_rounds=1).fit(x, z, labels)
+
+
+def test_sparse_samples_cannot_be_centred_beyond_the_bound_that_is_told() -> None:
+    for n_features in (257, 5000, 12_000, 10**6):
+        assert can_be_compact(most_compact(n_features), n_features)
+        assert not can_be_compact(most_compact(n_features) + 1, n_features)
 
 
 def test_too_many_sparse_samples_are_not_centred_in_one_array() -> None:

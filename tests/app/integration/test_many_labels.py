@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from app.console import choice_lines
 from app.domain.errors import TrainingDataError
@@ -18,7 +19,10 @@ from app.services.costs import (
 from app.services.holdout import LabelledItems
 from app.services.learning import learn
 from app.services.training import TrainingParameters
+from solver.feature_maps import FeatureMap
+from solver.logistic import Targets
 from solver.metrics import chance_average_precision
+from solver.posteriors import MapKind, Part, Recipe, deal_folds, fit_parts
 
 N_LABELS, OF_EACH, N_FEATURES = 2500, 2, 128
 
@@ -89,9 +93,51 @@ def test_what_is_refused_at_a_request_is_refused_by_the_training_too() -> None:
         learn(many_labels(), TrainingParameters(method="semantic"), ("x", "z"), lambda _: None)
 
 
+def few_labels_of_sparse_samples(n_items: int, n_features: int, n_labels: int) -> LabelledItems:
+    """Return dense vectors of one modality, and of the other sparse rows with one feature each."""
+    rng = np.random.default_rng(0)
+    codes = np.arange(n_items) % n_labels
+    columns = codes * (n_features // n_labels) + rng.integers(n_features // n_labels, size=n_items)
+    rows = (np.ones(n_items, np.float32), columns, np.arange(n_items + 1))
+    z = scipy.sparse.csr_array(rows, shape=(n_items, n_features))
+    x = rng.standard_normal((2 * n_labels, 4)).astype(np.float32)
+    x_labels, z_labels = (some.astype(np.str_) for some in (np.arange(2 * n_labels) % n_labels, codes))
+    x_ids, z_ids = (np.arange(len(some)).astype(np.str_) for some in (x_labels, z_labels))
+    return LabelledItems(x, z, x_labels, z_labels, x_ids, z_ids)
+
+
+@pytest.mark.parametrize("n_items", [2000, 12_000])
+def test_posteriors_of_very_many_features_are_refused(n_items: int) -> None:
+    data = few_labels_of_sparse_samples(n_items, 200_000, 200)
+    refused = r"learned from 4 and 200000 features, would take about .* at most 2 GB are allowed"
+    with pytest.raises(TrainingDataError, match=refused):
+        learn(data, TrainingParameters(method="semantic"), ("x", "z"), lambda _: None)
+
+
+def test_a_fit_on_samples_that_stay_sparse_takes_no_more_than_the_bound_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    n_items, n_features, n_labels = 12_000, 15_000, 10
+    data = few_labels_of_sparse_samples(n_items, n_features, n_labels)
+    targets = Targets(np.eye(n_labels)[data.z_labels.astype(int)], True)
+    kind = MapKind("l2", "linear", 1.0)
+    features = FeatureMap.fit(data.Z, kind.scaling, kind.kernel, kind.width, 1, 0)
+    part = Part(Recipe(kind, 3.0, 1.0), features, None)
+    folds = deal_folds(targets, 3, np.random.default_rng(0))
+    tracemalloc.start()
+    try:
+        fit_parts(data.Z, targets, [part], folds, 3, lambda: None)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    monkeypatch.setattr("app.services.costs._MOST_BYTES", peak)
+    assert "would take" in str(posteriors_too_large(Sizes.of(data), (4, n_features), (False, True)))
+
+
 @pytest.mark.parametrize("n", [Sizes(2173, 2173, 10), Sizes(3000, 3000, 150), Sizes(30_000, 30_000, 2)])
 def test_collections_of_few_labels_try_both_methods(n: Sizes) -> None:
     assert posteriors_too_large(n) is posteriors_too_slow(n) is pairs_too_slow(n, 128) is None
+    assert posteriors_too_large(n, (4096, 2000), (False, True)) is None
 
 
 def test_bounds_say_what_they_are() -> None:
