@@ -28,6 +28,7 @@ from app.services.loading import Loader
 from app.services.ownership import KeptFiles, Ownership
 from app.services.rates import RateLimits
 from app.services.readiness import ReadinessService
+from app.services.removal import Removal
 from app.services.repair import Repair
 from app.services.saved_galleries import SavedGalleries
 from app.services.search import SearchService
@@ -66,6 +67,8 @@ class Services:
         What is being served.
     housekeeping : Housekeeping
         Removes unused files.
+    removal : Removal
+        Removes what is left of deleted collections.
     ownership : Ownership
         Whether database and data folder belong together.
     repair : Repair
@@ -87,6 +90,7 @@ class Services:
     access: AccessService
     snapshots: Snapshots
     housekeeping: Housekeeping
+    removal: Removal
     ownership: Ownership
     repair: Repair
     status: StatusService
@@ -193,6 +197,7 @@ def build(settings: Settings) -> Services:
     snapshots = Snapshots(
         database, Loader(bundles, ExactIndex, saved), saved, settings.resolved_snapshot_bytes
     )
+    removal = Removal(database, housekeeping, lambda deleted: snapshots.forget([deleted]))
     training = TrainingService(database)
     gates = Gates(settings.gate_tolerance, settings.gate_index_recall)
     return Services(
@@ -203,8 +208,8 @@ def build(settings: Settings) -> Services:
             blobs,
             encoders,
             housekeeping,
+            removal,
             snapshots.wrote,
-            lambda deleted: snapshots.forget([deleted]),
             settings.max_answer_bytes,
             settings.lock_wait_seconds,
         ),
@@ -224,6 +229,7 @@ def build(settings: Settings) -> Services:
         access=AccessService(database, RateLimits(settings.rate_limit)),
         snapshots=snapshots,
         housekeeping=housekeeping,
+        removal=removal,
         ownership=ownership,
         repair=Repair(database, bundles, training, ownership.is_current),
         status=StatusService(database, snapshots),

@@ -54,5 +54,5 @@ def get_collection(collection: str, catalogue: Catalogue) -> CollectionOut:
     responses=responses(401, 403, 404, 422),
 )
 def delete_collection(collection: str, catalogue: Catalogue) -> None:
-    """Delete a collection with all its items and models."""
+    """Delete a collection with all its items and models; its name is free at once."""
     catalogue.delete_collection(collection)

@@ -30,6 +30,7 @@ from sqlalchemy import Table, and_, delete, insert, literal, or_, select, update
 from sqlalchemy.orm import Session
 
 from app.db.clock import now
+from app.db.deletions import IS_THERE, is_there
 from app.db.item_writes import Plan, plan_items, write_plan
 from app.db.models import CollectionRow, ImportRow, ItemRow, ReplacedItemRow
 from app.domain.entities import Collection, Item, RunningImport
@@ -139,7 +140,7 @@ class SqlImportRepository:
 
     def _held(self, running: RunningImport) -> ImportRow:
         row = self._locked(running.id)
-        if row is None and self._session.get(CollectionRow, running.collection_id) is None:
+        if row is None and not is_there(self._session, running.collection_id):
             raise CollectionNotFoundError(f"number {running.collection_id}")
         if row is None or row.state != _PENDING:
             raise DatabaseUnavailableError
@@ -148,8 +149,9 @@ class SqlImportRepository:
     def _locked(self, import_id: str) -> ImportRow | None:
         # The collection before the import, as its deletion goes, or the two would wait for each other.
         owner = select(ImportRow.collection_id).where(ImportRow.id == import_id).scalar_subquery()
-        collection = select(CollectionRow.id).where(CollectionRow.id == owner)
-        self._session.execute(collection.with_for_update(read=True, key_share=True))
+        collection = select(CollectionRow.id).where(CollectionRow.id == owner, IS_THERE)
+        if self._session.scalar(collection.with_for_update(read=True, key_share=True)) is None:
+            return None  # a deleted collection's imports are removed with it
         query = select(ImportRow).where(ImportRow.id == import_id).with_for_update()
         return self._session.scalar(query.execution_options(populate_existing=True))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from app.db.deletions import IS_THERE
 from app.db.models import CollectionRow, InstallationRow, ModelRow
 from app.domain.entities import Installation
 
@@ -34,8 +35,10 @@ class SqlInstallationRepository:
 
     def progress(self) -> tuple[int, ...]:
         """Return numbers that change whenever items were written or a model version was recorded."""
-        counts = select(func.count(), func.coalesce(func.sum(CollectionRow.revision), 0)).select_from(
-            CollectionRow
+        counts = (
+            select(func.count(), func.coalesce(func.sum(CollectionRow.revision), 0))
+            .select_from(CollectionRow)
+            .where(IS_THERE)
         )
         newest = self._session.scalar(select(func.max(ModelRow.id)))
         return (*(int(number) for number in self._session.execute(counts).one()), newest or 0)

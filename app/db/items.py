@@ -140,14 +140,6 @@ class SqlItemRepository:
             if row.labels:
                 yield tuple(row.labels)
 
-    def content_of(self, collection: Collection) -> list[str]:
-        """Return the hashes of a collection's pictures, each once."""
-        found: set[str | None] = set()
-        for table in (ItemRow, ReplacedItemRow):
-            query = select(table.content_hash).where(table.collection_id == collection.id)
-            found.update(self._session.scalars(query.where(table.content_hash.is_not(None)).distinct()))
-        return [content_hash for content_hash in found if content_hash is not None]
-
     def used_content(self, content_hashes: Sequence[str]) -> set[str]:
         """Return which of the hashes any item of any collection has."""
         used: set[str] = set()

@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 
 from app.db.clock import now
 from app.db.constraints import violates_foreign_key, violates_unique
+from app.db.deletions import IS_THERE, is_there
 from app.db.models import CollectionRow, JobEventRow, JobRow
 from app.domain.entities import Collection, Job, JobEvent, JobState
 from app.domain.errors import (
@@ -64,6 +65,8 @@ class SqlJobQueue:
             if violates_foreign_key(error, "fk_jobs_collection_id_collections"):
                 raise CollectionNotFoundError(collection.name) from error
             raise
+        if not is_there(self._session, collection.id):  # asked when its deletion could no longer overtake
+            raise CollectionNotFoundError(collection.name)
         self._forget_old_events(collection)
         self._record_state(row)
         return self._job(row)
@@ -190,7 +193,9 @@ class SqlJobQueue:
 
     def counts(self) -> dict[JobState, int]:
         """Return how many jobs are in each state."""
-        found = self._session.execute(select(JobRow.state, func.count()).group_by(JobRow.state))
+        is_its = CollectionRow.id == JobRow.collection_id
+        query = select(JobRow.state, func.count()).join(CollectionRow, is_its).where(IS_THERE)
+        found = self._session.execute(query.group_by(JobRow.state))
         return dict.fromkeys(JobState, 0) | {JobState(state): count for state, count in found}
 
     def request_cancel(self, job_id: str) -> Job:
@@ -241,7 +246,7 @@ class SqlJobQueue:
 
     def _row(self, job_id: str, lock: bool = False) -> JobRow:
         row = None if "\x00" in job_id else self._session.get(JobRow, job_id, with_for_update=lock)
-        if row is None:
+        if row is None or not is_there(self._session, row.collection_id):
             raise JobNotFoundError(job_id)
         return row
 

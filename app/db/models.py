@@ -70,7 +70,10 @@ class InstallationRow(Base):
 
 
 class CollectionRow(Base):
-    """A collection; `active_version` is the one place that says which model serves."""
+    """A collection; `active_version` is the one place that says which model serves.
+
+    One with `deleted_at` is there for nobody (`app.db.deletions`): whoever reads this table leaves it out.
+    """
 
     __tablename__ = "collections"
     # Without it SQLite gives a deleted collection's key to the next one: two collections, one identity.
@@ -82,6 +85,7 @@ class CollectionRow(Base):
     revision: Mapped[int] = mapped_column(BigInt, default=0)
     active_version: Mapped[int | None] = mapped_column(Integer)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    deleted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
 class SavedGalleryRow(Base):

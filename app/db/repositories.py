@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from app.db.constraints import violates_unique
+from app.db.deletions import IS_THERE, hidden_ids, hide, remove_some
 from app.db.models import CollectionRow, KeyRow, SavedGalleryRow
 from app.domain.entities import ApiKey, Collection, KeyBounds, Modality, SavedGallery, Scope
 from app.domain.errors import (
@@ -64,23 +65,35 @@ class SqlCollectionRepository:
         """Return all, by name."""
         return [
             _collection(row)
-            for row in self._session.scalars(select(CollectionRow).order_by(CollectionRow.name))
+            for row in self._session.scalars(
+                select(CollectionRow).where(IS_THERE).order_by(CollectionRow.name)
+            )
         ]
 
-    def delete(self, name: str) -> None:
-        """Delete one with everything in it; raises CollectionNotFoundError."""
-        row_id = self._row(name).id
-        deleted = self._session.scalar(
-            delete(CollectionRow).where(CollectionRow.id == row_id).returning(CollectionRow.id)
-        )
-        if deleted is None:  # another transaction was faster
+    def delete(self, name: str) -> tuple[Collection, Sequence[str]]:
+        """Delete one for everybody and free its name; its rows stay for `remove_some`.
+
+        Returns it and the bundles of its models; raises CollectionNotFoundError.
+        """
+        collection = self.get(name)
+        bundles = hide(self._session, collection.id)
+        if bundles is None:
             raise CollectionNotFoundError(name)
+        return collection, bundles
+
+    def deleted(self) -> Sequence[int]:
+        """Return the ids of deleted collections that rows are left of."""
+        return hidden_ids(self._session)
+
+    def remove_some(self, collection_id: int, max_rows: int, max_bytes: int) -> set[str] | None:
+        """Remove some rows of a deleted collection; return the hashes of their pictures, None at the end."""
+        return remove_some(self._session, collection_id, max_rows, max_bytes)
 
     def next_revision(self, collection: Collection) -> int:
         """Count one write and lock the collection until the transaction ends."""
         revision = self._session.scalar(
             update(CollectionRow)
-            .where(CollectionRow.id == collection.id)
+            .where(CollectionRow.id == collection.id, IS_THERE)
             .values(revision=CollectionRow.revision + 1)
             .returning(CollectionRow.revision)
         )
@@ -117,7 +130,7 @@ class SqlCollectionRepository:
     def _row(self, name: str, lock: bool = False) -> CollectionRow:
         if "\x00" in name:  # PostgreSQL cannot even be asked for it
             raise CollectionNotFoundError(name)
-        query = select(CollectionRow).where(CollectionRow.name == name)
+        query = select(CollectionRow).where(CollectionRow.name == name, IS_THERE)
         if lock:  # rows that refer to it may still be added
             query = query.with_for_update(key_share=True).execution_options(populate_existing=True)
         row = self._session.scalar(query)

@@ -17,6 +17,7 @@ from app.domain.names import check_modality_name, check_name, joined
 from app.domain.ports import BlobStore, Database, EncoderSource, UnitOfWork
 from app.services.housekeeping import Housekeeping
 from app.services.preparation import NewItem, Preparation, settle_dimensions, with_dimensions
+from app.services.removal import Removal
 from app.services.shown_items import json_bytes
 from app.services.writing import writing
 
@@ -59,10 +60,10 @@ class CatalogueService:
         Check and encode what comes in.
     housekeeping : Housekeeping
         Removes the files of what is deleted.
+    removal : Removal
+        Deletes collections.
     on_written : callable
         Gets the identity of a collection that items were written to, and its revision.
-    on_deleted : callable
-        Gets the identity of a collection that was deleted.
     max_answer_bytes : int
         Largest page.
     lock_wait_seconds : float
@@ -75,15 +76,15 @@ class CatalogueService:
         blobs: BlobStore,
         encoders: EncoderSource,
         housekeeping: Housekeeping,
+        removal: Removal,
         on_written: Callable[[int, int], None],
-        on_deleted: Callable[[int], None],
         max_answer_bytes: int,
         lock_wait_seconds: float,
     ) -> None:
         self._max_answer_bytes = max_answer_bytes
         self._on_written = on_written
         self._housekeeping = housekeeping
-        self._on_deleted = on_deleted
+        self._removal = removal
         self._database = database
         self._wait_seconds = min(lock_wait_seconds, _LONGEST_WAIT_SECONDS)
         self._blobs = blobs
@@ -119,14 +120,8 @@ class CatalogueService:
             return collection, work.items.counts(collection)
 
     def delete_collection(self, name: str) -> None:
-        """Delete a collection with everything in it."""
-        with self._database.write() as work:
-            collection = work.collections.get(name)
-            content_hashes = work.items.content_of(collection)
-            bundles = [model.bundle for model in work.models.list(collection)]
-            work.collections.delete(name)
-        self._on_deleted(collection.id)
-        self._housekeeping.sweep_after_delete(content_hashes, bundles)
+        """Delete a collection with everything in it; of a large one rows are removed later."""
+        self._removal.delete(name)
 
     def add_items(self, name: str, new_items: Sequence[NewItem], replace: bool = False) -> Written:
         """Store items; raises ItemExistsError unless they may be replaced.

@@ -94,7 +94,7 @@ def run_once(
 
 
 def run_forever(services: Services, should_stop: Callable[[], bool]) -> None:
-    """Run jobs as they come, and look after the files now and then, until `should_stop` says so.
+    """Run jobs as they come, and look after files and rows now and then, until `should_stop` says so.
 
     What goes wrong is logged, and tried again later.
 
@@ -112,6 +112,7 @@ def run_forever(services: Services, should_stop: Callable[[], bool]) -> None:
             if time.monotonic() >= next_note:
                 next_note = time.monotonic() + _NOTE_PROGRESS_EVERY_SECONDS
                 services.ownership.note_progress()
+                services.removal.go_on(should_stop)
             if time.monotonic() >= next_round:
                 next_round = time.monotonic() + _MAINTAIN_EVERY_SECONDS
                 services.imports.clean_up()

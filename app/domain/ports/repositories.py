@@ -43,8 +43,22 @@ class CollectionRepository(Protocol):
         """Return all, by name."""
         ...
 
-    def delete(self, name: str) -> None:
-        """Delete one with everything in it; raises CollectionNotFoundError."""
+    def delete(self, name: str) -> tuple[Collection, Sequence[str]]:
+        """Delete one for everybody and free its name; its rows stay for `remove_some`.
+
+        Returns it and the bundles of its models; raises CollectionNotFoundError.
+        """
+        ...
+
+    def deleted(self) -> Sequence[int]:
+        """Return the ids of deleted collections that rows are left of."""
+        ...
+
+    def remove_some(self, collection_id: int, max_rows: int, max_bytes: int) -> set[str] | None:
+        """Remove some rows of a deleted collection; return the hashes of their pictures, None at the end.
+
+        About as many bytes of texts and features as `max_bytes` go at once; one row in any case.
+        """
         ...
 
     def next_revision(self, collection: Collection) -> int:
@@ -127,10 +141,6 @@ class ItemRepository(Protocol):
 
         Who stops before the end closes the generator.
         """
-        ...
-
-    def content_of(self, collection: Collection) -> list[str]:
-        """Return the hashes of a collection's pictures, each once."""
         ...
 
     def used_content(self, content_hashes: Sequence[str]) -> set[str]:

@@ -103,6 +103,9 @@ def test_collections_are_added_once_and_deleted_with_everything(
         assert work.collections.list() == []
         with pytest.raises(CollectionNotFoundError):
             work.collections.get("pairs")
+    with database.write() as work:
+        while work.collections.remove_some(collection.id, 100, 1 << 20) is not None:
+            pass
     with database.engine.connect() as connection:
         for name in ("items", "model_versions", "jobs"):
             count = connection.scalar(

@@ -1,0 +1,209 @@
+"""Deleting collections of any size: gone for everybody at once, removed in bounded steps."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sqlalchemy
+from alembic import command
+from alembic.config import Config
+
+from app.db.migrate import upgrade
+from app.db.session import SqlDatabase
+from app.domain.entities import Collection, Item, JobState
+from app.domain.errors import CollectionNotFoundError, JobNotFoundError
+from app.worker.loop import run_forever
+from tests.app.integration.conftest import MODALITIES
+
+ROOT = Path(__file__).parents[3]
+MANY = 20_000
+_DELETE = """
+from app.bootstrap import build
+from app.settings import Settings
+
+build(Settings()).catalogue.delete_collection("large")
+"""
+
+
+def put(database: SqlDatabase, collection: Collection, *items: Item) -> None:
+    with database.write() as work:
+        work.items.put(collection, items, work.collections.next_revision(collection))
+
+
+def delete(database: SqlDatabase, name: str = "pairs") -> None:
+    with database.write() as work:
+        work.collections.delete(name)
+
+
+def step(database: SqlDatabase, collection: Collection, rows: int = 100, size: int = 1 << 20) -> Any:
+    with database.write() as work:
+        return work.collections.remove_some(collection.id, rows, size)
+
+
+def items_left(database: SqlDatabase, collection_id: int) -> int:
+    query = sqlalchemy.text("SELECT count(*) FROM items WHERE collection_id = :id")
+    with database.engine.connect() as connection:
+        return connection.scalar(query, {"id": collection_id}) or 0
+
+
+def deleted(database: SqlDatabase) -> list[int]:
+    with database.read() as work:
+        return list(work.collections.deleted())
+
+
+def in_time(is_so: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 60.0
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return is_so()
+
+
+def test_a_deleted_one_is_gone_with_its_jobs_before_its_rows_are(
+    database: SqlDatabase, collection: Collection
+) -> None:
+    put(database, collection, Item("a", "x", text="t", content_hash="f" * 64))
+    with database.write() as work:
+        closed = work.jobs.enqueue(collection, {})
+        work.jobs.request_cancel(closed.id)
+        queued = work.jobs.enqueue(collection, {})
+        progress = work.installation.progress()
+    delete(database)
+    assert items_left(database, collection.id) == 1
+    assert deleted(database) == [collection.id]
+    hidden = f"deleted/{collection.id}"
+    with database.read() as work:
+        for name in ("pairs", hidden):
+            with pytest.raises(CollectionNotFoundError):
+                work.collections.get(name)
+            with pytest.raises(CollectionNotFoundError):
+                work.collections.lock(name)
+        assert work.collections.list() == []
+        for job in (closed, queued):
+            with pytest.raises(JobNotFoundError):
+                work.jobs.get(job.id)
+        assert work.jobs.counts() == dict.fromkeys(JobState, 0)
+        assert work.items.used_content(["f" * 64]) == {"f" * 64}, "its file goes after its row"
+        assert work.installation.progress() != progress
+    with database.write() as work:
+        assert work.jobs.claim("worker", 60.0, 3) is None
+        with pytest.raises(JobNotFoundError):
+            work.jobs.request_cancel(closed.id)
+        with pytest.raises(CollectionNotFoundError):
+            work.collections.next_revision(collection)
+        with pytest.raises(CollectionNotFoundError):
+            work.collections.delete(hidden)
+    with database.write() as work:
+        assert work.collections.add("pairs", collection.modalities).id != collection.id
+
+
+def test_rows_are_removed_in_steps_of_bounded_rows_and_bytes(
+    database: SqlDatabase, collection: Collection
+) -> None:
+    with database.write() as work:
+        other = work.collections.add("other", collection.modalities)
+    put(database, other, Item("kept", "x", content_hash="0" * 64))
+    vector = np.ones(256, np.float32)
+    items = [Item(f"i{n}", "x", features=vector, content_hash=f"{n % 4:064d}") for n in range(10)]
+    put(database, collection, *items)
+    with database.write() as work:
+        job = work.jobs.enqueue(collection, {})
+        work.jobs.request_cancel(job.id)
+    assert step(database, collection) is None, "it is not deleted"
+    assert items_left(database, collection.id) == 10
+    delete(database)
+    left, pictures = [], set()
+    for rows, size in ((3, 1 << 20), (100, 2048), (100, 1), (100, 1 << 20)):
+        pictures |= step(database, collection, rows, size)
+        left.append(items_left(database, collection.id))
+    assert left == [7, 5, 4, 0]
+    assert pictures == {f"{n:064d}" for n in range(4)}
+    assert step(database, collection) == set(), "the job that had ended"
+    assert step(database, collection) is None
+    assert step(database, collection) is None
+    assert items_left(database, other.id) == 1
+    with database.engine.connect() as connection:
+        for table, count in (("collections", 1), ("items", 1), ("jobs", 0), ("job_events", 0)):
+            assert connection.scalar(sqlalchemy.text(f"SELECT count(*) FROM {table}")) == count
+
+
+def test_nothing_is_added_to_a_collection_that_is_being_deleted(
+    database: SqlDatabase, collection: Collection
+) -> None:
+    def enqueue() -> None:
+        with database.write() as work:
+            work.jobs.enqueue(collection, {})
+
+    with ThreadPoolExecutor(2) as pool:
+        with database.write() as work:
+            work.collections.delete("pairs")
+            calls = [pool.submit(enqueue), pool.submit(put, database, collection, Item("late", "x"))]
+            time.sleep(0.5)  # both wait for the deletion
+        for call in calls:
+            with pytest.raises(CollectionNotFoundError):
+                call.result(timeout=60)
+    assert step(database, collection) is None
+
+
+def test_a_killed_deletion_is_carried_on_by_a_worker(either: Any) -> None:
+    services = either.services
+    database = services.database
+    either.make("large")
+    large = services.catalogue.collection("large")[0]
+    picture = services.catalogue._blobs.put(b"a picture")
+    put(database, large, *(Item(f"i{n}", "x", text="t", content_hash=picture) for n in range(MANY)))
+    environment = {
+        **os.environ,
+        "LRBS_DATA_DIR": str(services.settings.data_dir),
+        "LRBS_DATABASE_URL": services.settings.database_url,
+        "LRBS_SWEEP_GRACE_SECONDS": "0",
+    }
+    with subprocess.Popen([sys.executable, "-c", _DELETE], env=environment, cwd=ROOT) as process:
+        assert in_time(lambda: items_left(database, large.id) < MANY)
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    assert 0 < items_left(database, large.id) < MANY
+    assert services.catalogue.collections() == []
+    with pytest.raises(CollectionNotFoundError):
+        services.catalogue.collection("large")
+    either.fill("large")
+    ids = [item.id for _, item in services.catalogue.page("large", None, 0, 1000).rows]
+    stopping = threading.Event()
+    worker = threading.Thread(target=run_forever, args=(services, stopping.is_set))
+    worker.start()
+    try:
+        assert in_time(lambda: not deleted(database))
+        assert in_time(lambda: picture not in services.catalogue._blobs.names())
+    finally:
+        stopping.set()
+        worker.join()
+    assert items_left(database, large.id) == 0
+    assert [item.id for _, item in services.catalogue.page("large", None, 0, 1000).rows] == ids
+
+
+def test_an_older_schema_is_left_nothing_of_deleted_collections(engine: sqlalchemy.Engine) -> None:
+    upgrade(engine)
+    database = SqlDatabase(engine)
+    for name in ("a", "b"):
+        with database.write() as work:
+            made = work.collections.add(name, MODALITIES)
+        put(database, made, Item("i", "x"))
+    delete(database, "a")
+    config = Config()
+    config.set_main_option("script_location", str(ROOT / "migrations"))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0009")
+        assert connection.exec_driver_sql("SELECT name FROM collections").scalars().all() == ["b"]
+        assert connection.exec_driver_sql("SELECT count(*) FROM items").scalar() == 1
+        command.upgrade(config, "head")
+    with database.read() as work:
+        assert [found.name for found in work.collections.list()] == ["b"]
