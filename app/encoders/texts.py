@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from app.domain.entities import Content, Features
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, TrainingDataError
+from app.encoders.counting import most_frequent_terms
 
 _DEFAULT_FEATURES = 2000
+_BATCH = 256
+"""Texts whose terms are held at once."""
 
 
 class TfidfEncoder:
@@ -49,18 +53,26 @@ class TfidfEncoder:
         """Return None: it needs no file."""
 
     def fit(self, texts: Sequence[str]) -> Self:
-        """Learn vocabulary and weights; raises TrainingDataError when the texts hold no word."""
-        try:
-            terms = self._choose_terms(texts)
-        except ValueError as error:
-            raise TrainingDataError(f"the texts cannot be encoded: {error}") from error
-        self._vectorizer = self._make(terms).fit(texts)
-        return self
+        """Learn vocabulary and weights; raises TrainingDataError when the texts hold no word.
+
+        Memory is bounded whatever the number of terms: where those that differ are too many, the rarest of
+        them are not counted exactly.
+        """
+        longest = self._longest_run
+        size = int(self._options.get("max_features", _DEFAULT_FEATURES))
+        runs = _terms_of(texts, 2, longest) if longest > 1 else iter(())
+        terms = sorted(most_frequent_terms(_terms_of(texts, 1, 1), runs, size))
+        if not terms:
+            raise TrainingDataError("the texts cannot be encoded: no word has two characters")
+        return self.restore({"terms": terms, "idf": self._weights(terms, texts)})
 
     def encode(self, raw: Sequence[Content]) -> Features:
         """Return the (n, n_terms) features, rows of unit length, as a sparse array."""
-        found = self._vectorizer.transform([content.text or "" for content in raw])
-        return scipy.sparse.csr_array(found, dtype=np.float32)
+        parts = []
+        for start in range(0, len(raw), _BATCH):
+            texts = [content.text or "" for content in raw[start : start + _BATCH]]
+            parts.append(scipy.sparse.csr_array(self._vectorizer.transform(texts), dtype=np.float32))
+        return parts[0] if len(parts) == 1 else scipy.sparse.csr_array(scipy.sparse.vstack(parts))
 
     def state(self) -> dict[str, Any]:
         """Return what `restore` needs, as JSON values."""
@@ -73,18 +85,29 @@ class TfidfEncoder:
         self._vectorizer.idf_ = np.asarray(state["idf"], dtype=np.float64)
         return self
 
-    def _choose_terms(self, texts: Sequence[str]) -> list[str]:
-        counter = CountVectorizer(ngram_range=self._ngram_range)
-        counts = np.asarray(counter.fit_transform(texts).sum(axis=0)).ravel().tolist()
-        found = zip(counter.get_feature_names_out().tolist(), counts, strict=True)
-        ranked = sorted((" " in term, -count, term) for term, count in found)
-        size = int(self._options.get("max_features", _DEFAULT_FEATURES))
-        return sorted(term for _, _, term in ranked[:size])
+    def _weights(self, terms: Sequence[str], texts: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Return the smoothed inverse document frequencies, (n_terms,)."""
+        counter = CountVectorizer(ngram_range=(1, self._longest_run), vocabulary=_positions(terms))
+        texts_with = np.ones(len(terms))
+        for start in range(0, len(texts), _BATCH):
+            found = counter.transform(texts[start : start + _BATCH])
+            texts_with += np.bincount(found.indices, minlength=len(terms))
+        weights: npt.NDArray[np.float64] = np.log((len(texts) + 1) / texts_with) + 1.0
+        return weights
 
     def _make(self, terms: Sequence[str]) -> TfidfVectorizer:
-        vocabulary = {term: position for position, term in enumerate(terms)}
-        return TfidfVectorizer(ngram_range=self._ngram_range, sublinear_tf=True, vocabulary=vocabulary)
+        longest = self._longest_run
+        return TfidfVectorizer(ngram_range=(1, longest), sublinear_tf=True, vocabulary=_positions(terms))
 
     @property
-    def _ngram_range(self) -> tuple[int, int]:
-        return 1, int(self._options.get("ngrams", 2))
+    def _longest_run(self) -> int:
+        return int(self._options.get("ngrams", 2))
+
+
+def _terms_of(texts: Sequence[str], shortest: int, longest: int) -> Iterator[list[str]]:
+    """Yield the runs of words of one text after the other; a single word is a run of one."""
+    return map(CountVectorizer(ngram_range=(shortest, longest)).build_analyzer(), texts)
+
+
+def _positions(terms: Sequence[str]) -> dict[str, int]:
+    return {term: position for position, term in enumerate(terms)}

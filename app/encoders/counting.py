@@ -1,0 +1,121 @@
+"""The most frequent terms of many texts, found in bounded memory."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+COUNTED_BYTES = 256 << 20
+"""Of the terms that are counted at once; 1.3 million of 50 characters."""
+_ENTRY_BYTES = 100
+"""Of the place of a term in a dictionary, with its count."""
+_logger = logging.getLogger(__name__)
+
+
+class TermCounts:
+    """Counts terms, and lets go of the rarest when all of them would take too much memory.
+
+    The counts are exact until then. Afterwards it is lossy counting (Manku & Motwani 2002): a term that was
+    let go begins anew at its next occurrence, so that counts are too low, never too high, and by little for
+    whatever is frequent. The same texts in the same order give the same counts.
+
+    Parameters
+    ----------
+    max_bytes : int
+        Largest estimate of the memory of what is counted; the rarest terms go until half of it is left.
+    """
+
+    def __init__(self, max_bytes: int = COUNTED_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._counts: dict[str, int] = {}
+        self.dropped = 0
+        """Terms let go; one that came back and went again counts twice."""
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def add(self, terms: Iterable[str]) -> None:
+        """Count the terms of a text."""
+        counts = self._counts
+        for term in terms:
+            seen = counts.get(term)
+            if seen is not None:
+                counts[term] = seen + 1
+                continue
+            self._bytes += _bytes_of(term)
+            if self._bytes > self._max_bytes:
+                self._drop_the_rarest()
+                counts = self._counts
+                self._bytes += _bytes_of(term)
+            counts[term] = 1
+
+    def most_frequent(self, size: int) -> list[str]:
+        """Return at most `size` terms, the most frequent first; equally frequent ones in code point order."""
+        ranked = ((-count, term) for term, count in self._counts.items())
+        return [term for _, term in heapq.nsmallest(size, ranked)]
+
+    def _drop_the_rarest(self) -> None:
+        lowest = self._lowest_kept()
+        kept, room = {}, self._max_bytes // 2
+        room -= sum(_bytes_of(term) for term, count in self._counts.items() if count > lowest)
+        for term, count in self._counts.items():
+            if count == lowest:
+                room -= _bytes_of(term)
+            if count > lowest or (count == lowest and room >= 0):
+                kept[term] = count
+        self.dropped += len(self._counts) - len(kept)
+        self._counts = kept
+        self._bytes = sum(map(_bytes_of, kept))
+
+    def _lowest_kept(self) -> int:
+        """Return the count of which some terms may stay; all above it do, and none below it."""
+        of_count: Counter[int] = Counter()
+        for term, count in self._counts.items():
+            of_count[count] += _bytes_of(term)
+        room = self._max_bytes // 2
+        for count in sorted(of_count, reverse=True):
+            room -= of_count[count]
+            if room < 0:
+                return count
+        return 0
+
+
+def most_frequent_terms(
+    words: Iterator[Iterable[str]], runs: Iterator[Iterable[str]], size: int, max_bytes: int = COUNTED_BYTES
+) -> list[str]:
+    """Return at most `size` terms of texts: words first, then runs of them, and of each the most frequent.
+
+    Parameters
+    ----------
+    words, runs : iterator
+        The terms of one text after the other; runs are looked at only where the words leave room for some.
+    size : int
+        How many terms.
+    max_bytes : int
+        Bound on the memory of what is counted at once. The rarest are not counted exactly where all that
+        differ would take more; the log tells.
+    """
+    chosen: list[str] = []
+    for kind, texts in (("words", words), ("runs of words", runs)):
+        if len(chosen) == size:
+            break
+        counts = TermCounts(max_bytes)
+        for terms in texts:
+            counts.add(terms)
+        if counts.dropped:
+            _logger.warning(
+                "the %s of the texts are too many to be counted in %d MiB: %d rare ones were left out",
+                kind,
+                max_bytes >> 20,
+                counts.dropped,
+            )
+        chosen += counts.most_frequent(size - len(chosen))
+    return chosen
+
+
+def _bytes_of(term: str) -> int:
+    return sys.getsizeof(term) + _ENTRY_BYTES

@@ -1,0 +1,127 @@
+import logging
+import random
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+
+from app.domain.entities import Content
+from app.domain.errors import TrainingDataError
+from app.encoders.counting import TermCounts, most_frequent_terms
+from app.encoders.texts import TfidfEncoder
+from tests.conftest import ROOT
+
+MIB = 1 << 20
+MANY_TERMS = """
+import random, resource
+from app.domain.entities import Content
+from app.encoders.texts import TfidfEncoder
+
+chance = random.Random(1)
+words = [f"{number:0>399}" for number in range(1900)]
+texts = [" ".join(chance.choices(words, k=50)) for _ in range(2000)]
+encoder = TfidfEncoder({"ngrams": 5}, 20_000).fit(texts)
+encoder.encode([Content(text=text) for text in texts])
+assert len(encoder.state()["terms"]) == 2000
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def spoken(number: int, seed: int) -> list[str]:
+    """Texts whose words are as unequally frequent as those of a language."""
+    chance = random.Random(seed)
+    words = [f"{'été' if rank % 7 == 0 else 'Word'}{rank}" for rank in range(1, 400)]
+    return [
+        " ".join(chance.choices(words, [1 / rank for rank in range(1, 400)], k=chance.randrange(40)))
+        for _ in range(number)
+    ]
+
+
+@pytest.mark.parametrize("ngrams", [1, 2, 3, 5])
+@pytest.mark.parametrize("size", [30, 398, 399, 405, 2000, 10**6])
+def test_vocabulary_weights_and_features_are_those_of_counting_all_terms_at_once(
+    ngrams: int, size: int
+) -> None:
+    texts = spoken(600, ngrams)
+    counter = CountVectorizer(ngram_range=(1, ngrams))
+    counts = np.asarray(counter.fit_transform(texts).sum(axis=0)).ravel().tolist()
+    found = zip(counter.get_feature_names_out().tolist(), counts, strict=True)
+    ranked = sorted((" " in term, -count, term) for term, count in found)[:size]
+    terms = sorted(term for _, _, term in ranked)
+    reference = TfidfVectorizer(
+        ngram_range=(1, ngrams),
+        sublinear_tf=True,
+        vocabulary={term: place for place, term in enumerate(terms)},
+    ).fit(texts)
+
+    encoder = TfidfEncoder({"ngrams": ngrams, "max_features": size}, 1000).fit(texts)
+    state = encoder.state()
+    assert state["terms"] == terms
+    assert state["idf"] == reference.idf_.tolist()
+    encoded = encoder.encode([Content(text=text) for text in texts])
+    expected = reference.transform(texts).astype(np.float32)
+    assert encoded.shape == expected.shape
+    assert (encoded != expected).nnz == 0
+
+
+def test_texts_without_a_word_are_refused() -> None:
+    with pytest.raises(TrainingDataError, match="no word has two"):
+        TfidfEncoder({}, 1000).fit(["a", "! ?", ""])
+
+
+def test_frequent_terms_are_found_though_most_of_the_others_are_let_go() -> None:
+    frequent = [f"frequent{number}" for number in range(20)]
+    texts = [[f"once{number} {place}" for place in range(60)] + frequent for number in range(400)]
+    counts = TermCounts(MIB // 4)
+    for text in texts:
+        counts.add(text)
+        held = sum(sys.getsizeof(term) for term in counts._counts)
+        assert held < MIB // 4
+    assert counts.dropped > 10_000
+    assert counts.most_frequent(20) == sorted(frequent)
+    assert counts._counts[frequent[0]] == 400
+
+
+def test_counts_are_never_too_high_and_the_same_each_time() -> None:
+    chance = random.Random(3)
+    texts = [
+        chance.choices(range(20_000), [1 / rank for rank in range(1, 20_001)], k=200) for _ in range(300)
+    ]
+    exact = Counter(str(term) for text in texts for term in text)
+    several = [TermCounts(MIB // 4) for _ in range(2)]
+    for counts in several:
+        for text in texts:
+            counts.add(map(str, text))
+    assert several[0].dropped > 0
+    assert several[0]._counts == several[1]._counts
+    assert all(count <= exact[term] for term, count in several[0]._counts.items())
+    assert set(several[0].most_frequent(50)) == {term for term, _ in exact.most_common(50)}
+
+
+def test_long_terms_take_their_part_of_the_bound_and_the_rest_is_kept() -> None:
+    counts = TermCounts(MIB)
+    for number in range(40):
+        counts.add([f"{number}" * 40_000, "short"])
+    assert counts.dropped > 0
+    assert 0 < sum(map(len, counts._counts)) < MIB
+    assert counts.most_frequent(1) == ["short"]
+
+
+def test_the_log_tells_when_not_all_terms_could_be_counted(caplog: pytest.LogCaptureFixture) -> None:
+    texts = [[f"word{number}{place}" for place in range(100)] for number in range(100)]
+    runs = [[" ".join(pair) for pair in (*pairwise(text), *pairwise(text[::-1]))] for text in texts]
+    with caplog.at_level(logging.WARNING):
+        assert len(most_frequent_terms(iter(texts), iter(runs), 2000, 64 * MIB)) == 2000
+        assert not caplog.records
+        assert len(most_frequent_terms(iter(texts), iter(runs), 10_100, 2 * MIB)) == 10_100
+    assert ["the runs of words of the texts" in record.getMessage() for record in caplog.records] == [True]
+
+
+def test_learning_from_long_texts_takes_bounded_memory() -> None:
+    command = [sys.executable, "-c", MANY_TERMS]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 550, "MB"
