@@ -59,6 +59,7 @@ PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
     errors.StorageFullError: (507, "storage-full", "Storage full"),
     errors.StorageReadOnlyError: (507, "storage-read-only", "Storage read-only"),
     errors.DatabaseUnopenedError: (503, "database-unavailable", "Database file cannot be opened"),
+    errors.ImportLostError: (503, "database-unavailable", "Import interrupted"),
     errors.DatabaseMissingError: (503, "database-unavailable", "Database file missing"),
     errors.WrongDatabaseError: (503, "wrong-database", "Not the database of the data folder"),
     errors.SchemaOutdatedError: (503, "schema-outdated", "Database schema outdated"),

@@ -34,7 +34,7 @@ from app.db.deletions import IS_THERE, is_there
 from app.db.item_writes import Plan, plan_items, write_plan
 from app.db.models import CollectionRow, ImportRow, ItemRow, ReplacedItemRow
 from app.domain.entities import Collection, Item, RunningImport
-from app.domain.errors import CollectionNotFoundError, DatabaseUnavailableError
+from app.domain.errors import CollectionNotFoundError, ImportLostError
 from app.domain.ports import PlannedWrite
 
 _PENDING, _ABANDONED, _PUBLISHED = "pending", "abandoned", "published"
@@ -82,8 +82,8 @@ class SqlImportRepository:
     def write(self, running: RunningImport, planned: PlannedWrite, lease_seconds: float) -> None:
         """Write a part where no reader sees it yet, and renew the lease.
 
-        Raises CollectionNotFoundError when the collection is gone, DatabaseUnavailableError when the import
-        was silent for longer than its lease and somebody else began to remove it.
+        Raises CollectionNotFoundError when the collection is gone, ImportLostError when the import was
+        silent for longer than its lease and somebody else began to remove it.
         """
         if not isinstance(planned, Plan):
             raise TypeError(f"expected what `plan` returned, got {type(planned).__name__}")
@@ -93,6 +93,14 @@ class SqlImportRepository:
         for start in range(0, len(changed), _IDS_PER_QUERY):
             self._keep(running, changed[start : start + _IDS_PER_QUERY])
         write_plan(self._session, planned)
+
+    def renew(self, running: RunningImport, lease_seconds: float) -> bool:
+        """Renew the lease; return whether it is published already. Raises what `write` raises."""
+        row = self._locked(running.id)
+        if row is not None and row.state == _PUBLISHED:
+            return True
+        self._held(running).lease_expires_at = now(self._session) + timedelta(seconds=lease_seconds)
+        return False
 
     def publish(self, running: RunningImport) -> None:
         """Let readers see all of it, in a locked collection; raises what `write` raises."""
@@ -133,9 +141,12 @@ class SqlImportRepository:
         return True
 
     def finished(self) -> list[str]:
-        """Return the ids of imports with leftovers: abandoned, or published and not cleaned up after."""
+        """Return the ids of imports with leftovers: abandoned, silent, or published and not cleaned up after.
+
+        One that is published is left to its own process as long as its lease lasts.
+        """
         is_silent = ImportRow.lease_expires_at < now(self._session)
-        query = select(ImportRow.id).where(or_(ImportRow.state != _PENDING, is_silent))
+        query = select(ImportRow.id).where(or_(ImportRow.state == _ABANDONED, is_silent))
         return list(self._session.scalars(query))
 
     def _held(self, running: RunningImport) -> ImportRow:
@@ -143,7 +154,7 @@ class SqlImportRepository:
         if row is None and not is_there(self._session, running.collection_id):
             raise CollectionNotFoundError(f"number {running.collection_id}")
         if row is None or row.state != _PENDING:
-            raise DatabaseUnavailableError
+            raise ImportLostError
         return row
 
     def _locked(self, import_id: str) -> ImportRow | None:

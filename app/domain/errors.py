@@ -260,6 +260,13 @@ class ImportRunningError(ServiceError):
         self.collection = collection
 
 
+class ImportLostError(DatabaseUnavailableError):
+    """An import was silent for longer than its lease, and somebody else began to remove it."""
+
+    def __init__(self) -> None:
+        super().__init__("the import was interrupted for too long and nothing of it is stored: try again")
+
+
 class SchemaOutdatedError(ServiceError):
     """The database's schema is not the one this code expects."""
 

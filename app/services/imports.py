@@ -19,6 +19,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from app.domain.entities import Collection, Counts, Item, RunningImport
 from app.domain.errors import (
@@ -29,7 +30,7 @@ from app.domain.errors import (
     RepeatedItemError,
     ServiceError,
 )
-from app.domain.ports import BlobStore, Database, EncoderSource, PlannedWrite, Spool
+from app.domain.ports import BlobStore, Database, EncoderSource, Spool
 from app.services.preparation import (
     NewItem,
     Preparation,
@@ -45,7 +46,10 @@ _ITEMS_PER_PART = 500
 _BYTES_PER_PART = 2 << 20
 _LONGEST_LEASE_SECONDS = 10.0
 _BUSY_PAUSE_SECONDS = 0.1
+_LONGEST_BUSY_SECONDS = 30.0
+"""After so long without the database an import is given up; whoever sends it waits."""
 _logger = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,13 +213,11 @@ class Import:
             return Imported(counts, work.collections.next_revision(current))
 
     def _store_in_parts(self, batches: Iterable[Sequence[Item]]) -> Imported:
-        with writing(self._database, self._collection, self._wait_seconds) as (work, current):
-            self._settle(lambda: check_dimensions(current, self._collection, self._first_places))
-            running = work.imports.begin(current, self._spool.size, self._lease_seconds)
+        current, running = self._patiently(self._begin)
         try:
             counts = self._write_parts(current, running, batches)
             if counts.changed:
-                self._publish(running)
+                self._patiently(lambda: self._publish(running))
         except BaseException:
             self._give_up(running)
             raise
@@ -225,45 +227,67 @@ class Import:
         self._clean_up(running)
         return Imported(counts, running.revision)
 
+    def _begin(self) -> tuple[Collection, RunningImport]:
+        with writing(self._database, self._collection, self._wait_seconds) as (work, current):
+            self._settle(lambda: check_dimensions(current, self._collection, self._first_places))
+            return current, work.imports.begin(current, self._spool.size, self._lease_seconds)
+
     def _write_parts(
         self, current: Collection, running: RunningImport, batches: Iterable[Sequence[Item]]
     ) -> Counts:
         counts = Counts()
         renewed_at = time.monotonic()
         for items in batches:
-            # Compared outside of the transaction that writes: it takes longer than the writing.
-            planned = self._planned(current, running, items)
-            counts += planned.counts
-            if not planned.counts.changed and time.monotonic() - renewed_at < self._lease_seconds / 5.0:
-                continue
-            while not self._wrote(running, planned, renewed_at):
-                # It may be written, and only the answer was lost: then nothing is left to do.
-                planned = self._planned(current, running, items)
-            renewed_at = time.monotonic()
-            time.sleep(BREATH_SECONDS)
+            is_due = time.monotonic() - renewed_at >= self._lease_seconds / 5.0
+            found = self._write_part(current, running, items, is_due)
+            counts += found
+            if found.changed or is_due:
+                renewed_at = time.monotonic()
+                time.sleep(BREATH_SECONDS)
         return counts
 
-    def _planned(self, current: Collection, running: RunningImport, items: Sequence[Item]) -> PlannedWrite:
-        with self._database.read() as work:
-            return work.imports.plan(current, items, running.revision)
+    def _write_part(
+        self, current: Collection, running: RunningImport, items: Sequence[Item], is_due: bool
+    ) -> Counts:
+        """Write what differs; where nothing does, only renew the lease if that is due."""
+        found: list[Counts] = []
 
-    def _wrote(self, running: RunningImport, planned: PlannedWrite, renewed_at: float) -> bool:
-        """Write a part and renew the lease; return False if it has to be tried again."""
-        try:
-            with self._database.write() as work:
-                work.imports.write(running, planned, self._lease_seconds)
-        except DatabaseUnavailableError:
-            if time.monotonic() - renewed_at > self._lease_seconds:
-                raise
-            time.sleep(_BUSY_PAUSE_SECONDS)
-            return False
-        return True
+        def write() -> None:
+            # Compared outside of the transaction that writes: it takes longer than the writing.
+            with self._database.read() as work:
+                planned = work.imports.plan(current, items, running.revision)
+            found.append(planned.counts)
+            if planned.counts.changed or is_due:
+                with self._database.write() as work:
+                    work.imports.write(running, planned, self._lease_seconds)
+
+        self._patiently(write)
+        # A later attempt finds nothing to do if the first was written and only the answer was lost.
+        return found[0]
 
     def _publish(self, running: RunningImport) -> None:
+        """Let readers see all of it; nothing is done if an attempt did so whose answer was lost."""
+        with self._database.write() as work:
+            if work.imports.renew(running, self._lease_seconds):
+                return
         with self._database.write() as work:
             current = locked(work, self._collection)
             work.imports.publish(running)
             self._settle(lambda: settle_dimensions(work, current, self._collection, self._first_places))
+
+    def _patiently(self, act: Callable[[], _Result]) -> _Result:
+        """Return what `act` returns, which is tried again while the database is busy or does not answer."""
+        began = time.monotonic()
+        while True:
+            try:
+                return act()
+            except DatabaseUnavailableError as error:
+                # Its subclasses are for what does not pass in a moment, as a full disk.
+                is_busy = type(error) is DatabaseUnavailableError
+                if not is_busy or time.monotonic() - began > _LONGEST_BUSY_SECONDS:
+                    raise
+            _logger.info("%s: an import waits for the database", self._collection.name)
+            time.sleep(_BUSY_PAUSE_SECONDS)
 
     def _give_up(self, running: RunningImport) -> None:
         """Remove what was written; what cannot be removed now is removed by the next writer."""

@@ -35,9 +35,13 @@ class ImportRepository(Protocol):
     def write(self, running: RunningImport, planned: PlannedWrite, lease_seconds: float) -> None:
         """Write a part where no reader sees it yet, and renew the lease.
 
-        Raises CollectionNotFoundError when the collection is gone, DatabaseUnavailableError when the import
-        was silent for longer than its lease and somebody else began to remove it.
+        Raises CollectionNotFoundError when the collection is gone, ImportLostError when the import was
+        silent for longer than its lease and somebody else began to remove it.
         """
+        ...
+
+    def renew(self, running: RunningImport, lease_seconds: float) -> bool:
+        """Renew the lease; return whether it is published already. Raises what `write` raises."""
         ...
 
     def publish(self, running: RunningImport) -> None:
@@ -56,5 +60,8 @@ class ImportRepository(Protocol):
         ...
 
     def finished(self) -> list[str]:
-        """Return the ids of imports with leftovers: abandoned, or published and not cleaned up after."""
+        """Return the ids of imports with leftovers: abandoned, silent, or published and not cleaned up after.
+
+        One that is published is left to its own process as long as its lease lasts.
+        """
         ...

@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from app.db.session import SqlDatabase
 from app.domain.entities import Collection, Item, RunningImport
-from app.domain.errors import CollectionNotFoundError, DatabaseUnavailableError, ImportRunningError
+from app.domain.errors import CollectionNotFoundError, ImportLostError, ImportRunningError
 from app.services.writing import clean_up, writing
 
 PICTURE = "a" * 64
@@ -179,9 +179,9 @@ def test_the_next_writer_removes_what_a_silent_import_left(database: SqlDatabase
         assert work.imports.finished() == [running.id]
     assert small_write(database, filled, item("other"), wait_seconds=5.0) == running.revision
     assert left_over(database) == (0, 0, 0)
-    with pytest.raises(DatabaseUnavailableError):  # it comes back too late
+    with pytest.raises(ImportLostError):  # it comes back too late
         write(database, filled, running, [item("late")])
-    with pytest.raises(DatabaseUnavailableError), database.write() as work:
+    with pytest.raises(ImportLostError), database.write() as work:
         work.imports.publish(running)
     assert {entry[0] for _, entry in seen(database)["page"]} == {"same", "changed", "last", "other"}
 
@@ -193,6 +193,24 @@ def test_a_late_import_that_nobody_removed_goes_on(database: SqlDatabase, filled
     with database.write() as work:
         work.imports.publish(running)
     assert seen(database)["counts"] == {"x": 5, "z": 1}
+
+
+def test_a_published_import_tells_so_as_long_as_its_lease_lasts(
+    database: SqlDatabase, filled: Collection
+) -> None:
+    running = begun(database, filled)
+    write(database, filled, running, NEW)
+    with database.write() as work:
+        assert not work.imports.renew(running, 0.3)
+        work.imports.publish(running)
+    with database.write() as work:
+        assert work.imports.finished() == []  # its process may not know yet
+        assert work.imports.renew(running, 60.0)
+        work.imports.abandon(running)
+    assert seen(database)["counts"] == {"x": 5, "z": 1}
+    time.sleep(0.4)
+    with database.read() as work:
+        assert work.imports.finished() == [running.id]
 
 
 def test_a_running_import_is_not_removed(database: SqlDatabase, filled: Collection) -> None:
