@@ -20,13 +20,14 @@ from app.domain.errors import (
 )
 from app.domain.ports import UnitOfWork
 from app.worker.child import train_in_child
+from app.worker.chores import Chore
 from app.worker.lease import Lease
 from app.worker.outcome import Failure, Outcome, WorkerStoppingError
 from app.worker.patience import LONGEST_WAIT_SECONDS, patiently
 
 _LONGEST_PAUSE_SECONDS = 10.0
-_MAINTAIN_EVERY_SECONDS = 3600.0
-_NOTE_PROGRESS_EVERY_SECONDS = 60.0
+_SELDOM_SECONDS = 3600.0
+_OFTEN_SECONDS = 60.0
 _logger = logging.getLogger(__name__)
 
 Trainer = Callable[[Services, Lease], Outcome]
@@ -106,18 +107,22 @@ def run_forever(services: Services, should_stop: Callable[[], bool]) -> None:
         Asked between jobs and during them.
     """
     poll_seconds = services.settings.worker_poll_seconds
-    failures, next_round, next_note = 0, time.monotonic(), time.monotonic()
+    failures = 0
+    chores = [
+        Chore("noting progress", services.ownership.note_progress, _OFTEN_SECONDS),
+        Chore(
+            "removing what was deleted",
+            lambda: services.removal.go_on(should_stop),
+            _OFTEN_SECONDS,
+        ),
+        Chore("cleaning up after imports", services.imports.clean_up, _SELDOM_SECONDS),
+        Chore("sweeping", services.housekeeping.sweep, _SELDOM_SECONDS),
+        Chore("looking for damage", services.repair.request_what_is_damaged, _SELDOM_SECONDS),
+    ]
     while not should_stop():
+        for chore in chores:
+            chore.do_if_due()
         try:
-            if time.monotonic() >= next_note:
-                next_note = time.monotonic() + _NOTE_PROGRESS_EVERY_SECONDS
-                services.ownership.note_progress()
-                services.removal.go_on(should_stop)
-            if time.monotonic() >= next_round:
-                next_round = time.monotonic() + _MAINTAIN_EVERY_SECONDS
-                services.imports.clean_up()
-                services.housekeeping.sweep()
-                services.repair.request_what_is_damaged()
             is_idle = run_once(services, should_stop=should_stop) is None
             failures = 0
         except ServiceError as error:

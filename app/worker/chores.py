@@ -1,0 +1,42 @@
+"""What a worker does now and then, between jobs."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+_RETRY_SECONDS = 60.0
+_logger = logging.getLogger(__name__)
+
+
+class Chore:
+    """Something to be done now and then; when it fails, neither the others nor its next try wait for long.
+
+    Parameters
+    ----------
+    name : str
+        What the log calls it.
+    act : callable
+        What it is; whatever it raises is logged.
+    every_seconds : float
+        How often. After a failure it is due again in a minute, or sooner where it is done more often.
+    """
+
+    def __init__(self, name: str, act: Callable[[], object], every_seconds: float) -> None:
+        self._name = name
+        self._act = act
+        self._every_seconds = every_seconds
+        self._due_at = time.monotonic()
+
+    def do_if_due(self) -> None:
+        """Do it if its time has come, the first time at once."""
+        if time.monotonic() < self._due_at:
+            return
+        pause = self._every_seconds
+        try:
+            self._act()
+        except Exception:
+            _logger.exception("worker: %s failed", self._name)
+            pause = min(pause, _RETRY_SECONDS)
+        self._due_at = time.monotonic() + pause
