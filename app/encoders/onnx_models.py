@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import threading
+import time
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from app.domain.errors import EncoderUnavailableError
+from app.encoders.model_files import Signature, being_replaced, hash_of, signature_of
 
 try:
     import onnxruntime
@@ -20,7 +20,8 @@ except ImportError:  # the extra "onnx" is optional; `OnnxModels` says so when i
 
 MOST_SESSIONS = 8
 """Models held in memory, whatever the number of collections; the one used least recently goes first."""
-_Signature = tuple[int, ...]
+_STABLE_SECONDS = 1.0
+"""A file that nobody wrote to for so long is complete: the one who looks after it does not hash it before."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,12 +47,17 @@ class OnnxModels:
     """Loads models and keeps the last few; encoders of the same file share one.
 
     A file is hashed once, and again when its times, size or inode say that it is another. What a model keeps
-    in files beside its own is not looked at.
+    in files beside its own is not looked at. Those who only watch never wait for a file: what they are told
+    was found in the background, one file at a time.
     """
 
     def __init__(self) -> None:
         self._sessions: OrderedDict[str, Session] = OrderedDict()
-        self._hashes: dict[Path, tuple[_Signature, str]] = {}
+        self._hashes: dict[Path, tuple[Signature, str]] = {}
+        self._faults: dict[tuple[Path, str | None], str | None] = {}
+        """What was found last of a file that is to have a hash."""
+        self._looking: set[tuple[Path, str | None]] = set()
+        self._look_alone = threading.Lock()
         self._locks: WeakValueDictionary[Path, threading.Lock] = WeakValueDictionary()
         self._guard = threading.Lock()
 
@@ -86,17 +92,73 @@ class OnnxModels:
             signature, found = self._hashed(path)
             require(path, sha256, found)
             session = self._held(found) or _load(path)
-            if _signature(path) != signature:
-                raise EncoderUnavailableError(f"the model file {path.name!r} is being replaced")
+            if signature_of(path) != signature:
+                raise being_replaced(path)
         with self._guard:
             self._sessions[found] = session
             while len(self._sessions) > MOST_SESSIONS:
                 self._sessions.popitem(last=False)
         return session
 
+    def fault(self, path: Path, sha256: str | None) -> str | None:
+        """Return what was wrong with a model file when it was last looked at, and have it looked at again.
+
+        Returns at once, and touches no file. The model is loaded while there is room for it.
+
+        Parameters
+        ----------
+        path : Path
+            Its file.
+        sha256 : str or None
+            The hash it must have; any when None.
+
+        Returns
+        -------
+        str or None
+            None when nothing was, or it has not been looked at yet.
+        """
+        wanted = path, sha256
+        with self._guard:
+            if wanted not in self._looking:
+                self._looking.add(wanted)
+                threading.Thread(target=self._look, args=wanted, name="look-at-model", daemon=True).start()
+            return self._faults.get(wanted)
+
     def has_room(self) -> bool:
         """Return whether one more model can be held without letting go of another."""
         return len(self._sessions) < MOST_SESSIONS
+
+    def _look(self, path: Path, sha256: str | None) -> None:
+        wanted = path, sha256
+        try:
+            fault = self._found_fault(path, sha256)
+            with self._guard:
+                self._faults[wanted] = fault
+        finally:
+            with self._guard:
+                self._looking.discard(wanted)
+
+    def _found_fault(self, path: Path, sha256: str | None) -> str | None:
+        try:
+            self._wait_until_stable(path)
+            with self._look_alone:
+                require(path, sha256, self.sha256(path))
+                if sha256 is None or self.has_room():
+                    self.session(path, sha256)
+        except EncoderUnavailableError as error:
+            return str(error)
+        return None
+
+    def _wait_until_stable(self, path: Path) -> None:
+        """Wait a moment where a file that is to be hashed has just changed; refuse one that changes still."""
+        signature, known = signature_of(path), self._hashes.get(path)
+        if known is not None and known[0] == signature:
+            return
+        age = time.time() - max(signature.written_ns, signature.changed_ns) / 1e9
+        if age < _STABLE_SECONDS:  # also where the clock of the disk is ahead
+            time.sleep(_STABLE_SECONDS)
+            if signature_of(path) != signature:
+                raise being_replaced(path)
 
     def _held(self, sha256: str | None) -> Session | None:
         with self._guard:
@@ -109,18 +171,11 @@ class OnnxModels:
         with self._guard:
             return self._locks.setdefault(path, threading.Lock())
 
-    def _hashed(self, path: Path) -> tuple[_Signature, str]:
-        signature = _signature(path)
+    def _hashed(self, path: Path) -> tuple[Signature, str]:
+        signature = signature_of(path)
         known = self._hashes.get(path)
         if known is None or known[0] != signature:
-            try:
-                with path.open("rb") as file:
-                    known = signature, hashlib.file_digest(file, "sha256").hexdigest()
-            except OSError as error:
-                raise EncoderUnavailableError(
-                    f"the model file {path.name!r} cannot be read: {error.strerror}"
-                ) from error
-            self._hashes[path] = known
+            known = self._hashes[path] = signature, hash_of(path, signature)
         return known
 
 
@@ -136,15 +191,6 @@ def require(path: Path, expected: str | None, found: str) -> None:
 def without_folder(error: Exception, path: Path) -> str:
     """Return the first line of an error, with no path of this machine in it."""
     return str(error).replace(str(path), path.name).strip().partition("\n")[0][:300]
-
-
-def _signature(path: Path) -> _Signature:
-    """Return what changes when a file is replaced or written to."""
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError) as error:
-        raise EncoderUnavailableError(f"there is no model file {path.name!r}") from error
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _load(path: Path) -> Session:

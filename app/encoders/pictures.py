@@ -15,7 +15,7 @@ from app.domain.entities import Content, Matrix, Vector
 from app.domain.errors import ContentTooLargeError, EncoderUnavailableError, InvalidFieldError
 from app.domain.names import listed
 from app.encoders.content import PixelBudget, opened_picture
-from app.encoders.onnx_models import OnnxModels, require, without_folder
+from app.encoders.onnx_models import OnnxModels, without_folder
 
 _DEFAULTS = {"path": "", "sha256": None, "size": 224, "mean": 128.0, "scale": 128.0, "output": None}
 
@@ -74,7 +74,7 @@ class PictureEncoder:
         return self._describe.state() if isinstance(self._describe, OnnxDescriber) else {}
 
     def fault(self) -> str | None:
-        """Return why pictures cannot be encoded, or not for long; None when they can."""
+        """Return why pictures cannot be encoded, or not for long, as far as is known at once."""
         return self._describe.fault() if isinstance(self._describe, OnnxDescriber) else None
 
     def _encode_one(self, content: Content) -> Vector:
@@ -164,11 +164,5 @@ class OnnxDescriber:
             return {}
 
     def fault(self) -> str | None:
-        """Return what is wrong with the model file; loads the model while there is room for it."""
-        try:
-            require(self._path, self._sha256, self._models.sha256(self._path))
-            if self._sha256 is None or self._models.has_room():
-                self._models.session(self._path, self._sha256)
-        except EncoderUnavailableError as error:
-            return str(error)
-        return None
+        """Return what was last found wrong with the model file, at once, and have it looked at again."""
+        return self._models.fault(self._path, self._sha256)

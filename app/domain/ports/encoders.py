@@ -33,7 +33,10 @@ class Encoder(Protocol):
         ...
 
     def fault(self) -> str | None:
-        """Return what is wrong with the file it uses; None when nothing is, or it uses none."""
+        """Return what was last found wrong with the file it uses; None when nothing was, or it uses none.
+
+        Returns at once: files are looked at in the background.
+        """
         ...
 
 

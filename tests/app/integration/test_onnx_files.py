@@ -12,7 +12,7 @@ from PIL import Image
 from app.bootstrap import build
 from app.services.training import TrainingParameters
 from tests.app.integration.conftest import Pairs
-from tests.app.onnx_files import flattening_model
+from tests.app.onnx_files import flattening_model, wait_for_looks
 
 pytestmark = pytest.mark.usefixtures("onnxruntime")
 
@@ -55,6 +55,10 @@ def restarted(pairs: Pairs) -> Pairs:
 
 
 def look(pairs: Pairs) -> tuple[bool, str]:
+    """How it stands by a look that begins now."""
+    wait_for_looks()
+    pairs.services.readiness.load()
+    wait_for_looks()
     found = pairs.services.readiness.load()
     return found.is_ready, found.reason or ""
 
