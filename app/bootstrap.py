@@ -29,6 +29,7 @@ from app.services.ownership import KeptFiles, Ownership
 from app.services.rates import RateLimits
 from app.services.readiness import ReadinessService
 from app.services.removal import Removal
+from app.services.renewals import MOST_OPEN
 from app.services.repair import Repair
 from app.services.saved_galleries import SavedGalleries
 from app.services.search import SearchService
@@ -44,7 +45,7 @@ from app.storage.faults import fault_of_disk
 from app.storage.ownership import FileFolderMark
 from app.storage.spool import ItemSpool
 
-_OTHER_CONNECTIONS = 8
+_OTHER_CONNECTIONS = 6
 """For keys, event streams, health, and the saving of galleries: short uses that can wait for each other."""
 _PICTURES, _BUNDLES = "pictures", "models"
 
@@ -275,7 +276,7 @@ def _used_bundles(database: SqlDatabase, bundles: Sequence[str]) -> set[str]:
 
 def _connections(settings: Settings) -> int:
     """Return how many connections may be needed at once: by searches, writes and imports, and beside them."""
-    return 3 * settings.max_running + _OTHER_CONNECTIONS
+    return 3 * settings.max_running + MOST_OPEN + _OTHER_CONNECTIONS
 
 
 def _database_name(settings: Settings) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.domain.entities import Collection, Item, Matrix, ModelVersion
+from app.domain.entities import Change, Collection, Item, Matrix, ModelVersion
 from app.domain.errors import DamagedBundleError
 from app.domain.names import some_of
 from app.domain.ports import Encoder, UnitOfWork
@@ -27,7 +27,7 @@ from app.services.renewals import in_steps, no_pause
 from app.services.saved_galleries import SavedGalleries
 from solver.ranking import can_be_ranked
 
-_ITEMS_PER_STEP = 250
+_ITEMS_PER_STEP, _CHARACTERS_PER_STEP = 250, 200_000
 _LOOK_AGAIN_SECONDS = 60.0
 _TRY_AGAIN_SECONDS = 5.0
 _HISTORY = 1000
@@ -160,7 +160,7 @@ class Loader:
         vectors: dict[str, list[Matrix]] = {name: [empty] for name in base.galleries}
         unranked: dict[str, set[str]] = {name: set() for name in base.galleries}
         changes = work.items.changes_since(collection, base.collection.revision)
-        for step in in_steps(changes, _ITEMS_PER_STEP):
+        for step in in_steps(changes, _ITEMS_PER_STEP, _characters, _CHARACTERS_PER_STEP):
             changed.update(change.item_id for change in step)
             items = [change.item for change in step if change.item is not None]
             for name in rows:
@@ -296,6 +296,11 @@ class Loader:
             else:
                 unranked.add(item.id)
         return ranked, projected[accepted], unranked
+
+
+def _characters(change: Change) -> int:
+    """Return how long the text is that is to be encoded."""
+    return len(change.item.text or "") if change.item is not None else 0
 
 
 def _note_unranked(base: Snapshot, gallery: Gallery, unranked: set[str]) -> None:

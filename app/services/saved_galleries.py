@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from app.domain.entities import Collection, ModelVersion, SavedGallery
-from app.domain.errors import CollectionNotFoundError, DamagedBundleError
+from app.domain.errors import CollectionNotFoundError, DamagedBundleError, ServiceError
 from app.domain.ports import BundleFiles, Database, UnitOfWork
 from app.services.galleries import Gallery, IndexMaker, Row
 from app.services.renewals import in_steps, no_pause
@@ -58,6 +59,7 @@ class SavedGalleries:
         self._make_index = make_index
         self._owns_files = owns_files
         self._least_unsaved = least_unsaved
+        self._saving = threading.Lock()
 
     def is_worth_it(self, size: int, unsaved: int) -> bool:
         """Return whether a start that reads so many items from the database is long enough to shorten."""
@@ -122,6 +124,33 @@ class SavedGalleries:
         # Whoever is reading it right now finds it damaged, and reads the database.
         self._files.discard(superseded, time.time() + 1.0)
         self._remove_unused(time.time() - _GRACE_SECONDS)
+
+    def save_beside(
+        self,
+        collection: Collection,
+        model_bundle: str,
+        galleries: Mapping[str, Gallery],
+        pause: Callable[[], None],
+    ) -> bool:
+        """Save in a thread, unless one is at it; return whether it has begun. Parameters as of `save`."""
+        if not self._saving.acquire(blocking=False):
+            return False
+
+        def save() -> None:
+            try:
+                self.save(collection, model_bundle, galleries, pause)
+            except (OSError, ServiceError) as error:
+                _logger.warning("%s: galleries are not saved: %s", collection.name, error)
+            finally:
+                self._saving.release()
+
+        try:
+            threading.Thread(target=save, name="save-galleries").start()
+        except RuntimeError as error:  # the system gives no thread
+            self._saving.release()
+            _logger.warning("%s: galleries are not saved: %s", collection.name, error)
+            return False
+        return True
 
     def _is_saved(self, collection: Collection, model_bundle: str) -> bool:
         """Return whether another process was faster, and what it wrote is whole."""

@@ -9,10 +9,9 @@ what others need meanwhile.
 from __future__ import annotations
 
 import gc
-import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
@@ -28,7 +27,8 @@ from app.domain.errors import (
 from app.domain.ports import Database, UnitOfWork
 from app.services.holding import HeldSnapshots
 from app.services.loading import Damage, Loader, Snapshot
-from app.services.renewals import Aside, Pace, Renewal, Renewals
+from app.services.outlooks import Outlook, outlook_of
+from app.services.renewals import Aside, Pace, PutBackError, Renewal, Renewals
 from app.services.saved_galleries import SavedGalleries
 
 __all__ = ["Damage", "Outlook", "Snapshot", "Snapshots"]
@@ -40,28 +40,10 @@ _FEW_ITEMS = 2000
 MOST_WAITING = 32
 """Requests that wait aside at once."""
 _WAITING_OF_ONE, _PATIENCE_SECONDS = 8, 30.0
+_SWAP_SECONDS = 2.0
+"""As long a search waits for another version, while the one before could answer."""
 _BRIEFLY_SECONDS = 0.05
 _TRY_AGAIN_SECONDS = 5.0
-_logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """What became of a collection's first load in this process.
-
-    Parameters
-    ----------
-    is_tried : bool
-        Whether it has ended.
-    is_served : bool
-        Whether searches are answered.
-    reason : str or None
-        Why not, or what is wrong all the same.
-    """
-
-    is_tried: bool
-    is_served: bool
-    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +73,6 @@ class Snapshots:
         self._database = database
         self._loader = loader
         self._saved = saved
-        self._saving = threading.Lock()
         self._held = HeldSnapshots(max_bytes)
         self._own: dict[int, int] = {}
         """Revision of the last write that this process took."""
@@ -140,24 +121,28 @@ class Snapshots:
         OverloadedError
             If too many wait for this collection already, or it takes too long.
         """
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        begin = time.monotonic()
+        is_patient = True
         while True:
             with ExitStack() as open_until_the_end:
                 work = open_until_the_end.enter_context(self._database.read())
                 collection = self._collection(work, name)
-                found = self._servable(collection, work)
+                found, is_needed = self._servable(collection, work, is_patient)
                 if isinstance(found, Snapshot):
                     yield found, work
                     return
+            waited = time.monotonic() - begin
             if found is None:
                 with ExitStack() as open_until_the_end:
                     replayed = self._replay_a_little(collection, aside, open_until_the_end)
                     if replayed is not None:
                         yield replayed
                         return
-            else:
+            elif is_needed:
                 self._renewals.wait(found, aside)
-            if aside is not None and time.monotonic() > deadline:
+            else:
+                is_patient = self._renewals.ends_well(found, aside, _SWAP_SECONDS - waited)
+            if aside is not None and waited > _PATIENCE_SECONDS:
                 raise OverloadedError(f"collection {name!r} is being written to faster than it is replayed")
 
     def wrote(self, collection_id: int, revision: int) -> None:
@@ -228,21 +213,35 @@ class Snapshots:
             raise ModelNotTrainedError(name, errors[0] if errors else None)
         return collection
 
-    def _servable(self, collection: Collection, work: UnitOfWork) -> Snapshot | Renewal | None:
-        """Return what to answer from, or what to wait for; None where a few changes are to be replayed."""
+    def _servable(
+        self, collection: Collection, work: UnitOfWork, is_patient: bool
+    ) -> tuple[Snapshot | Renewal | None, bool]:
+        """Return what to answer from, or what to wait for and whether it is needed.
+
+        It is None where a few changes are to be replayed. Who is not patient is given what serves, if that
+        holds what this process has written.
+        """
         held = self._held.use(collection.id)
         if held is None or not held.is_settled(collection):
-            is_small = work.items.count_changes(collection, 0, _FEW_ITEMS + 1) <= _FEW_ITEMS
-            renewal = self._renewals.ask(collection.id, collection.name, is_small)
-            if held is None or is_small:
-                return renewal
+            is_large = work.items.count_changes(collection, 0, _FEW_ITEMS + 1) > _FEW_ITEMS
+            if held is None:
+                return self._renewals.ask(collection.id, collection.name, is_large), True
+            if not self._has_just_failed(collection):
+                renewal = self._renewals.ask(collection.id, collection.name, is_large)
+                if is_patient and not is_large:
+                    return renewal, False
         since = held.collection.revision
-        if since == collection.revision:
-            return held
+        may_serve = since >= self._own.get(collection.id, 0)
+        if since == collection.revision or (may_serve and not is_patient):
+            return held, True
         if work.items.count_changes(collection, since, _FEW_CHANGES + 1) <= _FEW_CHANGES:
-            return None
-        renewal = self._renewals.ask(collection.id, collection.name, is_small=False)
-        return held if since >= self._own.get(collection.id, 0) else renewal
+            return None, True
+        renewal = self._renewals.ask(collection.id, collection.name)
+        return (held if may_serve else renewal), True
+
+    def _has_just_failed(self, collection: Collection) -> bool:
+        failed = self._failed.get(collection.id)
+        return failed is not None and time.monotonic() - failed.found_at < _TRY_AGAIN_SECONDS
 
     def _replay_a_little(
         self, collection: Collection, aside: Aside | None, open_until_the_end: ExitStack
@@ -273,37 +272,47 @@ class Snapshots:
         """Be the only one to change what is held of a collection."""
         with self._guard:
             lock = self._locks.setdefault(collection.id, threading.Lock())
-        if not lock.acquire(timeout=_BRIEFLY_SECONDS if aside else -1):
-            assert aside is not None
-            with self._renewals.place(collection.id, collection.name), aside():
-                if not lock.acquire(timeout=_PATIENCE_SECONDS):
-                    raise OverloadedError(f"collection {collection.name!r} is being brought up to date")
-        try:
+        with ExitStack() as until_changed:
+            if not lock.acquire(timeout=_BRIEFLY_SECONDS if aside else -1):
+                assert aside is not None
+                with ExitStack() as until_acquired:
+                    # Else it waits where it is: of its lane no collection gets all, and this is short.
+                    if self._renewals.has_place(collection.id, until_acquired):
+                        until_acquired.enter_context(aside())
+                    if not lock.acquire(timeout=_PATIENCE_SECONDS):
+                        raise OverloadedError(f"collection {collection.name!r} is being brought up to date")
+                    # Even if there is no room to come back to.
+                    until_changed.callback(lock.release)
+            else:
+                until_changed.callback(lock.release)
             yield
-        finally:
-            lock.release()
 
-    def _renew(self, renewal: Renewal) -> None:
+    def _renew(self, renewal: Renewal, end_step: Callable[[], None]) -> None:
         """Load or replay in steps, in the background, and hold what comes of it."""
-        collection_id, pause = renewal.collection_id, Pace()
+        collection_id, pace = renewal.collection_id, Pace()
+
+        def pause() -> None:
+            pace()
+            end_step()
+
         try:
             with self._database.read() as work:
                 collection = work.collections.get(renewal.name)
                 if collection.id != collection_id or collection.active_version is None:
                     return
-                held = self._held.get(collection_id)
+                held, is_first = self._held.get(collection_id), collection_id not in self._loaded
                 snapshot = self._loader.settled(held, collection, work, pause)
             while not self._hold_if_newer(snapshot):
                 with self._database.read() as work:
                     current = work.collections.get(renewal.name)
                     current = replace(current, active_version=snapshot.collection.active_version)
                     snapshot = self._loader.replayed(snapshot, current, work, pause)
-            # Rows make no garbage that collections find: these need not look at them, while all threads wait.
-            gc.freeze()
+            if is_first and _size(snapshot) > _FEW_ITEMS:
+                _freeze_rows()
         except CollectionNotFoundError:
             self._forget(renewal.name)
             raise
-        except DatabaseUnavailableError:
+        except (DatabaseUnavailableError, PutBackError):
             raise  # says nothing about the collection
         except Exception as error:
             reason = str(error) if isinstance(error, ServiceError) else type(error).__name__
@@ -338,59 +347,46 @@ class Snapshots:
         """Have a collection renewed unless a search would do that at once."""
         held, failed = self._held.get(collection.id), self._failed.get(collection.id)
         if held is None:
-            is_due = collection.id not in self._loaded
-            if failed is not None:
-                is_due = time.monotonic() - failed.found_at >= _TRY_AGAIN_SECONDS
+            is_due = not self._has_just_failed(collection) and (
+                failed is not None or collection.id not in self._loaded
+            )
         else:
-            is_due = not held.is_settled(collection)
+            is_due = not held.is_settled(collection) and not self._has_just_failed(collection)
         since = 0 if held is None or is_due else held.collection.revision
         if not is_due and (held is None or since >= collection.revision):
             return
         with self._database.read(patience_seconds) as work:
             few = _FEW_ITEMS if is_due else _FEW_CHANGES
-            is_small = work.items.count_changes(collection, since, few + 1) <= few
-        if is_due or not is_small:
-            self._renewals.ask(collection.id, collection.name, is_small)
+            are_many = work.items.count_changes(collection, since, few + 1) > few
+        if is_due or are_many:
+            self._renewals.ask(collection.id, collection.name, is_long=is_due and are_many)
 
     def _outlook(self, collection: Collection) -> Outlook:
-        held, failed = self._held.get(collection.id), self._failed.get(collection.id)
-        if held is None:
-            if failed is not None:
-                return Outlook(True, False, f"{collection.name}: {failed.reason}")
-            if collection.id in self._loaded:
-                return Outlook(True, True)
-            return Outlook(False, False, f"{collection.name}: loading")
-        faults = [
-            f"{collection.name}: the encoder of {modality!r}: {fault}"
-            for modality, encoder in held.model.encoders.items()
-            if (fault := encoder.fault()) is not None
-        ]
-        if held.damage is not None:
-            active, served = collection.active_version, held.model.version
-            reason = f"version {served} serves instead of {active}: {held.damage.reason}"
-            faults.append(f"{collection.name}: {reason}")
-        if (damage := held.model.held_out_damage) is not None:
-            faults.append(
-                f"{collection.name}: later versions cannot be compared with the served one: {damage}"
-            )
-        return Outlook(True, True, "; ".join(faults) or None)
+        failed = self._failed.get(collection.id)
+        failure = None if failed is None else failed.reason
+        held, was_loaded = self._held.get(collection.id), collection.id in self._loaded
+        return outlook_of(collection, held, failure, was_loaded)
 
     def _save_now_and_then(self, snapshot: Snapshot) -> Snapshot:
         """Save galleries in the background once replaying what is new would take long."""
-        if snapshot.damage is not None:
-            # What is saved belongs to the version that other processes, and the next start, hope for.
-            return snapshot
-        size = sum(gallery.size for gallery in snapshot.galleries.values())
-        if not self._saved.is_worth_it(size, snapshot.unsaved) or not self._saving.acquire(blocking=False):
-            return snapshot
+        # What is saved belongs to the version that other processes, and the next start, hope for.
+        if snapshot.damage is None and self._saved.is_worth_it(_size(snapshot), snapshot.unsaved):
+            is_begun = self._saved.save_beside(
+                snapshot.collection, snapshot.model_bundle, snapshot.galleries, Pace()
+            )
+            return replace(snapshot, unsaved=0) if is_begun else snapshot
+        return snapshot
 
-        def save() -> None:
-            try:
-                self._saved.save(snapshot.collection, snapshot.model_bundle, snapshot.galleries, Pace())
-            except (OSError, ServiceError) as error:
-                _logger.warning("%s: galleries are not saved: %s", snapshot.collection.name, error)
-            finally:
-                self._saving.release()
 
-        threading.Thread(target=save, name="save-galleries").start()
-        return replace(snapshot, unsaved=0)
+def _freeze_rows() -> None:
+    """Let collections of garbage, which stop all threads, pass over the rows of a large collection.
+
+    What is garbage goes before: frozen, it would stay for good.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def _size(snapshot: Snapshot) -> int:
+    """Return how many items are in its galleries."""
+    return sum(gallery.size for gallery in snapshot.galleries.values())

@@ -16,6 +16,7 @@ from app.db.session import SqlDatabase, make_engine
 from app.domain.entities import Collection, Content, ItemFilter, Job, JobState, Modality, Scope, SearchResult
 from app.main import create_app
 from app.services.catalogue import NewItem
+from app.services.renewals import THREAD_NAME
 from app.services.search import Query
 from app.services.training import TrainingParameters
 from app.settings import Settings
@@ -92,7 +93,7 @@ def vectors() -> SyntheticPairs:
 def close(services: Services) -> None:
     """Close the database once the background has ended: a connection returned later would be left open."""
     for thread in threading.enumerate():
-        if thread.name in ("renew-small", "renew-large", "save-galleries"):
+        if thread.name in (THREAD_NAME, "save-galleries"):
             thread.join(30.0)
     services.database.engine.dispose()
 

@@ -1,0 +1,157 @@
+"""What one collection's renewal costs the searches of another, and a swap those of its own."""
+
+import contextlib
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.domain.entities import Content, ItemFilter
+from app.services import loading
+from app.services import snapshots as module
+from app.services.search import Query
+from tests.app.integration.conftest import Pairs
+
+SECONDS = 60.0
+
+
+@contextlib.contextmanager
+def stepping_aside() -> Iterator[None]:
+    """As a request does that gives its place to others."""
+    yield
+
+
+def search_as_request(pairs: Pairs, name: str) -> Any:
+    query = [Query(Content(vector=pairs.data.Z[0].tolist()))]
+    (found,) = pairs.services.search.search(name, "z", "x", query, 5, 0, ItemFilter(), aside=stepping_aside)
+    return found
+
+
+def in_threads(count: int, work: Callable[[], Any]) -> list[Any]:
+    """Do the same in some threads at once; return what came of it, errors too."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(work())
+        except Exception as error:
+            found.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+    return found
+
+
+def write(pairs: Pairs, name: str, count: int, prefix: str = "new") -> int:
+    rows = np.random.default_rng(count).normal(size=(count, pairs.data.X.shape[1]))
+    items = [pairs.item("x", f"{prefix}{number}", row, "class 0") for number, row in enumerate(rows)]
+    return pairs.services.catalogue.add_items(name, items, replace=True).revision
+
+
+def test_a_replay_that_takes_long_leaves_other_collections_alone(
+    either: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both were written to by this process, and so both searches need their replay."""
+    pairs = either
+    for name in ("a", "b"):
+        pairs.fill(name)
+        pairs.train(name)
+        pairs.search(name)
+    released, reached = threading.Event(), threading.Event()
+
+    def pause() -> None:
+        reached.set()
+        released.wait(0.1)
+
+    monkeypatch.setattr(module, "_FEW_CHANGES", 5)
+    monkeypatch.setattr(module, "Pace", lambda: pause)
+    monkeypatch.setattr(loading, "_ITEMS_PER_STEP", 1)
+    revision = write(pairs, "a", 700)
+    large: list[Any] = []
+    thread = threading.Thread(target=lambda: large.append(pairs.search("a")))
+    thread.start()
+    assert reached.wait(SECONDS)
+    own = write(pairs, "b", 10)
+    (found,) = in_threads(1, lambda: search_as_request(pairs, "b"))
+    assert found.index_revision == own
+    assert not large, "all this while the other replay goes on"
+    released.set()
+    thread.join(SECONDS)
+    assert large[0].index_revision == revision
+
+
+@pytest.fixture
+def swapped(either: Any) -> tuple[Pairs, int]:
+    """A small collection whose first version is in memory, and the second of which is activated."""
+    pairs = either
+    pairs.fill("a")
+    assert pairs.train("a") == 1
+    pairs.search("a")
+    version = pairs.train("a")
+    pairs.services.versions.activate("a", version, "test")
+    return pairs, version
+
+
+def test_a_swap_refuses_no_search_however_many_there_are(
+    swapped: tuple[Pairs, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs, version = swapped
+    is_open = threading.Event()
+    monkeypatch.setattr(module, "Pace", lambda: lambda: is_open.wait(SECONDS))
+    found = in_threads(module._WAITING_OF_ONE + 6, lambda: search_as_request(pairs, "a"))
+    assert [one.model_version for one in found] == [1] * len(found), "it serves until the other one stands"
+    own = pairs.services.catalogue.add_items("a", [pairs.item("x", "new", pairs.data.X[0])]).revision
+    found = in_threads(module._WAITING_OF_ONE + 6, lambda: search_as_request(pairs, "a"))
+    assert [one.index_revision for one in found] == [own] * len(found), "with what was written meanwhile"
+    is_open.set()
+    assert pairs.search("a").model_version == version
+    assert search_as_request(pairs, "a").model_version == version
+
+
+def test_a_version_that_cannot_be_loaded_leaves_the_one_before_serving(
+    swapped: tuple[Pairs, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs, version = swapped
+    attempts = []
+
+    def fail() -> None:
+        attempts.append(time.monotonic())
+        raise OSError("the disk does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "Pace", lambda: fail)
+        assert [search_as_request(pairs, "a").model_version for _ in range(20)] == [1] * 20
+    assert len(attempts) < 10, "not each search tries anew"
+    monkeypatch.setattr(module, "_TRY_AGAIN_SECONDS", 0.0)
+    assert search_as_request(pairs, "a").model_version == version
+
+
+def test_renewals_keep_no_garbage_for_good(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FEW_CHANGES", 5)
+    monkeypatch.setattr(module, "_FEW_ITEMS", 20)
+    pairs.fill("a")
+    pairs.train("a")
+    gc.unfreeze()
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(12):
+            for _ in range(300):  # as requests leave it behind
+                knot: list[Any] = []
+                knot.append(knot)
+            revision = write(pairs, "a", 12)
+            assert pairs.search("a").index_revision == revision
+        gc.collect()
+        assert gc.get_freeze_count() > 0, "the rows of the first load are passed over"
+        gc.unfreeze()
+        assert gc.collect() < 500
+    finally:
+        gc.unfreeze()
+        gc.enable()
