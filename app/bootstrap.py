@@ -128,7 +128,8 @@ class Services:
         """
         if self.database.engine.dialect.name != "sqlite":
             raise InvalidFieldError(
-                "LRBS_DATABASE_URL", "is no SQLite database: copy LRBS_DATA_DIR, run pg_dump, copy it again"
+                "LRBS_DATABASE_URL",
+                "is no SQLite database: copy LRBS_DATA_DIR, run pg_dump, copy it again but for .database",
             )
         self.require_current_schema()
         folder.mkdir(parents=True)

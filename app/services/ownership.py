@@ -164,11 +164,11 @@ class Ownership:
         """Give the history another point, which the folder remembers, if there was a write since the last."""
         if not self.look().is_current:
             return
+        mark = self._mark.read()
         with self._database.read() as work:
             progress, found = work.installation.progress(), work.installation.get()
         if self._progress == progress or not found.points:
             return
-        mark = self._mark.read()
         if mark is None or mark.point != found.points[-1]:
             # Somebody was cut off before the mark was written, or is about to write it.
             self._mark.write(Mark(found.identity, found.points[-1]), replace=True)
@@ -176,9 +176,15 @@ class Ownership:
         self._progress = progress
 
     def _look(self) -> Standing:
+        standing = self._compared()
+        # What another process wrote between the two readings is no reason to stop anything.
+        return standing if standing.is_current else self._compared()
+
+    def _compared(self) -> Standing:
+        # In this order: the database knows a point before the mark names it.
+        mark = self._mark.read()
         with self._database.read() as work:
             found = work.installation.get()
-        mark = self._mark.read()
         if mark is None or (not mark.identity and self._mark.names_this_database()):
             if found.points:
                 return Standing(False, False, _NO_FOLDER)

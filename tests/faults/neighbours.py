@@ -1,8 +1,9 @@
 """Noisy neighbours: ``python -m tests.faults.neighbours --items 100000 --database sqlite``.
 
 One collection is filled by a large import, replayed, retrained and swapped, and the server is attacked
-without keys, while another, small one is searched and the service is probed from a process of its own. Each
-phase is compared with the quiet one of the same run, since the machine may have other work.
+without keys, while another, small one is searched, a third, small one is written to and searched, and the
+service is probed, all from a process of its own. Each phase is compared with the quiet one of the same run,
+since the machine may have other work.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from tests.faults.prober import search_requests
 from tests.faults.processes import ROOT, environment_of, free_port, wait_until_ready
 from tests.faults.tally import Tally
 
-SMALL, BIG = "small", "big"
+SMALL, WRITTEN, BIG = "small", "written", "big"
 _SMALL_ITEMS, _BASE_ITEMS = 200, 400
 _CLIENTS_OF_BIG, _ATTACKERS, _IDLE = 6, 4, 200
 _MOST_RATIO, _MOST_PROBE_SECONDS = 3.0, 1.0
@@ -110,7 +111,7 @@ def probing(service: Service, report: Report, folder: Path) -> Iterator[None]:
     log = folder / "prober.log"
     with log.open("wb") as stream:
         prober = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.prober", service.url, service.key, SMALL],
+            [sys.executable, "-m", "tests.faults.prober", service.url, service.key, SMALL, WRITTEN],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=stream,
@@ -283,6 +284,7 @@ def campaign(
     service = Service(folder, database_url, python, root)
     with service.running(), client_of(service.url, service.key) as client:
         fill(client, SMALL, _SMALL_ITEMS)
+        fill(client, WRITTEN, _SMALL_ITEMS)
         fill(client, BIG, _BASE_ITEMS)
         body = many_items(items, seed)
         until_big_has(client, lambda _: True)

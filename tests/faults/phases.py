@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tests.faults.prober import PROBES, SEARCH
+from tests.faults.prober import OWN, PROBES, SEARCH, WRITE
 from tests.faults.tally import Tally
 
 QUIET, REPLAY, SWAP = "quiet", "replay", "swap"
@@ -57,7 +57,7 @@ class Report:
             f"{'phase':10} {'seconds':>8} {'asked':8} {'count':>6} {'p50':>8} {'p99':>8} {'max':>8}  of quiet"
         ]
         for name, (begin, end) in self.phases.items():
-            for kind in (SEARCH, *PROBES):
+            for kind in (SEARCH, OWN, *PROBES):
                 took = self.seconds(kind, name)
                 if not took:
                     found.append(f"{name:10} {end - begin:8.1f} {kind:8} {0:6}")
@@ -70,9 +70,9 @@ class Report:
     def judge(self, most_probe_seconds: float, most_ratio: float | None) -> None:
         """Note what must not have happened; ratios only where there is a bound for them."""
         for what, at, took, status in self.samples:
-            if status != 200:
+            if status != (201 if what == WRITE else 200):
                 self.tally.violation(f"{what} was answered with {status} in {self._phase_at(at)}")
-            if what != SEARCH and took > most_probe_seconds:
+            if what not in (SEARCH, WRITE) and took > most_probe_seconds:
                 self.tally.violation(f"{what} took {took:.2f} s in {self._phase_at(at)}")
         for name in JUDGED:
             if most_ratio is not None and self.ratio(name) > most_ratio:

@@ -1,7 +1,10 @@
 """A light client in a process of its own: searches one collection, probes, and writes how long each took.
 
-``python -m tests.faults.prober URL KEY COLLECTION`` writes a line for each answer, with what was asked, when
-by the monotonic clock, how many seconds it took and the status (0: none), until its standard input ends.
+Another small collection is written to all the while, many items at once, and searched after each write.
+
+``python -m tests.faults.prober URL KEY COLLECTION WRITTEN`` writes a line for each answer, with what was
+asked, when by the monotonic clock, how many seconds it took and the status (0: none), until its standard
+input ends.
 """
 
 from __future__ import annotations
@@ -15,12 +18,15 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from tests.faults.material import X, Z, query_vectors
+from tests.faults.material import X, Z, query_vectors, vector_item
 
-SEARCH = "search"
+SEARCH, WRITE, OWN = "search", "write", "own"
+"""Searches of the first collection, writes to the other one, and the search after each of these."""
 PROBES = {"readyz": "/readyz", "metrics": "/metrics", "item": "/v1/collections/{collection}/items/x-base-0"}
 _SEARCHERS = 2
-_PAUSE_SECONDS = {SEARCH: 0.01, "readyz": 0.05, "metrics": 0.2, "item": 0.05}
+_PAUSE_SECONDS = {SEARCH: 0.01, "readyz": 0.05, "metrics": 0.2, "item": 0.05, WRITE: 1.0}
+_ITEMS_PER_WRITE = 320
+"""More than a search replays itself."""
 _TIMEOUT_SECONDS = 120.0
 Request = tuple[str, str, bytes | None]
 
@@ -57,13 +63,15 @@ class Asker(threading.Thread):
     def run(self) -> None:
         """Ask until the end."""
         while not self._closing.wait(_PAUSE_SECONDS[self._kind]):
-            begin = time.monotonic()
-            status = self._ask()
-            line = f"{self._kind} {begin:.6f} {time.monotonic() - begin:.6f} {status}\n"
-            sys.stdout.write(line)
+            self._ask_and_tell(self._kind, self._requests())
 
-    def _ask(self) -> int:
-        method, path, body = self._requests()
+    def _ask_and_tell(self, kind: str, request: Request) -> None:
+        begin = time.monotonic()
+        status = self._ask(request)
+        sys.stdout.write(f"{kind} {begin:.6f} {time.monotonic() - begin:.6f} {status}\n")
+
+    def _ask(self, request: Request) -> int:
+        method, path, body = request
         try:
             self._connection.request(method, path, body, self._headers)
             answer = self._connection.getresponse()
@@ -72,6 +80,31 @@ class Asker(threading.Thread):
         except (OSError, http.client.HTTPException):
             self._connection.close()
             return 0
+
+
+class Writer(Asker):
+    """Writes again and again over one connection, and searches what it wrote; parameters as of `Asker`."""
+
+    def __init__(self, url: str, key: str, collection: str, closing: threading.Event) -> None:
+        self._searches = search_requests(collection)
+        super().__init__(url, key, WRITE, write_requests(collection), closing)
+
+    def _ask_and_tell(self, kind: str, request: Request) -> None:
+        super()._ask_and_tell(kind, request)
+        super()._ask_and_tell(OWN, self._searches())
+
+
+def write_requests(collection: str) -> Callable[[], Request]:
+    """Return a function that makes one import after the other, always of the same items."""
+    generations = itertools.count(1)
+
+    def make() -> Request:
+        generation = next(generations)
+        items = [vector_item(X, f"often-{number}", generation) for number in range(_ITEMS_PER_WRITE)]
+        body = "".join(json.dumps({**item, "train": False}) + "\n" for item in items).encode()
+        return "POST", f"/v1/collections/{collection}/items:import", body
+
+    return make
 
 
 def search_requests(collection: str) -> Callable[[], Request]:
@@ -84,12 +117,13 @@ def search_requests(collection: str) -> Callable[[], Request]:
 
 def main() -> None:
     """Run it from the command line."""
-    url, key, collection = sys.argv[1:]
+    url, key, collection, written = sys.argv[1:]
     closing = threading.Event()
     askers = [Asker(url, key, SEARCH, search_requests(collection), closing) for _ in range(_SEARCHERS)]
     for kind, path in PROBES.items():
         request: Request = ("GET", path.format(collection=collection), None)
         askers.append(Asker(url, key, kind, lambda request=request: request, closing))
+    askers.append(Writer(url, key, written, closing))
     for asker in askers:
         asker.start()
     sys.stdin.read()

@@ -1,4 +1,4 @@
-"""Swap models under load: ``python -m tests.faults.swap --seconds 60 --clients 16 --activations 20``."""
+"""Swap models under load: ``python -m tests.faults.swap --seconds 60 --clients 16 --activations 80``."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--clients", type=int, default=16)
-    parser.add_argument("--activations", type=int, default=20)
+    parser.add_argument("--activations", type=int, default=80)
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="lrbs-swap-"))
     tally = campaign(options.seconds, options.clients, options.activations, folder)

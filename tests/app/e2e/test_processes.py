@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sqlite3
+import subprocess
 import sys
 import threading
 import time
@@ -269,3 +270,35 @@ def test_the_worker_beside_ends_with_the_server(start_server: Callable[..., Any]
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(60) == 0
     assert all(is_gone(pid) for pid in workers)
+
+
+_WITHOUT_DESCRIPTORS = """
+import io, pathlib, resource, sys, time
+from app.serve import worker_beside
+from app.settings import Settings
+
+def wait_for(condition):
+    deadline = time.monotonic() + 60.0
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+settings, told = Settings(), io.StringIO()
+usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, usual[1]))
+sys.stderr, errors = told, sys.stderr
+with worker_beside(settings):
+    wait_for(told.getvalue)
+    resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+    sys.stderr = errors
+    tasks = pathlib.Path("/proc/self/task")
+    wait_for(lambda: any(path.read_text() for path in tasks.glob("*/children")))
+print("started")
+"""
+
+
+def test_a_worker_that_could_not_be_started_is_started_later(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _WITHOUT_DESCRIPTORS]
+    environment = {**os.environ, "LRBS_DATA_DIR": str(tmp_path)}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert ended.stdout == "started\n", ended.stderr

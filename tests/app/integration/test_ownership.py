@@ -15,6 +15,7 @@ from app.db.copies import copy_sqlite
 from app.db.migrate import upgrade
 from app.domain.entities import Mark, Modality
 from app.domain.errors import DatabaseMissingError, WrongDatabaseError
+from app.services.ownership import Ownership
 from app.settings import Settings
 from app.storage.ownership import FileFolderMark
 from tests.app.integration.test_files import files_under, picture, png
@@ -93,6 +94,36 @@ def test_database_and_folder_are_tied_when_both_are_new(opened: Opened, data: Pa
     store(services, 20)
     services.catalogue.delete_item("album", "p20")
     assert pictures(moved) == 12
+
+
+class SharedMark(FileFolderMark):
+    """The mark of a folder of which another process does something before and after this one reads it."""
+
+    def meet(self, act: Callable[[], object]) -> None:
+        self._act = act
+
+    def read(self) -> Mark | None:
+        self._act()
+        found = super().read()
+        self._act()
+        return found
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_what_another_process_writes_during_the_look_is_no_reason_to_stop(
+    opened: Opened, tmp_path: Path, is_tied: bool
+) -> None:
+    other = opened(tmp_path / "data")
+    other.set_up()
+    mark = SharedMark(tmp_path / "data", "", FILE)
+    if is_tied:
+        other.ownership.look()
+        mark.meet(other.ownership.adopt)
+    else:
+        calls = iter([False, True])
+        mark.meet(lambda: other.ownership.look() if next(calls, False) else None)
+    found = Ownership(other.database, mark, ()).look()
+    assert (found.reason, found.belongs, found.is_current) == (None, True, True)
 
 
 def test_without_its_database_a_folder_is_left_alone_and_none_is_made(opened: Opened, data: Path) -> None:
