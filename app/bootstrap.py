@@ -221,6 +221,7 @@ def build(settings: Settings) -> Services:
             encoders,
             lambda: ItemSpool(settings.data_dir / "imports"),
             snapshots.wrote,
+            housekeeping.sweep_after_delete,
             settings.lock_wait_seconds,
             settings.lease_seconds,
         ),

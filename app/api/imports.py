@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterator
 
+from anyio import CancelScope
 from fastapi import APIRouter, Depends, Request, Response, status
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
@@ -63,7 +64,9 @@ async def import_items(
         await _receive(request, begun, max_bytes)
         imported = await run_in_threadpool(begun.store)
     except BaseException:
-        begun.close()
+        # In a thread, and to its end also when the client is gone: pictures may have to be taken away.
+        with CancelScope(shield=True):
+            await run_in_threadpool(begun.close)
         raise
     return StreamingResponse(
         _answer(imported, begun), status_code=status.HTTP_201_CREATED, media_type="application/json"

@@ -149,14 +149,18 @@ class CatalogueService:
         first_places: dict[str, str] = {}
         for place, item in zip(places, items, strict=True):
             first_places.setdefault(item.modality, place)
-        with writing(self._database, collection, self._wait_seconds) as (work, current):
-            if not replace:
-                _check_free(work, current, places, items)
-            settle_dimensions(work, current, expected, first_places)
-            revision = current.revision + 1
-            if not work.items.put(current, items, revision).changed:
-                return Written(tuple(item.id for item in items), current.revision)
-            work.collections.next_revision(current)
+        try:
+            with writing(self._database, collection, self._wait_seconds) as (work, current):
+                if not replace:
+                    _check_free(work, current, places, items)
+                settle_dimensions(work, current, expected, first_places)
+                revision = current.revision + 1
+                if not work.items.put(current, items, revision).changed:
+                    return Written(tuple(item.id for item in items), current.revision)
+                work.collections.next_revision(current)
+        except Exception:
+            self._housekeeping.sweep_after_delete([item.content_hash for item in items if item.content_hash])
+            raise
         self._on_written(current.id, revision)
         return Written(tuple(item.id for item in items), revision)
 

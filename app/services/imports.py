@@ -75,6 +75,8 @@ class ImportService:
         Returns an empty spool.
     on_written : callable
         Gets the identity of a collection that items were written to, and its revision.
+    discard : callable
+        Takes pictures away of which no item speaks, given by their hashes.
     lock_wait_seconds : float
         How long an import waits for another one into the same collection.
     lease_seconds : float
@@ -88,6 +90,7 @@ class ImportService:
         encoders: EncoderSource,
         make_spool: Callable[[], Spool],
         on_written: Callable[[int, int], None],
+        discard: Callable[[Sequence[str]], None],
         lock_wait_seconds: float,
         lease_seconds: float,
     ) -> None:
@@ -96,6 +99,7 @@ class ImportService:
         self._preparation = Preparation(blobs, encoders)
         self._make_spool = make_spool
         self._on_written = on_written
+        self._discard = discard
         self._lock_wait_seconds = lock_wait_seconds
         self._lease_seconds = min(lease_seconds, _LONGEST_LEASE_SECONDS)
 
@@ -117,6 +121,7 @@ class ImportService:
             self._make_spool(),
             collection,
             self._on_written,
+            self._discard,
             self._lock_wait_seconds,
             self._lease_seconds,
         )
@@ -133,7 +138,7 @@ class Import:
         Closed with the import.
     collection : Collection
         Where the items go.
-    on_written : callable
+    on_written, discard : callable
         As of `ImportService`.
     wait_seconds, lease_seconds : float
         How long to wait for another import into it, and when this one is removed if it is silent.
@@ -147,10 +152,12 @@ class Import:
         spool: Spool,
         collection: Collection,
         on_written: Callable[[int, int], None],
+        discard: Callable[[Sequence[str]], None],
         wait_seconds: float,
         lease_seconds: float,
     ) -> None:
         self._on_written = on_written
+        self._discard = discard
         self._database = database
         self._wait_seconds = wait_seconds
         self._lease_seconds = lease_seconds
@@ -160,6 +167,9 @@ class Import:
         self._collection = collection
         self._first_lines: dict[str, int] = {}
         self._has_pictures = False
+        self._unspooled: list[str] = []
+        """Pictures of items that are not in the spool yet."""
+        self._is_stored = False
 
     def add(self, entries: Sequence[tuple[int, NewItem]]) -> None:
         """Check, encode and put aside items, each with its line; raises LineError for the first bad one."""
@@ -192,6 +202,7 @@ class Import:
         else:
             rest = ([item for _, item in batch] for batch in batches)
             imported = self._store_in_parts(itertools.chain([first], rest))
+        self._is_stored = True
         if imported.counts.changed:
             self._on_written(self._collection.id, imported.revision)
         return imported
@@ -201,8 +212,17 @@ class Import:
         return self._spool.ids()
 
     def close(self) -> None:
-        """Let go of what was put aside."""
-        self._spool.close()
+        """Let go of what was put aside; of an import that was not stored the pictures go, too."""
+        try:
+            if self._has_pictures and not self._is_stored:
+                self._discard_pictures()
+        finally:
+            self._spool.close()
+
+    def _discard_pictures(self) -> None:
+        self._discard(self._unspooled)
+        for batch in self._spool.batches(_ITEMS_PER_BATCH):
+            self._discard([item.content_hash for _, item in batch if item.content_hash is not None])
 
     def _store_at_once(self, items: Sequence[Item]) -> Imported:
         with writing(self._database, self._collection, self._wait_seconds) as (work, current):
@@ -321,11 +341,13 @@ class Import:
         for line, new in entries:
             self._first_lines.setdefault(new.modality, line)
         items = self._preparation.with_pictures(self._prepared(entries, new_items), new_items)
-        self._has_pictures = self._has_pictures or any(item.content_hash for item in items)
+        self._unspooled = [item.content_hash for item in items if item.content_hash is not None]
+        self._has_pictures = self._has_pictures or bool(self._unspooled)
         repeated = self._spool.add([(line, item) for (line, _), item in zip(entries, items, strict=True)])
         if repeated is not None:
             place, earlier = repeated
             raise LineError(entries[place][0], RepeatedItemError("id", items[place].id, earlier))
+        self._unspooled = []
 
     def _prepared(self, entries: Sequence[tuple[int, NewItem]], new_items: Sequence[NewItem]) -> list[Item]:
         try:

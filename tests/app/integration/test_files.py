@@ -11,7 +11,14 @@ from PIL import Image
 from app.bootstrap import build
 from app.db.migrate import upgrade
 from app.domain.entities import Content, Item, ItemFilter, Modality
-from app.domain.errors import ContentMissingError, InvalidFieldError, ItemExistsError, WrongDatabaseError
+from app.domain.errors import (
+    ContentMissingError,
+    DatabaseUnavailableError,
+    InvalidFieldError,
+    ItemExistsError,
+    LineError,
+    WrongDatabaseError,
+)
 from app.services.catalogue import NewItem
 from app.storage.blobs import FileBlobStore
 from app.storage.trash import TRASH
@@ -78,6 +85,42 @@ def test_a_taken_id_leaves_no_picture(album: Any, pictures: Path) -> None:
     with pytest.raises(ItemExistsError):
         album.services.catalogue.add_items("album", [picture("q", 2), picture("p", 3)])
     assert files_under(pictures) == before
+
+
+@pytest.mark.parametrize("last", ["a bad line", "a repeated id", "a client that is gone"])
+def test_an_import_that_is_not_stored_leaves_no_picture_but_those_in_use(
+    album: Any, pictures: Path, last: str
+) -> None:
+    album.services.catalogue.add_items("album", [picture("p", 1)])
+    used = files_under(pictures)
+    begun = album.services.imports.begin("album")
+    begun.add([(1, picture("p", 1)), (2, picture("q", 2))])
+    if last != "a client that is gone":
+        wrong = {"a bad line": NewItem("text", Content(text="")), "a repeated id": picture("q", 3)}[last]
+        with pytest.raises(LineError):
+            begun.add([(3, picture("r", 4)), (4, wrong)])
+    assert files_under(pictures) > used
+    begun.close()
+    assert files_under(pictures) == used
+
+
+def test_an_import_that_is_stored_keeps_its_pictures(album: Any, pictures: Path) -> None:
+    begun = album.services.imports.begin("album")
+    begun.add([(1, picture("p", 1)), (2, picture("q", 2))])
+    begun.store()
+    begun.close()
+    assert len(files_under(pictures)) == 2
+
+
+def test_items_that_the_database_refuses_leave_no_picture(album: Any, pictures: Path) -> None:
+    services = build(album.services.settings.model_copy(update={"lock_wait_seconds": 0.1}))
+    services.ownership.look()
+    with album.services.database.write() as work:
+        work.collections.lock("album")
+        with pytest.raises(DatabaseUnavailableError):
+            services.catalogue.add_items("album", [picture("p", 1)])
+    assert files_under(pictures) == set()
+    services.database.engine.dispose()
 
 
 def test_a_deleted_items_picture_goes_unless_another_has_it(album: Any, pictures: Path) -> None:

@@ -51,6 +51,7 @@ def imported(services: Services, at: int, act: Callable[[], None]) -> tuple[int,
         EncoderRegistry(limits),
         lambda: HookedSpool(settings.data_dir / "imports", at, act),
         services.snapshots.wrote,
+        services.housekeeping.sweep_after_delete,
         settings.lock_wait_seconds,
         settings.lease_seconds,
     ).begin("big")
