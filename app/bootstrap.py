@@ -35,6 +35,7 @@ from app.services.saved_galleries import SavedGalleries
 from app.services.search import SearchService
 from app.services.snapshots import Snapshots
 from app.services.status import PATIENCE_SECONDS, StatusService
+from app.services.tombstones import Tombstones
 from app.services.training import TrainingService
 from app.services.versions import VersionService
 from app.settings import DATABASE_FILE, Settings
@@ -70,6 +71,8 @@ class Services:
         Removes unused files.
     removal : Removal
         Removes what is left of deleted collections.
+    tombstones : Tombstones
+        Purges those of deleted items.
     ownership : Ownership
         Whether database and data folder belong together.
     repair : Repair
@@ -92,6 +95,7 @@ class Services:
     snapshots: Snapshots
     housekeeping: Housekeeping
     removal: Removal
+    tombstones: Tombstones
     ownership: Ownership
     repair: Repair
     status: StatusService
@@ -233,6 +237,7 @@ def build(settings: Settings) -> Services:
         snapshots=snapshots,
         housekeeping=housekeeping,
         removal=removal,
+        tombstones=Tombstones(database, settings.sweep_grace_seconds),
         ownership=ownership,
         repair=Repair(database, bundles, training, ownership.is_current),
         status=StatusService(database, snapshots),

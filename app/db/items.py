@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from app.db.item_writes import put_items
 from app.db.models import ItemRow, ReplacedItemRow
 from app.db.published import Condition, Stretch, count_present, first_rows, is_published, published, reached
+from app.db.tombstones import newest_tombstone, purge_tombstones
 from app.domain.entities import HIT_FIELDS, Change, Collection, Counts, Item, Vector
 from app.domain.errors import ItemNotFoundError
 
@@ -110,7 +111,12 @@ class SqlItemRepository:
                 yield Change(row.item_id, row.modality, item, row.revision)
 
     def count_changes(self, collection: Collection, revision: int, most: int) -> int:
-        """Return how many items changed after `revision`, deleted ones counted too; counts up to `most`."""
+        """Return how many items changed after `revision`, deleted ones counted too; counts up to `most`.
+
+        It is `most` also where nobody knows, because tombstones after `revision` were purged.
+        """
+        if 0 < revision < collection.purged_through:
+            return most
         rows = published(collection.id, "id", "revision")
         is_changed = (rows.c.revision > revision) & (rows.c.revision <= reached(collection.id))
         changed = select(rows.c.id).where(is_changed).limit(most)
@@ -139,6 +145,14 @@ class SqlItemRepository:
         for row in self._walk(collection, ("labels", "modality", "id"), may_train):
             if row.labels:
                 yield tuple(row.labels)
+
+    def newest_tombstone(self, collection: Collection) -> int | None:
+        """Return the position of the last deleted item that left a tombstone."""
+        return newest_tombstone(self._session, collection.id)
+
+    def purge_tombstones(self, collection: Collection, before: int, grace_seconds: float, limit: int) -> bool:
+        """Purge some old tombstones of a locked collection; return whether there may be more to purge."""
+        return purge_tombstones(self._session, collection.id, before, grace_seconds, limit)
 
     def used_content(self, content_hashes: Sequence[str]) -> set[str]:
         """Return which of the hashes any item of any collection has."""

@@ -86,6 +86,9 @@ class CollectionRow(Base):
     active_version: Mapped[int | None] = mapped_column(Integer)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     deleted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    purged_through: Mapped[int] = mapped_column(BigInt, server_default="0")
+    marked_revision: Mapped[int] = mapped_column(BigInt, server_default="0")
+    marked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
 class SavedGalleryRow(Base):
@@ -135,6 +138,12 @@ class ItemRow(_ItemColumns, Base):
             "is_deleted",  # or SQLite would read each row for it, to count them
             sqlite_where=text("is_deleted IS 0"),
             postgresql_where=text("is_deleted IS false"),
+        ),
+        Index(
+            "ix_items_tombstones",
+            *("collection_id", "revision", "id"),
+            sqlite_where=text("is_deleted IS 1"),
+            postgresql_where=text("is_deleted IS true"),
         ),
         Index("ix_items_content_hash", "content_hash"),
         Index("ix_items_collection_id_pair_id", "collection_id", "pair_id"),

@@ -40,6 +40,8 @@ class SqlCollectionRepository:
             name=name,
             modalities=[{"name": m.name, "encoder": dict(m.encoder)} for m in modalities],
             revision=0,
+            purged_through=0,
+            marked_revision=0,
             active_version=None,
             created_at=datetime.now(UTC),
         )
@@ -198,7 +200,16 @@ class SqlKeyRepository:
 
 def _collection(row: CollectionRow) -> Collection:
     first, second = (Modality(entry["name"], entry["encoder"]) for entry in row.modalities)
-    return Collection(row.id, row.name, (first, second), row.revision, row.active_version, row.created_at)
+    modalities = (first, second)
+    return Collection(
+        row.id,
+        row.name,
+        modalities,
+        row.revision,
+        row.active_version,
+        row.created_at,
+        row.purged_through,
+    )
 
 
 def _key(row: KeyRow) -> ApiKey:

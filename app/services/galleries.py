@@ -191,6 +191,14 @@ class Gallery:
         """Number of items."""
         return sum(part.size for part in self.parts)
 
+    def ids(self) -> Iterator[str]:
+        """Yield the id of each item, also of those it cannot rank."""
+        yield from self.unranked
+        for part in self.parts:
+            for number, row in enumerate(part.segment.rows):
+                if part.alive is None or part.alive[number]:
+                    yield row.id
+
     @property
     def estimated_bytes(self) -> int:
         """About how much memory it takes."""

@@ -8,6 +8,7 @@ version: only people, or a retrain, change that.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -154,7 +155,7 @@ class Loader:
         pause: Callable[[], None] = no_pause,
     ) -> Snapshot:
         """Return a snapshot after all writes up to `collection.revision`; parameters as of `settled`."""
-        changed: set[str] = set()
+        changed = _gone(base, collection, work, pause)
         empty = np.zeros((0, base.model.projector.rank), np.float32)
         rows: dict[str, list[Row]] = {name: [] for name in base.galleries}
         vectors: dict[str, list[Matrix]] = {name: [empty] for name in base.galleries}
@@ -245,7 +246,7 @@ class Loader:
         if saved is None:
             return self._from_bundle(work, collection, model, version.bundle, pause)
         revision, galleries = saved
-        current = replace(collection, revision=revision)
+        current = replace(collection, revision=revision, purged_through=0)
         return Snapshot(current, replace(model, galleries={}), galleries, version.bundle)
 
     def _from_bundle(
@@ -301,6 +302,22 @@ class Loader:
 def _characters(change: Change) -> int:
     """Return how long the text is that is to be encoded."""
     return len(change.item.text or "") if change.item is not None else 0
+
+
+def _gone(base: Snapshot, collection: Collection, work: UnitOfWork, pause: Callable[[], None]) -> set[str]:
+    """Return what is no longer as it was, where the tombstones that would say so may be purged."""
+    before = base.collection
+    if before.revision >= collection.purged_through or before.purged_through == collection.purged_through:
+        return set()
+    gone: set[str] = set()
+    held = itertools.chain.from_iterable(gallery.ids() for gallery in base.galleries.values())
+    for ids in in_steps(held, _ITEMS_PER_STEP):
+        gone.update(ids)
+        pause()
+    for step in in_steps(work.items.unchanged_since(collection, before.revision), _ITEMS_PER_STEP):
+        gone.difference_update(item.id for item in step)
+        pause()
+    return gone
 
 
 def _note_unranked(base: Snapshot, gallery: Gallery, unranked: set[str]) -> None:

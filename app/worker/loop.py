@@ -117,6 +117,7 @@ def run_forever(services: Services, should_stop: Callable[[], bool]) -> None:
         ),
         Chore("cleaning up after imports", services.imports.clean_up, _SELDOM_SECONDS),
         Chore("sweeping", services.housekeeping.sweep, _SELDOM_SECONDS),
+        Chore("purging tombstones", lambda: services.tombstones.purge(should_stop), _SELDOM_SECONDS),
         Chore("looking for damage", services.repair.request_what_is_damaged, _SELDOM_SECONDS),
     ]
     while not should_stop():

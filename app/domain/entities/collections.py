@@ -63,6 +63,8 @@ class Collection:
         Version number of the model that serves.
     created_at : datetime
         UTC.
+    purged_through : int
+        Of items deleted at this revision or before, there may be no trace.
     """
 
     id: int
@@ -71,6 +73,7 @@ class Collection:
     revision: int
     active_version: int | None
     created_at: datetime
+    purged_through: int = 0
 
     @property
     def modality_names(self) -> tuple[str, str]:

@@ -123,7 +123,10 @@ class ItemRepository(Protocol):
         ...
 
     def count_changes(self, collection: Collection, revision: int, most: int) -> int:
-        """Return how many items changed after `revision`, deleted ones counted too; counts up to `most`."""
+        """Return how many items changed after `revision`, deleted ones counted too; counts up to `most`.
+
+        It is `most` also where nobody knows, because tombstones after `revision` were purged.
+        """
         ...
 
     def unchanged_since(self, collection: Collection, revision: int) -> Iterator[Item]:
@@ -140,6 +143,17 @@ class ItemRepository(Protocol):
         """Yield the labels of each item of a modality that may be trained on and has any.
 
         Who stops before the end closes the generator.
+        """
+        ...
+
+    def newest_tombstone(self, collection: Collection) -> int | None:
+        """Return the position of the last deleted item that left a tombstone."""
+        ...
+
+    def purge_tombstones(self, collection: Collection, before: int, grace_seconds: float, limit: int) -> bool:
+        """Purge some old tombstones of a locked collection; return whether there may be more to purge.
+
+        Only those of positions before `before`, and made longer ago than the grace period.
         """
         ...
 

@@ -38,6 +38,7 @@ READS: dict[str, tuple[Read, str]] = {
         lambda work, found: list(islice(work.items.unchanged_since(found, N_REVISIONS - 1), 1001)),
         "ix_items_present",
     ),
+    "the last tombstone": (lambda work, found: work.items.newest_tombstone(found), "ix_items_tombstones"),
     "labels": (
         lambda work, found: list(islice(work.items.training_labels(found, "z"), 1001)),
         "ix_items_present",
