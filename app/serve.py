@@ -302,13 +302,22 @@ def _kept_alive(
     running: dict[int, subprocess.Popen[bytes]] = {}
 
     def keep_alive(number: int) -> None:
+        process: subprocess.Popen[bytes] | None
         while True:
             with starting:
                 if closing.is_set():
                     return
-                process = running[number] = subprocess.Popen(command, env=environment, pass_fds=descriptors)
-            process.wait()
-            on_end(process.pid)
+                try:
+                    process = subprocess.Popen(command, env=environment, pass_fds=descriptors)
+                except OSError:
+                    # No memory, process or descriptor is left: it may pass, and nobody else tries again.
+                    _logger.exception("cannot start lrbs %s, trying again", arguments[0])
+                    process = None
+                else:
+                    running[number] = process
+            if process is not None:
+                process.wait()
+                on_end(process.pid)
             closing.wait(_RESTART_SECONDS)
 
     def tell_to_end() -> None:
