@@ -122,6 +122,8 @@ def run_forever(services: Services, should_stop: Callable[[], bool]) -> None:
     ]
     while not should_stop():
         for chore in chores:
+            if should_stop():
+                return
             chore.do_if_due()
         try:
             is_idle = run_once(services, should_stop=should_stop) is None
