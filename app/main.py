@@ -160,6 +160,8 @@ async def _record_use_once(services: Services) -> None:
         await to_thread.run_sync(services.access.record_use)
     except (ServiceError, SQLAlchemyError) as error:
         _logger.warning("when keys were last used is written down later: %s", error)
+    except Exception:
+        _logger.exception("when keys were last used is written down later")
 
 
 async def _share(metrics: Metrics) -> None:
@@ -169,6 +171,8 @@ async def _share(metrics: Metrics) -> None:
             await to_thread.run_sync(metrics.share)
         except (ServiceError, SQLAlchemyError, OSError) as error:
             _logger.warning("what this process holds is told to the others later: %s", error)
+        except Exception:
+            _logger.exception("what this process holds is told to the others later")
         await anyio.sleep(_SHARE_SECONDS)
 
 
@@ -180,5 +184,7 @@ async def _keep_up(services: Services) -> None:
             await to_thread.run_sync(services.snapshots.keep_up, PATIENCE_SECONDS)
         except (ServiceError, SQLAlchemyError) as error:
             _logger.warning("what others have written is looked for later: %s", error)
+        except Exception:
+            _logger.exception("what others have written is looked for later")
         # Where the look itself is work, it is made less often.
         await anyio.sleep(max(_KEEP_UP_SECONDS, 10.0 * (anyio.current_time() - began)))

@@ -22,6 +22,9 @@ from app.api.kinds import Kind, collection_of, kind_of
 from app.api.queues import Asker, Lane, OnChange
 
 _STATE = "place"
+_UNKNOWN = "/"
+"""No collection is called that."""
+_MOST_KNOWN = 10_000
 _KEYS_AT_ONCE, _KEYS_WAITING, _KEYS_OF_ONE = 2, 62, 32
 """Look-ups of unknown keys; each takes a fraction of a millisecond."""
 
@@ -52,11 +55,29 @@ class Lanes:
         }
         self.threads = 3 * running + streams
         """As many as can be asked for at once."""
+        self._known: dict[str, None] = {}
 
     def watch(self, on_change: OnChange, on_refusal: OnChange) -> None:
         """Be told of every change of a line, and of every refusal."""
         for lane in (self.reads, self.writes, self.imports, self.events, self.keys):
             lane.on_change, lane.on_refusal = on_change, on_refusal
+
+    def party_of(self, scope: Scope) -> str:
+        """Return the collection that a request takes turns for: one for all names that answered nothing yet.
+
+        Names cost nothing: whoever invents some must not have a turn for each.
+        """
+        name = collection_of(scope)
+        return name if not name or name in self._known else _UNKNOWN
+
+    def learn(self, scope: Scope, status: int) -> None:
+        """Take notice of the collection of a request that was answered."""
+        name = collection_of(scope)
+        if name and status < 300:
+            self._known.pop(name, None)
+            self._known[name] = None
+            if len(self._known) > _MOST_KNOWN:
+                del self._known[next(iter(self._known))]
 
     def of(self, scope: Scope) -> Lane | None:
         """Return the line of a request; None for what is no work, such as health and pages."""
@@ -125,7 +146,9 @@ class Admission:
         if lane is None:
             await self._app(scope, receive, send)
             return
-        place = scope.setdefault("state", {})[_STATE] = _Place(lane, collection_of(scope), _has_body(scope))
+        place = scope.setdefault("state", {})[_STATE] = _Place(
+            lane, self._lanes.party_of(scope), _has_body(scope)
+        )
         _PRESENT.set(place)
 
         async def receive_and_enter() -> Message:
@@ -136,8 +159,10 @@ class Admission:
 
         async def send_and_leave(message: Message) -> None:
             # What comes behind a refusal is the rest of a body that nobody reads.
-            if message["type"] == "http.response.start" and (not lane.whole or message["status"] >= 400):
-                place.give_back()
+            if message["type"] == "http.response.start":
+                self._lanes.learn(scope, message["status"])
+                if not lane.whole or message["status"] >= 400:
+                    place.give_back()
             await send(message)
 
         try:

@@ -112,6 +112,9 @@ class Lane:
         if dropped is not None:
             self._queue.remove(dropped)
             dropped.decided.set()
+        # Who comes first waits for one turn of each party, not for all that is asked meanwhile.
+        for party in asker.parties:
+            self._last_turns.setdefault(party, next(self._turns))
         waiter = _Waiter(asker)
         self._queue.append(waiter)
         self._callers[asker.caller] += 1
@@ -153,7 +156,7 @@ class Lane:
         self.on_change(self)
 
     def _turns_of(self, waiter: _Waiter) -> tuple[int, ...]:
-        return tuple(self._last_turns.get(party, 0) for party in waiter.asker.parties)
+        return tuple(self._last_turns[party] for party in waiter.asker.parties)
 
     def _find_room(self, asker: Asker) -> _Waiter | None:
         """Return who must leave the queue for this asker, None for nobody."""

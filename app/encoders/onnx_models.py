@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import OrderedDict
@@ -120,8 +121,11 @@ class OnnxModels:
         wanted = path, sha256
         with self._guard:
             if wanted not in self._looking:
-                self._looking.add(wanted)
-                threading.Thread(target=self._look, args=wanted, name="look-at-model", daemon=True).start()
+                with contextlib.suppress(RuntimeError):  # no thread is to be had: the next call tries again
+                    threading.Thread(
+                        target=self._look, args=wanted, name="look-at-model", daemon=True
+                    ).start()
+                    self._looking.add(wanted)
             return self._faults.get(wanted)
 
     def has_room(self) -> bool:

@@ -1,4 +1,5 @@
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,8 @@ def test_no_key_gets_all_places_of_imports() -> None:
 def test_no_collection_gets_all_places() -> None:
     async def scenario() -> None:
         service = Service(running=3, waiting=9)
+        for name in ("big", "small"):
+            service.lanes.learn({"path": f"/v1/collections/{name}"}, 200)
         async with anyio.create_task_group() as tasks:
             for _ in range(5):
                 tasks.start_soon(service.ask, "/v1/collections/big/items")
@@ -202,7 +205,7 @@ def test_no_collection_gets_all_places() -> None:
     ],
     ids=["another collection", "another caller of the same collection"],
 )
-def test_a_crowd_waits_behind_a_newcomer_and_makes_room_for_it(crowd: Asker, newcomer: Asker) -> None:
+def test_a_crowd_takes_turns_with_a_newcomer_and_makes_room_for_it(crowd: Asker, newcomer: Asker) -> None:
     async def scenario() -> None:
         lane = Lane("read", 1, 3)
         order: list[str] = []
@@ -229,8 +232,58 @@ def test_a_crowd_waits_behind_a_newcomer_and_makes_room_for_it(crowd: Asker, new
             assert order == ["crowd 2 refused"]
             assert lane.waiting == 3
             lane.leave(crowd)
-        assert order == ["crowd 2 refused", "newcomer", "crowd 0", "crowd 1"]
+        assert order == ["crowd 2 refused", "crowd 0", "newcomer", "crowd 1"]
         assert (lane.running, lane.waiting, lane._callers, lane._working) == (0, 0, {}, {})
+
+    run(scenario)
+
+
+def test_who_always_waits_gets_as_many_turns_as_those_who_come_and_go() -> None:
+    async def scenario() -> None:
+        lane = Lane("read", 4, 40, of_collection=3)
+        served: Counter[str] = Counter()
+        closing = anyio.Event()
+
+        async def ask_again_and_again(asker: Asker) -> None:
+            while not closing.is_set():
+                await lane.enter(asker)
+                served[asker.collection] += 1
+                await anyio.sleep(0.001)
+                lane.leave(asker)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(12):
+                tasks.start_soon(ask_again_and_again, Asker(f"small {number}"))
+            for number in range(4):
+                tasks.start_soon(ask_again_and_again, Asker("big", f"caller {number}"))
+            while served.total() < 600:
+                await anyio.sleep(0.01)
+            closing.set()
+        small = [served[f"small {number}"] for number in range(12)]
+        assert served["big"] >= max(small)
+        assert max(small) <= 2 * min(small)
+
+    run(scenario)
+
+
+def test_invented_names_take_turns_as_one() -> None:
+    async def scenario() -> None:
+        service = Service(running=2, waiting=4)
+        service.may_answer.set()
+        await service.ask("/v1/collections/real/items")
+        service.may_answer = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            for number in range(5):
+                tasks.start_soon(service.ask, f"/v1/collections/invented-{number}/items")
+            await anyio.wait_all_tasks_blocked()
+            assert (service.lanes.reads.running, service.lanes.reads.waiting) == (1, 4)
+            tasks.start_soon(service.ask, "/v1/collections/real/items")
+            await anyio.wait_all_tasks_blocked()
+            assert service.lanes.reads.running == 2
+            tasks.start_soon(service.ask, "/v1/collections/real/items")
+            await anyio.wait_all_tasks_blocked()
+            assert service.statuses == [200, 503], "the last of the invented ones makes room"
+            service.may_answer.set()
 
     run(scenario)
 
