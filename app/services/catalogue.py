@@ -144,12 +144,13 @@ class CatalogueService:
         if not replace:
             with self._database.read() as work:
                 _check_free(work, collection, places, items)
-        # Nothing is left to refuse but what another writer does right now: the files come last.
-        items = self._preparation.with_pictures(items, new_items)
         first_places: dict[str, str] = {}
         for place, item in zip(places, items, strict=True):
             first_places.setdefault(item.modality, place)
+        stored: list[str] = []
         try:
+            # Nothing is left to refuse but what another writer does right now: the files come last.
+            items = self._preparation.with_pictures(items, new_items, stored)
             with writing(self._database, collection, self._wait_seconds) as (work, current):
                 if not replace:
                     _check_free(work, current, places, items)
@@ -159,7 +160,7 @@ class CatalogueService:
                     return Written(tuple(item.id for item in items), current.revision)
                 work.collections.next_revision(current)
         except Exception:
-            self._housekeeping.sweep_after_delete([item.content_hash for item in items if item.content_hash])
+            self._housekeeping.sweep_after_delete(stored)
             raise
         self._on_written(current.id, revision)
         return Written(tuple(item.id for item in items), revision)

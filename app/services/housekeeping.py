@@ -65,15 +65,21 @@ class Housekeeping:
             sum(self._sweep(kept, before, any_share) for kept in (self._pictures, self._bundles))
         )
 
-    def sweep_after_delete(self, content_hashes: Sequence[str], bundles: Sequence[str] = ()) -> None:
-        """Take away what a deletion left, however young; it is done already, so a failure is only logged."""
+    def sweep_after_delete(self, content_hashes: Sequence[str], bundles: Sequence[str] = ()) -> bool:
+        """Take away what a deletion left, however young; return whether that was possible.
+
+        What stays is left to the next sweep: the deletion itself is done, so a failure is only logged.
+        """
         before = time.time() - self._grace_seconds
         try:
-            if self._may_remove():
-                wanted = ((self._pictures, content_hashes), (self._bundles, bundles))
-                self._count(sum(_discard(kept, names, before) for kept, names in wanted if names))
+            if not self._may_remove():
+                return False
+            wanted = ((self._pictures, content_hashes), (self._bundles, bundles))
+            self._count(sum(_discard(kept, names, before) for kept, names in wanted if names))
         except (OSError, ServiceError) as error:
             _logger.warning("files of deleted items stay until the next sweep: %s", error)
+            return False
+        return True
 
     def _sweep(self, kept: KeptFiles, before: float, any_share: bool) -> int:
         left = kept.files.tidy(before, kept.used)

@@ -48,6 +48,8 @@ _LONGEST_LEASE_SECONDS = 10.0
 _BUSY_PAUSE_SECONDS = 0.1
 _LONGEST_BUSY_SECONDS = 30.0
 """After so long without the database an import is given up; whoever sends it waits."""
+_LONGEST_DISCARD_SECONDS = 5.0
+"""For taking pictures away before a refusal is answered; the rest is left to the sweep."""
 _logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
@@ -76,7 +78,7 @@ class ImportService:
     on_written : callable
         Gets the identity of a collection that items were written to, and its revision.
     discard : callable
-        Takes pictures away of which no item speaks, given by their hashes.
+        Takes pictures away of which no item speaks, given by their hashes; returns whether it could.
     lock_wait_seconds : float
         How long an import waits for another one into the same collection.
     lease_seconds : float
@@ -90,7 +92,7 @@ class ImportService:
         encoders: EncoderSource,
         make_spool: Callable[[], Spool],
         on_written: Callable[[int, int], None],
-        discard: Callable[[Sequence[str]], None],
+        discard: Callable[[Sequence[str]], bool],
         lock_wait_seconds: float,
         lease_seconds: float,
     ) -> None:
@@ -152,7 +154,7 @@ class Import:
         spool: Spool,
         collection: Collection,
         on_written: Callable[[int, int], None],
-        discard: Callable[[Sequence[str]], None],
+        discard: Callable[[Sequence[str]], bool],
         wait_seconds: float,
         lease_seconds: float,
     ) -> None:
@@ -212,17 +214,31 @@ class Import:
         return self._spool.ids()
 
     def close(self) -> None:
-        """Let go of what was put aside; of an import that was not stored the pictures go, too."""
+        """Let go of what was put aside; of an import that was not stored the pictures go, too.
+
+        What fails is only logged: an import that is refused is refused for another reason.
+        """
         try:
             if self._has_pictures and not self._is_stored:
                 self._discard_pictures()
-        finally:
+        except OSError as error:
+            _logger.warning("%s: pictures stay until the next sweep: %s", self._collection.name, error)
+        try:
             self._spool.close()
+        except OSError as error:
+            _logger.warning("%s: what an import put aside was not removed: %s", self._collection.name, error)
 
     def _discard_pictures(self) -> None:
-        self._discard(self._unspooled)
-        for batch in self._spool.batches(_ITEMS_PER_BATCH):
-            self._discard([item.content_hash for _, item in batch if item.content_hash is not None])
+        """Take pictures away for a few seconds, or until that is not possible."""
+        deadline = time.monotonic() + _LONGEST_DISCARD_SECONDS
+        spooled = (
+            [item.content_hash for _, item in batch if item.content_hash is not None]
+            for batch in self._spool.batches(_ITEMS_PER_BATCH)
+        )
+        for content_hashes in itertools.chain([self._unspooled], spooled):
+            if time.monotonic() >= deadline or not self._discard(content_hashes):
+                _logger.warning("%s: pictures stay until the next sweep", self._collection.name)
+                return
 
     def _store_at_once(self, items: Sequence[Item]) -> Imported:
         with writing(self._database, self._collection, self._wait_seconds) as (work, current):
@@ -340,9 +356,9 @@ class Import:
         self._collection = with_dimensions(self._collection, new_items)
         for line, new in entries:
             self._first_lines.setdefault(new.modality, line)
-        items = self._preparation.with_pictures(self._prepared(entries, new_items), new_items)
-        self._unspooled = [item.content_hash for item in items if item.content_hash is not None]
-        self._has_pictures = self._has_pictures or bool(self._unspooled)
+        items = self._prepared(entries, new_items)
+        self._has_pictures = self._has_pictures or any(new.content.picture is not None for new in new_items)
+        items = self._preparation.with_pictures(items, new_items, self._unspooled)
         repeated = self._spool.add([(line, item) for (line, _), item in zip(entries, items, strict=True)])
         if repeated is not None:
             place, earlier = repeated

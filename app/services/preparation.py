@@ -109,14 +109,28 @@ class Preparation:
                 features |= zip(numbers, encoded, strict=True)
         return [self._item(new, features.get(number), make_id) for number, new in enumerate(new_items)]
 
-    def with_pictures(self, items: Sequence[Item], new_items: Sequence[NewItem]) -> list[Item]:
-        """Store the pictures of items and return these with their hashes."""
-        return [
-            item
-            if new.content.picture is None
-            else dataclasses.replace(item, content_hash=self._blobs.put(new.content.picture))
-            for item, new in zip(items, new_items, strict=True)
-        ]
+    def with_pictures(
+        self, items: Sequence[Item], new_items: Sequence[NewItem], stored: list[str]
+    ) -> list[Item]:
+        """Store the pictures of items and return these with their hashes.
+
+        Parameters
+        ----------
+        items : sequence of Item
+            As `items` returned them.
+        new_items : sequence of NewItem
+            What they were made of.
+        stored : list of str
+            Gets each hash as soon as its picture is stored: when a later one fails, these are to be
+            taken away.
+        """
+        found: list[Item] = []
+        for item, new in zip(items, new_items, strict=True):
+            if new.content.picture is not None:
+                stored.append(self._blobs.put(new.content.picture))
+                item = dataclasses.replace(item, content_hash=stored[-1])
+            found.append(item)
+        return found
 
     def _item(self, new: NewItem, features: Vector | None, make_id: Callable[[NewItem], str]) -> Item:
         picture = new.content.picture

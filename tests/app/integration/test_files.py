@@ -1,3 +1,5 @@
+import errno
+import hashlib
 import io
 import os
 import threading
@@ -21,6 +23,7 @@ from app.domain.errors import (
 )
 from app.services.catalogue import NewItem
 from app.storage.blobs import FileBlobStore
+from app.storage.spool import ItemSpool
 from app.storage.trash import TRASH
 
 HOUR = 3600.0
@@ -102,6 +105,62 @@ def test_an_import_that_is_not_stored_leaves_no_picture_but_those_in_use(
     assert files_under(pictures) > used
     begun.close()
     assert files_under(pictures) == used
+
+
+@pytest.mark.parametrize("is_import", [False, True], ids=["items", "an import"])
+def test_a_picture_that_cannot_be_stored_takes_those_before_it_along(
+    album: Any, pictures: Path, is_import: bool
+) -> None:
+    items = [picture(str(shade), shade) for shade in range(3)]
+    pictures.mkdir(exist_ok=True)
+    obstacle = pictures / hashlib.sha256(png(2)).hexdigest()[:2]  # where its folder is to be
+    obstacle.touch()
+    begun = album.services.imports.begin("album")
+
+    def store() -> None:
+        if is_import:
+            begun.add(list(enumerate(items)))
+        else:
+            album.services.catalogue.add_items("album", items)
+
+    with pytest.raises(NotADirectoryError):
+        store()
+    begun.close()
+    assert files_under(pictures) == {obstacle}
+
+
+def test_a_refused_import_tries_once_to_take_its_pictures_away_without_the_database(
+    album: Any, pictures: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("app.services.imports._ITEMS_PER_BATCH", 1)
+    begun = album.services.imports.begin("album")
+    begun.add([(shade, picture(str(shade), shade)) for shade in range(3)])
+    stored = files_under(pictures)
+    with album.services.database.engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE items RENAME TO away")
+    begun.close()
+    assert caplog.text.count("files of deleted items stay") == 1
+    assert files_under(pictures) == stored
+
+
+class UnclosableSpool(ItemSpool):
+    """On a disk that has gone bad."""
+
+    def close(self) -> None:
+        super().close()
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_a_refused_import_is_told_its_reason_whatever_closing_it_says(
+    album: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.bootstrap.ItemSpool", UnclosableSpool)
+    path = "/v1/collections/album/items:import"
+    with album.client(raise_errors=True) as client:
+        assert client.post(path, content='{"modality": "text"}\n').status_code == 422
+        good = client.post(path, content='{"modality": "text", "text": "words"}\n')
+    assert good.status_code == 201
+    assert good.json()["created"] == 1
 
 
 def test_an_import_that_is_stored_keeps_its_pictures(album: Any, pictures: Path) -> None:
@@ -248,6 +307,6 @@ def test_a_worker_sweeps_when_it_starts(album: Any, pictures: Path) -> None:
 
     FileBlobStore(pictures).put(b"refused")
     grow_old(pictures)
-    asked = iter([False, True])
-    run_forever(album.services, lambda: next(asked))
+    deadline = time.monotonic() + 60.0
+    run_forever(album.services, lambda: not files_under(pictures) or time.monotonic() > deadline)
     assert files_under(pictures) == set()
