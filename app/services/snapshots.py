@@ -305,12 +305,14 @@ class Snapshots:
             while not self._hold_if_newer(snapshot):
                 with self._database.read() as work:
                     current = work.collections.get(renewal.name)
+                    if current.id != collection_id:
+                        return
                     current = replace(current, active_version=snapshot.collection.active_version)
                     snapshot = self._loader.replayed(snapshot, current, work, pause)
             if is_first and _size(snapshot) > _FEW_ITEMS:
                 _freeze_rows()
         except CollectionNotFoundError:
-            self._forget(renewal.name)
+            self.forget([collection_id])
             raise
         except (DatabaseUnavailableError, PutBackError):
             raise  # says nothing about the collection
@@ -321,27 +323,34 @@ class Snapshots:
             raise
 
     def _hold_if_newer(self, snapshot: Snapshot) -> bool:
-        """Hold a snapshot unless a search has replayed more meanwhile on what serves."""
-        with self._changing(snapshot.collection, None):
-            held = self._held.get(snapshot.collection.id)
-            if held is not None and held.collection.revision > snapshot.collection.revision:
+        """Hold a snapshot unless a search has replayed more meanwhile on what serves.
+
+        That of a collection whose name another one has by now is not held; nobody asks for it.
+        """
+        collection = snapshot.collection
+        with self._changing(collection, None):
+            held = self._held.get(collection.id)
+            if held is not None and held.collection.revision > collection.revision:
                 return False
-            self._hold(snapshot)
+            with self._database.read() as work:
+                is_there = work.collections.get(collection.name).id == collection.id
+            if is_there:
+                self._hold(snapshot)
             return True
 
     def _hold(self, snapshot: Snapshot) -> Snapshot:
         snapshot = self._save_now_and_then(snapshot)
-        self._forget(snapshot.collection.name, but=snapshot.collection.id)
+        self._forget(snapshot.collection.name, before=snapshot.collection.id)
         self._held.put(snapshot)
         with self._guard:
             self._loaded.add(snapshot.collection.id)
             self._failed.pop(snapshot.collection.id, None)
         return snapshot
 
-    def _forget(self, name: str, but: int | None = None) -> None:
-        """Let go of whatever was held under a name."""
-        gone = [key for key, one in self._held.all().items() if one.collection.name == name and key != but]
-        self.forget(gone)
+    def _forget(self, name: str, before: int | None = None) -> None:
+        """Let go of what was held under a name; only of collections made before the given one, if any is."""
+        held = [key for key, one in self._held.all().items() if one.collection.name == name]
+        self.forget(key for key in held if before is None or key < before)
 
     def _ask_if_behind(self, collection: Collection, patience_seconds: float) -> None:
         """Have a collection renewed unless a search would do that at once."""

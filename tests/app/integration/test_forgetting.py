@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from app.bootstrap import build
 from app.domain.entities import Collection
 from app.domain.errors import CollectionNotFoundError, ServiceError
+from app.services import snapshots as module
 from app.services.loading import Loader, Snapshot
+from app.services.renewals import THREAD_NAME, no_pause
 from tests.app.integration.conftest import Pairs
 
 
@@ -104,3 +107,71 @@ def test_a_collection_made_anew_is_renewed_by_one_thread_at_a_time(
     late.join(120.0)
     assert max(most) == 1
     assert all(item_id.startswith("again-") for item_id in either.ids("a"))
+
+
+SECONDS = 60.0
+
+
+class Loading:
+    """Another process that serves "a" and is held up while it loads the second version of it."""
+
+    def __init__(self, writer: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
+        trained(writer, "a")
+        self.pairs = Pairs(build(writer.services.settings), writer.data)
+        self.pairs.search("a")
+        writer.services.versions.activate("a", writer.train("a"), "test")
+        reached, self.may_go_on = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            reached.set()
+            assert self.may_go_on.wait(SECONDS)
+
+        paces = iter([wait])
+        monkeypatch.setattr(module, "Pace", lambda: next(paces, no_pause))
+        monkeypatch.setattr(module, "_FEW_ITEMS", 100)  # so that no search waits for it
+        assert self.pairs.search("a").model_version == 1
+        assert reached.wait(SECONDS)
+
+    def end(self) -> None:
+        self.may_go_on.set()
+        for thread in threading.enumerate():
+            if thread.name == THREAD_NAME:
+                thread.join(SECONDS)
+
+
+@pytest.fixture
+def loading(either: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loading]:
+    made = Loading(either, monkeypatch)
+    yield made
+    made.end()
+    made.pairs.services.database.engine.dispose()
+
+
+def test_galleries_of_a_deleted_collection_are_not_held_as_those_of_its_successor(
+    either: Any, loading: Loading
+) -> None:
+    either.services.catalogue.add_items("a", [either.item("x", "more", either.data.X[0])])
+    own = either.services.catalogue.collection("a")[0].revision
+    assert loading.pairs.search("a").index_revision == own, "what serves is ahead of what is loaded"
+    either.services.catalogue.delete_collection("a")
+    either.fill("a", "again-")
+    either.train("a")
+    either.services.versions.activate("a", either.train("a"), "test")
+    loading.end()
+    assert {item_id[:6] for item_id in loading.pairs.ids("a")} == {"again-"}
+
+
+def test_a_load_that_ends_late_takes_nothing_of_the_successor(either: Any, loading: Loading) -> None:
+    either.services.catalogue.delete_collection("a")
+    either.make("a")
+    for side, rows, labels in (
+        ("x", either.data.X[:30], either.data.x_labels),
+        ("z", either.data.Z[:30], either.data.z_labels),
+    ):
+        items = [either.item(side, f"{side}{n}", row, f"class {labels[n]}") for n, row in enumerate(rows)]
+        either.services.catalogue.add_items("a", items)
+    either.train("a")
+    assert loading.pairs.search("a").hits
+    successor = either.services.catalogue.collection("a")[0].id
+    loading.end()
+    assert list(loading.pairs.services.snapshots.held()) == [successor]
