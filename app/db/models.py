@@ -185,7 +185,8 @@ class ReplacedItemRow(_ItemColumns, Base):
     __tablename__ = "replaced_items"
     __table_args__ = (
         Index("ix_replaced_items_collection_id_item_id", "collection_id", "item_id"),
-        Index("ix_replaced_items_collection_id_position", "collection_id", "position"),
+        Index("ix_replaced_items_by_revision", "collection_id", "replaced_at", "revision", "position"),
+        Index("ix_replaced_items_by_modality", "collection_id", "replaced_at", "modality", "position"),
         Index("ix_replaced_items_content_hash", "content_hash"),
     )
 

@@ -74,6 +74,8 @@ class Stretch:
         Of rows with the first value, only those with a larger id.
     where : callable
         What else rows have to be, by their columns; such as what an index is restricted to.
+    until : int, optional
+        Of rows with the last value, those with a larger id need not be found.
     """
 
     column: str
@@ -81,10 +83,15 @@ class Stretch:
     end: Any
     after: int
     where: Condition
+    until: int | None = None
 
     def after_row(self, row: _AnyRow) -> Stretch:
         """Return what follows a row of it."""
         return replace(self, start=getattr(row, self.column), after=row.id)
+
+    def up_to_row(self, row: _AnyRow) -> Stretch:
+        """Return what of it comes no later than a row of it."""
+        return replace(self, end=getattr(row, self.column), until=row.id)
 
 
 def first_rows(
@@ -109,37 +116,55 @@ def first_rows(
         Most rows.
     """
     # Not as a union, of which both databases would sort all rows before they return the first.
-    ranges = _one_range if session.get_bind().dialect.name == "postgresql" else _two_ranges
-    rows: list[_AnyRow] = []
-    for columns, is_shown, ranges_of in (
-        (_CURRENT, is_published(collection_id), ranges),
-        (_BEFORE, _is_shown_instead(collection_id), _two_ranges),
-    ):
-        found: list[_AnyRow] = []
-        for is_within, order in ranges_of(columns, stretch):
-            wanted = [columns[name].label(name) for name in names]
-            query = select(*wanted).where(is_shown, is_within, stretch.where(columns)).order_by(*order)
-            found += session.execute(query.limit(limit - len(found))).all()
-            if len(found) == limit:
-                break
-        rows += found
+    before = _in_order(
+        session, _BEFORE, _is_replaced_by_the_running_one(collection_id), names, stretch, limit
+    )
+    if len(before) == limit:
+        # Or those that came in their place would all be passed over in search of published ones beyond.
+        stretch = stretch.up_to_row(before[-1])
+    rows = before + _in_order(session, _CURRENT, is_published(collection_id), names, stretch, limit)
     lead, row_id = names.index(stretch.column), names.index("id")
     return sorted(rows, key=lambda row: (row[lead], row[row_id]))[:limit]
+
+
+def _in_order(
+    session: Session,
+    columns: Columns,
+    is_shown: ColumnElement[bool],
+    names: Sequence[str],
+    stretch: Stretch,
+    limit: int,
+) -> list[_AnyRow]:
+    """Return the first rows of one table that are in a stretch and shown."""
+    ranges = _one_range if session.get_bind().dialect.name == "postgresql" else _two_ranges
+    wanted = [columns[name].label(name) for name in names]
+    found: list[_AnyRow] = []
+    for is_within, order in ranges(columns, stretch):
+        query = select(*wanted).where(is_shown, is_within, stretch.where(columns)).order_by(*order)
+        found += session.execute(query.limit(limit - len(found))).all()
+        if len(found) == limit:
+            break
+    return found
 
 
 def _one_range(columns: Columns, stretch: Stretch) -> Iterator[_Range]:
     # PostgreSQL would walk all items by their primary key where it is asked for the order of ids alone.
     lead, row_id = columns[stretch.column], columns["id"]
-    is_beyond = tuple_(lead, row_id) > tuple_(stretch.start, stretch.after)
-    yield is_beyond & (lead <= stretch.end), (lead, row_id)
+    is_within = (tuple_(lead, row_id) > tuple_(stretch.start, stretch.after)) & (lead <= stretch.end)
+    if stretch.until is not None:
+        is_within &= tuple_(lead, row_id) <= tuple_(stretch.end, stretch.until)
+    yield is_within, (lead, row_id)
 
 
 def _two_ranges(columns: Columns, stretch: Stretch) -> Iterator[_Range]:
     # SQLite finds no place in an index by a pair of values when the second one is the primary key.
     lead, row_id = columns[stretch.column], columns["id"]
-    yield (lead == stretch.start) & (row_id > stretch.after), (row_id,)
+    is_first = (lead == stretch.start) & (row_id > stretch.after)
     if stretch.end != stretch.start:
+        yield is_first, (row_id,)
         yield (lead > stretch.start) & (lead <= stretch.end), (lead, row_id)
+    else:
+        yield is_first if stretch.until is None else is_first & (row_id <= stretch.until), (row_id,)
 
 
 def count_present(collection_id: int, most: int) -> CompoundSelect[str, int]:
@@ -179,8 +204,15 @@ def is_published(collection_id: int) -> ColumnElement[bool]:
 
 def _is_shown_instead(collection_id: int) -> ColumnElement[bool]:
     """Return the condition that a replaced row is of that collection and its successor unpublished."""
-    is_replaced_later = _replaced.c.replaced_at > reached(collection_id)
+    # As a sum it is no reason to walk an index of all that is replaced, where few ids are asked for.
+    is_replaced_later = _replaced.c.replaced_at + 0 > reached(collection_id)
     return (_replaced.c.collection_id == collection_id) & is_replaced_later
+
+
+def _is_replaced_by_the_running_one(collection_id: int) -> ColumnElement[bool]:
+    """Return the same as an index finds it: only the import of the next revision can be unpublished."""
+    is_next = _replaced.c.replaced_at == reached(collection_id) + 1
+    return (_replaced.c.collection_id == collection_id) & is_next
 
 
 def reached(collection_id: int) -> ScalarSelect[int]:

@@ -70,13 +70,13 @@ def is_postgres(database: SqlDatabase) -> bool:
 
 
 @contextmanager
-def plans(engine: sqlalchemy.Engine) -> Iterator[list[str]]:
-    """Collect how the database carries out what is read from `items` meanwhile."""
+def plans(engine: sqlalchemy.Engine, table: str = "items") -> Iterator[list[str]]:
+    """Collect how the database carries out what is read from a table meanwhile."""
     asked: list[tuple[str, Any]] = []
     found: list[str] = []
 
     def note(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
-        if "FROM items" in statement:
+        if f"FROM {table}" in statement:
             asked.append((statement, parameters))
 
     event.listen(engine, "before_cursor_execute", note)
@@ -125,18 +125,70 @@ def test_reads_of_a_large_collection_follow_an_index(
             assert name == "a pair" or not any(word in plan for word in ("Sort", "TEMP B-TREE")), plan
 
 
-def test_pages_and_long_reads_miss_nothing(database: SqlDatabase, large: Collection) -> None:
+@pytest.fixture
+def importing(database: SqlDatabase, large: Collection) -> Collection:
+    """The same while an import is stored that has replaced two items of three, tombstones too."""
+    after = N_REVISIONS + 1
+    columns = (
+        "collection_id, item_id, modality, text, content_hash, content_type, features, labels, pair_id, "
+        "metadata, train, revision, is_deleted"
+    )
+    are_replaced = f"collection_id = {large.id} AND mod(id, 3) <> 0"
+    at = "'2026-01-02 03:04:05'"
+    with database.engine.begin() as connection:
+        for statement in (
+            "INSERT INTO imports (id, collection_id, revision, state, size, started_at, lease_expires_at) "
+            f"VALUES ('i', {large.id}, {after}, 'pending', 1, {at}, {at})",
+            f"INSERT INTO replaced_items (import_id, position, replaced_at, {columns}) "
+            f"SELECT 'i', id, {after}, {columns} FROM items WHERE {are_replaced}",
+            f"UPDATE items SET revision = {after}, is_deleted = false WHERE {are_replaced}",
+        ):
+            connection.exec_driver_sql(statement)
+    return large
+
+
+def test_what_an_import_replaced_is_read_along_an_index(database: SqlDatabase, importing: Collection) -> None:
+    engine = database.engine
+    by_revision, by_modality = (f"ix_replaced_items_by_{name}" for name in ("revision", "modality"))
+    if is_postgres(database):
+        with engine.begin() as connection:
+            connection.exec_driver_sql("ANALYZE")
+    for name, index in (
+        *((name, by_revision) for name in ("changes", "recent changes")),
+        *((name, by_modality) for name in ("a page within", "unchanged", "labels")),
+    ):
+        read, _ = READS[name]
+        with plans(engine, "replaced_items") as before, plans(engine) as current, database.read() as work:
+            assert read(work, importing), name
+        assert before, name
+        for plan in before:
+            assert index in plan, (name, plan)
+            assert not any(word in plan for word in ("Seq Scan on replaced", "Sort", "TEMP B-TREE")), plan
+        if index == by_modality:
+            # The walk over what is not published ends where that of what it replaced does.
+            searches = [
+                line for line in "\n".join(current).split("\n") if "Cond:" in line or "SEARCH" in line
+            ]
+            bound = ", id) <= ROW(" if is_postgres(database) else "AND id>? AND id<?"
+            assert any(bound in line for line in searches), (name, current)
+    # Few ids are not looked for among all that is replaced.
+    with plans(engine) as found, database.read() as work:
+        assert work.items.get_many(importing, ["i2", "i3", "none"]).keys() == {"i2", "i3"}
+    assert "ix_replaced_items_collection_id_item_id" in found[-1], found[-1]
+
+
+def test_pages_and_long_reads_miss_nothing(database: SqlDatabase, importing: Collection) -> None:
     expected = [n for n in range(1, N_ITEMS + 1) if n % 5 and n % 20 != 1]
     with database.read() as work:
         paged: list[str] = []
         after = 0
-        while page := work.items.page(large, None, after, 999):
+        while page := work.items.page(importing, None, after, 999):
             paged += [item.id for _, item in page]
             after = page[-1][0]
-        of_z = [item.id for _, item in work.items.page(large, "z", 0, N_ITEMS)]
-        changes = list(work.items.changes_since(large, 0))
-        unchanged = [item.id for item in work.items.unchanged_since(large, N_REVISIONS - 1)]
-        n_labels = sum(1 for _ in work.items.training_labels(large, "x"))
+        of_z = [item.id for _, item in work.items.page(importing, "z", 0, N_ITEMS)]
+        changes = list(work.items.changes_since(importing, 0))
+        unchanged = [item.id for item in work.items.unchanged_since(importing, N_REVISIONS - 1)]
+        n_labels = sum(1 for _ in work.items.training_labels(importing, "x"))
     assert paged == [f"i{n}" for n in expected]
     assert of_z == [f"i{n}" for n in expected if n > N_X]
     assert [change.item_id for change in changes] == [f"i{n}" for n in range(1, N_ITEMS + 1) if n % 5]
