@@ -83,7 +83,8 @@ def remove_some(session: Session, collection_id: int, max_rows: int, max_bytes: 
         (_replaced, (_replaced.c.import_id, _replaced.c.position)),
         (_items, (_items.c.id,)),
     ):
-        found = _some_rows(session, table, key, collection_id, max_rows, max_bytes)
+        is_its = table.c.collection_id == collection_id
+        found = some_rows(session, table, key, is_its, max_rows, max_bytes)
         if found:
             session.execute(delete(table).where(tuple_(*key).in_([row[: len(key)] for row in found])))
             return {row.content_hash for row in found if row.content_hash is not None}
@@ -95,20 +96,34 @@ def remove_some(session: Session, collection_id: int, max_rows: int, max_bytes: 
     return None
 
 
-def _some_rows(
+def some_rows(
     session: Session,
     table: Table,
     key: Sequence[ColumnElement[Any]],
-    collection_id: int,
+    is_wanted: ColumnElement[bool],
     max_rows: int,
     max_bytes: int,
 ) -> list[Any]:
-    """Return keys and picture hashes of as many rows as may go in one transaction."""
+    """Return keys and picture hashes of as many rows as may go in one transaction.
+
+    Parameters
+    ----------
+    session : Session
+        Where.
+    table : Table
+        Of items, or of replaced ones.
+    key : sequence of ColumnElement
+        Columns that are returned before `content_hash` and `size`.
+    is_wanted : ColumnElement
+        Of which rows.
+    max_rows, max_bytes : int
+        Most rows, and about as many bytes of texts and features; one row is returned in any case.
+    """
     sizes = (func.coalesce(func.length(table.c[name]), 0) for name in ("text", "features"))
     query = select(*key, table.c.content_hash, sum(sizes, start=func.length("")).label("size"))
     chosen: list[Any] = []
     size = 0
-    for row in session.execute(query.where(table.c.collection_id == collection_id).limit(max_rows)):
+    for row in session.execute(query.where(is_wanted).limit(max_rows)):
         size += row.size
         if chosen and size > max_bytes:
             break

@@ -11,9 +11,9 @@ it takes. So it is stored in parts, each of a bounded number of rows and bytes:
   (`app.db.published`). An item that is the same already is left alone.
 * `publish` sets the collection's revision to R. From that transaction on readers see all of the import, and
   nothing has to be moved: only the replaced rows are left to remove.
-* `clean` removes what is left, a bounded number of rows at a time: replaced rows of a published import; of
-  one that was abandoned it first puts the replaced rows back and then deletes the new ones. It goes on after
-  a crash wherever it was: each of its transactions leaves what readers see as it is.
+* `clean` removes what is left, a bounded number of rows and bytes at a time: replaced rows of a published
+  import; of one that was abandoned it first puts the replaced rows back and then deletes the new ones. It
+  goes on after a crash wherever it was: each of its transactions leaves what readers see as it is.
 
 The process that stores an import renews a lease with every part. When the lease has run out, or the process
 gave the import up, whoever wants to write to the collection cleans up first, and a worker does so now and
@@ -30,7 +30,7 @@ from sqlalchemy import Table, and_, delete, insert, literal, or_, select, update
 from sqlalchemy.orm import Session
 
 from app.db.clock import now
-from app.db.deletions import IS_THERE, is_there
+from app.db.deletions import IS_THERE, is_there, some_rows
 from app.db.item_writes import Plan, plan_items, write_plan
 from app.db.models import CollectionRow, ImportRow, ItemRow, ReplacedItemRow
 from app.domain.entities import Collection, Item, RunningImport
@@ -119,10 +119,17 @@ class SqlImportRepository:
         is_it = and_(ImportRow.id == running.id, ImportRow.state == _PENDING)
         self._session.execute(update(ImportRow).where(is_it).values(state=_ABANDONED))
 
-    def clean(self, import_id: str, limit: int) -> bool:
+    def clean(self, import_id: str, max_rows: int, max_bytes: int) -> bool:
         """Remove some rows of what an import left; return whether nothing remains to be removed.
 
         Of one that is still being stored nothing is.
+
+        Parameters
+        ----------
+        import_id : str
+            Which one.
+        max_rows, max_bytes : int
+            Most rows, and about as many bytes of texts and features; one row is removed in any case.
         """
         row = self._locked(import_id)
         if row is None:
@@ -132,9 +139,10 @@ class SqlImportRepository:
                 return True
             row.state = _ABANDONED
             self._session.flush()
-        if row.state == _ABANDONED and self._put_back(row, limit) + self._remove_new(row, limit):
+        bounds = max_rows, max_bytes
+        if row.state == _ABANDONED and (self._put_back(row, *bounds) or self._remove_new(row, *bounds)):
             return False
-        if row.state == _PUBLISHED and self._forget_replaced(row, limit):
+        if row.state == _PUBLISHED and self._forget_replaced(row, *bounds):
             return False
         self._session.delete(row)
         self._session.flush()
@@ -173,9 +181,9 @@ class SqlImportRepository:
         rows = select(*values, *(_items.c[name] for name in _KEPT)).where(_items.c.id.in_(row_ids))
         self._session.execute(insert(_replaced).from_select(names, rows))
 
-    def _put_back(self, row: ImportRow, limit: int) -> int:
-        """Undo changes of an abandoned import; return how many."""
-        positions = self._replaced_by(row, limit)
+    def _put_back(self, row: ImportRow, max_rows: int, max_bytes: int) -> bool:
+        """Undo some changes of an abandoned import; return False when all are undone."""
+        positions = self._replaced_by(row, max_rows, max_bytes)
         is_kept = and_(_replaced.c.import_id == row.id, _replaced.c.position.in_(positions))
         if positions:
             before = {name: _replaced.c[name] for name in _RESTORED}
@@ -183,28 +191,28 @@ class SqlImportRepository:
                 update(_items).where(_items.c.id == _replaced.c.position, is_kept).values(before)
             )
             self._session.execute(delete(_replaced).where(is_kept))
-        return len(positions)
+        return bool(positions)
 
-    def _remove_new(self, row: ImportRow, limit: int) -> int:
-        """Delete new items of an abandoned import once its changes are undone; return 0 at the end."""
-        if self._replaced_by(row, 1):
-            return 1
+    def _remove_new(self, row: ImportRow, max_rows: int, max_bytes: int) -> bool:
+        """Delete some new items of an abandoned import whose changes are undone; return False at the end."""
         is_its = and_(_items.c.collection_id == row.collection_id, _items.c.revision == row.revision)
-        found = list(self._session.scalars(select(_items.c.id).where(is_its).limit(limit)))
+        found = some_rows(self._session, _items, (_items.c.id,), is_its, max_rows, max_bytes)
         if found:
-            self._session.execute(delete(_items).where(_items.c.id.in_(found)))
-        return len(found)
+            self._session.execute(delete(_items).where(_items.c.id.in_([each.id for each in found])))
+        return bool(found)
 
-    def _forget_replaced(self, row: ImportRow, limit: int) -> int:
-        positions = self._replaced_by(row, limit)
+    def _forget_replaced(self, row: ImportRow, max_rows: int, max_bytes: int) -> bool:
+        """Forget some of what a published import replaced; return False at the end."""
+        positions = self._replaced_by(row, max_rows, max_bytes)
         if positions:
             is_its = and_(_replaced.c.import_id == row.id, _replaced.c.position.in_(positions))
             self._session.execute(delete(_replaced).where(is_its))
-        return len(positions)
+        return bool(positions)
 
-    def _replaced_by(self, row: ImportRow, limit: int) -> list[int]:
-        query = select(_replaced.c.position).where(_replaced.c.import_id == row.id).limit(limit)
-        return list(self._session.scalars(query))
+    def _replaced_by(self, row: ImportRow, max_rows: int, max_bytes: int) -> list[int]:
+        key, is_its = (_replaced.c.position,), _replaced.c.import_id == row.id
+        found = some_rows(self._session, _replaced, key, is_its, max_rows, max_bytes)
+        return [each.position for each in found]
 
     def _running(self, row: ImportRow) -> RunningImport:
         is_abandoned = row.state == _ABANDONED or row.lease_expires_at < now(self._session)

@@ -48,6 +48,8 @@ _LONGEST_LEASE_SECONDS = 10.0
 _BUSY_PAUSE_SECONDS = 0.1
 _LONGEST_BUSY_SECONDS = 30.0
 """After so long without the database an import is given up; whoever sends it waits."""
+_LONGEST_ROUND_SECONDS = 30.0
+"""Of a worker that cleans up, which has jobs to run."""
 _LONGEST_DISCARD_SECONDS = 5.0
 """For taking pictures away before a refusal is answered; the rest is left to the sweep."""
 _logger = logging.getLogger(__name__)
@@ -105,12 +107,20 @@ class ImportService:
         self._lock_wait_seconds = lock_wait_seconds
         self._lease_seconds = min(lease_seconds, _LONGEST_LEASE_SECONDS)
 
-    def clean_up(self) -> None:
-        """Remove what imports that were cut off have left."""
+    def clean_up(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
+        """Remove what imports that were cut off have left; return whether nothing is left.
+
+        It ends after half a minute, or when `should_stop`, asked between steps, says so.
+        """
+        deadline = time.monotonic() + _LONGEST_ROUND_SECONDS
         with self._database.read() as work:
             found = work.imports.finished()
         for import_id in found:
-            clean_up(self._database, import_id)
+            if should_stop() or time.monotonic() >= deadline:
+                return False
+            if not clean_up(self._database, import_id, deadline, should_stop):
+                return False
+        return True
 
     def begin(self, name: str) -> Import:
         """Begin an import into a collection; raises CollectionNotFoundError."""

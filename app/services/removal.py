@@ -55,27 +55,37 @@ class Removal:
         except ServiceError as error:
             _logger.warning("%s: rows of the deleted collection stay for now: %s", name, error)
 
-    def go_on(self, should_stop: Callable[[], bool] = lambda: False) -> None:
+    def go_on(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
         """Remove what is left of deleted collections, for half a minute at most.
 
         Parameters
         ----------
         should_stop : callable
             Asked between steps.
+
+        Returns
+        -------
+        bool
+            Whether all of it is removed.
         """
         deadline = time.monotonic() + _LONGEST_ROUND_SECONDS
         with self._database.read() as work:
             found = work.collections.deleted()
         for collection_id in found:
-            self._remove(collection_id, deadline, should_stop)
+            if should_stop() or time.monotonic() >= deadline:
+                return False
+            if not self._remove(collection_id, deadline, should_stop):
+                return False
+        return True
 
-    def _remove(self, collection_id: int, deadline: float, should_stop: Callable[[], bool]) -> None:
+    def _remove(self, collection_id: int, deadline: float, should_stop: Callable[[], bool]) -> bool:
+        """Return whether nothing is left; one step is done in any case."""
         while True:
             with self._database.write() as work:
                 pictures = work.collections.remove_some(collection_id, _ROWS_PER_STEP, _BYTES_PER_STEP)
             if pictures is None:
-                return
+                return True
             self._housekeeping.sweep_after_delete(sorted(pictures))
             if should_stop() or time.monotonic() >= deadline:
-                return
+                return False
             time.sleep(BREATH_SECONDS)

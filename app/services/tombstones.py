@@ -32,26 +32,45 @@ class Tombstones:
     def __init__(self, database: Database, grace_seconds: float) -> None:
         self._database = database
         self._grace_seconds = grace_seconds
+        self._last_id = 0
 
-    def purge(self, should_stop: Callable[[], bool] = lambda: False) -> None:
-        """Purge what is old enough, for half a minute at most.
+    def purge(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
+        """Purge what is old enough, for half a minute at most, beginning after the collection it ended with.
 
         Parameters
         ----------
         should_stop : callable
             Asked between steps.
+
+        Returns
+        -------
+        bool
+            Whether it came to the end of every collection.
         """
         deadline = time.monotonic() + _LONGEST_ROUND_SECONDS
         with self._database.read() as work:
-            found = [(each, work.items.newest_tombstone(each)) for each in work.collections.list()]
-        for collection, newest in found:
+            found = work.collections.list()
+        for collection in sorted(found, key=lambda each: (each.id <= self._last_id, each.id)):
+            if should_stop() or time.monotonic() >= deadline:
+                return False
+            # Noted before: one that fails keeps no other from its turn.
+            self._last_id = collection.id
             try:
-                while newest is not None and self._purge_some(collection, newest):
-                    if should_stop() or time.monotonic() >= deadline:
-                        return
-                    time.sleep(BREATH_SECONDS)
+                if not self._purge(collection, deadline, should_stop):
+                    return False
             except (CollectionNotFoundError, ImportRunningError) as error:
                 _logger.info("%s: tombstones stay for now: %s", collection.name, error)
+        return True
+
+    def _purge(self, collection: Collection, deadline: float, should_stop: Callable[[], bool]) -> bool:
+        """Return whether there is no more to purge."""
+        with self._database.read() as work:
+            newest = work.items.newest_tombstone(collection)
+        while newest is not None and self._purge_some(collection, newest):
+            if should_stop() or time.monotonic() >= deadline:
+                return False
+            time.sleep(BREATH_SECONDS)
+        return True
 
     def _purge_some(self, collection: Collection, newest: int) -> bool:
         # An import has planned what to write by the rows that were there.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -12,6 +12,7 @@ from app.domain.errors import CollectionNotFoundError, ImportRunningError
 from app.domain.ports import Database, UnitOfWork
 
 _ROWS_PER_CLEANING = 500
+_BYTES_PER_CLEANING = 4 << 20
 _POLL_SECONDS = 0.05
 BREATH_SECONDS = 0.005
 """Pause between transactions of one writer: who waits for SQLite's lock only looks for it now and then."""
@@ -66,7 +67,12 @@ def writing(
         _wait(database, current, running, deadline)
 
 
-def clean_up(database: Database, import_id: str, deadline: float | None = None) -> bool:
+def clean_up(
+    database: Database,
+    import_id: str,
+    deadline: float | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> bool:
     """Remove what an import left, in short transactions; return whether nothing remains to be removed.
 
     Parameters
@@ -77,12 +83,14 @@ def clean_up(database: Database, import_id: str, deadline: float | None = None) 
         Nothing is removed of one that is still being stored.
     deadline : float, optional
         By the monotonic clock; one transaction is tried in any case.
+    should_stop : callable
+        Asked between transactions.
     """
     while True:
         with database.write() as work:
-            if work.imports.clean(import_id, _ROWS_PER_CLEANING):
+            if work.imports.clean(import_id, _ROWS_PER_CLEANING, _BYTES_PER_CLEANING):
                 return True
-        if deadline is not None and time.monotonic() >= deadline:
+        if should_stop() or (deadline is not None and time.monotonic() >= deadline):
             return False
         time.sleep(BREATH_SECONDS)
 

@@ -18,12 +18,13 @@ class Chore:
     name : str
         What the log calls it.
     act : callable
-        What it is; whatever it raises is logged.
+        What it is; returns whether it came to its end. Whatever it raises is logged.
     every_seconds : float
-        How often. After a failure it is due again in a minute, or sooner where it is done more often.
+        How often. After a failure, or when it did not come to its end, it is due again in a minute, or sooner
+        where it is done more often.
     """
 
-    def __init__(self, name: str, act: Callable[[], object], every_seconds: float) -> None:
+    def __init__(self, name: str, act: Callable[[], bool], every_seconds: float) -> None:
         self._name = name
         self._act = act
         self._every_seconds = every_seconds
@@ -33,10 +34,20 @@ class Chore:
         """Do it if its time has come, the first time at once."""
         if time.monotonic() < self._due_at:
             return
-        pause = self._every_seconds
+        is_finished = False
         try:
-            self._act()
+            is_finished = self._act()
         except Exception:
             _logger.exception("worker: %s failed", self._name)
-            pause = min(pause, _RETRY_SECONDS)
+        pause = self._every_seconds if is_finished else min(self._every_seconds, _RETRY_SECONDS)
         self._due_at = time.monotonic() + pause
+
+
+def whole(act: Callable[[], object]) -> Callable[[], bool]:
+    """Return a chore's `act` that always comes to its end."""
+
+    def act_to_the_end() -> bool:
+        act()
+        return True
+
+    return act_to_the_end

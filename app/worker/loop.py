@@ -20,7 +20,7 @@ from app.domain.errors import (
 )
 from app.domain.ports import UnitOfWork
 from app.worker.child import train_in_child
-from app.worker.chores import Chore
+from app.worker.chores import Chore, whole
 from app.worker.lease import Lease
 from app.worker.outcome import Failure, Outcome, WorkerStoppingError
 from app.worker.patience import LONGEST_WAIT_SECONDS, patiently
@@ -109,16 +109,12 @@ def run_forever(services: Services, should_stop: Callable[[], bool]) -> None:
     poll_seconds = services.settings.worker_poll_seconds
     failures = 0
     chores = [
-        Chore("noting progress", services.ownership.note_progress, _OFTEN_SECONDS),
-        Chore(
-            "removing what was deleted",
-            lambda: services.removal.go_on(should_stop),
-            _OFTEN_SECONDS,
-        ),
-        Chore("cleaning up after imports", services.imports.clean_up, _SELDOM_SECONDS),
-        Chore("sweeping", services.housekeeping.sweep, _SELDOM_SECONDS),
+        Chore("noting progress", whole(services.ownership.note_progress), _OFTEN_SECONDS),
+        Chore("removing what was deleted", lambda: services.removal.go_on(should_stop), _OFTEN_SECONDS),
+        Chore("cleaning up after imports", lambda: services.imports.clean_up(should_stop), _SELDOM_SECONDS),
+        Chore("sweeping", whole(services.housekeeping.sweep), _SELDOM_SECONDS),
         Chore("purging tombstones", lambda: services.tombstones.purge(should_stop), _SELDOM_SECONDS),
-        Chore("looking for damage", services.repair.request_what_is_damaged, _SELDOM_SECONDS),
+        Chore("looking for damage", whole(services.repair.request_what_is_damaged), _SELDOM_SECONDS),
     ]
     while not should_stop():
         for chore in chores:

@@ -52,10 +52,17 @@ class ImportRepository(Protocol):
         """Give one up that is not published: what it wrote may be removed."""
         ...
 
-    def clean(self, import_id: str, limit: int) -> bool:
+    def clean(self, import_id: str, max_rows: int, max_bytes: int) -> bool:
         """Remove some rows of what an import left; return whether nothing remains to be removed.
 
         Of one that is still being stored nothing is.
+
+        Parameters
+        ----------
+        import_id : str
+            Which one.
+        max_rows, max_bytes : int
+            Most rows, and about as many bytes of texts and features; one row is removed in any case.
         """
         ...
 

@@ -12,6 +12,7 @@ from app.bootstrap import Services, build
 from app.storage.blobs import FileBlobStore
 from app.storage.trash import TRASH
 from app.worker import run_forever
+from app.worker.chores import Chore
 from tests.app.integration.test_busy_database import locked
 from tests.app.integration.test_files import files_under, grow_old
 
@@ -56,6 +57,44 @@ def test_a_busy_database_puts_off_what_writes_for_a_moment_and_the_sweep_not_at_
 
         assert run_until(services, is_done)
     services.database.engine.dispose()
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["it is to stop", "its time is over"])
+def test_removing_ends_when_the_worker_is_to_do_something_else(
+    either: Any, monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    services = either.services
+    for name in "ab":
+        either.make(name)
+    with services.database.write() as work:
+        for name in "ab":
+            work.collections.delete(name)
+    either.fill("c")
+    with services.database.write() as work:
+        work.imports.abandon(work.imports.begin(work.collections.lock("c"), 1, 60.0))
+    with monkeypatch.context() as patch:
+        if is_late:
+            for module in ("removal", "imports"):
+                patch.setattr(f"app.services.{module}._LONGEST_ROUND_SECONDS", 0.0)
+        assert not services.removal.go_on(lambda: not is_late)
+        assert not services.imports.clean_up(lambda: not is_late)
+    assert left_over(services)
+    assert services.imports.clean_up()
+    with services.database.read() as work:
+        assert len(work.collections.deleted()) == 2
+    assert services.removal.go_on()
+    with services.database.read() as work:
+        assert not work.collections.deleted()
+    assert not left_over(services)
+
+
+def test_a_chore_that_did_not_come_to_its_end_is_due_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.worker.chores._RETRY_SECONDS", 0.0)
+    answers = [True, False, False]
+    chore = Chore("counting", answers.pop, 3600.0)
+    for _ in range(5):
+        chore.do_if_due()
+    assert answers == []
 
 
 def test_a_folder_that_cannot_be_swept_keeps_no_damaged_model_from_being_trained_anew(

@@ -104,6 +104,25 @@ def test_they_go_in_bounded_steps_and_no_position_is_used_twice(
     assert [item.id for _, item in page] == ["new", names[0]]
 
 
+def test_a_busy_collection_keeps_no_other_from_its_turn(
+    database: SqlDatabase, collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.services.tombstones._ROWS_PER_STEP", 1)
+    with database.write() as work:
+        other = work.collections.add("quiet", collection.modalities)
+    busy, quiet = [f"b{n}" for n in range(9)], ["q0", "q1"]
+    for each, names in ((collection, busy), (other, quiet)):
+        put(database, each, *names)
+        delete(database, each, *names)
+    tidying = Tombstones(database, 0.0)
+    for _ in range(2):
+        answers = iter([False])
+        assert not tidying.purge(lambda: next(answers, True)), "it was stopped"  # noqa: B023
+    assert tombstones(database) == [*busy[1:], quiet[-1]]
+    assert tidying.purge()
+    assert tombstones(database) == [busy[-1], quiet[-1]]
+
+
 def test_an_import_finds_what_it_has_planned_on(database: SqlDatabase, collection: Collection) -> None:
     put(database, collection, "a", "b", "last")
     delete(database, collection, "a", "b", "last")
