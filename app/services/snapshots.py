@@ -323,10 +323,7 @@ class Snapshots:
             raise
 
     def _hold_if_newer(self, snapshot: Snapshot) -> bool:
-        """Hold a snapshot unless a search has replayed more meanwhile on what serves.
-
-        That of a collection whose name another one has by now is not held; nobody asks for it.
-        """
+        """Hold a snapshot unless its collection is gone, or a search has replayed more on what serves."""
         collection = snapshot.collection
         with self._changing(collection, None):
             held = self._held.get(collection.id)
