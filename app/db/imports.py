@@ -22,7 +22,6 @@ then; the state of the row tells a process that comes back too late that its imp
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -59,19 +58,24 @@ class SqlImportRepository:
         row = self._session.scalar(query.execution_options(populate_existing=True))
         return None if row is None else self._running(row)
 
-    def begin(self, collection: Collection, size: int, lease_seconds: float) -> RunningImport:
-        """Begin one in a locked collection that has none running."""
+    def begin(self, collection: Collection, import_id: str, size: int, lease_seconds: float) -> RunningImport:
+        """Begin one in a locked collection that has none running, or take up the one that has this id.
+
+        An attempt to begin it may have been stored although its answer was lost.
+        """
         began = now(self._session)
-        row = ImportRow(
-            id=secrets.token_hex(8),
-            collection_id=collection.id,
-            revision=collection.revision + 1,
-            state=_PENDING,
-            size=size,
-            started_at=began,
-            lease_expires_at=began + timedelta(seconds=lease_seconds),
-        )
-        self._session.add(row)
+        row = self._session.get(ImportRow, import_id, populate_existing=True)
+        if row is None:
+            row = ImportRow(
+                id=import_id,
+                collection_id=collection.id,
+                revision=collection.revision + 1,
+                state=_PENDING,
+                size=size,
+                started_at=began,
+            )
+            self._session.add(row)
+        row.lease_expires_at = began + timedelta(seconds=lease_seconds)
         self._session.flush()
         return self._running(row)
 

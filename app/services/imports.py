@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -259,7 +260,8 @@ class Import:
             return Imported(counts, work.collections.next_revision(current))
 
     def _store_in_parts(self, batches: Iterable[Sequence[Item]]) -> Imported:
-        current, running = self._patiently(self._begin)
+        import_id = secrets.token_hex(8)
+        current, running = self._patiently(lambda: self._begin(import_id))
         try:
             counts = self._write_parts(current, running, batches)
             if counts.changed:
@@ -273,10 +275,10 @@ class Import:
         self._clean_up(running)
         return Imported(counts, running.revision)
 
-    def _begin(self) -> tuple[Collection, RunningImport]:
-        with writing(self._database, self._collection, self._wait_seconds) as (work, current):
+    def _begin(self, import_id: str) -> tuple[Collection, RunningImport]:
+        with writing(self._database, self._collection, self._wait_seconds, import_id) as (work, current):
             self._settle(lambda: check_dimensions(current, self._collection, self._first_places))
-            return current, work.imports.begin(current, self._spool.size, self._lease_seconds)
+            return current, work.imports.begin(current, import_id, self._spool.size, self._lease_seconds)
 
     def _write_parts(
         self, current: Collection, running: RunningImport, batches: Iterable[Sequence[Item]]

@@ -34,7 +34,7 @@ def locked(work: UnitOfWork, collection: Collection) -> Collection:
 
 @contextmanager
 def writing(
-    database: Database, collection: Collection, wait_seconds: float
+    database: Database, collection: Collection, wait_seconds: float, own_id: str | None = None
 ) -> Iterator[tuple[UnitOfWork, Collection]]:
     """Open a transaction that may change a collection's items, and return the collection as it is in it.
 
@@ -48,6 +48,8 @@ def writing(
         As it was read before.
     wait_seconds : float
         How long to wait for an import that is being stored.
+    own_id : str, optional
+        Of an import that is not waited for while its lease lasts: an earlier attempt of the caller's.
 
     Raises
     ------
@@ -61,7 +63,7 @@ def writing(
         with database.write() as work:
             current = locked(work, collection)
             running = work.imports.running(current)
-            if running is None:
+            if running is None or (running.id == own_id and not running.is_abandoned):
                 yield work, current
                 return
         _wait(database, current, running, deadline)

@@ -24,8 +24,11 @@ class ImportRepository(Protocol):
         """Return the one that keeps writers out of a collection."""
         ...
 
-    def begin(self, collection: Collection, size: int, lease_seconds: float) -> RunningImport:
-        """Begin one in a locked collection that has none running."""
+    def begin(self, collection: Collection, import_id: str, size: int, lease_seconds: float) -> RunningImport:
+        """Begin one in a locked collection that has none running, or take up the one that has this id.
+
+        An attempt to begin it may have been stored although its answer was lost.
+        """
         ...
 
     def plan(self, collection: Collection, items: Sequence[Item], revision: int) -> PlannedWrite:

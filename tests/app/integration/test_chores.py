@@ -41,7 +41,7 @@ def test_a_busy_database_puts_off_what_writes_for_a_moment_and_the_sweep_not_at_
     either.fill("a")
     services.ownership.look()  # ties database and folder, for which it writes
     with services.database.write() as work:
-        work.imports.abandon(work.imports.begin(work.collections.lock("a"), 1, 60.0))
+        work.imports.abandon(work.imports.begin(work.collections.lock("a"), "b" * 16, 1, 60.0))
     pictures = services.settings.data_dir / "pictures"
     FileBlobStore(pictures).put(b"refused")
     grow_old(pictures)
@@ -71,7 +71,7 @@ def test_removing_ends_when_the_worker_is_to_do_something_else(
             work.collections.delete(name)
     either.fill("c")
     with services.database.write() as work:
-        work.imports.abandon(work.imports.begin(work.collections.lock("c"), 1, 60.0))
+        work.imports.abandon(work.imports.begin(work.collections.lock("c"), "b" * 16, 1, 60.0))
     with monkeypatch.context() as patch:
         if is_late:
             for module in ("removal", "imports"):

@@ -141,7 +141,9 @@ class CuttingRelay:
 @pytest.mark.postgres
 @pytest.mark.parametrize("is_passed_on", [True, False], ids=["the answer is lost", "the commit is lost"])
 @pytest.mark.parametrize(
-    "words", [b"UPDATE collections SET revision", b"COPY items"], ids=["publication", "a part"]
+    "words",
+    [b"INSERT INTO imports", b"COPY items", b"UPDATE collections SET revision"],
+    ids=["its beginning", "a part", "publication"],
 )
 def test_an_import_outlasts_a_lost_connection(
     postgres_url: str, tmp_path: Path, words: bytes, is_passed_on: bool

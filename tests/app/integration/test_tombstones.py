@@ -127,7 +127,7 @@ def test_an_import_finds_what_it_has_planned_on(database: SqlDatabase, collectio
     put(database, collection, "a", "b", "last")
     delete(database, collection, "a", "b", "last")
     with writing(database, collection, 0.0) as (work, current):
-        running = work.imports.begin(current, 1, 60.0)
+        running = work.imports.begin(current, "b" * 16, 1, 60.0)
     with database.read() as work:
         planned = work.imports.plan(current, [Item("a", "x", text="again")], running.revision)
     purge(database)

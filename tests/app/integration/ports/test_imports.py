@@ -1,6 +1,7 @@
 """The contract of ImportRepository and of what readers see meanwhile, for every database."""
 
 import dataclasses
+import secrets
 import time
 from typing import Any
 
@@ -50,7 +51,7 @@ def filled(database: SqlDatabase, collection: Collection) -> Collection:
 
 def begun(database: SqlDatabase, collection: Collection, lease_seconds: float = 60.0) -> RunningImport:
     with writing(database, collection, 0.0) as (work, current):
-        return work.imports.begin(current, len(NEW), lease_seconds)
+        return work.imports.begin(current, secrets.token_hex(8), len(NEW), lease_seconds)
 
 
 def write(
