@@ -21,7 +21,7 @@ from app.worker import run_once
 
 BIG, SIDE = "/v1/collections/big", "/v1/collections/side"
 OLD, ALL = 2500, 20_000
-SETTINGS = {"LRBS_LOCK_WAIT_SECONDS": "2", "LRBS_LEASE_SECONDS": "1"}
+SETTINGS = {"LRBS_LOCK_WAIT_SECONDS": "2", "LRBS_LEASE_SECONDS": "4"}
 LEFT = """SELECT (SELECT count(*) FROM imports), (SELECT count(*) FROM replaced_items),
 (SELECT count(*) FROM items i JOIN collections c ON c.id = i.collection_id WHERE i.revision > c.revision)"""
 
