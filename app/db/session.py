@@ -12,8 +12,9 @@ from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.orm import Session, SessionTransaction, sessionmaker
 
+from app.db.changes import Changes
 from app.db.faults import translated
 from app.db.imports import SqlImportRepository
 from app.db.installation import SqlInstallationRepository
@@ -28,7 +29,8 @@ READ_ONLY = "lrbs_read_only"
 """Execution option of connections that wait for no writer."""
 _KEPT_CONNECTIONS = 8
 _REFUSAL_SECONDS = 60.0
-"""How long a refused write is told when no other one has been tried since."""
+"""How long a refused write is told when no other one was done since."""
+_CHANGES = "lrbs_changes"
 _LOST_CONNECTIONS = {
     "keepalives_idle": 30,
     "keepalives_interval": 10,
@@ -84,6 +86,7 @@ class SqlDatabase:
         self._check_write = check_write
         self._refused: tuple[float, str] | None = None
         self._write = sessionmaker(engine, expire_on_commit=False)
+        event.listen(self._write, "after_begin", _watch_changes)
         options: dict[str, Any] = {READ_ONLY: True}
         if engine.dialect.name == "postgresql":
             options["isolation_level"] = "REPEATABLE READ"
@@ -93,13 +96,17 @@ class SqlDatabase:
     def write(self) -> Iterator[SqlUnitOfWork]:
         """Commit at the end of the block, roll back on an exception."""
         self._check_write()
+        has_written = False
         try:
             with translated(), self._write.begin() as session:
                 yield SqlUnitOfWork.over(session)
+                session.flush()
+                has_written = _CHANGES in session.info and session.info[_CHANGES].are_made()
         except (StorageFullError, StorageReadOnlyError) as error:
             self._refused = time.monotonic(), str(error)
             raise
-        self._refused = None
+        if has_written:
+            self._refused = None
 
     @contextmanager
     def read(self, patience_seconds: float | None = None) -> Iterator[SqlUnitOfWork]:
@@ -134,6 +141,10 @@ class SqlDatabase:
             limit_statements(session.connection(), patience_seconds)
             is_read_only = session.connection().exec_driver_sql("SHOW transaction_read_only").scalar_one()
         return "the database is read-only" if is_read_only == "on" else None
+
+
+def _watch_changes(session: Session, _: SessionTransaction, connection: Connection) -> None:
+    session.info[_CHANGES] = Changes(connection)
 
 
 def limit_statements(connection: Connection, seconds: float) -> None:

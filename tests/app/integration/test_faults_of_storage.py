@@ -28,6 +28,12 @@ def limit(pairs: Any, pragma: str) -> Any:
     return lambda: sqlalchemy.event.remove(pairs.services.database.engine, "checkout", set_pragma)
 
 
+def look_for_a_job(services: Services) -> None:
+    """Do what an idle worker does all the time: a transaction that may write, and changes nothing."""
+    with services.database.write() as work:
+        assert work.jobs.claim("worker", 60.0, 3) is None
+
+
 @pytest.mark.parametrize(
     ("pragma", "undone", "kind"),
     [
@@ -45,6 +51,8 @@ def test_what_sqlite_cannot_write_is_not_called_busy(pairs: Any, pragma: str, un
     assert "the last write was refused" in str(pairs.services.readiness.look().reason)
     remove()
     limit(pairs, undone)
+    look_for_a_job(pairs.services)
+    assert "the last write was refused" in str(pairs.services.readiness.look().reason)
     assert client.post("/v1/collections/a/items", json=items).status_code == 201
     assert pairs.services.readiness.look().reason is None
 
@@ -100,6 +108,7 @@ def test_a_postgres_without_room_is_not_called_busy(on_postgres: Services) -> No
         on_postgres.catalogue.create("b", MODALITIES)
     assert isinstance(raised.value.__cause__, sqlalchemy.exc.DBAPIError)
     assert type(raised.value.__cause__.orig).__qualname__ == "DiskFull", "psycopg's own class"
+    look_for_a_job(on_postgres)
     found = on_postgres.readiness.look()
     assert found.is_ready
     assert "the last write was refused: no space is left" in str(found.reason)
