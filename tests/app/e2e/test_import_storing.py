@@ -44,7 +44,7 @@ class Place:
 
     def __init__(self, folder: Path, url: str, start: Callable[..., Any]) -> None:
         self._start, self._url = start, url
-        settings = Settings(data_dir=folder, database_url=url)
+        self._settings = settings = Settings(data_dir=folder, database_url=url)
         services = build(settings)
         services.upgrade_schema()
         for name in ("big", "side"):
@@ -55,6 +55,12 @@ class Place:
         self._headers = {"Authorization": f"Bearer {secret}"}
         self._engine = sqlalchemy.create_engine(settings.resolved_database_url)
         self.begin()
+
+    def finish_deletions(self) -> None:
+        """Do what the worker does beside a server."""
+        services = build(self._settings)
+        assert services.removal.go_on(lambda: False)
+        services.database.engine.dispose()
 
     @staticmethod
     def _train(services: Services) -> None:
@@ -231,4 +237,5 @@ def test_two_imports_into_one_collection_and_a_deletion(place: Place) -> None:
         client.delete(BIG).raise_for_status()
     importing[0].join()
     assert answers[-1] in (201, 404)
+    place.finish_deletions()
     assert place.left() == (0, 0, 0)
