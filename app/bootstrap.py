@@ -133,7 +133,7 @@ class Services:
         if self.database.engine.dialect.name != "sqlite":
             raise InvalidFieldError(
                 "LRBS_DATABASE_URL",
-                "is no SQLite database: copy LRBS_DATA_DIR, run pg_dump, copy it again but for .database",
+                "is no SQLite database: copy LRBS_DATA_DIR, run pg_dump, copy it again except .database",
             )
         self.require_current_schema()
         folder.mkdir(parents=True)
@@ -149,10 +149,6 @@ class Services:
     def _copy_files(self, folder: Path) -> int:
         kinds = (_PICTURES, _BUNDLES)
         return sum(copy_new_files(self.settings.data_dir / kind, folder / kind) for kind in kinds)
-
-    def schema_is_current(self) -> bool:
-        """Return whether the database has the schema this code expects."""
-        return is_current(self.database.engine)
 
     def require_current_schema(self) -> None:
         """Refuse a database of another schema; raises SchemaOutdatedError, WrongDatabaseError."""

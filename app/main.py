@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 import anyio
 from anyio import to_thread
@@ -137,18 +138,6 @@ def create_app(services: Services) -> FastAPI:
     return application
 
 
-def what_is_missing(services: Services) -> str | None:
-    """Return why the service is not ready after the load of every active model; None when it is.
-
-    Parameters
-    ----------
-    services : Services
-        What is asked.
-    """
-    found = services.readiness.load()
-    return None if found.is_ready else found.reason
-
-
 async def _record_use(services: Services) -> None:
     while True:
         await anyio.sleep(_RECORD_USE_SECONDS)
@@ -156,23 +145,13 @@ async def _record_use(services: Services) -> None:
 
 
 async def _record_use_once(services: Services) -> None:
-    try:
-        await to_thread.run_sync(services.access.record_use)
-    except (ServiceError, SQLAlchemyError) as error:
-        _logger.warning("when keys were last used is written down later: %s", error)
-    except Exception:
-        _logger.exception("when keys were last used is written down later")
+    await _attempt(services.access.record_use, "when keys were last used is written down later")
 
 
 async def _share(metrics: Metrics) -> None:
     """Let the other server processes tell what this one counts and holds."""
     while True:
-        try:
-            await to_thread.run_sync(metrics.share)
-        except (ServiceError, SQLAlchemyError, OSError) as error:
-            _logger.warning("what this process holds is told to the others later: %s", error)
-        except Exception:
-            _logger.exception("what this process holds is told to the others later")
+        await _attempt(metrics.share, "what this process holds is told to the others later")
         await anyio.sleep(_SHARE_SECONDS)
 
 
@@ -180,11 +159,17 @@ async def _keep_up(services: Services) -> None:
     """Have what others write, and the versions they activate, brought in by the background."""
     while True:
         began = anyio.current_time()
-        try:
-            await to_thread.run_sync(services.snapshots.keep_up, PATIENCE_SECONDS)
-        except (ServiceError, SQLAlchemyError) as error:
-            _logger.warning("what others have written is looked for later: %s", error)
-        except Exception:
-            _logger.exception("what others have written is looked for later")
+        keep_up = partial(services.snapshots.keep_up, PATIENCE_SECONDS)
+        await _attempt(keep_up, "what others have written is looked for later")
         # Where the look itself is work, it is made less often.
         await anyio.sleep(max(_KEEP_UP_SECONDS, 10.0 * (anyio.current_time() - began)))
+
+
+async def _attempt(act: Callable[[], object], consequence: str) -> None:
+    """Do something in a thread; what goes wrong is logged, and tried again another time."""
+    try:
+        await to_thread.run_sync(act)
+    except (ServiceError, SQLAlchemyError, OSError) as error:
+        _logger.warning("%s: %s", consequence, error)
+    except Exception:
+        _logger.exception("%s", consequence)

@@ -62,7 +62,7 @@ class Lanes:
         for lane in (self.reads, self.writes, self.imports, self.events, self.keys):
             lane.on_change, lane.on_refusal = on_change, on_refusal
 
-    def party_of(self, scope: Scope) -> str:
+    def known_collection_of(self, scope: Scope) -> str:
         """Return the collection that a request takes turns for: one for all names that answered nothing yet.
 
         Names cost nothing: whoever invents some must not have a turn for each.
@@ -147,7 +147,7 @@ class Admission:
             await self._app(scope, receive, send)
             return
         place = scope.setdefault("state", {})[_STATE] = _Place(
-            lane, self._lanes.party_of(scope), _has_body(scope)
+            lane, self._lanes.known_collection_of(scope), _has_body(scope)
         )
         _PRESENT.set(place)
 

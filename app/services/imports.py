@@ -40,7 +40,8 @@ from app.services.preparation import (
     settle_dimensions,
     with_dimensions,
 )
-from app.services.writing import BREATH_SECONDS, clean_up, locked, writing
+from app.services.rounds import BREATH_SECONDS, Round
+from app.services.writing import clean_up, locked, writing
 
 _ITEMS_PER_BATCH = 1000
 _ITEMS_PER_PART = 500
@@ -49,8 +50,8 @@ _LONGEST_LEASE_SECONDS = 10.0
 _BUSY_PAUSE_SECONDS = 0.1
 _LONGEST_BUSY_SECONDS = 30.0
 """After so long without the database an import is given up; whoever sends it waits."""
-_LONGEST_ROUND_SECONDS = 30.0
-"""Of a worker that cleans up, which has jobs to run."""
+_LONGEST_CLEANING_SECONDS = 30.0
+"""Of an import, for what it replaced; the rest is left to the next writer, or a worker."""
 _LONGEST_DISCARD_SECONDS = 5.0
 """For taking pictures away before a refusal is answered; the rest is left to the sweep."""
 _logger = logging.getLogger(__name__)
@@ -108,18 +109,12 @@ class ImportService:
         self._lock_wait_seconds = lock_wait_seconds
         self._lease_seconds = min(lease_seconds, _LONGEST_LEASE_SECONDS)
 
-    def clean_up(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
-        """Remove what imports that were cut off have left; return whether nothing is left.
-
-        It ends after half a minute, or when `should_stop`, asked between steps, says so.
-        """
-        deadline = time.monotonic() + _LONGEST_ROUND_SECONDS
+    def clean_up(self, time_left: Round) -> bool:
+        """Remove what imports that were cut off have left; return whether nothing is left."""
         with self._database.read() as work:
             found = work.imports.finished()
         for import_id in found:
-            if should_stop() or time.monotonic() >= deadline:
-                return False
-            if not clean_up(self._database, import_id, deadline, should_stop):
+            if time_left.is_over or not clean_up(self._database, import_id, time_left):
                 return False
         return True
 
@@ -241,13 +236,13 @@ class Import:
 
     def _discard_pictures(self) -> None:
         """Take pictures away for a few seconds, or until that is not possible."""
-        deadline = time.monotonic() + _LONGEST_DISCARD_SECONDS
+        time_left = Round(_LONGEST_DISCARD_SECONDS)
         spooled = (
             [item.content_hash for _, item in batch if item.content_hash is not None]
             for batch in self._spool.batches(_ITEMS_PER_BATCH)
         )
         for content_hashes in itertools.chain([self._unspooled], spooled):
-            if time.monotonic() >= deadline or not self._discard(content_hashes):
+            if time_left.is_over or not self._discard(content_hashes):
                 _logger.warning("%s: pictures stay until the next sweep", self._collection.name)
                 return
 
@@ -349,7 +344,7 @@ class Import:
 
     def _clean_up(self, running: RunningImport) -> None:
         try:
-            clean_up(self._database, running.id)
+            clean_up(self._database, running.id, Round(_LONGEST_CLEANING_SECONDS))
         except ServiceError as error:
             _logger.warning("%s: leftovers of an import stay for now: %s", self._collection.name, error)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -84,15 +83,3 @@ class ReadinessService:
         wrong = [standing.reason, *refusals, *(one.reason for one in found)]
         reason = "; ".join(one for one in wrong if one is not None)
         return Readiness(self._has_started and can_serve, reason or None)
-
-    def load(self) -> Readiness:
-        """Return how it stands after the load of every active model."""
-        try:
-            active = [collection.name for collection, _ in self._snapshots.keep_up(PATIENCE_SECONDS)]
-        except ServiceError:
-            active = []  # `look` says why
-        for name in active:
-            # What went wrong is logged and remembered there, and `look` tells it.
-            with contextlib.suppress(Exception):
-                self._snapshots.current(name)
-        return self.look()

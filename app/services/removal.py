@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 
 from app.domain.errors import ServiceError
 from app.domain.ports import Database
 from app.services.housekeeping import Housekeeping
-from app.services.writing import BREATH_SECONDS
+from app.services.rounds import Round
 
 _ROWS_PER_STEP = 500
 _BYTES_PER_STEP = 4 << 20
 _LONGEST_SECONDS = 1.0
 """Of a request; what is left then is removed by a worker."""
-_LONGEST_ROUND_SECONDS = 30.0
-"""Of a worker, which has jobs to run."""
 _logger = logging.getLogger(__name__)
 
 
@@ -51,34 +48,31 @@ class Removal:
         self._on_deleted(collection.id)
         self._housekeeping.sweep_after_delete([], bundles)
         try:
-            self._remove(collection.id, time.monotonic() + _LONGEST_SECONDS, lambda: False)
+            self._remove(collection.id, Round(_LONGEST_SECONDS))
         except ServiceError as error:
             _logger.warning("%s: rows of the deleted collection stay for now: %s", name, error)
 
-    def go_on(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
-        """Remove what is left of deleted collections, for half a minute at most.
+    def go_on(self, time_left: Round) -> bool:
+        """Remove what is left of deleted collections.
 
         Parameters
         ----------
-        should_stop : callable
-            Asked between steps.
+        time_left : Round
+            Each step is a transaction.
 
         Returns
         -------
         bool
             Whether all of it is removed.
         """
-        deadline = time.monotonic() + _LONGEST_ROUND_SECONDS
         with self._database.read() as work:
             found = work.collections.deleted()
         for collection_id in found:
-            if should_stop() or time.monotonic() >= deadline:
-                return False
-            if not self._remove(collection_id, deadline, should_stop):
+            if time_left.is_over or not self._remove(collection_id, time_left):
                 return False
         return True
 
-    def _remove(self, collection_id: int, deadline: float, should_stop: Callable[[], bool]) -> bool:
+    def _remove(self, collection_id: int, time_left: Round) -> bool:
         """Return whether nothing is left; one step is done in any case."""
         while True:
             with self._database.write() as work:
@@ -86,6 +80,5 @@ class Removal:
             if pictures is None:
                 return True
             self._housekeeping.sweep_after_delete(sorted(pictures))
-            if should_stop() or time.monotonic() >= deadline:
+            if not time_left.goes_on():
                 return False
-            time.sleep(BREATH_SECONDS)

@@ -185,12 +185,8 @@ class Renewals:
 
         Parameters
         ----------
-        collection_id : int
-            Identity of the collection.
-        name : str
-            Its name.
-        is_long : bool
-            Whether it is known to take long.
+        collection_id, name, is_long
+            As of `Renewal`.
         """
         with self._lock:
             found = self._open.get(collection_id)

@@ -89,11 +89,6 @@ class Snapshots:
         """How often a version could not be loaded because its bundle is damaged."""
         return self._loader.damaged
 
-    def current(self, name: str) -> Snapshot:
-        """Return what a search would be answered from; raises what `reading` raises."""
-        with self.reading(name) as (snapshot, _):
-            return snapshot
-
     @contextmanager
     def reading(self, name: str, aside: Aside | None = None) -> Iterator[tuple[Snapshot, UnitOfWork]]:
         """Open a reading transaction and the snapshot to answer from.

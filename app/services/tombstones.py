@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
 
 from app.domain.entities import Collection
 from app.domain.errors import CollectionNotFoundError, ImportRunningError
 from app.domain.ports import Database
-from app.services.writing import BREATH_SECONDS, writing
+from app.services.rounds import Round
+from app.services.writing import writing
 
 _ROWS_PER_STEP = 500
-_LONGEST_ROUND_SECONDS = 30.0
-"""Of a worker, which has jobs to run."""
 _logger = logging.getLogger(__name__)
 
 
@@ -34,42 +31,40 @@ class Tombstones:
         self._grace_seconds = grace_seconds
         self._last_id = 0
 
-    def purge(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
-        """Purge what is old enough, for half a minute at most, beginning after the collection it ended with.
+    def purge(self, time_left: Round) -> bool:
+        """Purge what is old enough, beginning after the collection it ended with.
 
         Parameters
         ----------
-        should_stop : callable
-            Asked between steps.
+        time_left : Round
+            Each step is a transaction.
 
         Returns
         -------
         bool
             Whether it came to the end of every collection.
         """
-        deadline = time.monotonic() + _LONGEST_ROUND_SECONDS
         with self._database.read() as work:
             found = work.collections.list()
         for collection in sorted(found, key=lambda each: (each.id <= self._last_id, each.id)):
-            if should_stop() or time.monotonic() >= deadline:
+            if time_left.is_over:
                 return False
             # Noted before: one that fails keeps no other from its turn.
             self._last_id = collection.id
             try:
-                if not self._purge(collection, deadline, should_stop):
+                if not self._purge(collection, time_left):
                     return False
             except (CollectionNotFoundError, ImportRunningError) as error:
                 _logger.info("%s: tombstones stay for now: %s", collection.name, error)
         return True
 
-    def _purge(self, collection: Collection, deadline: float, should_stop: Callable[[], bool]) -> bool:
+    def _purge(self, collection: Collection, time_left: Round) -> bool:
         """Return whether there is no more to purge."""
         with self._database.read() as work:
             newest = work.items.newest_tombstone(collection)
         while newest is not None and self._purge_some(collection, newest):
-            if should_stop() or time.monotonic() >= deadline:
+            if not time_left.goes_on():
                 return False
-            time.sleep(BREATH_SECONDS)
         return True
 
     def _purge_some(self, collection: Collection, newest: int) -> bool:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from app.domain.entities import Collection, RunningImport
 from app.domain.errors import CollectionNotFoundError, ImportRunningError
 from app.domain.ports import Database, UnitOfWork
+from app.services.rounds import Round
 
 _ROWS_PER_CLEANING = 500
 _BYTES_PER_CLEANING = 4 << 20
 _POLL_SECONDS = 0.05
-BREATH_SECONDS = 0.005
-"""Pause between transactions of one writer: who waits for SQLite's lock only looks for it now and then."""
 
 
 def locked(work: UnitOfWork, collection: Collection) -> Collection:
@@ -58,7 +57,7 @@ def writing(
     ImportRunningError
         If an import is still being stored.
     """
-    deadline = time.monotonic() + wait_seconds
+    time_left = Round(wait_seconds)
     while True:
         with database.write() as work:
             current = locked(work, collection)
@@ -66,15 +65,10 @@ def writing(
             if running is None or (running.id == own_id and not running.is_abandoned):
                 yield work, current
                 return
-        _wait(database, current, running, deadline)
+        _wait(database, current, running, time_left)
 
 
-def clean_up(
-    database: Database,
-    import_id: str,
-    deadline: float | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
-) -> bool:
+def clean_up(database: Database, import_id: str, time_left: Round) -> bool:
     """Remove what an import left, in short transactions; return whether nothing remains to be removed.
 
     Parameters
@@ -83,27 +77,24 @@ def clean_up(
         Where.
     import_id : str
         Nothing is removed of one that is still being stored.
-    deadline : float, optional
-        By the monotonic clock; one transaction is tried in any case.
-    should_stop : callable
-        Asked between transactions.
+    time_left : Round
+        Each step is a transaction.
     """
     while True:
         with database.write() as work:
             if work.imports.clean(import_id, _ROWS_PER_CLEANING, _BYTES_PER_CLEANING):
                 return True
-        if should_stop() or (deadline is not None and time.monotonic() >= deadline):
+        if not time_left.goes_on():
             return False
-        time.sleep(BREATH_SECONDS)
 
 
-def _wait(database: Database, collection: Collection, running: RunningImport, deadline: float) -> None:
-    """Return when an import may be over; raises ImportRunningError at the deadline."""
+def _wait(database: Database, collection: Collection, running: RunningImport, time_left: Round) -> None:
+    """Return when an import may be over; raises ImportRunningError when the time is."""
     found: RunningImport | None = running
     while found is not None and found.id == running.id:
-        if found.is_abandoned and clean_up(database, found.id, deadline):
+        if found.is_abandoned and clean_up(database, found.id, time_left):
             return
-        if time.monotonic() >= deadline:
+        if time_left.is_over:
             seconds = (datetime.now(UTC) - found.started_at).total_seconds()
             raise ImportRunningError(collection.name, found.size, seconds)
         time.sleep(_POLL_SECONDS)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 from app.bootstrap import Services
 from app.domain.entities import BuiltModel, Job, JobState
@@ -19,6 +20,7 @@ from app.domain.errors import (
     ServiceError,
 )
 from app.domain.ports import UnitOfWork
+from app.services.rounds import Round
 from app.worker.child import train_in_child
 from app.worker.chores import Chore, whole
 from app.worker.lease import Lease
@@ -26,6 +28,8 @@ from app.worker.outcome import Failure, Outcome, WorkerStoppingError
 from app.worker.patience import LONGEST_WAIT_SECONDS, patiently
 
 _LONGEST_PAUSE_SECONDS = 10.0
+_LONGEST_CHORE_SECONDS = 30.0
+"""What is left then waits for another round: there may be jobs."""
 _SELDOM_SECONDS = 3600.0
 _OFTEN_SECONDS = 60.0
 _logger = logging.getLogger(__name__)
@@ -106,14 +110,15 @@ def run_forever(services: Services, should_stop: Callable[[], bool]) -> None:
     should_stop : callable
         Asked between jobs and during them.
     """
+    limit = partial(Round, _LONGEST_CHORE_SECONDS, should_stop)
     poll_seconds = services.settings.worker_poll_seconds
     failures = 0
     chores = [
         Chore("noting progress", whole(services.ownership.note_progress), _OFTEN_SECONDS),
-        Chore("removing what was deleted", lambda: services.removal.go_on(should_stop), _OFTEN_SECONDS),
-        Chore("cleaning up after imports", lambda: services.imports.clean_up(should_stop), _SELDOM_SECONDS),
+        Chore("removing what was deleted", lambda: services.removal.go_on(limit()), _OFTEN_SECONDS),
+        Chore("cleaning up after imports", lambda: services.imports.clean_up(limit()), _SELDOM_SECONDS),
         Chore("sweeping", whole(services.housekeeping.sweep), _SELDOM_SECONDS),
-        Chore("purging tombstones", lambda: services.tombstones.purge(should_stop), _SELDOM_SECONDS),
+        Chore("purging tombstones", lambda: services.tombstones.purge(limit()), _SELDOM_SECONDS),
         Chore("looking for damage", whole(services.repair.request_what_is_damaged), _SELDOM_SECONDS),
     ]
     while not should_stop():

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,10 +20,12 @@ from typer.testing import CliRunner
 
 from app.bootstrap import build
 from app.cli import cli, main
+from app.db.migrate import is_current
 from app.domain.errors import SchemaOutdatedError
 from app.serve import serve
 from app.settings import Settings
 from solver.datasets import make_low_rank_pairs
+from tests.app.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]
 COLOURS = {"sky": (60, 120, 230), "grass": (40, 170, 60), "brick": (180, 70, 50)}
@@ -216,7 +217,7 @@ def test_only_an_upgrade_changes_an_older_schema(command: tuple[str, ...], tmp_p
     with services.database.engine.connect() as connection:
         assert MigrationContext.configure(connection).get_current_revision() == "0005"
     assert CliRunner().invoke(cli, ["db", "upgrade"], env=environment).exit_code == 0
-    assert services.schema_is_current()
+    assert is_current(services.database.engine)
     services.database.engine.dispose()
 
 
@@ -299,10 +300,3 @@ def test_an_interrupted_training_ends_and_can_be_repeated(lrbs: Lrbs, tmp_path: 
         (state,) = database.execute("SELECT state FROM jobs").fetchone()
     assert state in ("cancelled", "succeeded")
     assert json.loads(said(lrbs("train", "arrays", "--json")))["version"] >= 1
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from tests.app.e2e.conftest import LRBS, Server
-from tests.app.e2e.test_processes import wait_for
 from tests.app.e2e.test_wire import WHOLE, check_refusal, connected, new_key, post, read_to_the_end
+from tests.app.waiting import wait_for
 
 SECONDS = 60.0
 FEW_FILES = ("/bin/sh", "-c", 'ulimit -n 64 && exec "$@"', "sh", *LRBS)

@@ -16,8 +16,8 @@ from app.domain.entities import Content, Modality, Scope
 from app.services.preparation import NewItem
 from app.settings import Settings
 from tests.app.e2e.conftest import Server
-from tests.app.e2e.test_processes import wait_for
 from tests.app.e2e.test_wire import connected, read_to_the_end
+from tests.app.waiting import wait_for
 
 SECONDS = 60.0
 ITEMS = "/v1/collections/a/items"

@@ -2,10 +2,8 @@
 
 import json
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from tests.app.e2e.conftest import Server
 from tests.app.e2e.refusals import png
 from tests.app.e2e.test_crash import NAME, fill
+from tests.app.waiting import wait_for
 
 AT_ONCE = {"LRBS_SWEEP_GRACE_SECONDS": "0"}
 SECONDS = 60.0
@@ -33,13 +32,6 @@ def serve(tmp_path: Path) -> Iterator[Callable[[Path], Server]]:
     yield start
     for server in started:
         server.end()
-
-
-def wait_for(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def pictures(folder: Path) -> list[Path]:

@@ -22,8 +22,8 @@ from app.settings import Settings
 from solver.datasets import make_low_rank_pairs
 from tests.app.e2e.conftest import ROOT, Server
 from tests.app.e2e.refusals import check_problem, png
-from tests.app.e2e.test_processes import wait_for
 from tests.app.integration.conftest import PARAMETERS, Pairs
+from tests.app.waiting import wait_for
 
 SIZE = 96 << 20
 IMAGES = {"image": {"encoder": {"type": "hog-color"}}, "text": {"encoder": {"type": "tfidf"}}}

@@ -15,6 +15,7 @@ import sqlalchemy
 from app.bootstrap import Services, build
 from app.domain.entities import Content, Modality, Scope
 from app.services.preparation import NewItem
+from app.services.rounds import Round
 from app.services.training import TrainingParameters
 from app.settings import Settings
 from app.worker import run_once
@@ -59,7 +60,7 @@ class Place:
     def finish_deletions(self) -> None:
         """Do what the worker does beside a server."""
         services = build(self._settings)
-        assert services.removal.go_on(lambda: False)
+        assert services.removal.go_on(Round())
         services.database.engine.dispose()
 
     @staticmethod

@@ -15,6 +15,7 @@ from fastapi import Request
 from app.api.incoming import BodyLimits, body_of
 from app.domain.errors import BodyTimeoutError, ContentTooLargeError, OverloadedError
 from tests.app.e2e.refusals import MAX_BODY, MIXED, VECTORS, Api, check_next_request_works, check_problem, png
+from tests.app.waiting import wait_for
 
 JSON = {"Content-Type": "application/json"}
 
@@ -223,6 +224,21 @@ def test_a_form_in_another_encoding_is_refused(api: Api, charset: str) -> None:
     check_next_request_works(api)
 
 
+def test_a_form_that_names_its_encoding_is_read(api: Api) -> None:
+    form = httpx.Request(
+        "POST",
+        f"{api.client.base_url}{MIXED}/items",
+        data={"item": json.dumps({"id": "named", "modality": "image", "metadata": {"of": "Zoë"}})},
+        files={"picture": png()},
+    )
+    kind = f"{form.headers['Content-Type']}; charset=UTF-8"
+    answer = api.client.post(f"{MIXED}/items", content=form.read(), headers={"Content-Type": kind})
+    assert answer.status_code == 201, answer.text
+    item = api.client.get(f"{MIXED}/items/named").json()
+    assert item["metadata"] == {"of": "Zoë"}
+    api.client.delete(f"{MIXED}/items/named").raise_for_status()
+
+
 def connect(url: str) -> socket.socket:
     address = urlsplit(url)
     return socket.create_connection((address.hostname, address.port), timeout=20)
@@ -286,10 +302,10 @@ def test_who_breaks_off_is_no_error_of_ours(
     ):
         with connect(server.url) as connection:
             connection.sendall(f"POST {path} HTTP/1.1\r\n{head}{kind}\r\n\r\n{begun}".encode())
-            wait_until(lambda: "in_progress 2.0" in client.get("/metrics").text)
+            wait_for(lambda: "in_progress 2.0" in client.get("/metrics").text)
         route = path.replace("/a/", "/{collection}/")
         line = f'lrbs_http_requests_total{{method="POST",route="{route}",status="400"}} 1.0'
-        wait_until(lambda line=line: line in client.get("/metrics").text)
+        wait_for(lambda line=line: line in client.get("/metrics").text)
     client.close()
     assert "ERROR" not in server.said()
     assert "Traceback" not in server.said()
@@ -310,10 +326,3 @@ def test_who_still_sends_when_refused_can_read_the_answer(start_server: Callable
     assert answer.startswith(b"HTTP/1.1 401 ")
     assert answer.endswith(b"}")
     assert b"connection: close" in answer.lower()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

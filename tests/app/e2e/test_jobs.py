@@ -21,6 +21,7 @@ from app.domain.entities import Content, Modality, Scope
 from app.services.catalogue import NewItem
 from app.settings import Settings
 from tests.app.e2e.conftest import Server
+from tests.app.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes through /proc")
 FAST = {
@@ -120,14 +121,6 @@ def processes(word: bytes, folder: Path) -> list[int]:
     return found
 
 
-def wait_until(holds: Callable[[], Any], seconds: float = 60.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := holds()):
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.02)
-    return found
-
-
 def retrain(client: httpx.Client, name: str = "a", **parameters: Any) -> str:
     # The method whose every iteration is told; what is tested here is the same for all.
     parameters = {"method": "lrbs", **parameters}
@@ -145,7 +138,7 @@ def closed(client: httpx.Client, job_id: str) -> dict[str, Any]:
         job = job_of(client, job_id)
         return job if job["state"] in CLOSED else None
 
-    found: dict[str, Any] = wait_until(is_closed, 120.0)
+    found: dict[str, Any] = wait_for(is_closed, 120.0)
     return found
 
 
@@ -168,7 +161,7 @@ def events(client: httpx.Client, job_id: str, after: int | None = None) -> Itera
 
 
 def trainer_of(place: Place) -> int:
-    (found,) = wait_until(lambda: processes(b"app.worker.trainer", place.folder))
+    (found,) = wait_for(lambda: processes(b"app.worker.trainer", place.folder))
     return int(found)
 
 
@@ -211,7 +204,7 @@ def test_a_job_is_cancelled_whatever_it_is_at(place: Place, capsys: pytest.Captu
                     began = time.monotonic()
                     client.post(f"/v1/admin/jobs/{job_id}/cancel").raise_for_status()
                     assert closed(client, job_id)["state"] == "cancelled"
-                    wait_until(lambda: not processes(b"app.worker.trainer", place.folder), 5.0)
+                    wait_for(lambda: not processes(b"app.worker.trainer", place.folder), 5.0)
                     took[phase] = time.monotonic() - began
                     break
         assert client.get("/v1/admin/collections/a/models").json()["models"] == []
@@ -247,7 +240,7 @@ def test_a_killed_worker_takes_its_trainer_along_and_another_one_goes_on(place: 
         ]
         os.kill(worker, signal.SIGKILL)
         # One that is just being imported ends when it is through with that.
-        wait_until(lambda: trainer not in processes(b"app.worker.trainer", place.folder), 30.0)
+        wait_for(lambda: trainer not in processes(b"app.worker.trainer", place.folder), 30.0)
         done = closed(client, job_id)
         assert (done["state"], done["attempts"]) == ("succeeded", 2)
         models = client.get("/v1/admin/collections/a/models").json()["models"]
@@ -289,7 +282,7 @@ def test_a_stopping_server_gives_the_job_back_and_ends_its_streams(place: Place)
         follower.join(20)
         assert not follower.is_alive()
         assert seen
-    wait_until(lambda: not processes(b"app.worker", place.folder), 30.0)
+    wait_for(lambda: not processes(b"app.worker", place.folder), 30.0)
     again = place.serve()
     with place.client(again) as client:
         done = closed(client, job_id)

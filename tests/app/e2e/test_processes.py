@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from app.settings import Settings
 from solver.datasets import make_low_rank_pairs
 from tests.app.e2e.conftest import Server
 from tests.app.integration.conftest import PARAMETERS, Pairs
+from tests.app.waiting import wait_for
 
 SECONDS = 60.0
 JSON = {"Content-Type": "application/json"}
@@ -36,14 +36,6 @@ def headers(tmp_path: Path) -> dict[str, str]:
     _, secret = services.access.create(Scope.ADMIN)
     services.database.engine.dispose()
     return {**JSON, "Authorization": f"Bearer {secret}"}
-
-
-def wait_for(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    return found
 
 
 def children_of(pid: int, command: str = "server-process") -> set[int]:

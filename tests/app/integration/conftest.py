@@ -1,4 +1,3 @@
-import threading
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,11 +15,11 @@ from app.db.session import SqlDatabase, make_engine
 from app.domain.entities import Collection, Content, ItemFilter, Job, JobState, Modality, Scope, SearchResult
 from app.main import create_app
 from app.services.catalogue import NewItem
-from app.services.renewals import THREAD_NAME
 from app.services.search import Query
 from app.services.training import TrainingParameters
 from app.settings import Settings
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
+from tests.app.closing import close
 from tests.app.integration.in_process import run_here
 from tests.app.integration.searching import fill, train
 
@@ -88,14 +87,6 @@ class Pairs:
 @pytest.fixture(scope="session")
 def vectors() -> SyntheticPairs:
     return make_low_rank_pairs(60, 50, n_features_x=8, n_features_z=6, n_classes=3, random_state=3)
-
-
-def close(services: Services) -> None:
-    """Close the database once the background has ended: a connection returned later would be left open."""
-    for thread in threading.enumerate():
-        if thread.name in (THREAD_NAME, "save-galleries"):
-            thread.join(30.0)
-    services.database.engine.dispose()
 
 
 @pytest.fixture

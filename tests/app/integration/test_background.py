@@ -2,8 +2,7 @@
 
 import contextlib
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,9 @@ from app.domain.errors import OverloadedError, ServiceError
 from app.services import snapshots as module
 from app.services.catalogue import NewItem
 from app.services.search import Query
+from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
+from tests.app.waiting import wait_for
 
 SECONDS = 60.0
 
@@ -61,10 +62,10 @@ def two(either: Any, gate: Gate) -> Iterator[tuple[Pairs, Pairs]]:
             one.search(name)
     yield either, other
     gate.is_open.set()
-    other.services.database.engine.dispose()
+    close(other.services)
 
 
-def close(gate: Gate) -> None:
+def shut(gate: Gate) -> None:
     gate.is_open.clear()
     gate.reached.clear()
 
@@ -77,19 +78,12 @@ def write_much(pairs: Pairs, label: str, count: int = 12) -> int:
     return pairs.services.catalogue.add_items("a", items, replace=True).revision
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_the_state_before_serves_while_another_process_replays_much(
     two: tuple[Pairs, Pairs], gate: Gate
 ) -> None:
     writer, other = two
     before = other.search("a")
-    close(gate)
+    shut(gate)
     revision = write_much(writer, "late")
     writer.services.catalogue.delete_item("a", "x20")
     found = other.search("a")
@@ -135,7 +129,7 @@ def test_texts_of_hits_that_were_changed_since_are_not_shown(either: Any, gate: 
         return {hit.id: hit.item.text for hit in result.hits}
 
     before = texts(other)
-    close(gate)
+    shut(gate)
     changed = [NewItem("t", Content(text=f"changed {n}"), f"t{n:02d}", ("c0",)) for n in range(10)]
     writer.services.catalogue.add_items("a", changed, replace=True)
     found = texts(other)
@@ -145,12 +139,12 @@ def test_texts_of_hits_that_were_changed_since_are_not_shown(either: Any, gate: 
     }
     gate.is_open.set()
     wait_for(lambda: texts(other)["t00"] == "changed 0")
-    other.services.database.engine.dispose()
+    close(other.services)
 
 
 def test_who_wrote_much_waits_aside_for_it_and_few_do(two: tuple[Pairs, Pairs], gate: Gate) -> None:
     writer, _ = two
-    close(gate)
+    shut(gate)
     revision = write_much(writer, "own")
     aside = threading.Semaphore(0)
     found: list[int | str] = []
@@ -193,7 +187,7 @@ def test_a_few_own_changes_are_found_while_a_new_version_is_loaded(
     writer, _ = two
     version = writer.train("a")
     writer.services.versions.activate("a", version, "test")
-    close(gate)
+    shut(gate)
     assert writer.search("a").model_version == 1, "it serves until the other one stands"
     assert gate.reached.wait(SECONDS)
     writer.services.catalogue.add_items("a", [writer.item("x", "new", writer.data.X[0])])
@@ -210,7 +204,7 @@ def test_a_few_own_changes_are_found_while_a_new_version_is_loaded(
 
 def test_a_start_is_not_ready_until_each_first_load_has_ended(two: tuple[Pairs, Pairs], gate: Gate) -> None:
     writer, _ = two
-    close(gate)
+    shut(gate)
     late = Pairs(build(writer.services.settings), writer.data)
     found = late.services.readiness.look()
     assert not found.is_ready
@@ -223,13 +217,13 @@ def test_a_start_is_not_ready_until_each_first_load_has_ended(two: tuple[Pairs, 
     # What is trained for the first time now is loaded without taking the service away.
     writer.fill("c")
     writer.train("c")
-    close(gate)
+    shut(gate)
     found = late.services.readiness.look()
     assert found.is_ready
     assert found.reason == "c: loading"
     gate.is_open.set()
     wait_for(lambda: late.services.readiness.look().reason is None)
-    late.services.database.engine.dispose()
+    close(late.services)
 
 
 def test_the_background_brings_in_what_nobody_searches(two: tuple[Pairs, Pairs]) -> None:

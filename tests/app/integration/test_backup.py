@@ -11,11 +11,13 @@ import pytest
 import sqlalchemy
 
 from app.bootstrap import Services, build
+from app.db.migrate import is_current
 from app.domain.entities import Content, ItemFilter, Modality
 from app.domain.errors import InvalidFieldError
 from app.services.catalogue import NewItem
 from app.services.search import Query
 from app.settings import Settings
+from tests.app.closing import close
 from tests.app.e2e.refusals import png
 from tests.app.integration.conftest import Pairs
 
@@ -41,14 +43,14 @@ def test_a_restored_copy_gives_the_same_answers(served: Any, tmp_path: Path) -> 
     assert served.services.back_up(folder) > 0
     served.services.catalogue.delete_item("a", "late")
     restored = build(Settings(data_dir=folder, database_url=""))
-    assert restored.schema_is_current()
+    assert is_current(restored.database.engine)
     assert answers(restored, served.data.Z[:5]) == expected
     assert answers(served.services, served.data.Z[:5]) != expected
     restored.catalogue.add_items("a", [served.item("x", "later", served.data.X[1], "class 0")])
     assert restored.housekeeping.sweep() == 0
     with pytest.raises(FileExistsError):
         served.services.back_up(folder)
-    restored.database.engine.dispose()
+    close(restored)
 
 
 def test_a_copy_made_while_others_write_is_whole(tmp_path: Path) -> None:
@@ -85,8 +87,8 @@ def test_a_copy_made_while_others_write_is_whole(tmp_path: Path) -> None:
         assert fewest <= len(stored) <= most
         for item_id in stored:
             assert copy.catalogue.content("a", item_id)[0] == services.catalogue.content("a", item_id)[0]
-        copy.database.engine.dispose()
-    services.database.engine.dispose()
+        close(copy)
+    close(services)
 
 
 def postgres_tool(name: str) -> str:
@@ -117,11 +119,11 @@ def test_a_dump_of_postgres_and_a_copy_of_the_folder_give_the_same_answers(
     subprocess.run([postgres_tool("pg_dump"), "--format=custom", f"--file={dump}", libpq], check=True)
     shutil.copytree(data, tmp_path / "copy")
     served.services.catalogue.delete_collection("a")
-    services.database.engine.dispose()
+    close(services)
     restore = [postgres_tool("pg_restore"), "--clean", "--if-exists", f"--dbname={libpq}", dump]
     subprocess.run(restore, check=True)
 
     restored = build(Settings(data_dir=tmp_path / "copy", database_url=services.settings.database_url))
-    assert restored.schema_is_current()
+    assert is_current(restored.database.engine)
     assert answers(restored, vectors.Z[:5]) == expected
-    restored.database.engine.dispose()
+    close(restored)

@@ -17,6 +17,7 @@ from app.services.training import TrainingParameters
 from app.worker import run_once
 from app.worker.lease import Lease
 from app.worker.outcome import Failure, Outcome
+from tests.app.closing import close
 from tests.app.integration.in_process import train_here
 
 PARAMETERS = TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20)
@@ -45,7 +46,7 @@ def hurried(either: Any) -> Iterator[Any]:
     built = build(either.services.settings.model_copy(update=update))
     either.fill("a")
     yield built
-    built.database.engine.dispose()
+    close(built)
 
 
 @contextmanager

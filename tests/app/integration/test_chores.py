@@ -1,6 +1,7 @@
 """What a worker does between jobs: one thing that fails keeps nothing else waiting."""
 
 import contextlib
+import math
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 
 from app.bootstrap import Services, build
+from app.services.rounds import Round
 from app.storage.blobs import FileBlobStore
 from app.storage.trash import TRASH
 from app.worker import run_forever
 from app.worker.chores import Chore
+from tests.app.closing import close
 from tests.app.integration.test_busy_database import locked
 from tests.app.integration.test_files import files_under, grow_old
 
@@ -56,13 +59,11 @@ def test_a_busy_database_puts_off_what_writes_for_a_moment_and_the_sweep_not_at_
             return not left_over(services)
 
         assert run_until(services, is_done)
-    services.database.engine.dispose()
+    close(services)
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["it is to stop", "its time is over"])
-def test_removing_ends_when_the_worker_is_to_do_something_else(
-    either: Any, monkeypatch: pytest.MonkeyPatch, is_late: bool
-) -> None:
+def test_removing_ends_when_the_worker_is_to_do_something_else(either: Any, is_late: bool) -> None:
     services = either.services
     for name in "ab":
         either.make(name)
@@ -72,17 +73,14 @@ def test_removing_ends_when_the_worker_is_to_do_something_else(
     either.fill("c")
     with services.database.write() as work:
         work.imports.abandon(work.imports.begin(work.collections.lock("c"), "b" * 16, 1, 60.0))
-    with monkeypatch.context() as patch:
-        if is_late:
-            for module in ("removal", "imports"):
-                patch.setattr(f"app.services.{module}._LONGEST_ROUND_SECONDS", 0.0)
-        assert not services.removal.go_on(lambda: not is_late)
-        assert not services.imports.clean_up(lambda: not is_late)
+    time_left = Round(0.0 if is_late else math.inf, lambda: not is_late)
+    assert not services.removal.go_on(time_left)
+    assert not services.imports.clean_up(time_left)
     assert left_over(services)
-    assert services.imports.clean_up()
+    assert services.imports.clean_up(Round())
     with services.database.read() as work:
         assert len(work.collections.deleted()) == 2
-    assert services.removal.go_on()
+    assert services.removal.go_on(Round())
     with services.database.read() as work:
         assert not work.collections.deleted()
     assert not left_over(services)

@@ -11,6 +11,7 @@ import sqlalchemy
 from app.bootstrap import build
 from app.domain.errors import DatabaseUnavailableError
 from app.settings import Settings
+from tests.app.closing import close
 
 
 def test_as_many_transactions_as_may_run_find_a_connection(either: Any) -> None:
@@ -34,7 +35,7 @@ def test_as_many_transactions_as_may_run_find_a_connection(either: Any) -> None:
     for thread in threads:
         thread.join(120.0)
     assert failed == []
-    services.database.engine.dispose()
+    close(services)
 
 
 @pytest.mark.postgres
@@ -59,7 +60,7 @@ def test_those_who_watch_do_not_wait_for_a_database_that_hangs(postgres_url: str
     # The patience ends with the transaction: other queries of the same connection may take their time.
     with services.database.read(0.05), services.database.engine.connect() as connection:
         assert connection.exec_driver_sql("SHOW statement_timeout").scalar() == "0"
-    services.database.engine.dispose()
+    close(services)
 
 
 @pytest.mark.postgres

@@ -19,6 +19,7 @@ from app.domain.errors import (
     TrainingAlreadyRunningError,
 )
 from app.settings import Settings
+from tests.app.closing import close
 
 MODALITIES = (Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"}))
 
@@ -33,7 +34,7 @@ def services(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service
     built = build(settings)
     built.upgrade_schema()
     yield built
-    built.database.engine.dispose()
+    close(built)
 
 
 def test_of_creators_at_the_same_time_one_succeeds(services: Services) -> None:
@@ -107,7 +108,7 @@ def test_a_busy_database_is_a_problem_with_a_time_to_wait(pairs: Any) -> None:
     assert answer.headers["retry-after"] == "5"
     assert answer.json()["type"] == "/problems/database-unavailable"
     assert client.post("/v1/collections/a/items", json=body).status_code == 201
-    pairs.services.database.engine.dispose()
+    close(pairs.services)
 
 
 def test_a_full_pool_is_a_problem_too(tmp_path: Path) -> None:
@@ -143,4 +144,4 @@ def test_whether_the_schema_is_current_is_told_while_somebody_writes(pairs: Any)
         began = time.monotonic()
         assert services.readiness.look().is_ready
         assert time.monotonic() - began < 30.0, "it waited for the writer"
-    services.database.engine.dispose()
+    close(services)

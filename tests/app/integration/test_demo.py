@@ -10,6 +10,7 @@ from app.domain.entities import Content, Modality, Scope
 from app.retrain import train
 from app.services.catalogue import NewItem
 from app.services.training import TrainingParameters
+from tests.app.closing import close
 
 WORDS = ("waves wind sail", "drops rain umbrella", "sand sun thorn")
 
@@ -55,7 +56,7 @@ def test_a_check_needs_no_open_search_and_leaves_no_key(pairs: Any, fails: bool)
         assert [figures["queries"] for figures in summary["test"].values()] == [6, 6]
         assert summary["passed"] is True
     assert [key.id for key in closed.access.list_keys()] == [kept.id]
-    closed.database.engine.dispose()
+    close(closed)
 
 
 def test_a_check_fails_when_the_answers_are_wrong(pairs: Any) -> None:

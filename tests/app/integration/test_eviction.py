@@ -7,7 +7,9 @@ import pytest
 
 from app.bootstrap import build
 from app.services.holding import snapshot_bytes
+from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
+from tests.app.integration.loading import load
 
 NAMES = ("a", "b", "c")
 
@@ -32,7 +34,7 @@ def two_fit(three: Any) -> Iterator[Pairs]:
     (size,) = (snapshot_bytes(one) for one in three.services.snapshots.held().values())
     made = bounded(three, int(2.5 * size))
     yield made
-    made.services.database.engine.dispose()
+    close(made.services)
 
 
 def names(of: Pairs) -> set[str]:
@@ -60,7 +62,7 @@ def test_what_had_to_go_answers_as_before_with_what_was_written_since(two_fit: P
 
 def test_a_process_is_ready_although_not_all_fit(two_fit: Pairs) -> None:
     readiness = two_fit.services.readiness
-    assert readiness.load().is_ready
+    assert load(two_fit.services).is_ready
     held = names(two_fit)
     assert len(held) == 2
     for _ in range(3):
@@ -76,4 +78,4 @@ def test_one_collection_is_held_however_large_it_is(three: Any) -> None:
     for name in (*NAMES, *NAMES):
         assert len(tiny.ids(name)) == 60
         assert names(tiny) == {name}
-    tiny.services.database.engine.dispose()
+    close(tiny.services)

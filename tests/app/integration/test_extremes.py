@@ -12,6 +12,8 @@ from app.domain.errors import InvalidFieldError
 from app.index.exact import ExactIndex
 from app.services.readiness import Readiness
 from app.services.training import TrainingParameters
+from tests.app.closing import close
+from tests.app.integration.loading import current, load
 
 HUGE = (3e38, -3e38)
 
@@ -112,13 +114,13 @@ def test_an_item_beyond_single_precision_is_stored_told_and_not_ranked(
     # What starts anew reads the bundle, or a saved gallery, and then the item.
     for _ in range(2):
         begun = build(pairs.services.settings)
-        assert begun.readiness.load() == Readiness(True)
-        assert begun.snapshots.current("a").galleries["x"].unranked == {"far-x"}
+        assert load(begun) == Readiness(True)
+        assert current(begun.snapshots, "a").galleries["x"].unranked == {"far-x"}
         with begun.database.read() as work:
             stored = work.collections.get("a")
         version = begun.versions.model("a", 1)
-        begun.snapshots._saved.save(stored, version.bundle, begun.snapshots.current("a").galleries)
-        begun.database.engine.dispose()
+        begun.snapshots._saved.save(stored, version.bundle, current(begun.snapshots, "a").galleries)
+        close(begun)
 
     assert client.get("/readyz").status_code == 200
     assert client.get("/metrics").status_code == 200
@@ -171,7 +173,7 @@ def test_one_collection_that_cannot_be_loaded_does_not_take_readiness_away(pairs
             " collection_id = (SELECT id FROM collections WHERE name = 'a')"
         )
         connection.exec_driver_sql("UPDATE collections SET revision = 1000 WHERE name = 'a'")
-    readiness = pairs.services.readiness.load()
+    readiness = load(pairs.services)
     assert readiness.is_ready
     assert "a: " in (readiness.reason or "")
     assert "b: " not in (readiness.reason or "")

@@ -15,9 +15,11 @@ from app.domain.entities import JobState
 from app.domain.errors import StorageFullError, StorageReadOnlyError
 from app.services.readiness import Readiness
 from app.settings import Settings
+from tests.app.closing import close
 from tests.app.e2e.refusals import check_problem
-from tests.app.integration.conftest import MODALITIES, close
+from tests.app.integration.conftest import MODALITIES
 from tests.app.integration.in_process import run_here
+from tests.app.integration.loading import load
 
 
 def limit(pairs: Any, pragma: str) -> Any:
@@ -65,9 +67,9 @@ def on_postgres(postgres_url: str, tmp_path: Path) -> Iterator[Services]:
     services = build(Settings(data_dir=tmp_path / "pg", database_url=shown))
     services.set_up()
     services.catalogue.create("a", MODALITIES)
-    assert services.readiness.load() == Readiness(True)
+    assert load(services) == Readiness(True)
     yield services
-    services.database.engine.dispose()
+    close(services)
 
 
 def run_by_hand(services: Services, *statements: str) -> None:
@@ -81,7 +83,7 @@ def run_by_hand(services: Services, *statements: str) -> None:
 def test_a_read_only_postgres_is_not_called_busy(on_postgres: Services) -> None:
     name = on_postgres.database.engine.url.database
     run_by_hand(on_postgres, f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
-    on_postgres.database.engine.dispose()
+    close(on_postgres)
     # Before anybody has tried to write.
     assert on_postgres.readiness.look() == Readiness(True, "the database is read-only")
     with pytest.raises(StorageReadOnlyError):
@@ -91,7 +93,7 @@ def test_a_read_only_postgres_is_not_called_busy(on_postgres: Services) -> None:
         "SET TRANSACTION READ WRITE",
         f'ALTER DATABASE "{name}" RESET default_transaction_read_only',
     )
-    on_postgres.database.engine.dispose()
+    close(on_postgres)
     on_postgres.catalogue.create("b", MODALITIES)
     assert on_postgres.readiness.look() == Readiness(True)
 
@@ -127,7 +129,7 @@ def test_a_database_file_that_was_exchanged_takes_the_writes_from_then_on(pairs:
     pairs.make("b")
     fresh = build(pairs.services.settings)
     assert [one.name for one in fresh.catalogue.collections()] == ["a", "b"]
-    fresh.database.engine.dispose()
+    close(fresh)
 
 
 def test_damage_to_the_held_out_part_stops_no_search_and_is_told(pairs: Any) -> None:
@@ -139,7 +141,7 @@ def test_damage_to_the_held_out_part_stops_no_search_and_is_told(pairs: Any) -> 
     shutil.rmtree(judged)
     fresh = build(pairs.services.settings)
     assert fresh.snapshots.current("a").damage is None
-    found = fresh.readiness.load()
+    found = load(fresh)
     assert found.is_ready
     assert "a: later versions cannot be compared" in str(found.reason)
     assert pairs.ids("a") == expected

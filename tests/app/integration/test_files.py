@@ -25,6 +25,8 @@ from app.services.catalogue import NewItem
 from app.storage.blobs import FileBlobStore
 from app.storage.spool import ItemSpool
 from app.storage.trash import TRASH
+from tests.app.closing import close
+from tests.app.integration.loading import current
 
 HOUR = 3600.0
 
@@ -179,7 +181,7 @@ def test_items_that_the_database_refuses_leave_no_picture(album: Any, pictures: 
         with pytest.raises(DatabaseUnavailableError):
             services.catalogue.add_items("album", [picture("p", 1)])
     assert files_under(pictures) == set()
-    services.database.engine.dispose()
+    close(services)
 
 
 def test_a_deleted_items_picture_goes_unless_another_has_it(album: Any, pictures: Path) -> None:
@@ -260,7 +262,7 @@ def test_pictures_stored_beside_sweeps_are_never_lost(album: Any, pictures: Path
     finally:
         closing.set()
         thread.join()
-    services.database.engine.dispose()
+    close(services)
 
 
 def test_a_deleted_collections_files_go_and_its_snapshot_lives_on(pairs: Any) -> None:
@@ -270,7 +272,7 @@ def test_a_deleted_collections_files_go_and_its_snapshot_lives_on(pairs: Any) ->
     for name in ("kept", "gone"):
         pairs.train(name)
     kept = pairs.services.catalogue.collection("kept")[0].id
-    snapshot = pairs.services.snapshots.current("gone")
+    snapshot = current(pairs.services.snapshots, "gone")
     kept_before = pairs.ids("kept")
     (models / ".partial-9-v9-cut-short").mkdir()
     grow_old(models)
@@ -282,8 +284,8 @@ def test_a_deleted_collections_files_go_and_its_snapshot_lives_on(pairs: Any) ->
     pairs.services.housekeeping.sweep()
     assert {path.name.partition("-")[0] for path in models.iterdir()} == {str(kept), TRASH}
     fresh = build(pairs.services.settings)
-    fresh.snapshots.current("kept")
-    fresh.database.engine.dispose()
+    current(fresh.snapshots, "kept")
+    close(fresh)
     assert pairs.ids("kept") == kept_before
 
 
@@ -297,7 +299,7 @@ def test_another_databases_files_are_left_alone(album: Any, pictures: Path, tmp_
         other.set_up()
     upgrade(other.database.engine)
     assert other.housekeeping.sweep() == 0
-    other.database.engine.dispose()
+    close(other)
     assert album.services.catalogue.content("album", "p")[0] == png(1)
     assert album.services.housekeeping.sweep() == 0
 

@@ -14,7 +14,9 @@ from app.domain.errors import CollectionNotFoundError, ServiceError
 from app.services import snapshots as module
 from app.services.loading import Loader, Snapshot
 from app.services.renewals import THREAD_NAME, no_pause
+from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
+from tests.app.integration.loading import current
 
 
 def trained(pairs: Pairs, *names: str) -> None:
@@ -43,7 +45,7 @@ def test_the_others_free_it_when_they_are_looked_at(either: Any) -> None:
         look(other.services)
         held = other.services.snapshots.held()
         assert [one.collection.name for one in held.values()] == ["b"]
-        other.services.database.engine.dispose()
+        close(other.services)
         trained(either, "a")
 
 
@@ -87,7 +89,7 @@ def test_a_collection_made_anew_is_renewed_by_one_thread_at_a_time(
 
     def look() -> None:
         with contextlib.suppress(ServiceError):  # it may come between the deletion and the training
-            snapshots.current("a")
+            current(snapshots, "a")
 
     late = threading.Thread(target=look)
     either.services.catalogue.add_items("a", [either.item("x", "new", either.data.X[0])])
@@ -96,7 +98,7 @@ def test_a_collection_made_anew_is_renewed_by_one_thread_at_a_time(
     either.fill("a", "again-")
     either.train("a")
     for _ in range(2):
-        others = [threading.Thread(target=lambda: snapshots.current("a")) for _ in range(3)]
+        others = [threading.Thread(target=lambda: current(snapshots, "a")) for _ in range(3)]
         for thread in others:
             thread.start()
         for thread in others:
@@ -144,7 +146,7 @@ def loading(either: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loading]:
     made = Loading(either, monkeypatch)
     yield made
     made.end()
-    made.pairs.services.database.engine.dispose()
+    close(made.pairs.services)
 
 
 def test_galleries_of_a_deleted_collection_are_not_held_as_those_of_its_successor(

@@ -12,6 +12,7 @@ from app.main import create_app
 from app.services.galleries import Gallery, Row
 from app.services.status import probe_recall
 from app.settings import Settings
+from tests.app.closing import close
 from tests.app.e2e.refusals import check_problem, client_of
 
 
@@ -95,7 +96,7 @@ def test_metrics_can_be_kept_from_strangers(tmp_path: Path) -> None:
         check_problem(client.get("/metrics"), 403, "admin")
         client.headers["Authorization"] = f"Bearer {keys[Scope.ADMIN]}"
         assert read(client)["lrbs_database_up"] == 1
-    services.database.engine.dispose()
+    close(services)
 
 
 def test_a_database_that_is_away_is_told_not_an_error(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,8 @@ import sqlalchemy
 
 from app.bootstrap import build
 from app.settings import Settings
+from tests.app.closing import close
+from tests.app.integration.loading import current
 
 READERS = 4
 WRITES = 25
@@ -29,7 +31,7 @@ def trained(request: pytest.FixtureRequest, pairs: Any, tmp_path: Path) -> Itera
     own.fill("a")
     own.train("a")
     yield own
-    services.database.engine.dispose()
+    close(services)
 
 
 def put(trained: Any, item_id: str, generation: int) -> int:
@@ -75,7 +77,7 @@ def test_a_snapshot_and_its_transaction_are_of_one_revision_whatever_is_written(
             for number in range(WRITES):
                 revision = put(trained, f"i{number % 5}", number)
                 # Acknowledged, so that the very next search has it.
-                assert trained.services.snapshots.current("a").collection.revision >= revision
+                assert current(trained.services.snapshots, "a").collection.revision >= revision
         finally:
             closing.set()
         assert all(reader.result() > 0 for reader in readers)

@@ -11,7 +11,9 @@ from PIL import Image
 
 from app.bootstrap import build
 from app.services.training import TrainingParameters
+from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
+from tests.app.integration.loading import load
 from tests.app.onnx_files import flattening_model, wait_for_looks
 
 pytestmark = pytest.mark.usefixtures("onnxruntime")
@@ -57,9 +59,9 @@ def restarted(pairs: Pairs) -> Pairs:
 def look(pairs: Pairs) -> tuple[bool, str]:
     """How it stands by a look that begins now."""
     wait_for_looks()
-    pairs.services.readiness.load()
+    load(pairs.services)
     wait_for_looks()
-    found = pairs.services.readiness.load()
+    found = load(pairs.services)
     return found.is_ready, found.reason or ""
 
 
@@ -121,7 +123,7 @@ def test_without_its_model_file_a_collection_serves_all_that_needs_no_picture_un
     assert client.post(SEARCH, json={"image_base64": picture(60)}).json()["hits"] == before
     added = {"items": [{"modality": "image", "image_base64": picture(9)}]}
     assert client.post("/v1/collections/shop/items", json=added).status_code == 201
-    begun.services.database.engine.dispose()
+    close(begun.services)
 
 
 def test_other_weights_are_noticed_while_the_process_runs_and_never_used(

@@ -18,6 +18,7 @@ from app.domain.errors import DatabaseMissingError, WrongDatabaseError
 from app.services.ownership import Ownership
 from app.settings import Settings
 from app.storage.ownership import FileFolderMark
+from tests.app.closing import close
 from tests.app.integration.test_files import files_under, picture, png
 
 FILE = "lrbs.sqlite3"
@@ -38,7 +39,7 @@ def opened() -> Iterator[Opened]:
 
     yield build_over
     for services in made:
-        services.database.engine.dispose()
+        close(services)
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def data(opened: Opened, tmp_path: Path) -> Path:
     """Return a folder with a database and twelve pictures, which no process has open."""
     services = opened(tmp_path / "data")
     filled(services)
-    services.database.engine.dispose()
+    close(services)
     return tmp_path / "data"
 
 
@@ -187,7 +188,7 @@ def test_adopted_files_stay_until_a_sweep_is_ordered_and_come_back_after_it(
     assert pictures(data) == 12
     assert services.housekeeping.sweep(any_share=True) == 12
     assert pictures(data) == 0
-    services.database.engine.dispose()
+    close(services)
     away.rename(data / FILE)
     right = opened(data)
     assert not right.readiness.look().is_ready
@@ -208,7 +209,7 @@ def test_an_older_database_serves_and_removes_nothing(opened: Opened, data: Path
     store(services, 20, 21)
     services.ownership.note_progress()
     newer = copied(services, tmp_path / "newer")
-    services.database.engine.dispose()
+    close(services)
 
     restore(older, data)
     restored = opened(data)
@@ -220,17 +221,17 @@ def test_an_older_database_serves_and_removes_nothing(opened: Opened, data: Path
     restored.catalogue.delete_item("album", "p0")
     restored.ownership.note_progress()  # which must not make it look newer
     assert pictures(data) == 14
-    restored.database.engine.dispose()
+    close(restored)
 
     restore(newer, data)
     right = opened(data)
     assert right.readiness.look().reason is None
-    right.database.engine.dispose()
+    close(right)
     restore(older, data)
     adopting = opened(data)
     adopting.adopt()
     assert adopting.housekeeping.sweep() == 2
-    adopting.database.engine.dispose()
+    close(adopting)
 
     restore(newer, data)  # it was the wrong decision
     back = opened(data)

@@ -19,6 +19,7 @@ from app.services.preparation import NewItem
 from app.settings import Settings
 from app.storage.blobs import FileBlobStore
 from app.storage.spool import ItemSpool
+from tests.app.closing import close
 from tests.app.integration.test_busy_database import HELD_SECONDS, LEASE_SECONDS, LOCK_WAIT_SECONDS, locked
 
 SIZE = 1200
@@ -84,7 +85,7 @@ def test_an_import_outlasts_a_lock_held_for_longer_than_its_lease(either: Any, a
     assert imported(hurried, at, hold) == (SIZE, 0, 0)
     release.join()
     check_whole(hurried)
-    hurried.database.engine.dispose()
+    close(hurried)
 
 
 class CuttingRelay:
@@ -157,5 +158,5 @@ def test_an_import_outlasts_a_lost_connection(
     assert imported(services, 0, lambda: None) == (SIZE, 0, 0)
     assert relay.cuts == 1
     check_whole(services)
-    services.database.engine.dispose()
+    close(services)
     relay.close()

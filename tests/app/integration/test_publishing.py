@@ -7,10 +7,10 @@ import pytest
 
 from app.domain.entities import Item, JobState
 from app.index.exact import ExactIndexFiles
-from app.main import what_is_missing
 from app.services.bundles import ModelBundles
 from app.services.training import TrainingParameters
 from solver.selection import select
+from tests.app.integration.loading import load
 
 
 def test_the_held_out_figures_are_those_of_the_given_penalty(pairs: Any) -> None:
@@ -122,7 +122,7 @@ def test_readiness_names_no_path(pairs: Any) -> None:
     (bundle,) = folder.iterdir()
     for path in sorted(path for path in bundle.rglob("*") if path.is_file()):
         path.rename(path.with_name("aside"))
-        reason = what_is_missing(pairs.services)
+        reason = load(pairs.services).reason
         assert reason is not None
         assert bundle.name in reason
         assert str(folder.parent) not in reason

@@ -13,7 +13,9 @@ import sqlalchemy
 from app.bootstrap import build
 from app.services.saved_galleries import SavedGalleries
 from app.settings import Settings
+from tests.app.closing import close
 from tests.app.integration.conftest import PARAMETERS, Pairs
+from tests.app.integration.loading import current
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -29,7 +31,7 @@ def saving(request: pytest.FixtureRequest, tmp_path: Path, vectors: Any) -> Iter
     made.fill("a")
     made.train("a", PARAMETERS)
     yield made
-    services.database.engine.dispose()
+    close(services)
 
 
 def write(saving: Pairs, *numbers: int, name: str = "a") -> None:
@@ -72,7 +74,7 @@ def started(saving: Pairs) -> tuple[list[tuple[str, float]], bool]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SavedGalleries, "load", watched)
         result = Pairs(fresh, saving.data).search("a")
-    fresh.database.engine.dispose()
+    close(fresh)
     assert len(used) == 1
     return [(hit.id, hit.score) for hit in result.hits], used[0]
 
@@ -142,7 +144,7 @@ def test_a_damaged_one_is_replaced(saving: Pairs) -> None:
     fresh = build(saving.services.settings)
     check_same(answer(Pairs(fresh, saving.data)), expected)
     wait()
-    fresh.database.engine.dispose()
+    close(fresh)
     assert folder not in folders(saving)
     found, is_used = started(saving)
     assert is_used
@@ -179,7 +181,7 @@ def test_the_first_start_of_a_version_saves_what_it_read(saving: Pairs) -> None:
 
 
 def test_nothing_is_saved_for_a_collection_that_is_gone(saving: Pairs) -> None:
-    snapshot = saving.services.snapshots.current("a")
+    snapshot = current(saving.services.snapshots, "a")
     wait()
     for folder in folders(saving):
         shutil.rmtree(folder)
@@ -189,4 +191,4 @@ def test_nothing_is_saved_for_a_collection_that_is_gone(saving: Pairs) -> None:
     saved.save(snapshot.collection, snapshot.model_bundle, snapshot.galleries)
     wait()
     assert folders(saving) == []
-    fresh.database.engine.dispose()
+    close(fresh)

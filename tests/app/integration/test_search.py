@@ -16,12 +16,14 @@ from app.domain.errors import (
     UnknownLabelError,
     UnknownModalityError,
 )
-from app.main import what_is_missing
 from app.services.catalogue import NewItem
+from app.services.readiness import Readiness
 from app.services.search import Query
 from app.services.training import TrainingParameters
 from solver.artifacts import load_projector
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
+from tests.app.closing import close
+from tests.app.integration.loading import load
 from tests.app.integration.searching import NAME, bundle_of, fill, ids, search, train, vector_item
 
 N_X, N_Z = 60, 50
@@ -178,12 +180,12 @@ def test_another_process_sees_the_same(trained: Services, vectors: SyntheticPair
     trained.catalogue.delete_item(NAME, "z02")
     fresh = build(trained.settings)
     there, here = (search(each, vectors.Z[0], 100) for each in (fresh, trained))
-    fresh.database.engine.dispose()
+    close(fresh)
     assert ids(there) == ids(here)
     np.testing.assert_allclose(
         [hit.score for hit in there.hits], [hit.score for hit in here.hits], rtol=1e-5, atol=1e-6
     )
-    assert what_is_missing(trained) is None
+    assert load(trained) == Readiness(True)
 
 
 def test_an_item_that_changes_sides_is_found_on_one(trained: Services, vectors: SyntheticPairs) -> None:
@@ -243,5 +245,5 @@ def test_pictures_and_texts_find_each_other(services: Services) -> None:
         by_picture = [Query(Content(picture=picture(kind, 99)))]
         (result,) = fresh.search.search(NAME, "image", "text", by_picture, 3, 0, ItemFilter())
         assert {hit.item.labels for hit in result.hits} == {(str(kind),)}
-        fresh.database.engine.dispose()
+        close(fresh)
     assert services.catalogue.content(NAME, "i0-0") == (picture(0, 0), "image/png")

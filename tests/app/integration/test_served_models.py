@@ -13,11 +13,12 @@ from app.domain.errors import (
     DamagedVersionError,
     ModelNotTrainedError,
 )
-from app.main import what_is_missing
 from app.services.training import TrainingParameters
 from solver.artifacts import load_projector
 from solver.datasets import SyntheticPairs
+from tests.app.closing import close
 from tests.app.integration.in_process import run_here
+from tests.app.integration.loading import load
 from tests.app.integration.searching import NAME, PARAMETERS, bundle_of, ids, search, train, vector_item
 
 N_X, N_Z = 60, 50
@@ -89,12 +90,12 @@ def test_a_damaged_bundle_is_not_served(trained: Services, vectors: SyntheticPai
                 search(fresh, vectors.Z[0])
             with pytest.raises(DamagedVersionError):
                 fresh.versions.activate(NAME, 1, "test")
-            assert "bundle" in (what_is_missing(fresh) or "")
-            fresh.database.engine.dispose()
+            assert "bundle" in (load(fresh).reason or "")
+            close(fresh)
         path.write_bytes(content)
     fresh = build(trained.settings)
     assert ids(search(fresh, vectors.Z[0])) == ids(search(trained, vectors.Z[0]))
-    fresh.database.engine.dispose()
+    close(fresh)
 
 
 def test_an_untrained_collection_is_refused(services: Services) -> None:

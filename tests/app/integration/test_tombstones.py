@@ -1,8 +1,7 @@
 """Tombstones are purged after a while; who did not hear of a deletion in time finds out otherwise."""
 
 import threading
-import time
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,10 +10,13 @@ import sqlalchemy
 from app.bootstrap import build
 from app.db.session import SqlDatabase
 from app.domain.entities import Collection, Item
+from app.services.rounds import Round
 from app.services.tombstones import Tombstones
 from app.services.writing import writing
 from app.worker.loop import run_forever
+from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
+from tests.app.waiting import wait_for
 
 
 def put(database: SqlDatabase, collection: Collection, *names: str) -> int:
@@ -43,14 +45,7 @@ def found(database: SqlDatabase) -> Collection:
 
 
 def purge(database: SqlDatabase, grace_seconds: float = 0.0) -> None:
-    Tombstones(database, grace_seconds).purge()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60.0
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    Tombstones(database, grace_seconds).purge(Round())
 
 
 def test_they_go_once_they_are_older_than_the_grace_period(
@@ -117,9 +112,10 @@ def test_a_busy_collection_keeps_no_other_from_its_turn(
     tidying = Tombstones(database, 0.0)
     for _ in range(2):
         answers = iter([False])
-        assert not tidying.purge(lambda: next(answers, True)), "it was stopped"  # noqa: B023
+        time_left = Round(should_stop=partial(next, answers, True))
+        assert not tidying.purge(time_left), "it was stopped"
     assert tombstones(database) == [*busy[1:], quiet[-1]]
-    assert tidying.purge()
+    assert tidying.purge(Round())
     assert tombstones(database) == [busy[-1], quiet[-1]]
 
 
@@ -171,7 +167,7 @@ def test_a_server_that_missed_deletions_drops_what_is_gone(either: Any) -> None:
     assert not {"x03", "x07", "x59", "x11"} & ids
     for one in (other, fresh):
         assert one.services.snapshots.current("a").galleries["z"].size == 49
-        one.services.database.engine.dispose()
+        close(one.services)
 
 
 @pytest.mark.parametrize("purges", [1, 2])
@@ -199,4 +195,4 @@ def test_a_gallery_that_was_saved_before_drops_what_is_gone(either: Any, purges:
     assert sorted(ids) == sorted(saving.ids("a"))
     assert len(ids) == 60 + 15 - 3 * purges
     for one in (saving, fresh):
-        one.services.database.engine.dispose()
+        close(one.services)

@@ -17,12 +17,13 @@ from app.domain.errors import (
     ModelNotFoundError,
     NoPreviousVersionError,
 )
-from app.main import what_is_missing
 from app.services.readiness import Readiness
 from app.services.training import TrainingParameters
 from app.services.versions import NONE_ACTIVE
+from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.in_process import run_here
+from tests.app.integration.loading import current, load
 
 NOTHING = TrainingParameters(alpha=1e5, seed=2)  # leaves rank 0: every ranking is that of the ids
 
@@ -189,7 +190,7 @@ def test_a_process_goes_on_with_what_it_holds_when_the_bundle_is_damaged(three: 
     assert scores(three) == before
     three.services.catalogue.add_items("a", [three.item("x", "new", three.data.X[0])])
     assert "new" in three.ids("a")
-    assert what_is_missing(three.services) is None
+    assert load(three.services) == Readiness(True)
     assert three.services.snapshots.damaged == 0
 
 
@@ -211,19 +212,19 @@ def test_a_start_serves_the_last_whole_version_that_served_before(three: Any) ->
     assert found.reason is not None
     assert re.match(r"a: version 1 serves instead of 3: bundle .* does not match its sum", found.reason)
     assert late.services.snapshots.damaged == 1
-    late.services.database.engine.dispose()
+    close(late.services)
     damage(three, 1)
     late.services = build(three.services.settings)
     assert late.search("a").model_version == 2
-    late.services.database.engine.dispose()
+    close(late.services)
     damage(three, 2)
     late.services = build(three.services.settings)
-    assert "does not match its sum" in (what_is_missing(late.services) or "")
+    assert "does not match its sum" in (load(late.services).reason or "")
     for _ in range(3):
         with pytest.raises(DamagedBundleError):
             late.search("a")
     assert late.services.snapshots.damaged == 3, "each of the versions once, not at each search"
-    late.services.database.engine.dispose()
+    close(late.services)
 
 
 def test_a_version_that_never_served_does_not_stand_in(either: Any) -> None:
@@ -233,8 +234,8 @@ def test_a_version_that_never_served_does_not_stand_in(either: Any) -> None:
     damage(either, 1)
     late = build(either.services.settings)
     with pytest.raises(DamagedBundleError):
-        late.snapshots.current("a")
-    late.database.engine.dispose()
+        current(late.snapshots, "a")
+    close(late)
 
 
 def test_what_was_held_goes_on_when_the_new_bundle_is_damaged(
@@ -267,7 +268,7 @@ def test_what_was_held_goes_on_when_the_new_bundle_is_damaged(
         assert holding.search("a").model_version == 2
         assert scores(holding) == scores(either)
         assert holding.services.readiness.look() == Readiness(True)
-    holding.services.database.engine.dispose()
+    close(holding.services)
 
 
 def test_a_roll_back_makes_what_stood_in_the_active_version(three: Any) -> None:
@@ -277,7 +278,7 @@ def test_a_roll_back_makes_what_stood_in_the_active_version(three: Any) -> None:
     three.services.versions.roll_back("a", "test")
     assert late.search("a").model_version == 2
     assert late.services.readiness.look() == Readiness(True)
-    late.services.database.engine.dispose()
+    close(late.services)
 
 
 def test_one_damaged_collection_does_not_make_the_service_unready(either: Any) -> None:
@@ -286,16 +287,16 @@ def test_one_damaged_collection_does_not_make_the_service_unready(either: Any) -
         either.train(name)
     damage(either, 1)
     late = build(either.services.settings)
-    found = late.readiness.load()
+    found = load(late)
     assert found.is_ready
     assert found.reason is not None
     assert found.reason.startswith("a: bundle")
     with pytest.raises(DamagedBundleError):
-        late.snapshots.current("a")
-    assert late.snapshots.current("b").damage is None
+        current(late.snapshots, "a")
+    assert current(late.snapshots, "b").damage is None
     late.catalogue.delete_collection("b")
     assert not late.readiness.look().is_ready
-    late.database.engine.dispose()
+    close(late)
 
 
 def test_a_damaged_active_version_is_trained_anew(three: Any) -> None:
@@ -313,8 +314,8 @@ def test_a_damaged_active_version_is_trained_anew(three: Any) -> None:
     assert active_versions(three) == [4]
     assert "damaged" in three.services.versions.model("a", 4).facts["gate"]["skipped"]
     late = build(three.services.settings)
-    assert what_is_missing(late) is None
-    late.database.engine.dispose()
+    assert load(late) == Readiness(True)
+    close(late)
 
 
 def test_a_worse_version_is_kept_but_does_not_serve(three: Any) -> None:
@@ -348,7 +349,7 @@ def test_a_tolerance_lets_a_worse_version_serve(three: Any) -> None:
     three.services = lenient
     three.train("a", TrainingParameters(alpha=1e5, seed=2))
     assert active_versions(three) == [4]
-    lenient.database.engine.dispose()
+    close(lenient)
 
 
 def test_an_index_below_the_gate_does_not_serve(three: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,4 +390,4 @@ def test_old_versions_are_forgotten_but_never_the_last_two_that_served(either: A
         either.services.versions.activate("a", 3, "test")
     assert either.services.versions.roll_back("a", "test").version == 2
     assert either.search("a").model_version == 2
-    either.services.database.engine.dispose()
+    close(either.services)

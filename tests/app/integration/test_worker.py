@@ -14,7 +14,9 @@ from app.services.training import TrainingParameters, TrainingService
 from app.worker import run_forever, run_once
 from app.worker.lease import Lease
 from app.worker.outcome import Failure, Outcome
+from tests.app.closing import close
 from tests.app.integration.in_process import run_here, train_here
+from tests.app.waiting import wait_for
 
 PARAMETERS = TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20)
 
@@ -40,13 +42,6 @@ def in_time(call: Callable[[], object]) -> Any:
     return outcome[0]
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def train_until_lost(services: Services, lease: Lease) -> Outcome:
     while True:
         lease.report({"phase": "fitting", "iteration": 1})
@@ -59,7 +54,7 @@ def impatient(either: Any) -> Any:
     update = {"job_attempts": 2, "job_retry_seconds": 0.0}
     built = build(either.services.settings.model_copy(update=update))
     yield built
-    built.database.engine.dispose()
+    close(built)
 
 
 def test_training_one_collection_does_not_wait_for_anothers_job(pairs: Any) -> None:
@@ -190,7 +185,7 @@ def test_a_worker_outlives_what_goes_wrong(
     monkeypatch.setattr("app.worker.loop.run_once", fail_twice)
     quick = build(pairs.services.settings.model_copy(update={"worker_poll_seconds": 0.01}))
     run_forever(quick, lambda: calls > 3)
-    quick.database.engine.dispose()
+    close(quick)
     assert pairs.services.training.job(job.id).state is JobState.SUCCEEDED
 
 
@@ -212,7 +207,7 @@ def test_a_busy_moment_does_not_end_a_retrain(pairs: Any) -> None:
     assert job.state is JobState.SUCCEEDED, job.error
     _, events = impatient.training.events(job.id, 0, 100)
     assert [event.data.get("phase") for event in events[2:4]] == ["one", "two"]  # late, but not lost
-    impatient.database.engine.dispose()
+    close(impatient)
 
 
 def test_a_stopping_worker_gives_its_job_back(either: Any) -> None:
@@ -253,9 +248,9 @@ def test_another_attempt_waits(either: Any) -> None:
     run_once(patient, train=lambda *_: Failure("the trainer died", may_pass=True))
     began = time.monotonic()
     assert run_here(patient) is None
-    wait_until(lambda: run_here(patient) is not None)
+    wait_for(lambda: run_here(patient) is not None)
     assert time.monotonic() - began > 0.2
-    patient.database.engine.dispose()
+    close(patient)
 
 
 def test_what_cannot_pass_is_not_tried_again(either: Any, impatient: Services) -> None:
@@ -288,7 +283,7 @@ def test_a_stale_worker_publishes_nothing(either: Any) -> None:
     assert quick.catalogue.collection("a")[0].active_version is None
     assert quick.versions.publish(new, built, 60.0).is_active
     assert either.search("a").model_version == 1
-    quick.database.engine.dispose()
+    close(quick)
 
 
 def train_outside_of_a_lease(services: Services) -> Any:
@@ -342,7 +337,7 @@ def test_a_worker_refuses_an_old_schema(pairs: Any, tmp_path: Any) -> None:
     empty = build(pairs.services.settings.model_copy(update={"data_dir": tmp_path / "empty"}))
     with pytest.raises(SchemaOutdatedError, match="lrbs db upgrade"):
         empty.require_current_schema()
-    empty.database.engine.dispose()
+    close(empty)
 
 
 def test_a_database_of_a_newer_version_is_refused(pairs: Any) -> None:

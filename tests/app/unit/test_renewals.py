@@ -10,6 +10,7 @@ import pytest
 from app.domain.errors import OverloadedError
 from app.services import renewals as module
 from app.services.renewals import Renewal, Renewals, in_steps
+from tests.app.waiting import wait_for
 
 SECONDS = 60.0
 
@@ -29,13 +30,6 @@ class Work:
             time.sleep(0.002)
             self.steps[renewal.collection_id] += 1
             end_step()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from sqlalchemy import text
 from app.db.session import SqlDatabase
 from app.domain.entities import Collection, Item, RunningImport
 from app.domain.errors import CollectionNotFoundError, ImportLostError, ImportRunningError
+from app.services.rounds import Round
 from app.services.writing import clean_up, writing
 
 PICTURE = "a" * 64
@@ -133,7 +134,7 @@ def test_nothing_is_seen_before_it_is_published_and_then_all(
     assert {name for name, found in revisions.items() if found == running.revision} == {
         *("new-1", "changed", "gone", "new-2")
     }
-    assert clean_up(database, running.id)
+    assert clean_up(database, running.id, Round())
     assert seen(database) == after
     assert left_over(database) == (0, 0, 0)
 
@@ -171,7 +172,7 @@ def test_other_writers_wait_for_an_import_and_then_say_so(database: SqlDatabase,
         work.collections.lock("pairs")
         work.imports.publish(running)
     assert small_write(database, filled, item("other")) == running.revision + 1
-    assert clean_up(database, running.id)
+    assert clean_up(database, running.id, Round())
 
 
 def test_the_next_writer_removes_what_a_silent_import_left(database: SqlDatabase, filled: Collection) -> None:
@@ -221,7 +222,7 @@ def test_a_published_import_tells_so_as_long_as_its_lease_lasts(
 def test_a_running_import_is_not_removed(database: SqlDatabase, filled: Collection) -> None:
     running = begun(database, filled)
     write(database, filled, running, NEW)
-    assert clean_up(database, running.id)
+    assert clean_up(database, running.id, Round())
     with database.read() as work:
         assert work.imports.finished() == []
     with database.write() as work:
@@ -238,7 +239,7 @@ def test_a_collection_is_deleted_under_an_import(database: SqlDatabase, filled: 
         write(database, filled, running, [item("late")])
     with pytest.raises(CollectionNotFoundError), database.write() as work:
         work.imports.publish(running)
-    assert clean_up(database, running.id)
+    assert clean_up(database, running.id, Round())
     pictures = set()
     with database.write() as work:
         while (removed := work.collections.remove_some(filled.id, 2, 1 << 20)) is not None:
