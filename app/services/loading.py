@@ -82,6 +82,11 @@ class Snapshot:
     unsaved: int = 0
     damage: Damage | None = None
 
+    @property
+    def size(self) -> int:
+        """How many items are in its galleries."""
+        return sum(gallery.size for gallery in self.galleries.values())
+
     def is_settled(self, collection: Collection) -> bool:
         """Return whether its model is the one to serve: the active one, or what stands in for it."""
         return self.collection.active_version == collection.active_version and not (

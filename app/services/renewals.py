@@ -71,15 +71,21 @@ class Pace:
 
     Python runs one thread at a time. Whoever computes without a break takes half of it from those who
     answer, and each of their many short waits costs them a switch of threads.
+
+    Parameters
+    ----------
+    rest : float
+        How many times as long; more for what nobody waits for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rest: float = 1.0) -> None:
+        self._rest = rest
         self._since = time.thread_time()
 
     def __call__(self) -> None:
         """End a step."""
         worked = time.thread_time() - self._since
-        time.sleep(min(max(worked, _SHORTEST_SECONDS), _LONGEST_SECONDS))
+        time.sleep(min(max(self._rest * worked, _SHORTEST_SECONDS), _LONGEST_SECONDS))
         self._since = time.thread_time()
 
 

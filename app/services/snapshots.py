@@ -43,6 +43,8 @@ _WAITING_OF_ONE, _PATIENCE_SECONDS = 8, 30.0
 _SWAP_SECONDS = 2.0
 """As long a search waits for another version, while the one before could answer."""
 _BRIEFLY_SECONDS = 0.05
+_SHORT_REST, _LONG_REST = 1.0, 3.0
+"""Of work in the background: where somebody waits for it, and where nobody does."""
 _TRY_AGAIN_SECONDS = 5.0
 
 
@@ -284,18 +286,19 @@ class Snapshots:
 
     def _renew(self, renewal: Renewal, end_step: Callable[[], None]) -> None:
         """Load or replay in steps, in the background, and hold what comes of it."""
-        collection_id, pace = renewal.collection_id, Pace()
-
-        def pause() -> None:
-            pace()
-            end_step()
-
+        collection_id = renewal.collection_id
         try:
             with self._database.read() as work:
                 collection = work.collections.get(renewal.name)
                 if collection.id != collection_id or collection.active_version is None:
                     return
                 held, is_first = self._held.get(collection_id), collection_id not in self._loaded
+                pace = Pace(_rest_beside(held, collection))
+
+                def pause() -> None:
+                    pace()
+                    end_step()
+
                 snapshot = self._loader.settled(held, collection, work, pause)
             while not self._hold_if_newer(snapshot):
                 with self._database.read() as work:
@@ -304,7 +307,7 @@ class Snapshots:
                         return
                     current = replace(current, active_version=snapshot.collection.active_version)
                     snapshot = self._loader.replayed(snapshot, current, work, pause)
-            if is_first and _size(snapshot) > _FEW_ITEMS:
+            if is_first and snapshot.size > _FEW_ITEMS:
                 _freeze_rows()
         except CollectionNotFoundError:
             self.forget([collection_id])
@@ -371,12 +374,18 @@ class Snapshots:
     def _save_now_and_then(self, snapshot: Snapshot) -> Snapshot:
         """Save galleries in the background once replaying what is new would take long."""
         # What is saved belongs to the version that other processes, and the next start, hope for.
-        if snapshot.damage is None and self._saved.is_worth_it(_size(snapshot), snapshot.unsaved):
+        if snapshot.damage is None and self._saved.is_worth_it(snapshot.size, snapshot.unsaved):
             is_begun = self._saved.save_beside(
-                snapshot.collection, snapshot.model_bundle, snapshot.galleries, Pace()
+                snapshot.collection, snapshot.model_bundle, snapshot.galleries, Pace(_LONG_REST)
             )
             return replace(snapshot, unsaved=0) if is_begun else snapshot
         return snapshot
+
+
+def _rest_beside(held: Snapshot | None, collection: Collection) -> float:
+    """Return how long a renewal rests: nobody waits for another version of a large collection."""
+    is_waited_for = held is None or held.is_settled(collection) or held.size <= _FEW_ITEMS
+    return _SHORT_REST if is_waited_for else _LONG_REST
 
 
 def _freeze_rows() -> None:
@@ -386,8 +395,3 @@ def _freeze_rows() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-def _size(snapshot: Snapshot) -> int:
-    """Return how many items are in its galleries."""
-    return sum(gallery.size for gallery in snapshot.galleries.values())

@@ -32,7 +32,7 @@ import numpy as np
 
 from tests.faults.cluster import PostgresCluster
 from tests.faults.material import MODALITIES, PAIRS, X, Z, client_of, vector_item
-from tests.faults.phases import QUIET, REPLAY, SWAP, Report
+from tests.faults.phases import BUSY_SWAP, QUIET, REPLAY, SWAP, Report
 from tests.faults.prober import search_requests
 from tests.faults.processes import ROOT, environment_of, free_port, wait_until_ready
 from tests.faults.tally import Tally
@@ -212,6 +212,12 @@ def until_big_has(client: httpx.Client, is_there: Callable[[dict[str, Any]], boo
         time.sleep(0.05)
 
 
+def swap(client: httpx.Client, version: int) -> None:
+    """Activate a version of the big collection, and wait until it answers."""
+    client.post(f"/v1/admin/collections/{BIG}/models/{version}/activate").raise_for_status()
+    until_big_has(client, lambda found: bool(found["model_version"] == version))
+
+
 def attack(service: Service, tally: Tally) -> Callable[[threading.Event, int], None]:
     """Return work that asks for imports and job events with invented keys and sends no body."""
     address = urlsplit(service.url)
@@ -313,11 +319,10 @@ def _make_noise(service: Service, client: httpx.Client, body: bytes, seconds: fl
         time.sleep(seconds)
     with report.phase("retrain"):
         version = train(client, BIG)
-    client.post(f"/v1/admin/collections/{BIG}/models/1/activate").raise_for_status()
-    until_big_has(client, lambda found: bool(found["model_version"] == 1))
-    with report.phase(SWAP), threads(_CLIENTS_OF_BIG, big):
-        client.post(f"/v1/admin/collections/{BIG}/models/{version}/activate").raise_for_status()
-        until_big_has(client, lambda found: bool(found["model_version"] == version))
+    with report.phase(SWAP):
+        swap(client, 1)
+    with report.phase(BUSY_SWAP), threads(_CLIENTS_OF_BIG, big):
+        swap(client, version)
     with (
         report.phase("attack"),
         idle_connections(service, _IDLE),

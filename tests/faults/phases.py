@@ -12,8 +12,8 @@ import numpy as np
 from tests.faults.prober import OWN, PROBES, SEARCH, WRITE
 from tests.faults.tally import Tally
 
-QUIET, REPLAY, SWAP = "quiet", "replay", "swap"
-JUDGED = (REPLAY, SWAP)
+QUIET, REPLAY, SWAP, BUSY_SWAP = "quiet", "replay", "swap", "busy swap"
+JUDGED = (REPLAY, SWAP, BUSY_SWAP)
 
 
 @dataclass

@@ -39,7 +39,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     made = Gate()
     monkeypatch.setattr(module, "_FEW_CHANGES", 5)
     monkeypatch.setattr(module, "_FEW_ITEMS", 100)
-    monkeypatch.setattr(module, "Pace", lambda: made.pause)
+    monkeypatch.setattr(module, "Pace", lambda *_: made.pause)
     made.is_open.set()
     yield made
     made.is_open.set()

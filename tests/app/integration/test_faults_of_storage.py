@@ -19,7 +19,7 @@ from tests.app.closing import close
 from tests.app.e2e.refusals import check_problem
 from tests.app.integration.conftest import MODALITIES
 from tests.app.integration.in_process import run_here
-from tests.app.integration.loading import load
+from tests.app.integration.loading import current, load
 
 
 def limit(pairs: Any, pragma: str) -> Any:
@@ -140,7 +140,7 @@ def test_damage_to_the_held_out_part_stops_no_search_and_is_told(pairs: Any) -> 
     (judged,) = models.glob("*/judged")
     shutil.rmtree(judged)
     fresh = build(pairs.services.settings)
-    assert fresh.snapshots.current("a").damage is None
+    assert current(fresh.snapshots, "a").damage is None
     found = load(fresh)
     assert found.is_ready
     assert "a: later versions cannot be compared" in str(found.reason)
@@ -149,6 +149,6 @@ def test_damage_to_the_held_out_part_stops_no_search_and_is_told(pairs: Any) -> 
     job = run_here(pairs.services)
     assert job is not None
     assert job.state is JobState.SUCCEEDED, job.error
-    assert fresh.snapshots.current("a").model.version == 2
+    assert current(fresh.snapshots, "a").model.version == 2
     assert fresh.readiness.look() == Readiness(True)
     close(fresh)

@@ -129,7 +129,7 @@ class Loading:
             assert self.may_go_on.wait(SECONDS)
 
         paces = iter([wait])
-        monkeypatch.setattr(module, "Pace", lambda: next(paces, no_pause))
+        monkeypatch.setattr(module, "Pace", lambda *_: next(paces, no_pause))
         monkeypatch.setattr(module, "_FEW_ITEMS", 100)  # so that no search waits for it
         assert self.pairs.search("a").model_version == 1
         assert reached.wait(SECONDS)

@@ -71,7 +71,7 @@ def test_a_replay_that_takes_long_leaves_other_collections_alone(
         released.wait(0.1)
 
     monkeypatch.setattr(module, "_FEW_CHANGES", 5)
-    monkeypatch.setattr(module, "Pace", lambda: pause)
+    monkeypatch.setattr(module, "Pace", lambda *_: pause)
     monkeypatch.setattr(loading, "_ITEMS_PER_STEP", 1)
     revision = write(pairs, "a", 700)
     large: list[Any] = []
@@ -104,7 +104,7 @@ def test_a_swap_refuses_no_search_however_many_there_are(
 ) -> None:
     pairs, version = swapped
     is_open = threading.Event()
-    monkeypatch.setattr(module, "Pace", lambda: lambda: is_open.wait(SECONDS))
+    monkeypatch.setattr(module, "Pace", lambda *_: lambda: is_open.wait(SECONDS))
     found = in_threads(module._WAITING_OF_ONE + 6, lambda: search_as_request(pairs, "a"))
     assert [one.model_version for one in found] == [1] * len(found), "it serves until the other one stands"
     own = pairs.services.catalogue.add_items("a", [pairs.item("x", "new", pairs.data.X[0])]).revision
@@ -126,7 +126,7 @@ def test_a_version_that_cannot_be_loaded_leaves_the_one_before_serving(
         raise OSError("the disk does not answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "Pace", lambda: fail)
+        patch.setattr(module, "Pace", lambda *_: fail)
         assert [search_as_request(pairs, "a").model_version for _ in range(20)] == [1] * 20
     assert len(attempts) < 10, "not each search tries anew"
     monkeypatch.setattr(module, "_TRY_AGAIN_SECONDS", 0.0)

@@ -16,6 +16,7 @@ from app.services.writing import writing
 from app.worker.loop import run_forever
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
+from tests.app.integration.loading import current
 from tests.app.waiting import wait_for
 
 
@@ -166,7 +167,7 @@ def test_a_server_that_missed_deletions_drops_what_is_gone(either: Any) -> None:
     assert {"new", "x05"} <= ids
     assert not {"x03", "x07", "x59", "x11"} & ids
     for one in (other, fresh):
-        assert one.services.snapshots.current("a").galleries["z"].size == 49
+        assert current(one.services.snapshots, "a").galleries["z"].size == 49
         close(one.services)
 
 
