@@ -32,6 +32,7 @@ from app.api.keys import KeyChecks
 from app.api.lanes import Admission, Lanes
 from app.api.metrics import Metrics
 from app.api.outgoing import Answers
+from app.api.own_writes import OwnWrites
 from app.api.tracing import REQUEST_ID, Tracing
 from app.api.watching import Remembered, Watching
 from app.bootstrap import Services
@@ -99,12 +100,12 @@ def create_app(services: Services) -> FastAPI:
     state = application.state
     state.settings, state.open_search = settings, settings.open_search
     state.catalogue, state.search = services.catalogue, services.search
-    state.imports = services.imports
+    state.imports, state.own_writes = services.imports, OwnWrites()
     state.key_checks = KeyChecks(services.access, lanes.keys)
     state.training, state.versions, state.access = services.training, services.versions, services.access
-    state.watching = Watching(_WATCHING_SECONDS)
-    state.readiness = Remembered(state.watching, services.readiness.look, _READINESS_SECONDS)
-    state.metrics = metrics
+    # Threads of their own: whoever asks for the one without end keeps nobody from the other.
+    state.readiness = Remembered(Watching(_WATCHING_SECONDS), services.readiness.look, _READINESS_SECONDS)
+    state.metrics = Remembered(Watching(_WATCHING_SECONDS), metrics.text, 0.0)
     problems.install(application)
     for module in (collections, items, imports, searches, jobs, versions, admin, health):
         application.include_router(module.router)

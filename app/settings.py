@@ -61,6 +61,7 @@ class Settings(BaseSettings):
     )
     lease_seconds: float = Field(30.0, gt=0, description="how long a silent worker keeps its job")
     job_attempts: int = Field(3, ge=1, description="how often a job whose worker or trainer died is tried")
+    max_training_seconds: float = Field(14_400.0, gt=0, description="how long a training may take")
     job_retry_seconds: float = Field(
         5.0, ge=0, description="pause before a second attempt; doubles each time"
     )

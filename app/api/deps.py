@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -12,6 +13,7 @@ from app.api.bodies import reads_body
 from app.api.incoming import body_of
 from app.api.keys import KeyChecks
 from app.api.lanes import admit
+from app.api.own_writes import OwnWrites
 from app.domain.addresses import party_of
 from app.domain.entities import ApiKey, Scope
 from app.domain.errors import CollectionNotFoundError, JobNotFoundError, KeyIsBoundError
@@ -57,12 +59,26 @@ async def _access(request: Request) -> AccessService:
     return service
 
 
+async def _note_write(request: Request) -> Callable[[str, int], None]:
+    own_writes: OwnWrites = request.app.state.own_writes
+    return lambda collection, revision: own_writes.note(body_of(request).caller, collection, revision)
+
+
+async def _own_revision(request: Request) -> Callable[[str], int]:
+    own_writes: OwnWrites = request.app.state.own_writes
+    return lambda collection: own_writes.revision(body_of(request).caller, collection)
+
+
 Catalogue = Annotated[CatalogueService, Depends(_catalogue)]
 Imports = Annotated[ImportService, Depends(_imports)]
 Search = Annotated[SearchService, Depends(_search)]
 Training = Annotated[TrainingService, Depends(_training)]
 Versions = Annotated[VersionService, Depends(_versions)]
 Access = Annotated[AccessService, Depends(_access)]
+NoteWrite = Annotated[Callable[[str, int], None], Depends(_note_write)]
+"""Takes a collection's name and the revision that the caller's write made."""
+OwnRevision = Annotated[Callable[[str], int], Depends(_own_revision)]
+"""Returns the revision of the caller's last write to a collection."""
 
 
 async def _key(request: Request, credentials: HTTPAuthorizationCredentials | None, scope: Scope) -> ApiKey:

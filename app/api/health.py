@@ -6,9 +6,9 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, Field
 
 from app.api.deps import Credentials, may_administer
-from app.api.metrics import CONTENT_TYPE, Metrics
+from app.api.metrics import CONTENT_TYPE
 from app.api.problems import responses
-from app.api.watching import Remembered, Watching
+from app.api.watching import Remembered
 from app.domain.errors import OverloadedError
 from app.services.readiness import Readiness
 
@@ -69,6 +69,5 @@ async def _may_watch(request: Request, credentials: Credentials) -> None:
 )
 async def metrics(request: Request) -> Response:
     """Return metrics in Prometheus' text format."""
-    found: Metrics = request.app.state.metrics
-    watching: Watching = request.app.state.watching
-    return Response(await watching.run(found.text), media_type=CONTENT_TYPE)
+    found: Remembered[bytes] = request.app.state.metrics
+    return Response(await found.get(), media_type=CONTENT_TYPE)

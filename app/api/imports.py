@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from app.api.bodies import FEW_KEYS, not_bloated, to_its_end
-from app.api.deps import Imports, may_write
+from app.api.deps import Imports, NoteWrite, may_write
 from app.api.ndjson import LineCutter, parse_line
 from app.api.openapi import schema_of
 from app.api.problems import OF_BODIES, responses
@@ -50,6 +50,7 @@ async def import_items(
     collection: str,
     request: Request,
     imports: Imports,
+    note_write: NoteWrite,
 ) -> Response:
     """Store a stream of items of any length (NDJSON), all of it or nothing.
 
@@ -63,6 +64,7 @@ async def import_items(
     try:
         await _receive(request, begun, max_bytes)
         imported = await run_in_threadpool(begun.store)
+        note_write(collection, imported.revision)
     except BaseException:
         # In a thread, and to its end also when the client is gone: pictures may have to be taken away.
         with CancelScope(shield=True):

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response, status
 
 from app.api.bodies import FormFields, any_body, json_or_form, parse_json, parsed
-from app.api.deps import Catalogue, may_search, may_write
+from app.api.deps import Catalogue, NoteWrite, may_search, may_write
 from app.api.entries import parse_entries
 from app.api.openapi import json_body, schema_of, two_forms
 from app.api.problems import OF_BODIES, responses
@@ -53,10 +53,12 @@ def _of_form(form: FormFields) -> list[NewItem]:
 def create_items(
     collection: str,
     catalogue: Catalogue,
+    note_write: NoteWrite,
     items: Annotated[list[NewItem], json_or_form(_of_json, _of_form, ("item",), any_body)],
 ) -> WrittenOut:
     """Store items, all of the request or none of it; or one item whose picture is a file."""
     written = catalogue.add_items(collection, items)
+    note_write(collection, written.revision)
     return WrittenOut(ids=list(written.ids), revision=written.revision)
 
 
@@ -95,11 +97,13 @@ def put_item(
     item_id: Identifier,
     body: Annotated[ItemIn, parsed(ItemIn, any_body)],
     catalogue: Catalogue,
+    note_write: NoteWrite,
 ) -> WrittenOut:
     """Store an item under this id, replacing one that is there."""
     if body.id is not None and body.id != item_id:
         raise InvalidFieldError("id", f"is {body.id!r} in the body and {item_id!r} in the path")
     written = catalogue.add_items(collection, [body.to_item(item_id=item_id)], replace=True)
+    note_write(collection, written.revision)
     return WrittenOut(ids=list(written.ids), revision=written.revision)
 
 
@@ -131,6 +135,8 @@ def get_content(collection: str, item_id: str, catalogue: Catalogue) -> Response
 
 
 @router.delete("/{item_id}", dependencies=[Depends(may_write)], responses=responses(401, 403, 404, 422))
-def delete_item(collection: str, item_id: str, catalogue: Catalogue) -> WrittenOut:
+def delete_item(collection: str, item_id: str, catalogue: Catalogue, note_write: NoteWrite) -> WrittenOut:
     """Delete one item; no search returns it from now on."""
-    return WrittenOut(ids=[item_id], revision=catalogue.delete_item(collection, item_id))
+    revision = catalogue.delete_item(collection, item_id)
+    note_write(collection, revision)
+    return WrittenOut(ids=[item_id], revision=revision)

@@ -3,9 +3,9 @@
 Searches and reads stand in one line and writes in another, so that neither can keep the other out. A request
 enters its line once its key is checked, and takes its place when its body is complete: strangers and slow
 senders hold none. Streams (imports, job events) have a line without a waiting room, and their place for as
-long as they last. Of the places for imports no key gets all, and of those for searches, reads and writes no
-collection: one that is slow must not keep the others waiting. Keys that were never seen to be valid are
-looked up in a line of their own.
+long as they last. No collection gets all places for searches, reads, writes or imports, and no key those
+for imports or events: one that is slow must not keep the others waiting. Keys that were never seen to be
+valid are looked up in a line of their own.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ class Lanes:
         all_but_one = max(running - 1, 1)
         self.reads = Lane("read", running, waiting, of_collection=all_but_one)
         self.writes = Lane("write", running, waiting, of_collection=all_but_one)
-        self.imports = Lane("import", running, 0, whole=True, of_caller=all_but_one)
-        self.events = Lane("events", streams, 0, whole=True)
+        self.imports = Lane(
+            "import", running, 0, whole=True, of_caller=all_but_one, of_collection=all_but_one
+        )
+        self.events = Lane("events", streams, 0, whole=True, of_caller=max(streams // 2, 1))
         self.keys = Lane("keys", _KEYS_AT_ONCE, _KEYS_WAITING, of_caller=_KEYS_OF_ONE)
         self._of_kind = {
             Kind.READ: self.reads,

@@ -15,7 +15,7 @@ from app.api.bodies import (
     search_body,
     validated,
 )
-from app.api.deps import Search, may_search
+from app.api.deps import OwnRevision, Search, may_search
 from app.api.entries import parse_entries
 from app.api.lanes import aside
 from app.api.openapi import json_body, schema_of, two_forms
@@ -74,13 +74,14 @@ def search(
     source: str,
     target: str,
     search: Search,
+    own_revision: OwnRevision,
     asked: Annotated[
         tuple[Query, SearchOptions], json_or_form(_of_json, _of_form, _VALUES, search_body, _LISTS)
     ],
 ) -> Response:
     """Rank the target modality for one query of the source modality."""
     query, options = asked
-    (answer,) = _run(search, collection, (source, target), [query], options)
+    (answer,) = _run(search, collection, (source, target), [query], options, own_revision(collection))
     return Response(answer, media_type="application/json")
 
 
@@ -96,10 +97,11 @@ def search_batch(
     target: str,
     asked: Annotated[tuple[list[Query], SearchOptions], from_json(_of_batch, search_body)],
     search: Search,
+    own_revision: OwnRevision,
 ) -> Response:
     """Answer many queries, all from one snapshot."""
     queries, options = asked
-    answers = _run(search, collection, (source, target), queries, options)
+    answers = _run(search, collection, (source, target), queries, options, own_revision(collection))
     return Response(b'{"results":[' + b",".join(answers) + b"]}", media_type="application/json")
 
 
@@ -109,6 +111,7 @@ def _run(
     direction: tuple[str, str],
     queries: list[Query],
     options: SearchOptions,
+    least_revision: int,
 ) -> list[bytes]:
     """Return each query's answer as JSON, encoded here, in a thread, so that the event loop goes on."""
     include = set(_OPTIONAL if options.include is None else options.include)
@@ -121,5 +124,6 @@ def _run(
         options.filter.to_filter(),
         include,
         aside,
+        least_revision,
     )
     return [SearchOut.of(collection, result, include).model_dump_json().encode() for result in results]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Table, Text, bindparam, cast, select, update
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from app.db.models import ItemRow
@@ -108,9 +109,17 @@ def _insert(connection: Connection, rows: Sequence[_Row]) -> None:
     columns = ", ".join(_INSERTED)
     if connection.dialect.name == "postgresql":
         driver: Any = connection.connection.driver_connection
-        with driver.cursor() as cursor, cursor.copy(f"COPY items ({columns}) FROM STDIN") as copy:
-            for row in rows:
-                copy.write_row(row)
+        kind = connection.dialect.loaded_dbapi.Error
+        statement = f"COPY items ({columns}) FROM STDIN"
+        try:
+            with driver.cursor() as cursor, cursor.copy(statement) as copy:
+                for row in rows:
+                    copy.write_row(row)
+        except kind as error:
+            # What SQLAlchemy does for the statements that go through it; the rows stay out of the log.
+            raise DBAPIError.instance(
+                statement, None, error, kind, hide_parameters=True, dialect=connection.dialect
+            ) from error
     else:
         places = ", ".join("?" * len(_INSERTED))
         connection.exec_driver_sql(f"INSERT INTO items ({columns}) VALUES ({places})", list(rows))

@@ -51,7 +51,7 @@ _BUSY_PAUSE_SECONDS = 0.1
 _LONGEST_BUSY_SECONDS = 30.0
 """After so long without the database an import is given up; whoever sends it waits."""
 _LONGEST_CLEANING_SECONDS = 30.0
-"""Of an import, for what it replaced; the rest is left to the next writer, or a worker."""
+"""Of an import, for what it replaced; the rest is left to a worker."""
 _LONGEST_DISCARD_SECONDS = 5.0
 """For taking pictures away before a refusal is answered; the rest is left to the sweep."""
 _logger = logging.getLogger(__name__)

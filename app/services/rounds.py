@@ -16,7 +16,7 @@ class Round:
     Parameters
     ----------
     seconds : float
-        From now. One step is done in any case.
+        From now.
     should_stop : callable
         Asked between steps.
     """

@@ -66,6 +66,7 @@ class SearchService:
         item_filter: ItemFilter,
         fields: AbstractCollection[str] = HIT_FIELDS,
         aside: Aside | None = None,
+        least_revision: int | None = None,
     ) -> list[SearchResult]:
         """Return the ranked results of each query, all from one snapshot.
 
@@ -83,7 +84,7 @@ class SearchService:
             Only these items are ranked.
         fields : collection of str
             Which of `HIT_FIELDS` the results need; items come without the others.
-        aside : callable, optional
+        aside, least_revision
             As of `Snapshots.reading`, which raises what is not listed here.
 
         Raises
@@ -102,17 +103,17 @@ class SearchService:
         begin = time.perf_counter()
         self._check_hits(len(queries), k, offset)
         # One transaction, so that what is shown of the hits is what their scores were computed from.
-        with self._snapshots.reading(collection, aside) as (snapshot, work):
+        with self._snapshots.reading(collection, aside, least_revision) as (snapshot, work):
             _check_direction(snapshot, source, target)
             _check_labels(snapshot, item_filter)
             projected = _project(snapshot, work, source, queries)
             gallery = snapshot.galleries[target]
             pages = [gallery.search(row[None, :], k, offset, item_filter) for row in projected]
-            hit_ids = (row.id for page in pages for row, _ in page)
-            items = fetch_shown(work, snapshot.collection, hit_ids, fields, self._max_answer_bytes)
+            hits = (row for page in pages for row, _ in page)
+            items = fetch_shown(work, snapshot.collection, target, hits, fields, self._max_answer_bytes)
         took_ms = (time.perf_counter() - begin) * 1000.0
         notices = _notices(gallery, target)
-        return [_result(snapshot, target, page, offset, items, took_ms, notices) for page in pages]
+        return [_result(snapshot, page, offset, items, took_ms, notices) for page in pages]
 
     def _check_hits(self, n_queries: int, k: int, offset: int) -> None:
         """Refuse too much work in one call; raises InvalidFieldError.
@@ -174,7 +175,6 @@ def _check_labels(snapshot: Snapshot, item_filter: ItemFilter) -> None:
 
 def _result(
     snapshot: Snapshot,
-    target: str,
     page: list[tuple[Row, float]],
     offset: int,
     items: Mapping[str, Item],
@@ -184,11 +184,7 @@ def _result(
     probabilities = snapshot.model.projector.probability(np.asarray([score for _, score in page])).tolist()
     hits: list[Hit] = []
     for rank, ((row, score), probability) in enumerate(zip(page, probabilities, strict=True), offset + 1):
-        item = items.get(row.id)
-        if item is None or item.revision > snapshot.collection.revision:
-            # Written since the snapshot: of what was ranked only what the snapshot keeps is known.
-            item = Item(row.id, target, labels=row.labels, metadata=row.metadata)
-        hits.append(Hit(row.id, rank, score, probability, item))
+        hits.append(Hit(row.id, rank, score, probability, items[row.id]))
     return SearchResult(
         model_version=snapshot.model.version,
         index_revision=snapshot.collection.revision,

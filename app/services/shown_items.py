@@ -11,16 +11,19 @@ from typing import Any
 from app.domain.entities import Collection, Item
 from app.domain.errors import ContentTooLargeError
 from app.domain.ports import UnitOfWork
+from app.services.galleries import Row
 
 _ITEMS_PER_FETCH = 100
-_BYTES_PER_HIT = 300
-"""Of what every result has: id, rank, score, probability, address of its content."""
+_BYTES_PER_HIT, _TIMES_ID = 200, 4
+"""Of what every result has: rank, score, probability; its id, which also stands in the content's address,
+where a byte takes three."""
 
 
 def fetch_shown(
     work: UnitOfWork,
     collection: Collection,
-    hit_ids: Iterable[str],
+    modality: str,
+    hits: Iterable[Row],
     fields: AbstractCollection[str],
     max_bytes: int,
 ) -> dict[str, Item]:
@@ -31,9 +34,11 @@ def fetch_shown(
     work : UnitOfWork
         Transaction that is read from.
     collection : Collection
+        Of the items, as the snapshot has it. Items written since are shown as they were ranked.
+    modality : str
         Of the items.
-    hit_ids : iterable of str
-        One id for each result; the same item may be a result of several queries.
+    hits : iterable of Row
+        One for each result, as it is ranked; the same item may be a result of several queries.
     fields : collection of str
         Which of `labels`, `metadata` and `text` are shown.
     max_bytes : int
@@ -44,12 +49,24 @@ def fetch_shown(
     ContentTooLargeError
         If all results together would be larger, naming `k`.
     """
-    times = Counter(hit_ids)
+    times: Counter[str] = Counter()
+    ranked: dict[str, Row] = {}
+    for row in hits:
+        times[row.id] += 1
+        ranked[row.id] = row
     n_hits, wanted = times.total(), sorted(times)
     items: dict[str, Item] = {}
-    size = n_hits * _BYTES_PER_HIT
+    size = sum(n * (_BYTES_PER_HIT + _TIMES_ID * len(item_id.encode())) for item_id, n in times.items())
     for start in range(0, len(wanted), _ITEMS_PER_FETCH):
-        found = work.items.get_many(collection, wanted[start : start + _ITEMS_PER_FETCH], fields)
+        ids = wanted[start : start + _ITEMS_PER_FETCH]
+        found = {
+            item.id: item
+            for item in work.items.get_many(collection, ids, fields).values()
+            if item.revision <= collection.revision
+        }
+        for item_id in ids:
+            if item_id not in found:
+                found[item_id] = _as_ranked(ranked[item_id], modality, fields)
         size += sum(times[item.id] * json_bytes(item) for item in found.values())
         if size > max_bytes:
             raise ContentTooLargeError(
@@ -59,6 +76,16 @@ def fetch_shown(
             )
         items |= found
     return items
+
+
+def _as_ranked(row: Row, modality: str, fields: AbstractCollection[str]) -> Item:
+    """Return an item that was written since the snapshot: only what the snapshot keeps of it is known."""
+    return Item(
+        row.id,
+        modality,
+        labels=row.labels if "labels" in fields else (),
+        metadata=row.metadata if "metadata" in fields else {},
+    )
 
 
 def json_bytes(item: Item) -> int:

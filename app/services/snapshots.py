@@ -43,8 +43,6 @@ _WAITING_OF_ONE, _PATIENCE_SECONDS = 8, 30.0
 _SWAP_SECONDS = 2.0
 """As long a search waits for another version, while the one before could answer."""
 _BRIEFLY_SECONDS = 0.05
-_SHORT_REST, _LONG_REST = 1.0, 3.0
-"""Of work in the background: where somebody waits for it, and where nobody does."""
 _TRY_AGAIN_SECONDS = 5.0
 
 
@@ -92,7 +90,9 @@ class Snapshots:
         return self._loader.damaged
 
     @contextmanager
-    def reading(self, name: str, aside: Aside | None = None) -> Iterator[tuple[Snapshot, UnitOfWork]]:
+    def reading(
+        self, name: str, aside: Aside | None = None, least_revision: int | None = None
+    ) -> Iterator[tuple[Snapshot, UnitOfWork]]:
         """Open a reading transaction and the snapshot to answer from.
 
         The snapshot is that of the state that the transaction sees, except while much is replayed or a
@@ -106,6 +106,8 @@ class Snapshots:
         aside : callable, optional
             Opened where a request has to wait, which then has limits; without it a caller waits as long
             as it takes.
+        least_revision : int, optional
+            What whoever asks has written; the last write that this process took, by whomever, when None.
 
         Raises
         ------
@@ -124,7 +126,7 @@ class Snapshots:
             with ExitStack() as open_until_the_end:
                 work = open_until_the_end.enter_context(self._database.read())
                 collection = self._collection(work, name)
-                found, is_needed = self._servable(collection, work, is_patient)
+                found, is_needed = self._servable(collection, work, is_patient, least_revision)
                 if isinstance(found, Snapshot):
                     yield found, work
                     return
@@ -211,12 +213,12 @@ class Snapshots:
         return collection
 
     def _servable(
-        self, collection: Collection, work: UnitOfWork, is_patient: bool
+        self, collection: Collection, work: UnitOfWork, is_patient: bool, least_revision: int | None
     ) -> tuple[Snapshot | Renewal | None, bool]:
         """Return what to answer from, or what to wait for and whether it is needed.
 
         It is None where a few changes are to be replayed. Who is not patient is given what serves, if that
-        holds what this process has written.
+        holds what it has to.
         """
         held = self._held.use(collection.id)
         if held is None or not held.is_settled(collection):
@@ -228,7 +230,8 @@ class Snapshots:
                 if is_patient and not is_large:
                     return renewal, False
         since = held.collection.revision
-        may_serve = since >= self._own.get(collection.id, 0)
+        least = self._own.get(collection.id, 0) if least_revision is None else least_revision
+        may_serve = since >= min(least, collection.revision)  # another collection had the name before
         if since == collection.revision or (may_serve and not is_patient):
             return held, True
         if work.items.count_changes(collection, since, _FEW_CHANGES + 1) <= _FEW_CHANGES:
@@ -293,7 +296,8 @@ class Snapshots:
                 if collection.id != collection_id or collection.active_version is None:
                     return
                 held, is_first = self._held.get(collection_id), collection_id not in self._loaded
-                pace = Pace(_rest_beside(held, collection))
+                is_first_load = held is None
+                pace = Pace(lambda: is_first_load or self._renewals.is_waited_for(collection_id))
 
                 def pause() -> None:
                     pace()
@@ -376,16 +380,10 @@ class Snapshots:
         # What is saved belongs to the version that other processes, and the next start, hope for.
         if snapshot.damage is None and self._saved.is_worth_it(snapshot.size, snapshot.unsaved):
             is_begun = self._saved.save_beside(
-                snapshot.collection, snapshot.model_bundle, snapshot.galleries, Pace(_LONG_REST)
+                snapshot.collection, snapshot.model_bundle, snapshot.galleries, Pace(lambda: False)
             )
             return replace(snapshot, unsaved=0) if is_begun else snapshot
         return snapshot
-
-
-def _rest_beside(held: Snapshot | None, collection: Collection) -> float:
-    """Return how long a renewal rests: nobody waits for another version of a large collection."""
-    is_waited_for = held is None or held.is_settled(collection) or held.size <= _FEW_ITEMS
-    return _SHORT_REST if is_waited_for else _LONG_REST
 
 
 def _freeze_rows() -> None:

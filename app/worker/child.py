@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 from typing import Any
 
 from app.bootstrap import Services
@@ -39,9 +40,18 @@ def train_in_child(services: Services, lease: Lease) -> Outcome:
         _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", process_group=0
     )
     lease.when_lost(process.kill)
+    is_late = threading.Event()
+
+    def end_it() -> None:
+        is_late.set()
+        process.kill()
+
+    timer = threading.Timer(limit := services.settings.max_training_seconds, end_it)
+    timer.start()
     try:
         outcome = _followed(process, _order(services, lease), lease)
     finally:
+        timer.cancel()
         process.kill()
         process.wait()
         for pipe in (process.stdin, process.stdout):
@@ -49,6 +59,8 @@ def train_in_child(services: Services, lease: Lease) -> Outcome:
                 if pipe is not None:
                     pipe.close()
     lease.require()
+    if outcome is None and is_late.is_set():
+        return Failure(f"took longer than LRBS_MAX_TRAINING_SECONDS allows: {limit:g} s", may_pass=False)
     return outcome or Failure(f"the trainer {_ending(process.returncode)}", may_pass=True)
 
 

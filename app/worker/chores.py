@@ -6,6 +6,8 @@ import logging
 import time
 from collections.abc import Callable
 
+from app.services.rounds import Round
+
 _RETRY_SECONDS = 60.0
 _logger = logging.getLogger(__name__)
 
@@ -18,35 +20,36 @@ class Chore:
     name : str
         What the log calls it.
     act : callable
-        What it is; returns whether it came to its end. Whatever it raises is logged.
+        What it is; takes how much time is left, and returns whether it came to its end. Whatever it raises
+        is logged.
     every_seconds : float
         How often. After a failure, or when it did not come to its end, it is due again in a minute, or sooner
         where it is done more often.
     """
 
-    def __init__(self, name: str, act: Callable[[], bool], every_seconds: float) -> None:
+    def __init__(self, name: str, act: Callable[[Round], bool], every_seconds: float) -> None:
         self._name = name
         self._act = act
         self._every_seconds = every_seconds
         self._due_at = time.monotonic()
 
-    def do_if_due(self) -> None:
-        """Do it if its time has come, the first time at once."""
-        if time.monotonic() < self._due_at:
+    def do_if_due(self, time_left: Round) -> None:
+        """Do it if its time has come, the first time at once, and any is left."""
+        if time_left.is_over or time.monotonic() < self._due_at:
             return
         is_finished = False
         try:
-            is_finished = self._act()
+            is_finished = self._act(time_left)
         except Exception:
             _logger.exception("worker: %s failed", self._name)
         pause = self._every_seconds if is_finished else min(self._every_seconds, _RETRY_SECONDS)
         self._due_at = time.monotonic() + pause
 
 
-def whole(act: Callable[[], object]) -> Callable[[], bool]:
+def whole(act: Callable[[], object]) -> Callable[[Round], bool]:
     """Return a chore's `act` that always comes to its end."""
 
-    def act_to_the_end() -> bool:
+    def act_to_the_end(_: Round) -> bool:
         act()
         return True
 

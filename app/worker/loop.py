@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 
 from app.bootstrap import Services
 from app.domain.entities import BuiltModel, Job, JobState
@@ -28,8 +27,8 @@ from app.worker.outcome import Failure, Outcome, WorkerStoppingError
 from app.worker.patience import LONGEST_WAIT_SECONDS, patiently
 
 _LONGEST_PAUSE_SECONDS = 10.0
-_LONGEST_CHORE_SECONDS = 30.0
-"""What is left then waits for another round: there may be jobs."""
+_CHORES_SECONDS = 30.0
+"""Of all chores between two jobs; what is left then is done after the next job."""
 _SELDOM_SECONDS = 3600.0
 _OFTEN_SECONDS = 60.0
 _logger = logging.getLogger(__name__)
@@ -110,22 +109,22 @@ def run_forever(services: Services, should_stop: Callable[[], bool]) -> None:
     should_stop : callable
         Asked between jobs and during them.
     """
-    limit = partial(Round, _LONGEST_CHORE_SECONDS, should_stop)
     poll_seconds = services.settings.worker_poll_seconds
     failures = 0
     chores = [
         Chore("noting progress", whole(services.ownership.note_progress), _OFTEN_SECONDS),
-        Chore("removing what was deleted", lambda: services.removal.go_on(limit()), _OFTEN_SECONDS),
-        Chore("cleaning up after imports", lambda: services.imports.clean_up(limit()), _SELDOM_SECONDS),
+        Chore("removing what was deleted", services.removal.go_on, _OFTEN_SECONDS),
+        Chore("cleaning up after imports", services.imports.clean_up, _OFTEN_SECONDS),
         Chore("sweeping", whole(services.housekeeping.sweep), _SELDOM_SECONDS),
-        Chore("purging tombstones", lambda: services.tombstones.purge(limit()), _SELDOM_SECONDS),
+        Chore("purging tombstones", services.tombstones.purge, _SELDOM_SECONDS),
         Chore("looking for damage", whole(services.repair.request_what_is_damaged), _SELDOM_SECONDS),
     ]
     while not should_stop():
+        time_left = Round(_CHORES_SECONDS, should_stop)
         for chore in chores:
-            if should_stop():
-                return
-            chore.do_if_due()
+            chore.do_if_due(time_left)
+        if should_stop():
+            return
         try:
             is_idle = run_once(services, should_stop=should_stop) is None
             failures = 0

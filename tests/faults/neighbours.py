@@ -42,6 +42,8 @@ _SMALL_ITEMS, _BASE_ITEMS = 200, 400
 _CLIENTS_OF_BIG, _ATTACKERS, _IDLE = 6, 4, 200
 _MOST_RATIO, _MOST_PROBE_SECONDS = 3.0, 1.0
 _TRAIN_SECONDS = 1800.0
+_BREATH_SECONDS = 0.5
+"""After a swap, which may be over before every probe was made once."""
 
 
 class Service:
@@ -216,6 +218,7 @@ def swap(client: httpx.Client, version: int) -> None:
     """Activate a version of the big collection, and wait until it answers."""
     client.post(f"/v1/admin/collections/{BIG}/models/{version}/activate").raise_for_status()
     until_big_has(client, lambda found: bool(found["model_version"] == version))
+    time.sleep(_BREATH_SECONDS)
 
 
 def attack(service: Service, tally: Tally) -> Callable[[threading.Event, int], None]:

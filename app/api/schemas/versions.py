@@ -11,7 +11,7 @@ from app.api.schemas.base import Strict, whole
 from app.domain.entities import Activation, ModelVersion
 from app.services.versions import LARGEST_VERSION
 
-_LONG_FACTS = frozenset({"curves", "history"})
+_LONG_FACTS = frozenset({"classes", "curves", "history", "singular_values", "unmatched_labels"})
 
 
 class ModelOut(BaseModel):
@@ -44,7 +44,7 @@ class ModelOut(BaseModel):
 
 
 class ModelSummary(ModelOut):
-    """A model version without its curves and the history of its fit."""
+    """A model version without its lists: curves, classes, singular values, the history of its fit."""
 
     @classmethod
     def of(cls, model: ModelVersion) -> Self:

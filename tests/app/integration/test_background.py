@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import pytest
 
 from app.bootstrap import build
 from app.domain.entities import Content, ItemFilter, Modality
-from app.domain.errors import OverloadedError, ServiceError
+from app.domain.errors import ContentTooLargeError, OverloadedError, ServiceError
 from app.services import snapshots as module
 from app.services.catalogue import NewItem
 from app.services.search import Query
@@ -179,6 +179,116 @@ def test_who_wrote_much_waits_aside_for_it_and_few_do(two: tuple[Pairs, Pairs], 
     for thread in threads:
         thread.join(SECONDS)
     assert found[3:] == [revision] * module._WAITING_OF_ONE
+
+
+def test_who_did_not_write_is_served_while_the_process_that_took_it_replays(
+    two: tuple[Pairs, Pairs], gate: Gate
+) -> None:
+    writer, _ = two
+    before = writer.search("a").index_revision
+    own, other = writer.client(), writer.client()
+    path, query = "/v1/collections/a/search/z-to-x", {"item_id": "z00", "k": 5}
+    shut(gate)
+    items = [{"id": f"n{n}", "modality": "x", "vector": writer.data.X[n].tolist()} for n in range(12)]
+    written = own.post("/v1/collections/a/items", json={"items": items}).raise_for_status().json()
+    assert other.post(path, json=query).raise_for_status().json()["index_revision"] == before
+    found: list[int] = []
+    thread = threading.Thread(
+        target=lambda: found.append(own.post(path, json=query).raise_for_status().json()["index_revision"])
+    )
+    thread.start()
+    assert gate.reached.wait(SECONDS)
+    assert other.post(path, json=query).raise_for_status().json()["index_revision"] == before
+    assert not found, "who wrote waits for it"
+    gate.is_open.set()
+    thread.join(SECONDS)
+    assert found == [written["revision"]]
+    assert other.post(path, json=query).json()["index_revision"] == written["revision"]
+
+
+def test_a_name_that_was_used_before_makes_nobody_wait_for_ever(two: tuple[Pairs, Pairs], gate: Gate) -> None:
+    """The collection that had it had come to a higher revision than the one that has it now."""
+    writer, _ = two
+    client = writer.client()
+    item = {"modality": "x", "vector": writer.data.X[0].tolist()}
+    for number in range(10):
+        body = item | {"labels": [str(number)]}
+        client.put("/v1/collections/a/items/again", json=body).raise_for_status()
+    client.delete("/v1/collections/a").raise_for_status()
+    writer.fill("a")
+    writer.train("a")
+    revision = write_much(writer, "late")
+    answer = client.post("/v1/collections/a/search/z-to-x", json={"item_id": "z00"}).raise_for_status()
+    assert answer.json()["index_revision"] == revision
+
+
+def test_a_replay_takes_its_time_until_somebody_waits_for_it(
+    either: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Callable[[], bool]] = []
+    reached, is_open = threading.Event(), threading.Event()
+
+    def make(is_waited_for: Callable[[], bool]) -> Callable[[], None]:
+        asked.append(is_waited_for)
+
+        def pause() -> None:
+            reached.set()
+            assert is_open.wait(SECONDS)
+
+        return pause
+
+    monkeypatch.setattr(module, "_FEW_CHANGES", 5)
+    monkeypatch.setattr(module, "Pace", make)
+    is_open.set()
+    either.fill("a")
+    either.train("a")
+    either.search("a")
+    assert asked[0](), "a start waits for the first load"
+    is_open.clear()
+    reached.clear()
+    write_much(either, "late")
+    thread = threading.Thread(target=lambda: search_aside(either))
+    either.services.snapshots.keep_up(SECONDS)
+    assert reached.wait(SECONDS)
+    assert not asked[1]()
+    thread.start()
+    wait_for(asked[1])
+    is_open.set()
+    thread.join(SECONDS)
+
+
+def search_aside(pairs: Pairs) -> None:
+    query = [Query(Content(vector=pairs.data.Z[0].tolist()))]
+    pairs.services.search.search("a", "z", "x", query, 5, 0, ItemFilter(), aside=contextlib.nullcontext)
+
+
+def test_what_an_older_state_shows_counts_in_the_bound_of_an_answer(either: Any, gate: Gate) -> None:
+    either.fill("a")
+    large = [
+        either.item("x", f"x{n:02d}", either.data.X[n], "large", metadata={"of": "x" * 19_000})
+        for n in range(60)
+    ]
+    either.train("a")
+    either.services.catalogue.add_items("a", large, replace=True)
+    other = Pairs(
+        build(either.services.settings.model_copy(update={"max_answer_bytes": 1 << 20})), either.data
+    )
+    with pytest.raises(ContentTooLargeError):
+        other.search("a", k=60)
+    shut(gate)
+    write_much(either, "small", 60)
+    with pytest.raises(ContentTooLargeError, match="more than 1048576 bytes"):
+        other.search("a", k=60)
+    gate.is_open.set()
+    wait_for(lambda: other.services.snapshots.held() and len(found_of(other)) == 60)
+    close(other.services)
+
+
+def found_of(pairs: Pairs) -> list[str]:
+    try:
+        return pairs.ids("a")
+    except ContentTooLargeError:
+        return []
 
 
 def test_a_few_own_changes_are_found_while_a_new_version_is_loaded(

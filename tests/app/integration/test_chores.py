@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from app.bootstrap import Services, build
+from app.domain.entities import JobState
 from app.services.rounds import Round
 from app.storage.blobs import FileBlobStore
 from app.storage.trash import TRASH
 from app.worker import run_forever
 from app.worker.chores import Chore
 from tests.app.closing import close
+from tests.app.integration.conftest import PARAMETERS
 from tests.app.integration.test_busy_database import locked
 from tests.app.integration.test_files import files_under, grow_old
 
@@ -86,12 +88,32 @@ def test_removing_ends_when_the_worker_is_to_do_something_else(either: Any, is_l
     assert not left_over(services)
 
 
+def test_jobs_do_not_wait_until_all_chores_are_done(either: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    services = either.services
+    either.fill("a")
+    either.make("gone")
+    with services.database.write() as work:
+        work.collections.delete("gone")
+    monkeypatch.setattr("app.worker.loop._CHORES_SECONDS", 0.0)
+    job = services.training.request("a", PARAMETERS)
+    assert run_until(services, lambda: services.training.job(job.id).state is JobState.SUCCEEDED)
+    with services.database.read() as work:
+        assert work.collections.deleted(), "there was no time for it"
+    monkeypatch.undo()
+
+    def is_done() -> bool:
+        with services.database.read() as work:
+            return not work.collections.deleted()
+
+    assert run_until(services, is_done)
+
+
 def test_a_chore_that_did_not_come_to_its_end_is_due_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.worker.chores._RETRY_SECONDS", 0.0)
     answers = [True, False, False]
-    chore = Chore("counting", answers.pop, 3600.0)
+    chore = Chore("counting", lambda _: answers.pop(), 3600.0)
     for _ in range(5):
-        chore.do_if_due()
+        chore.do_if_due(Round())
     assert answers == []
 
 

@@ -11,8 +11,9 @@ import sqlalchemy
 
 from app.bootstrap import Services, build
 from app.db.copies import copy_sqlite
-from app.domain.entities import JobState
+from app.domain.entities import Content, JobState
 from app.domain.errors import StorageFullError, StorageReadOnlyError
+from app.services.preparation import NewItem
 from app.services.readiness import Readiness
 from app.settings import Settings
 from tests.app.closing import close
@@ -116,6 +117,24 @@ def test_a_postgres_without_room_is_not_called_busy(on_postgres: Services) -> No
     assert "the last write was refused: no space is left" in str(found.reason)
     run_by_hand(on_postgres, "DROP TRIGGER full_disk ON collections")
     on_postgres.catalogue.create("b", MODALITIES)
+    assert on_postgres.readiness.look() == Readiness(True)
+
+
+@pytest.mark.postgres
+def test_a_postgres_without_room_for_items_is_not_called_busy(on_postgres: Services) -> None:
+    """Items go in by COPY, which SQLAlchemy knows nothing of."""
+    run_by_hand(
+        on_postgres,
+        """CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$""",
+        "CREATE TRIGGER full_disk BEFORE INSERT ON items EXECUTE FUNCTION fail()",
+    )
+    items = [NewItem("x", Content(vector=[float(n)]), f"i{n}") for n in range(3)]
+    with pytest.raises(StorageFullError):
+        on_postgres.catalogue.add_items("a", items)
+    assert "the last write was refused: no space is left" in str(on_postgres.readiness.look().reason)
+    run_by_hand(on_postgres, "DROP TRIGGER full_disk ON items")
+    assert on_postgres.catalogue.add_items("a", items).ids == ("i0", "i1", "i2")
     assert on_postgres.readiness.look() == Readiness(True)
 
 

@@ -1,9 +1,13 @@
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
+import anyio
+import httpx
 import numpy as np
 import pytest
+from anyio import to_thread
 
 from app.bootstrap import build
 from app.domain.entities import Scope
@@ -129,3 +133,33 @@ def test_the_probe_notices_an_index_that_forgets() -> None:
     assert probe_recall(gallery_of(np.ones((30, 4), np.float32)), 0) == 1, "ties are no misses"
     assert probe_recall(gallery_of(np.zeros((0, 4), np.float32))) == 1
     assert probe_recall(gallery_of(np.zeros((5, 0), np.float32)), 0) == 1, "a model that learned nothing"
+
+
+def test_whoever_asks_for_metrics_without_end_keeps_nobody_from_readiness(
+    pairs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    application = create_app(pairs.services)
+    asked, may_answer = threading.Semaphore(0), threading.Event()
+
+    def wait_and_generate(registry: Any) -> bytes:
+        asked.release()
+        may_answer.wait(60.0)
+        return b""
+
+    monkeypatch.setattr("app.api.metrics.generate_latest", wait_and_generate)
+
+    async def scenario() -> None:
+        transport = httpx.ASGITransport(application)
+        async with (
+            httpx.AsyncClient(transport=transport, base_url="http://test") as client,
+            anyio.create_task_group() as tasks,
+        ):
+            for _ in range(4):
+                tasks.start_soon(client.get, "/metrics")
+            for _ in range(2):
+                await to_thread.run_sync(asked.acquire)
+            answer = await client.get("/readyz")
+            assert (answer.status_code, answer.json()["status"]) == (200, "ready")
+            may_answer.set()
+
+    anyio.run(scenario)

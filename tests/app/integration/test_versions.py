@@ -80,7 +80,8 @@ def test_a_version_tells_everything_about_itself(three: Any) -> None:
         (newest, *_) = client.get("/v1/admin/collections/a/models").json()["models"]
     assert whole["facts"] == facts
     assert whole["manifest_hash"] == model.manifest_hash
-    assert whole["facts"].keys() - newest["facts"].keys() == {"curves", "history"}
+    lists = {"classes", "curves", "history", "singular_values", "unmatched_labels"}
+    assert whole["facts"].keys() - newest["facts"].keys() == lists
 
 
 def test_the_history_says_what_served_when(three: Any) -> None:

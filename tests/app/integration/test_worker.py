@@ -42,6 +42,18 @@ def in_time(call: Callable[[], object]) -> Any:
     return outcome[0]
 
 
+def test_a_training_that_takes_too_long_ends(pairs: Any) -> None:
+    """One collection's retrain must not keep the worker from all others for ever."""
+    hasty = build(pairs.services.settings.model_copy(update={"max_training_seconds": 0.2}))
+    pairs.fill("a")
+    hasty.training.request("a", PARAMETERS)
+    job = run_once(hasty)
+    assert job is not None
+    assert job.state is JobState.FAILED
+    assert job.error == "took longer than LRBS_MAX_TRAINING_SECONDS allows: 0.2 s"
+    close(hasty)
+
+
 def train_until_lost(services: Services, lease: Lease) -> Outcome:
     while True:
         lease.report({"phase": "fitting", "iteration": 1})

@@ -24,13 +24,13 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 class Service:
     """An application behind `Admission` that lets a caller in, and answers when it is told to."""
 
-    def __init__(self, running: int, waiting: int) -> None:
+    def __init__(self, running: int, waiting: int, streams: int = 1) -> None:
         self.working = self.most_working = 0
         self.statuses: list[int] = []
         self.reads_bodies = True
         self.may_answer = anyio.Event()
         self.may_send = anyio.Event()
-        self.lanes = Lanes(running, waiting, 1)
+        self.lanes = Lanes(running, waiting, streams)
         self._middleware = Admission(self._application, self.lanes)
 
     async def _application(self, scope: dict[str, Any], receive: Any, send: Send) -> None:
@@ -156,6 +156,8 @@ def test_writes_and_searches_do_not_keep_each_other_out() -> None:
 def test_no_key_gets_all_places_of_imports() -> None:
     async def scenario() -> None:
         service = Service(running=3, waiting=9)
+        for name in "ab":
+            service.lanes.learn({"path": f"/v1/collections/{name}"}, 200)
         path = "/v1/collections/a/items:import"
         async with anyio.create_task_group() as tasks:
             for _ in range(2):
@@ -163,13 +165,53 @@ def test_no_key_gets_all_places_of_imports() -> None:
             await anyio.wait_all_tasks_blocked()
             await service.ask(path, "POST", "one")
             assert service.statuses == [503]
-            tasks.start_soon(service.ask, path, "POST", "other")
+            tasks.start_soon(service.ask, "/v1/collections/b/items:import", "POST", "other")
             await anyio.wait_all_tasks_blocked()
             assert service.lanes.imports.running == 3
             service.may_send.set()
             service.may_answer.set()
         assert service.statuses == [503, 200, 200, 200]
         assert service.lanes.imports._callers == {}, "nobody is remembered"
+
+    run(scenario)
+
+
+def test_no_collection_gets_all_places_of_imports() -> None:
+    async def scenario() -> None:
+        service = Service(running=3, waiting=9)
+        for name in "ab":
+            service.lanes.learn({"path": f"/v1/collections/{name}"}, 200)
+        async with anyio.create_task_group() as tasks:
+            for key in ("one", "two"):
+                tasks.start_soon(service.ask, "/v1/collections/a/items:import", "POST", key)
+            await anyio.wait_all_tasks_blocked()
+            await service.ask("/v1/collections/a/items:import", "POST", "three")
+            assert service.statuses == [503]
+            tasks.start_soon(service.ask, "/v1/collections/b/items:import", "POST", "three")
+            await anyio.wait_all_tasks_blocked()
+            assert service.lanes.imports.running == 3
+            service.may_send.set()
+            service.may_answer.set()
+        assert service.statuses == [503, 200, 200, 200]
+
+    run(scenario)
+
+
+def test_no_key_gets_all_places_of_events() -> None:
+    async def scenario() -> None:
+        service = Service(running=1, waiting=1, streams=4)
+        path = "/v1/admin/jobs/j/events"
+        async with anyio.create_task_group() as tasks:
+            for _ in range(2):
+                tasks.start_soon(service.ask, path, "GET", "one")
+            await anyio.wait_all_tasks_blocked()
+            await service.ask(path, "GET", "one")
+            assert service.statuses == [503]
+            tasks.start_soon(service.ask, path, "GET", "other")
+            await anyio.wait_all_tasks_blocked()
+            assert service.lanes.events.running == 3
+            service.may_answer.set()
+        assert service.statuses == [503, 200, 200, 200]
 
     run(scenario)
 

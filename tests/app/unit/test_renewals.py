@@ -1,5 +1,6 @@
 """Renewals that take long, and those that do not: who works when."""
 
+import contextlib
 import threading
 import time
 from collections import Counter
@@ -9,7 +10,7 @@ import pytest
 
 from app.domain.errors import OverloadedError
 from app.services import renewals as module
-from app.services.renewals import Renewal, Renewals, in_steps
+from app.services.renewals import Pace, Renewal, Renewals, in_steps
 from tests.app.waiting import wait_for
 
 SECONDS = 60.0
@@ -83,3 +84,28 @@ def test_a_step_ends_with_the_entry_that_makes_it_heavy() -> None:
     texts = ["a", "bb", "cccc", "d", "e", "ffffffff", "g"]
     assert list(in_steps(texts, 3, len, 5)) == [["a", "bb", "cccc"], ["d", "e", "ffffffff"], ["g"]]
     assert list(in_steps(texts, 2)) == [["a", "bb"], ["cccc", "d"], ["e", "ffffffff"], ["g"]]
+
+
+@pytest.mark.parametrize("worked", [0.0001, 0.01, 7.0])
+def test_what_nobody_waits_for_leaves_more_to_the_others(
+    monkeypatch: pytest.MonkeyPatch, worked: float
+) -> None:
+    pauses: list[float] = []
+    clock = iter(worked * n for n in range(10))
+    monkeypatch.setattr(module.time, "thread_time", lambda: next(clock))
+    monkeypatch.setattr(module.time, "sleep", pauses.append)
+    answers = [True, False]
+    pace = Pace(lambda: answers.pop())
+    pace()
+    pace()
+    assert pauses[0] == pytest.approx(module._LEISURE * pauses[1])
+    assert 0.0 < pauses[1] <= module._LONGEST_SECONDS
+
+
+def test_who_waits_aside_is_known(work: Work) -> None:
+    with contextlib.ExitStack() as until_waited:
+        assert not work.renewals.is_waited_for(1)
+        assert work.renewals.has_place(1, until_waited)
+        assert work.renewals.is_waited_for(1)
+        assert not work.renewals.is_waited_for(2)
+    assert not work.renewals.is_waited_for(1)
