@@ -46,7 +46,7 @@ from app.storage.faults import fault_of_disk
 from app.storage.ownership import FileFolderMark
 from app.storage.spool import ItemSpool
 
-_OTHER_CONNECTIONS = 6
+_OTHER_CONNECTIONS = 8
 """For keys, event streams, health, and the saving of galleries: short uses that can wait for each other."""
 _PICTURES, _BUNDLES = "pictures", "models"
 

@@ -64,7 +64,9 @@ async def _note_write(request: Request) -> Callable[[str, int], None]:
     return lambda collection, revision: own_writes.note(body_of(request).caller, collection, revision)
 
 
-async def _own_revision(request: Request) -> Callable[[str], int]:
+async def _own_revision(request: Request) -> Callable[[str], int | None]:
+    if request.app.state.open_search:
+        return lambda _: None  # who searches need not show the key it writes with
     own_writes: OwnWrites = request.app.state.own_writes
     return lambda collection: own_writes.revision(body_of(request).caller, collection)
 
@@ -77,8 +79,8 @@ Versions = Annotated[VersionService, Depends(_versions)]
 Access = Annotated[AccessService, Depends(_access)]
 NoteWrite = Annotated[Callable[[str, int], None], Depends(_note_write)]
 """Takes a collection's name and the revision that the caller's write made."""
-OwnRevision = Annotated[Callable[[str], int], Depends(_own_revision)]
-"""Returns the revision of the caller's last write to a collection."""
+OwnRevision = Annotated[Callable[[str], int | None], Depends(_own_revision)]
+"""Returns the revision of the caller's last write to a collection; None where callers are not known."""
 
 
 async def _key(request: Request, credentials: HTTPAuthorizationCredentials | None, scope: Scope) -> ApiKey:

@@ -17,8 +17,9 @@ class OwnWrites:
     def note(self, caller: str, collection: str, revision: int) -> None:
         """Be told of a write."""
         with self._guard:
-            self._revisions.pop((caller, collection), None)
-            self._revisions[caller, collection] = revision
+            # Of two writes at once the earlier one may be the later to tell.
+            known = self._revisions.pop((caller, collection), 0)
+            self._revisions[caller, collection] = max(known, revision)
             if len(self._revisions) > _MOST_KNOWN:
                 del self._revisions[next(iter(self._revisions))]
 

@@ -111,7 +111,7 @@ def _run(
     direction: tuple[str, str],
     queries: list[Query],
     options: SearchOptions,
-    least_revision: int,
+    least_revision: int | None,
 ) -> list[bytes]:
     """Return each query's answer as JSON, encoded here, in a thread, so that the event loop goes on."""
     include = set(_OPTIONAL if options.include is None else options.include)

@@ -116,7 +116,7 @@ def _insert(connection: Connection, rows: Sequence[_Row]) -> None:
                 for row in rows:
                     copy.write_row(row)
         except kind as error:
-            # What SQLAlchemy does for the statements that go through it; the rows stay out of the log.
+            # What SQLAlchemy does for the statements that go through it.
             raise DBAPIError.instance(
                 statement, None, error, kind, hide_parameters=True, dialect=connection.dialect
             ) from error

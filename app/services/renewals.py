@@ -75,18 +75,18 @@ class Pace:
 
     Parameters
     ----------
-    is_waited_for : callable
-        Asked at the end of each step: what nobody waits for leaves three times as much to the others.
+    is_urgent : callable
+        Asked at the end of each step: what is not leaves three times as much to the others.
     """
 
-    def __init__(self, is_waited_for: Callable[[], bool]) -> None:
-        self._is_waited_for = is_waited_for
+    def __init__(self, is_urgent: Callable[[], bool]) -> None:
+        self._is_urgent = is_urgent
         self._since = time.thread_time()
 
     def __call__(self) -> None:
         """End a step."""
         worked = min(max(time.thread_time() - self._since, _SHORTEST_SECONDS), _LONGEST_SECONDS)
-        time.sleep(worked * (1.0 if self._is_waited_for() else _LEISURE))
+        time.sleep(worked * (1.0 if self._is_urgent() else _LEISURE))
         self._since = time.thread_time()
 
 
@@ -257,9 +257,10 @@ class Renewals:
         until_waited.callback(self._leave_place, collection_id)
         return True
 
-    def is_waited_for(self, collection_id: int) -> bool:
-        """Return whether a request waits aside for a collection."""
-        return collection_id in self._waiting
+    @property
+    def are_awaited(self) -> bool:
+        """Whether a request waits aside: for any of them, since they take turns."""
+        return bool(self._waiting)
 
     def _leave_place(self, collection_id: int) -> None:
         with self._lock:

@@ -14,9 +14,9 @@ from app.domain.ports import UnitOfWork
 from app.services.galleries import Row
 
 _ITEMS_PER_FETCH = 100
-_BYTES_PER_HIT, _TIMES_ID = 200, 4
-"""Of what every result has: rank, score, probability; its id, which also stands in the content's address,
-where a byte takes three."""
+_BYTES_PER_HIT, _TIMES_IN_ADDRESS = 250, 3
+"""Of what every result has: rank, score, probability, and the content's address without the id, of which a
+byte takes three there."""
 
 
 def fetch_shown(
@@ -56,7 +56,8 @@ def fetch_shown(
         ranked[row.id] = row
     n_hits, wanted = times.total(), sorted(times)
     items: dict[str, Item] = {}
-    size = sum(n * (_BYTES_PER_HIT + _TIMES_ID * len(item_id.encode())) for item_id, n in times.items())
+    times_id = 1 + (_TIMES_IN_ADDRESS if "content_url" in fields else 0)
+    size = sum(n * (_BYTES_PER_HIT + times_id * len(item_id.encode())) for item_id, n in times.items())
     for start in range(0, len(wanted), _ITEMS_PER_FETCH):
         ids = wanted[start : start + _ITEMS_PER_FETCH]
         found = {

@@ -2,8 +2,8 @@
 
 Nobody waits for another collection. A search replays a few changes itself. More of them, and the load of a
 model, are work of the background (`app.services.renewals`), and until that is done the snapshot before
-serves, as long as it holds what this process itself has written; otherwise the search waits, and lets go of
-what others need meanwhile.
+serves, as long as it holds what whoever asks has written; otherwise the search waits, and lets go of what
+others need meanwhile.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Snapshots:
                 raise OverloadedError(f"collection {name!r} is being written to faster than it is replayed")
 
     def wrote(self, collection_id: int, revision: int) -> None:
-        """Be told of a write of this process: its next search of the collection finds what was written."""
+        """Be told of a write of this process, which searches by nobody in particular find."""
         with self._guard:
             self._own[collection_id] = max(self._own.get(collection_id, 0), revision)
 
@@ -231,7 +231,7 @@ class Snapshots:
                     return renewal, False
         since = held.collection.revision
         least = self._own.get(collection.id, 0) if least_revision is None else least_revision
-        may_serve = since >= min(least, collection.revision)  # another collection had the name before
+        may_serve = since >= least
         if since == collection.revision or (may_serve and not is_patient):
             return held, True
         if work.items.count_changes(collection, since, _FEW_CHANGES + 1) <= _FEW_CHANGES:
@@ -296,8 +296,8 @@ class Snapshots:
                 if collection.id != collection_id or collection.active_version is None:
                     return
                 held, is_first = self._held.get(collection_id), collection_id not in self._loaded
-                is_first_load = held is None
-                pace = Pace(lambda: is_first_load or self._renewals.is_waited_for(collection_id))
+                is_swap = held is not None and not held.is_settled(collection)
+                pace = Pace(lambda: not is_swap or self._renewals.are_awaited)
 
                 def pause() -> None:
                     pace()

@@ -47,8 +47,9 @@ def train_in_child(services: Services, lease: Lease) -> Outcome:
         process.kill()
 
     timer = threading.Timer(limit := services.settings.max_training_seconds, end_it)
-    timer.start()
+    timer.daemon = True
     try:
+        timer.start()
         outcome = _followed(process, _order(services, lease), lease)
     finally:
         timer.cancel()

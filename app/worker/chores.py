@@ -31,11 +31,12 @@ class Chore:
         self._name = name
         self._act = act
         self._every_seconds = every_seconds
-        self._due_at = time.monotonic()
+        self.due_at = time.monotonic()
+        """By the monotonic clock."""
 
     def do_if_due(self, time_left: Round) -> None:
         """Do it if its time has come, the first time at once, and any is left."""
-        if time_left.is_over or time.monotonic() < self._due_at:
+        if time_left.is_over or time.monotonic() < self.due_at:
             return
         is_finished = False
         try:
@@ -43,7 +44,7 @@ class Chore:
         except Exception:
             _logger.exception("worker: %s failed", self._name)
         pause = self._every_seconds if is_finished else min(self._every_seconds, _RETRY_SECONDS)
-        self._due_at = time.monotonic() + pause
+        self.due_at = time.monotonic() + pause
 
 
 def whole(act: Callable[[], object]) -> Callable[[Round], bool]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from operator import attrgetter
 
 from app.bootstrap import Services
 from app.domain.entities import BuiltModel, Job, JobState
@@ -28,7 +29,7 @@ from app.worker.patience import LONGEST_WAIT_SECONDS, patiently
 
 _LONGEST_PAUSE_SECONDS = 10.0
 _CHORES_SECONDS = 30.0
-"""Of all chores between two jobs; what is left then is done after the next job."""
+"""Of chores between two jobs; what of them is done in steps goes on after the next job."""
 _SELDOM_SECONDS = 3600.0
 _OFTEN_SECONDS = 60.0
 _logger = logging.getLogger(__name__)
@@ -121,7 +122,8 @@ def run_forever(services: Services, should_stop: Callable[[], bool]) -> None:
     ]
     while not should_stop():
         time_left = Round(_CHORES_SECONDS, should_stop)
-        for chore in chores:
+        # What did not come to its end comes behind the others next time.
+        for chore in sorted(chores, key=attrgetter("due_at")):
             chore.do_if_due(time_left)
         if should_stop():
             return

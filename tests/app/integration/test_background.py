@@ -5,16 +5,19 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
 from app.bootstrap import build
-from app.domain.entities import Content, ItemFilter, Modality
+from app.domain.entities import Content, ItemFilter, Modality, Scope
 from app.domain.errors import ContentTooLargeError, OverloadedError, ServiceError
+from app.main import create_app
 from app.services import snapshots as module
 from app.services.catalogue import NewItem
 from app.services.search import Query
 from tests.app.closing import close
+from tests.app.e2e.refusals import client_of
 from tests.app.integration.conftest import Pairs
 from tests.app.waiting import wait_for
 
@@ -181,55 +184,46 @@ def test_who_wrote_much_waits_aside_for_it_and_few_do(two: tuple[Pairs, Pairs], 
     assert found[3:] == [revision] * module._WAITING_OF_ONE
 
 
-def test_who_did_not_write_is_served_while_the_process_that_took_it_replays(
-    two: tuple[Pairs, Pairs], gate: Gate
+@pytest.mark.parametrize("is_open", [False, True], ids=["keys are known", "search is open"])
+def test_only_who_wrote_waits_for_it_where_keys_are_known(
+    two: tuple[Pairs, Pairs], gate: Gate, is_open: bool
 ) -> None:
     writer, _ = two
     before = writer.search("a").index_revision
-    own, other = writer.client(), writer.client()
-    path, query = "/v1/collections/a/search/z-to-x", {"item_id": "z00", "k": 5}
+    application = create_app(writer.services)
+    application.state.open_search = is_open
+    keys = [writer.services.access.create(Scope.ADMIN)[1] for _ in range(2)]
+    own, other = (client_of(application, {"Authorization": f"Bearer {key}"}) for key in keys)
+    query = {"item_id": "z00", "k": 5}
+
+    def revision_for(client: httpx.Client) -> int:
+        answer = client.post("/v1/collections/a/search/z-to-x", json=query).raise_for_status()
+        return int(answer.json()["index_revision"])
+
     shut(gate)
     items = [{"id": f"n{n}", "modality": "x", "vector": writer.data.X[n].tolist()} for n in range(12)]
     written = own.post("/v1/collections/a/items", json={"items": items}).raise_for_status().json()
-    assert other.post(path, json=query).raise_for_status().json()["index_revision"] == before
     found: list[int] = []
-    thread = threading.Thread(
-        target=lambda: found.append(own.post(path, json=query).raise_for_status().json()["index_revision"])
-    )
+    thread = threading.Thread(target=lambda: found.append(revision_for(own)))
     thread.start()
     assert gate.reached.wait(SECONDS)
-    assert other.post(path, json=query).raise_for_status().json()["index_revision"] == before
+    if not is_open:
+        assert revision_for(other) == before
     assert not found, "who wrote waits for it"
     gate.is_open.set()
     thread.join(SECONDS)
     assert found == [written["revision"]]
-    assert other.post(path, json=query).json()["index_revision"] == written["revision"]
+    assert revision_for(other) == written["revision"]
 
 
-def test_a_name_that_was_used_before_makes_nobody_wait_for_ever(two: tuple[Pairs, Pairs], gate: Gate) -> None:
-    """The collection that had it had come to a higher revision than the one that has it now."""
-    writer, _ = two
-    client = writer.client()
-    item = {"modality": "x", "vector": writer.data.X[0].tolist()}
-    for number in range(10):
-        body = item | {"labels": [str(number)]}
-        client.put("/v1/collections/a/items/again", json=body).raise_for_status()
-    client.delete("/v1/collections/a").raise_for_status()
-    writer.fill("a")
-    writer.train("a")
-    revision = write_much(writer, "late")
-    answer = client.post("/v1/collections/a/search/z-to-x", json={"item_id": "z00"}).raise_for_status()
-    assert answer.json()["index_revision"] == revision
-
-
-def test_a_replay_takes_its_time_until_somebody_waits_for_it(
+def test_another_version_is_loaded_at_leisure_until_somebody_waits(
     either: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Callable[[], bool]] = []
     reached, is_open = threading.Event(), threading.Event()
 
-    def make(is_waited_for: Callable[[], bool]) -> Callable[[], None]:
-        asked.append(is_waited_for)
+    def make(is_urgent: Callable[[], bool]) -> Callable[[], None]:
+        asked.append(is_urgent)
 
         def pause() -> None:
             reached.set()
@@ -238,21 +232,27 @@ def test_a_replay_takes_its_time_until_somebody_waits_for_it(
         return pause
 
     monkeypatch.setattr(module, "_FEW_CHANGES", 5)
+    monkeypatch.setattr(module, "_FEW_ITEMS", 100)
     monkeypatch.setattr(module, "Pace", make)
     is_open.set()
     either.fill("a")
     either.train("a")
     either.search("a")
-    assert asked[0](), "a start waits for the first load"
+    assert asked[-1](), "a start waits for the first load"
+    write_much(either, "late")
+    either.search("a")
+    assert asked[-1](), "so does who wrote for the replay"
+    version = either.train("a")
     is_open.clear()
     reached.clear()
-    write_much(either, "late")
-    thread = threading.Thread(target=lambda: search_aside(either))
-    either.services.snapshots.keep_up(SECONDS)
+    either.services.versions.activate("a", version, "test")
+    assert either.search("a").model_version < version
     assert reached.wait(SECONDS)
-    assert not asked[1]()
+    assert not asked[-1]()
+    write_much(either, "later")
+    thread = threading.Thread(target=lambda: search_aside(either))
     thread.start()
-    wait_for(asked[1])
+    wait_for(asked[-1])
     is_open.set()
     thread.join(SECONDS)
 

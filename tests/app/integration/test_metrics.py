@@ -1,5 +1,6 @@
 import re
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,7 @@ def test_whoever_asks_for_metrics_without_end_keeps_nobody_from_readiness(
             for _ in range(4):
                 tasks.start_soon(client.get, "/metrics")
             for _ in range(2):
-                await to_thread.run_sync(asked.acquire)
+                assert await to_thread.run_sync(partial(asked.acquire, timeout=60.0))
             answer = await client.get("/readyz")
             assert (answer.status_code, answer.json()["status"]) == (200, "ready")
             may_answer.set()

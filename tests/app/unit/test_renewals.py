@@ -5,6 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -87,13 +88,10 @@ def test_a_step_ends_with_the_entry_that_makes_it_heavy() -> None:
 
 
 @pytest.mark.parametrize("worked", [0.0001, 0.01, 7.0])
-def test_what_nobody_waits_for_leaves_more_to_the_others(
-    monkeypatch: pytest.MonkeyPatch, worked: float
-) -> None:
+def test_what_is_not_urgent_leaves_more_to_the_others(monkeypatch: pytest.MonkeyPatch, worked: float) -> None:
     pauses: list[float] = []
     clock = iter(worked * n for n in range(10))
-    monkeypatch.setattr(module.time, "thread_time", lambda: next(clock))
-    monkeypatch.setattr(module.time, "sleep", pauses.append)
+    monkeypatch.setattr(module, "time", SimpleNamespace(thread_time=lambda: next(clock), sleep=pauses.append))
     answers = [True, False]
     pace = Pace(lambda: answers.pop())
     pace()
@@ -102,10 +100,9 @@ def test_what_nobody_waits_for_leaves_more_to_the_others(
     assert 0.0 < pauses[1] <= module._LONGEST_SECONDS
 
 
-def test_who_waits_aside_is_known(work: Work) -> None:
+def test_whether_somebody_waits_aside_is_known(work: Work) -> None:
     with contextlib.ExitStack() as until_waited:
-        assert not work.renewals.is_waited_for(1)
+        assert not work.renewals.are_awaited
         assert work.renewals.has_place(1, until_waited)
-        assert work.renewals.is_waited_for(1)
-        assert not work.renewals.is_waited_for(2)
-    assert not work.renewals.is_waited_for(1)
+        assert work.renewals.are_awaited
+    assert not work.renewals.are_awaited

@@ -1,13 +1,15 @@
 """How long work goes on that is done a step at a time."""
 
 import itertools
+import time
+from types import SimpleNamespace
 
 import pytest
 
 from app.services.rounds import Round
 
 
-def test_one_step_is_done_in_any_case_and_none_when_the_time_is_over() -> None:
+def test_nothing_goes_on_when_the_time_is_over() -> None:
     time_left = Round(0.0)
     assert time_left.is_over
     assert not time_left.goes_on()
@@ -21,7 +23,8 @@ def test_it_goes_on_until_it_is_to_stop() -> None:
 
 def test_others_have_their_turn_between_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     breaths: list[float] = []
-    monkeypatch.setattr("app.services.rounds.time.sleep", breaths.append)
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=breaths.append)
+    monkeypatch.setattr("app.services.rounds.time", clock)
     time_left = Round(60.0)
     assert time_left.goes_on()
     assert len(breaths) == 1
