@@ -37,7 +37,7 @@ class Settings(BaseSettings):
     max_search_body_bytes: int = Field(16 << 20, gt=0, description="largest request body of a search")
     body_pause_seconds: float = Field(20.0, gt=0, description="how long the rest of a request is waited for")
     max_running: int = Field(4, ge=1, le=256, description="searches, and writes, that work at once")
-    max_waiting: int = Field(12, ge=0, le=10_000, description="searches, and writes, that wait for those")
+    max_waiting: int = Field(13, ge=0, le=10_000, description="searches, and writes, that wait for those")
     max_connections: int = Field(
         1000, ge=1, description="connections open at once in a process, as far as it may open files"
     )

@@ -21,6 +21,10 @@ _MEDIA_TYPES = {
     "GIF": "image/gif",
     "BMP": "image/bmp",
 }
+_LONGEST_SIDE = 65_535
+"""Of a file's rows Pillow keeps a table in memory: this is what most formats can tell at most."""
+_TIMES_HELD = {"WEBP": 3}
+"""How much more memory than others a format's decoder takes: that of WebP holds several whole pictures."""
 _TILE_ROWS, _TILE_COLUMNS = 64, 1 << 14
 _METHODS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -87,10 +91,14 @@ def opened_picture(field: str, content: bytes, max_pixels: int, budget: PixelBud
         If it has too many pixels.
     """
     with _explained(field):
-        width, height = _size(content)
-    if width * height > max_pixels:
-        raise ContentTooLargeError(field, f"{width} x {height} pixels, at most {max_pixels} allowed")
-    with budget.held(width * height):
+        width, height, form = _head(content)
+    if max(width, height) > _LONGEST_SIDE:
+        raise ContentTooLargeError(field, f"{width} x {height} pixels, no side over {_LONGEST_SIDE} allowed")
+    times_held = _TIMES_HELD.get(form, 1)
+    allowed = max_pixels // times_held
+    if width * height > allowed:
+        raise ContentTooLargeError(field, f"{width} x {height} pixels, at most {allowed} allowed in {form}")
+    with budget.held(times_held * width * height):
         with _explained(field):
             picture = _decoded(content)
         yield picture
@@ -115,10 +123,10 @@ def _explained(field: str) -> Iterator[None]:
         raise InvalidFieldError(field, f"the picture is damaged: {error}") from error
 
 
-def _size(content: bytes) -> tuple[int, int]:
-    """Return width and height, of which the head of a file speaks."""
+def _head(content: bytes) -> tuple[int, int, str]:
+    """Return width, height and format, of which the head of a file speaks."""
     with Image.open(io.BytesIO(content), formats=tuple(_MEDIA_TYPES)) as picture:
-        return picture.size
+        return *picture.size, picture.format or "PNG"
 
 
 def _decoded(content: bytes) -> Image.Image:

@@ -126,3 +126,23 @@ def test_others_are_served_while_a_large_body_comes_in(
     # The body itself, and once more while it is cut; without a key nothing of it is read.
     assert grown < (3 * SIZE / 1e6 if vectors else 50)
     assert max(waits) < 3
+
+
+def test_a_body_of_valid_vectors_is_stored_in_bounded_memory(
+    admin_key: str, start_server: Callable[..., Any]
+) -> None:
+    server = start_server("--no-worker")
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {admin_key}"}
+    modalities = {name: {"encoder": {"type": "vector"}} for name in ("a", "b")}
+    body: Any = {"name": "x", "modalities": modalities}
+    httpx.post(f"{server.url}/v1/collections", json=body, headers=headers).raise_for_status()
+    # The shortest numbers there are: the most of them in a body.
+    item = b'{"modality":"a","vector":[' + b"0," * (SIZE // 2000 - 20) + b"0]}"
+    content = b'{"items":[' + b",".join([item] * 1000) + b"]}"
+    before = peak_megabytes(server.process.pid)
+    answer = httpx.post(
+        f"{server.url}{ITEMS}", content=content, headers=headers, trust_env=False, timeout=120.0
+    )
+    grown = peak_megabytes(server.process.pid) - before
+    assert answer.status_code == 201, answer.text
+    assert grown < 12 * SIZE / 1e6, f"{grown:.0f} MB"

@@ -13,7 +13,7 @@ import pytest
 from PIL import ExifTags, Image
 
 from app.domain.entities import Content
-from app.domain.errors import InvalidFieldError, ServiceError
+from app.domain.errors import ContentTooLargeError, InvalidFieldError, ServiceError
 from app.encoders.content import PixelBudget, opened_picture
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from tests.app.onnx_files import flattening_model
@@ -113,11 +113,12 @@ def test_transparent_parts_show_a_white_page(mode: str) -> None:
         ("P", "PNG", (5000, 5000)),
         ("RGB", "PNG", (5000, 5000)),
         ("RGB", "JPEG", (5000, 5000)),
-        ("I;16", "PNG", (25_000_000, 1)),
-        ("RGBA", "PNG", (25_000_000, 1)),
+        ("I;16", "PNG", (65_535, 381)),
+        ("RGBA", "PNG", (381, 65_535)),
+        ("RGBA", "WEBP", (5000, 1666)),
     ],
 )
-def test_a_picture_of_whatever_kind_costs_its_pixels_twice_at_most(
+def test_a_picture_of_whatever_kind_costs_so_many_bytes_a_pixel_that_is_allowed(
     mode: str, form: str, size: tuple[int, int], tmp_path: Path
 ) -> None:
     width, height = size
@@ -125,6 +126,7 @@ def test_a_picture_of_whatever_kind_costs_its_pixels_twice_at_most(
     picture = Image.fromarray(zeros) if mode == "I;16" else Image.new(mode, size)
     turned = Image.Exif()
     turned[ExifTags.Base.Orientation] = 6
+    allowed = width * height * (3 if form == "WEBP" else 1)
     path = tmp_path / "picture"
     picture.save(path, form, **{"transparency": 0} if mode == "P" else {"exif": turned})
     measure = f"""
@@ -136,15 +138,35 @@ def peak():
 
 content = open({str(path)!r}, "rb").read()
 before = peak()
-with opened_picture("p", content, {width * height}, PixelBudget({width * height})):
+with opened_picture("p", content, {allowed}, PixelBudget({allowed})):
     print(peak() - before)
 """
     ran = subprocess.run(
         [sys.executable, "-c", measure], capture_output=True, text=True, check=True, cwd=ROOT
     )
-    # Pillow keeps four bytes a pixel of what it decodes to and of the RGB made of it, and a row to unpack it.
-    per_pixel = 9 if height > 1 else 13
-    assert int(ran.stdout) < per_pixel * width * height + (16 << 20)
+    # Pillow keeps four bytes a pixel of what it decodes to and of the RGB made of it.
+    assert int(ran.stdout) < 9 * allowed + (16 << 20)
+
+
+@pytest.mark.parametrize(
+    ("size", "form", "told"),
+    [
+        ((70_000, 1), "PNG", "70000 x 1 pixels, no side over 65535 allowed"),
+        ((1, 70_000), "BMP", "1 x 70000 pixels, no side over 65535 allowed"),
+        ((1001, 1000), "PNG", "1001 x 1000 pixels, at most 1000000 allowed in PNG"),
+        ((1000, 334), "WEBP", "1000 x 334 pixels, at most 333333 allowed in WEBP"),
+    ],
+)
+def test_a_picture_that_would_take_too_much_memory_is_refused(
+    size: tuple[int, int], form: str, told: str
+) -> None:
+    with pytest.raises(ContentTooLargeError, match=told):
+        opened(stored(Image.new("RGB", size), form))
+
+
+def test_the_largest_pictures_are_taken() -> None:
+    for size, form in (((65_535, 1), "PNG"), ((1000, 1000), "JPEG"), ((1000, 333), "WEBP")):
+        assert opened(stored(Image.new("RGB", size), form)).shape == (size[1], size[0], 3)
 
 
 def test_pictures_share_a_budget_of_pixels() -> None:
