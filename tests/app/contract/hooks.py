@@ -8,8 +8,8 @@ import re
 
 import schemathesis
 from hypothesis import strategies
-from schemathesis.core.failures import Failure
-from schemathesis.openapi.checks import AcceptedNegativeData, RejectedPositiveData
+from schemathesis.core.failures import AcceptedNegativeData, Failure
+from schemathesis.openapi.checks import RejectedPositiveData
 from schemathesis.transport.serialization import Binary
 
 from tests.app.contract.gallery import GALLERIES, PRODUCTS, SPARES, VECTORS, picture
