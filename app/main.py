@@ -105,7 +105,8 @@ def create_app(services: Services) -> FastAPI:
     state.training, state.versions, state.access = services.training, services.versions, services.access
     # Threads of their own: whoever asks for the one without end keeps nobody from the other.
     state.readiness = Remembered(Watching(_WATCHING_SECONDS), services.readiness.look, _READINESS_SECONDS)
-    state.metrics = Remembered(Watching(_WATCHING_SECONDS), metrics.text, 0.0)  # old where many ask at once
+    # Made for each who asks; while one is being made, the others get the one before.
+    state.metrics = Remembered(Watching(_WATCHING_SECONDS), metrics.text, 0.0)
     problems.install(application)
     for module in (collections, items, imports, searches, jobs, versions, admin, health):
         application.include_router(module.router)

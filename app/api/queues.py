@@ -69,7 +69,7 @@ class Lane:
     of_caller : int, optional
         How many may be there of the same caller; one more is refused.
     of_collection : int, optional
-        How many of those who work may be of the same collection; one more waits.
+        How many of those who work may be of the same collection; one more waits, if there is room.
     """
 
     def __init__(

@@ -25,6 +25,7 @@ Aside = Callable[[], AbstractContextManager[None]]
 """Opened around a wait: lets others have what the waiting request holds, such as its place in a queue."""
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 0.0005, 0.05
 _LEISURE = 3.0
+"""How many times as long as it worked a step rests that is not urgent."""
 _QUICK_SECONDS = 1.0
 """As long may the steps of a renewal take, and their pauses, before it is a long one."""
 _MOST_QUICK, _MOST_LONG = 2, 4

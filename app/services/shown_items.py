@@ -49,25 +49,18 @@ def fetch_shown(
     ContentTooLargeError
         If all results together would be larger, naming `k`.
     """
-    times: Counter[str] = Counter()
-    ranked: dict[str, Row] = {}
-    for row in hits:
-        times[row.id] += 1
-        ranked[row.id] = row
+    rows = list(hits)
+    times, ranked = Counter(row.id for row in rows), {row.id: row for row in rows}
     n_hits, wanted = times.total(), sorted(times)
     items: dict[str, Item] = {}
     times_id = 1 + (_TIMES_IN_ADDRESS if "content_url" in fields else 0)
     size = sum(n * (_BYTES_PER_HIT + times_id * len(item_id.encode())) for item_id, n in times.items())
     for start in range(0, len(wanted), _ITEMS_PER_FETCH):
         ids = wanted[start : start + _ITEMS_PER_FETCH]
-        found = {
-            item.id: item
-            for item in work.items.get_many(collection, ids, fields).values()
-            if item.revision <= collection.revision
-        }
-        for item_id in ids:
-            if item_id not in found:
-                found[item_id] = _as_ranked(ranked[item_id], modality, fields)
+        found = {item_id: _as_ranked(ranked[item_id], modality, fields) for item_id in ids}
+        for item in work.items.get_many(collection, ids, fields).values():
+            if item.revision <= collection.revision:
+                found[item.id] = item
         size += sum(times[item.id] * json_bytes(item) for item in found.values())
         if size > max_bytes:
             raise ContentTooLargeError(

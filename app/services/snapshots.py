@@ -145,7 +145,7 @@ class Snapshots:
                 raise OverloadedError(f"collection {name!r} is being written to faster than it is replayed")
 
     def wrote(self, collection_id: int, revision: int) -> None:
-        """Be told of a write of this process, which searches by nobody in particular find."""
+        """Be told of a write of this process: searches that name no least revision find it."""
         with self._guard:
             self._own[collection_id] = max(self._own.get(collection_id, 0), revision)
 

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -99,42 +99,37 @@ def test_a_read_only_postgres_is_not_called_busy(on_postgres: Services) -> None:
     assert on_postgres.readiness.look() == Readiness(True)
 
 
+def make_collection(services: Services) -> None:
+    services.catalogue.create("b", MODALITIES)
+
+
+def add_items(services: Services) -> None:
+    """Items go in by COPY, which SQLAlchemy knows nothing of."""
+    items = [NewItem("x", Content(vector=[float(n)]), f"i{n}") for n in range(3)]
+    assert services.catalogue.add_items("a", items).ids == ("i0", "i1", "i2")
+
+
 @pytest.mark.postgres
-def test_a_postgres_without_room_is_not_called_busy(on_postgres: Services) -> None:
+@pytest.mark.parametrize(("table", "write"), [("collections", make_collection), ("items", add_items)])
+def test_a_postgres_without_room_is_not_called_busy(
+    on_postgres: Services, table: str, write: Callable[[Services], None]
+) -> None:
     run_by_hand(
         on_postgres,
         """CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS
         $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$""",
-        "CREATE TRIGGER full_disk BEFORE INSERT ON collections EXECUTE FUNCTION fail()",
+        f"CREATE TRIGGER full_disk BEFORE INSERT ON {table} EXECUTE FUNCTION fail()",
     )
     with pytest.raises(StorageFullError) as raised:
-        on_postgres.catalogue.create("b", MODALITIES)
+        write(on_postgres)
     assert isinstance(raised.value.__cause__, sqlalchemy.exc.DBAPIError)
     assert type(raised.value.__cause__.orig).__qualname__ == "DiskFull", "psycopg's own class"
     look_for_a_job(on_postgres)
     found = on_postgres.readiness.look()
     assert found.is_ready
     assert "the last write was refused: no space is left" in str(found.reason)
-    run_by_hand(on_postgres, "DROP TRIGGER full_disk ON collections")
-    on_postgres.catalogue.create("b", MODALITIES)
-    assert on_postgres.readiness.look() == Readiness(True)
-
-
-@pytest.mark.postgres
-def test_a_postgres_without_room_for_items_is_not_called_busy(on_postgres: Services) -> None:
-    """Items go in by COPY, which SQLAlchemy knows nothing of."""
-    run_by_hand(
-        on_postgres,
-        """CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS
-        $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$""",
-        "CREATE TRIGGER full_disk BEFORE INSERT ON items EXECUTE FUNCTION fail()",
-    )
-    items = [NewItem("x", Content(vector=[float(n)]), f"i{n}") for n in range(3)]
-    with pytest.raises(StorageFullError):
-        on_postgres.catalogue.add_items("a", items)
-    assert "the last write was refused: no space is left" in str(on_postgres.readiness.look().reason)
-    run_by_hand(on_postgres, "DROP TRIGGER full_disk ON items")
-    assert on_postgres.catalogue.add_items("a", items).ids == ("i0", "i1", "i2")
+    run_by_hand(on_postgres, f"DROP TRIGGER full_disk ON {table}")
+    write(on_postgres)
     assert on_postgres.readiness.look() == Readiness(True)
 
 
