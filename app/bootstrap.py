@@ -11,7 +11,7 @@ from pathlib import Path
 from sqlalchemy import Engine, make_url
 
 from app.db.copies import copy_sqlite
-from app.db.migrate import is_current, is_empty, upgrade
+from app.db.schema import is_current, is_empty
 from app.db.session import SqlDatabase, make_engine
 from app.db.sqlite_file import file_of
 from app.domain.errors import InvalidFieldError, SchemaOutdatedError
@@ -110,12 +110,12 @@ class Services:
     def upgrade_schema(self) -> None:
         """Bring the database to the current schema; raises WrongDatabaseError beside another one's files."""
         self.ownership.require_database(lambda: is_empty(self.database.engine))
-        upgrade(self.database.engine)
+        _upgrade(self.database.engine)
 
     def adopt(self) -> None:
         """Tie database and data folder to each other as they are; an empty database gets its schema."""
         if is_empty(self.database.engine):
-            upgrade(self.database.engine)
+            _upgrade(self.database.engine)
         self.require_current_schema()
         self.ownership.adopt()
 
@@ -244,6 +244,12 @@ def build(settings: Settings) -> Services:
             lambda: _faults_of_writes(settings, database),
         ),
     )
+
+
+def _upgrade(engine: Engine) -> None:
+    from app.db.migrate import upgrade  # few processes change a schema, and Alembic is slow to import
+
+    upgrade(engine)
 
 
 def _require_current_schema(

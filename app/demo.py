@@ -31,6 +31,7 @@ _TEST_EVERY = 5
 _HITS_PER_CALL = 50_000
 _LEAST_GAIN = 0.5
 _SHOWN = 8
+_READY_SECONDS = 60.0
 _QUESTIONS = (
     ("waves, wind and a white hull under canvas", "sailing boats"),
     ("drops are falling and everybody hides under something colourful", "umbrellas"),
@@ -99,7 +100,7 @@ def _check(services: Services, headers: dict[str, str]) -> dict[str, Any]:
     ):
         models = client.get(f"{admin}/models").raise_for_status().json()["models"]
         summary: dict[str, Any] = {
-            "ready": client.get("/readyz").status_code == 200,
+            "ready": _becomes_ready(client),
             "admin_without_key": httpx.post(f"{url}{admin}/retrain", trust_env=False).status_code,
             "test": {
                 "image-to-text": _test_figures(client, "image", "text"),
@@ -192,6 +193,16 @@ class _Served:
         if self._thread is not None:
             self._thread.join()
         self._binding.__exit__(None, None, None)
+
+
+def _becomes_ready(client: httpx.Client) -> bool:
+    """Return whether the service is ready within the time that a load of the model may take."""
+    deadline = time.monotonic() + _READY_SECONDS
+    while client.get("/readyz").status_code != 200:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 def _answered(client: httpx.Client, question: str, kind: str) -> dict[str, Any]:

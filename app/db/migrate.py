@@ -1,4 +1,4 @@
-"""Bringing a database to the current schema, and asking whether it is there."""
+"""Bringing a database to the current schema."""
 
 from __future__ import annotations
 
@@ -9,13 +9,9 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
 from sqlalchemy import Connection, Engine
 
-from app.db.faults import translated
-from app.db.session import READ_ONLY, limit_statements
 from app.db.sqlite_file import file_of
 from app.domain.errors import DatabaseMissingError, SchemaOutdatedError
 
@@ -73,42 +69,6 @@ def _patient(connection: Connection) -> Iterator[None]:
         yield
     finally:
         raw.execute(f"PRAGMA busy_timeout = {int(usual)}")
-
-
-def is_empty(engine: Engine, patience_seconds: float | None = None) -> bool:
-    """Return whether there is no database yet, or one without a schema; parameters as of `is_current`."""
-    return _revision(engine, patience_seconds) is None
-
-
-def is_current(engine: Engine, patience_seconds: float | None = None) -> bool:
-    """Return whether the schema is the one this code expects.
-
-    Parameters
-    ----------
-    engine : Engine
-        As made by `app.db.session.make_engine`.
-    patience_seconds : float, optional
-        How long a statement may take.
-
-    Raises
-    ------
-    DatabaseUnavailableError
-        If the database does not answer.
-    """
-    head = ScriptDirectory.from_config(_config()).get_current_head()
-    return _revision(engine, patience_seconds) == head
-
-
-def _revision(engine: Engine, patience_seconds: float | None) -> str | None:
-    file = file_of(engine.url)
-    if file is not None and not file.exists():
-        return None
-    # Whoever asks this waits for no writer.
-    reading = engine.execution_options(**{READ_ONLY: True})
-    with translated(), reading.connect() as connection:
-        if patience_seconds is not None:
-            limit_statements(connection, patience_seconds)
-        return MigrationContext.configure(connection).get_current_revision()
 
 
 def _config() -> Config:

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from app.bootstrap import build
 from app.cli import cli, main
-from app.db.migrate import is_current
+from app.db.schema import is_current
 from app.domain.errors import SchemaOutdatedError
 from app.serve import serve
 from app.settings import Settings

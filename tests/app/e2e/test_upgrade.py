@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 
-from app.db.migrate import is_current
+from app.db.schema import is_current
 from app.db.session import make_engine
 from tests.app.e2e.conftest import LRBS, ROOT, environment_of
 

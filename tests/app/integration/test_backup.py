@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy
 
 from app.bootstrap import Services, build
-from app.db.migrate import is_current
+from app.db.schema import is_current
 from app.domain.entities import Content, ItemFilter, Modality
 from app.domain.errors import InvalidFieldError
 from app.services.catalogue import NewItem

@@ -11,8 +11,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 
-from app.db.migrate import is_current, upgrade
+from app.db.migrate import upgrade
 from app.db.models import Base
+from app.db.schema import is_current
 from app.db.session import SqlDatabase
 from app.domain.entities import Collection, Counts, Item, Modality, ModelVersion, Scope
 from app.domain.errors import (
