@@ -17,27 +17,27 @@ from app.db.sqlite_file import file_of
 from app.domain.errors import InvalidFieldError, SchemaOutdatedError
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.index.exact import ExactIndex, ExactIndexFiles
-from app.services.access import AccessService
-from app.services.building import ModelBuilder
-from app.services.bundles import ModelBundles
-from app.services.catalogue import CatalogueService
-from app.services.housekeeping import Housekeeping
-from app.services.imports import ImportService
-from app.services.judging import Gates
-from app.services.loading import Loader
-from app.services.ownership import KeptFiles, Ownership
-from app.services.rates import RateLimits
-from app.services.readiness import ReadinessService
-from app.services.removal import Removal
-from app.services.renewals import MOST_OPEN
-from app.services.repair import Repair
-from app.services.saved_galleries import SavedGalleries
-from app.services.search import SearchService
-from app.services.snapshots import Snapshots
-from app.services.status import PATIENCE_SECONDS, StatusService
-from app.services.tombstones import Tombstones
-from app.services.training import TrainingService
-from app.services.versions import VersionService
+from app.services.access.rates import RateLimits
+from app.services.access.service import AccessService
+from app.services.catalogue.imports import ImportService
+from app.services.catalogue.service import CatalogueService
+from app.services.health.readiness import ReadinessService
+from app.services.health.status import PATIENCE_SECONDS, StatusService
+from app.services.models.bundles import ModelBundles
+from app.services.models.versions import VersionService
+from app.services.serving.loading import Loader
+from app.services.serving.renewals import MOST_OPEN
+from app.services.serving.saved_galleries import SavedGalleries
+from app.services.serving.search import SearchService
+from app.services.serving.snapshots import Snapshots
+from app.services.storage.garbage_collector import GarbageCollector
+from app.services.storage.ownership import KeptFiles, Ownership
+from app.services.storage.removal import Removal
+from app.services.storage.tombstones import Tombstones
+from app.services.training.builder import ModelBuilder
+from app.services.training.evaluation import PromotionGates
+from app.services.training.repair import BundleRepair
+from app.services.training.requests import TrainingService
 from app.settings import DATABASE_FILE, Settings
 from app.storage.blobs import FileBlobStore
 from app.storage.bundles import BundleStore
@@ -67,7 +67,7 @@ class Services:
         Trains, in a process of its own.
     snapshots : Snapshots
         What is being served.
-    housekeeping : Housekeeping
+    garbage_collector : GarbageCollector
         Removes unused files.
     removal : Removal
         Removes what is left of deleted collections.
@@ -75,7 +75,7 @@ class Services:
         Purges those of deleted items.
     ownership : Ownership
         Whether database and data folder belong together.
-    repair : Repair
+    repair : BundleRepair
         Has damaged bundles trained anew.
     status : StatusService
         What those who watch over the service want to know.
@@ -93,11 +93,11 @@ class Services:
     builder: ModelBuilder
     access: AccessService
     snapshots: Snapshots
-    housekeeping: Housekeeping
+    garbage_collector: GarbageCollector
     removal: Removal
     tombstones: Tombstones
     ownership: Ownership
-    repair: Repair
+    repair: BundleRepair
     status: StatusService
     readiness: ReadinessService
 
@@ -187,7 +187,7 @@ def build(settings: Settings) -> Services:
     mark = FileFolderMark(settings.data_dir, _database_name(settings), DATABASE_FILE)
     ownership = Ownership(any_database, mark, kept)
     database = SqlDatabase(engine, ownership.require)
-    housekeeping = Housekeeping(*kept, settings.sweep_grace_seconds, ownership.is_current)
+    garbage_collector = GarbageCollector(*kept, settings.sweep_grace_seconds, ownership.is_current)
     bundles = ModelBundles(bundle_files, ExactIndexFiles(), encoders)
     saved = SavedGalleries(
         database,
@@ -199,9 +199,9 @@ def build(settings: Settings) -> Services:
     snapshots = Snapshots(
         database, Loader(bundles, ExactIndex, saved), saved, settings.resolved_snapshot_bytes
     )
-    removal = Removal(database, housekeeping, lambda deleted: snapshots.forget([deleted]))
+    removal = Removal(database, garbage_collector, lambda deleted: snapshots.forget([deleted]))
     training = TrainingService(database)
-    gates = Gates(settings.gate_tolerance, settings.gate_index_recall)
+    gates = PromotionGates(settings.gate_tolerance, settings.gate_index_recall)
     return Services(
         settings=settings,
         database=database,
@@ -209,7 +209,7 @@ def build(settings: Settings) -> Services:
             database,
             blobs,
             encoders,
-            housekeeping,
+            garbage_collector,
             removal,
             snapshots.wrote,
             settings.max_answer_bytes,
@@ -221,21 +221,21 @@ def build(settings: Settings) -> Services:
             encoders,
             lambda: ItemSpool(settings.data_dir / "imports"),
             snapshots.wrote,
-            housekeeping.sweep_after_delete,
+            garbage_collector.sweep_after_delete,
             settings.lock_wait_seconds,
             settings.lease_seconds,
         ),
         search=SearchService(snapshots, settings.max_batch_hits, settings.max_answer_bytes),
         training=training,
-        versions=VersionService(database, bundles, housekeeping, settings.keep_versions),
+        versions=VersionService(database, bundles, garbage_collector, settings.keep_versions),
         builder=ModelBuilder(database, bundles, encoders, ExactIndex, gates, settings.model_write_seconds),
         access=AccessService(database, RateLimits(settings.rate_limit)),
         snapshots=snapshots,
-        housekeeping=housekeeping,
+        garbage_collector=garbage_collector,
         removal=removal,
         tombstones=Tombstones(database, settings.sweep_grace_seconds),
         ownership=ownership,
-        repair=Repair(database, bundles, training, ownership.is_current),
+        repair=BundleRepair(database, bundles, training, ownership.is_current),
         status=StatusService(database, snapshots),
         readiness=ReadinessService(
             snapshots,

@@ -13,32 +13,25 @@ from fastapi import FastAPI
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.middleware.cors import CORSMiddleware
 
-from app.api import (
-    admin,
-    collections,
-    health,
-    imports,
-    items,
-    jobs,
-    openapi,
-    problems,
-    searches,
-    versions,
-)
-from app.api.failures import Failures
-from app.api.headers import SecurityHeaders
-from app.api.incoming import BodyLimits
-from app.api.keys import KeyChecks
-from app.api.lanes import Admission, Lanes
+from app.api import openapi, problems
+from app.api.header_names import REQUEST_ID
+from app.api.key_checks import KeyChecks
 from app.api.metrics import Metrics
-from app.api.outgoing import Answers
+from app.api.middleware.admission import AdmissionMiddleware, ConcurrencyLimits
+from app.api.middleware.failures import FailureMiddleware
+from app.api.middleware.request_body_limits import RequestBodyLimitMiddleware
+from app.api.middleware.request_log import RequestLogMiddleware
+from app.api.middleware.response_backpressure import ResponseBackpressureMiddleware
+from app.api.middleware.security_headers import SecurityHeadersMiddleware
 from app.api.own_writes import OwnWrites
-from app.api.tracing import REQUEST_ID, Tracing
-from app.api.watching import Remembered, Watching
+from app.api.probes import Remembered, Watching
+from app.api.routes import collections, health, imports, items, jobs, searches
+from app.api.routes import keys as admin
+from app.api.routes import models as versions
 from app.bootstrap import Services
 from app.domain.errors import ServiceError
-from app.services.snapshots import MOST_WAITING
-from app.services.status import PATIENCE_SECONDS
+from app.services.health.status import PATIENCE_SECONDS
+from app.services.serving.snapshots import MOST_WAITING
 from app.web.pages import mount_pages
 
 _DESCRIPTION = "Learns a similarity between two kinds of data, and searches one with the other."
@@ -65,9 +58,9 @@ def create_app(services: Services) -> FastAPI:
         As built by `app.bootstrap.build`.
     """
     settings = services.settings
-    lanes = Lanes(settings.max_running, settings.max_waiting, _EVENT_STREAMS)
+    lanes = ConcurrencyLimits(settings.max_running, settings.max_waiting, _EVENT_STREAMS)
     metrics = Metrics(
-        services.status, lambda: services.housekeeping.swept, lambda: services.snapshots.damaged
+        services.status, lambda: services.garbage_collector.swept, lambda: services.snapshots.damaged
     )
     lanes.watch(metrics.on_lane, metrics.on_refusal)
 
@@ -113,16 +106,16 @@ def create_app(services: Services) -> FastAPI:
     openapi.describe(application, ["/metrics"] if services.settings.open_metrics else [])
     mount_pages(application)
     # The last one added is the first that a request meets.
-    application.add_middleware(Admission, lanes=lanes)
-    application.add_middleware(Failures)
+    application.add_middleware(AdmissionMiddleware, lanes=lanes)
+    application.add_middleware(FailureMiddleware)
     application.add_middleware(
-        Answers,
+        ResponseBackpressureMiddleware,
         lanes=lanes,
         max_bytes_at_once=settings.max_body_bytes,
         pause_seconds=settings.body_pause_seconds,
     )
     application.add_middleware(
-        BodyLimits,
+        RequestBodyLimitMiddleware,
         max_bytes=settings.max_body_bytes,
         max_bytes_at_once=_BODIES_AT_ONCE * settings.max_body_bytes,
         pause_seconds=settings.body_pause_seconds,
@@ -135,8 +128,8 @@ def create_app(services: Services) -> FastAPI:
             allow_headers=["Authorization", "Content-Type", REQUEST_ID],
             expose_headers=["Location", "Retry-After", REQUEST_ID],
         )
-    application.add_middleware(SecurityHeaders)
-    application.add_middleware(Tracing, on_answer=metrics.on_answer, on_change=metrics.on_change)
+    application.add_middleware(SecurityHeadersMiddleware)
+    application.add_middleware(RequestLogMiddleware, on_answer=metrics.on_answer, on_change=metrics.on_change)
     return application
 
 

@@ -1,52 +1,118 @@
-"""Low-rank bilinear cross-modal similarity learning."""
+"""Low-rank bilinear cross-modal similarity learning.
 
+What is exported here is public, and so are `solver.comparison`, `solver.datasets` and `solver.benchmark`; the
+service uses nothing else.
+"""
+
+from solver.artifacts import load_projector, save_projector
 from solver.baselines import CCA, GMLDA, GMMFA, PLS, SCM, MsAlg, SemanticMatching
-from solver.bilinear import LowRankBilinear
-from solver.checkpoint import Checkpoint
+from solver.bilinear.cross_validation import LowRankBilinearCV
+from solver.bilinear.estimator import LowRankBilinear
+from solver.bilinear.problem import alpha_max
+from solver.bilinear.selection import DEFAULT_FRACTIONS, DEFAULT_SCALINGS, Candidate, fit_projector, select_on
 from solver.comparison import compare
-from solver.convergence import Progress
-from solver.cross_validation import LowRankBilinearCV
 from solver.datasets import make_low_rank_pairs
-from solver.metrics import (
+from solver.errors import (
+    ArtifactError,
+    ConvergenceWarning,
+    DatasetError,
+    InvalidInputError,
+    InvalidParameterError,
+    NotFittedError,
+    NumericalError,
+    OutOfRangeError,
+    SolverError,
+    SupervisionError,
+)
+from solver.evaluation.metrics import (
     average_precision,
+    chance_average_precision,
     mean_average_precision,
     precision_at_scope,
     precision_recall_curve,
+    score_blocks,
 )
-from solver.multi_labels import MultiLabels
-from solver.pair_list import SignedPairs
-from solver.pipeline import Projector
-from solver.posterior_projector import PosteriorProjector
-from solver.preprocessing import FeatureScaler
-from solver.problem import alpha_max
-from solver.semantic import SemanticBilinear
-from solver.supervision import Labels, PairedRows
+from solver.evaluation.ranking import BoolArray, can_be_ranked, rank_gallery
+from solver.evaluation.splits import LabelledPair
+from solver.linalg.centered import is_finite
+from solver.linalg.matrices import FloatArray, is_sparse
+from solver.linalg.row_space import can_be_compact, compact
+from solver.optimisation.checkpoint import Checkpoint
+from solver.optimisation.convergence import Progress
+from solver.projector import AffineProjector, Projector, project_what_can_be_ranked
+from solver.scaling import SCALINGS, FeatureScaler
+from solver.semantic.estimator import SemanticBilinear
+from solver.semantic.projector import PosteriorProjector
+from solver.supervision.labels import Labels
+from solver.supervision.multi_labels import MultiLabels
+from solver.supervision.paired_rows import PairedRows
+from solver.supervision.signed_pairs import SignedPairs
 
 __all__ = [
-    "CCA",
-    "Checkpoint",
-    "FeatureScaler",
-    "GMLDA",
-    "GMMFA",
-    "Labels",
+    # Estimators
     "LowRankBilinear",
     "LowRankBilinearCV",
-    "MsAlg",
-    "MultiLabels",
-    "PLS",
-    "PairedRows",
-    "PosteriorProjector",
-    "Progress",
-    "Projector",
-    "SCM",
-    "SemanticMatching",
     "SemanticBilinear",
+    "CCA",
+    "GMLDA",
+    "GMMFA",
+    "PLS",
+    "SCM",
+    "MsAlg",
+    "SemanticMatching",
+    # Supervision
+    "Labels",
+    "MultiLabels",
+    "PairedRows",
     "SignedPairs",
+    # Penalty weight and scaling, chosen on held-out samples
     "alpha_max",
+    "SCALINGS",
+    "FeatureScaler",
+    "Candidate",
+    "DEFAULT_FRACTIONS",
+    "DEFAULT_SCALINGS",
+    "fit_projector",
+    "select_on",
+    "LabelledPair",
+    # Progress of a fit
+    "Progress",
+    "Checkpoint",
+    # Projection, and its file
+    "AffineProjector",
+    "Projector",
+    "project_what_can_be_ranked",
+    "PosteriorProjector",
+    "load_projector",
+    "save_projector",
+    # Measures
     "average_precision",
-    "compare",
-    "make_low_rank_pairs",
+    "chance_average_precision",
     "mean_average_precision",
     "precision_at_scope",
     "precision_recall_curve",
+    "score_blocks",
+    "BoolArray",
+    "can_be_ranked",
+    "rank_gallery",
+    # Samples
+    "FloatArray",
+    "is_sparse",
+    "is_finite",
+    "can_be_compact",
+    "compact",
+    "make_low_rank_pairs",
+    # Comparison
+    "compare",
+    # Errors
+    "ArtifactError",
+    "ConvergenceWarning",
+    "DatasetError",
+    "InvalidInputError",
+    "InvalidParameterError",
+    "NotFittedError",
+    "NumericalError",
+    "OutOfRangeError",
+    "SolverError",
+    "SupervisionError",
 ]

@@ -10,9 +10,9 @@ import numpy as np
 from safetensors.numpy import load_file, save
 
 from solver.errors import ArtifactError, InvalidInputError, InvalidParameterError
-from solver.linalg import FloatArray
-from solver.pipeline import AnyProjector, Projector
-from solver.posterior_projector import PosteriorProjector
+from solver.linalg.matrices import FloatArray
+from solver.projector import AffineProjector, Projector
+from solver.semantic.projector import PosteriorProjector
 
 _ARRAYS = "model.safetensors"
 _FACTS = "model.json"
@@ -24,12 +24,12 @@ _FIELDS: dict[int, dict[str, type]] = {
 """What a file of each format says."""
 
 
-def save_projector(projector: AnyProjector, directory: Path, facts: dict[str, Any]) -> None:
+def save_projector(projector: Projector, directory: Path, facts: dict[str, Any]) -> None:
     """Write a projector into an existing folder.
 
     Parameters
     ----------
-    projector : Projector or PosteriorProjector
+    projector : AffineProjector or PosteriorProjector
         Two maps into one space.
     directory : Path
         Gets ``model.safetensors`` and ``model.json``.
@@ -44,7 +44,7 @@ def save_projector(projector: AnyProjector, directory: Path, facts: dict[str, An
     header: dict[str, Any]
     if isinstance(projector, PosteriorProjector):
         header = {"format": _POSTERIORS, **projector.described()}
-    elif isinstance(projector, Projector):
+    elif isinstance(projector, AffineProjector):
         header = {
             "format": _AFFINE,
             "x_scaling": projector.x_scaling,
@@ -59,7 +59,7 @@ def save_projector(projector: AnyProjector, directory: Path, facts: dict[str, An
     (directory / _FACTS).write_text(text + "\n", encoding="utf-8")
 
 
-def load_projector(directory: Path) -> tuple[AnyProjector, dict[str, Any]]:
+def load_projector(directory: Path) -> tuple[Projector, dict[str, Any]]:
     """Read what `save_projector` wrote.
 
     Parameters
@@ -69,7 +69,7 @@ def load_projector(directory: Path) -> tuple[AnyProjector, dict[str, Any]]:
 
     Returns
     -------
-    projector : Projector or PosteriorProjector
+    projector : AffineProjector or PosteriorProjector
         The two maps.
     facts : dict
         As given when it was saved.
@@ -81,14 +81,14 @@ def load_projector(directory: Path) -> tuple[AnyProjector, dict[str, Any]]:
         the message names the file or the field.
     """
     arrays, header = _read_arrays(directory / _ARRAYS), _read_header(directory / _FACTS)
-    projector: AnyProjector
+    projector: Projector
     try:
         if header["format"] == _POSTERIORS:
             projector = PosteriorProjector.from_arrays(arrays, header)
         else:
             # Files from before there was another loss name none.
             loss = header.get("loss", "logistic")
-            projector = Projector.from_arrays(arrays, header["x_scaling"], header["z_scaling"], loss)
+            projector = AffineProjector.from_arrays(arrays, header["x_scaling"], header["z_scaling"], loss)
     except (InvalidInputError, InvalidParameterError) as error:
         raise ArtifactError(f"{directory}: {error}") from error
     return projector, header["facts"]

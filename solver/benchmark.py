@@ -23,16 +23,16 @@ import scipy.optimize
 import scipy.sparse
 from threadpoolctl import threadpool_info
 
-from solver.bilinear import LowRankBilinear
-from solver.convergence import Progress
+from solver.bilinear.estimator import LowRankBilinear
+from solver.bilinear.problem import BilinearProblem
 from solver.datasets import load_npz, load_wikipedia, make_low_rank_pairs
 from solver.errors import ConvergenceWarning, DatasetError, InvalidParameterError
-from solver.linalg import FloatArray
-from solver.preprocessing import FeatureScaler
-from solver.problem import BilinearProblem
-from solver.reference import DensePairs, iterate_paper
-from solver.supervision import Labels
-from solver.threads import even_slices, map_lanes
+from solver.linalg.matrices import FloatArray
+from solver.optimisation.convergence import Progress
+from solver.optimisation.paper import DensePairs, iterate_paper
+from solver.scaling import FeatureScaler
+from solver.supervision.labels import Labels
+from solver.threads import even_slices, map_chunks
 
 SEED = 0
 NOISE = 4.0
@@ -253,7 +253,7 @@ def evaluation_cost(instance: Instance, model: LowRankBilinear) -> dict[str, flo
                         along_z[first : first + len(others)] += t.T @ some
             return along_z
 
-        map_lanes(evaluate, even_slices(len(XA), 8), n_threads)
+        map_chunks(evaluate, even_slices(len(XA), 8), n_threads)
 
     timings = {
         "evaluation": _best(lambda: loss.value_and_factor_gradients(A, B)),

@@ -10,10 +10,10 @@ import numpy.typing as npt
 from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression
 
-from solver.centered import Centered
 from solver.errors import InvalidInputError
-from solver.linalg import FloatArray, Samples
-from solver.supervision import Indices
+from solver.linalg.centered import Centered
+from solver.linalg.matrices import FloatArray, Samples
+from solver.supervision.base import Indices
 
 _LEAST = 1e-9
 _NEVER = -1e4
@@ -50,7 +50,7 @@ class Targets:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Head:
+class LinearClassifier:
     """Scores that are linear in mapped samples, and their softmax, or the logistic sigmoid of each.
 
     Parameters
@@ -123,7 +123,7 @@ class Regression:
         self._max_iter = max_iter
         self._models: dict[int, LogisticRegression] = {}
 
-    def fit(self, mapped: Samples, targets: Targets, inverse_penalty: float) -> Head:
+    def fit(self, mapped: Samples, targets: Targets, inverse_penalty: float) -> LinearClassifier:
         """Fit to mapped samples of shape (n_samples, n_mapped): dense, sparse, or `Centered`."""
         samples, n_classes = mapped.astype(self._dtype), targets.indicators.shape[1]
         shift = None
@@ -145,7 +145,7 @@ class Regression:
                 coefficients[:, columns], intercepts[columns] = model.coef_.T, model.intercept_
                 if shift is not None:
                     intercepts[columns] += shift @ coefficients[:, columns]
-        return Head(coefficients, intercepts, self._is_exclusive)
+        return LinearClassifier(coefficients, intercepts, self._is_exclusive)
 
     def _fitted(
         self, key: int, samples: Samples, codes: npt.NDArray[Any], inverse_penalty: float

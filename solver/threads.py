@@ -84,7 +84,7 @@ def even_slices(n_rows: int, n_parts: int) -> list[slice]:
     return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
 
 
-def map_lanes(evaluate: Callable[[_Lane], _Result], lanes: Sequence[_Lane], n_threads: int) -> list[_Result]:
+def map_chunks(evaluate: Callable[[_Lane], _Result], lanes: Sequence[_Lane], n_threads: int) -> list[_Result]:
     """Return ``[evaluate(lane) for lane in lanes]``, computed on up to `n_threads` threads.
 
     Parameters

@@ -24,7 +24,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect
 
-from app.api.incoming import body_of
+from app.api.middleware.request_body_limits import body_of
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
 from app.domain.names import listed
 

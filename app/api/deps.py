@@ -10,19 +10,19 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
 from app.api.bodies import reads_body
-from app.api.incoming import body_of
-from app.api.keys import KeyChecks
-from app.api.lanes import admit
+from app.api.key_checks import KeyChecks
+from app.api.middleware.admission import admit
+from app.api.middleware.request_body_limits import body_of
 from app.api.own_writes import OwnWrites
 from app.domain.addresses import party_of
 from app.domain.entities import ApiKey, Scope
 from app.domain.errors import CollectionNotFoundError, JobNotFoundError, KeyIsBoundError
-from app.services.access import AccessService
-from app.services.catalogue import CatalogueService
-from app.services.imports import ImportService
-from app.services.search import SearchService
-from app.services.training import TrainingService
-from app.services.versions import VersionService
+from app.services.access.service import AccessService
+from app.services.catalogue.imports import ImportService
+from app.services.catalogue.service import CatalogueService
+from app.services.models.versions import VersionService
+from app.services.serving.search import SearchService
+from app.services.training.requests import TrainingService
 
 _bearer = HTTPBearer(auto_error=False, description="an API key: lrbs keys create --scope admin")
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]

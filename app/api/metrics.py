@@ -17,10 +17,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from app.api.queues import Lane
+from app.api.middleware.queues import ConcurrencyLimiter
 from app.api.shares import Shares
 from app.domain.errors import ServiceError
-from app.services.status import StatusService
+from app.services.health.status import StatusService
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -92,12 +92,12 @@ class Metrics:
         """Count a request that begins (1) or ends (-1)."""
         self._open.inc(step)
 
-    def on_lane(self, lane: Lane) -> None:
+    def on_lane(self, lane: ConcurrencyLimiter) -> None:
         """Take over the state of a lane."""
         self._lanes["running"].labels(lane.name).set(lane.running)
         self._lanes["waiting"].labels(lane.name).set(lane.waiting)
 
-    def on_refusal(self, lane: Lane) -> None:
+    def on_refusal(self, lane: ConcurrencyLimiter) -> None:
         """Count a refusal."""
         self._refused.labels(lane.name).inc()
 

@@ -14,8 +14,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from app.api.headers import SECURITY_HEADERS
-from app.api.tracing import REQUEST_ID
+from app.api.header_names import REQUEST_ID, SECURITY_HEADERS
 from app.domain import errors
 
 _MEDIA_TYPE = "application/problem+json"

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from prometheus_client.multiprocess import mark_process_dead
 
-from app.services.status import CollectionStatus
+from app.services.health.status import CollectionStatus
 
 _Number = TypeVar("_Number", int, float)
 

@@ -1,9 +1,9 @@
 """Serve the search page at ``/``, the API reference at ``/docs`` and their files.
 
 Everything the page shows comes from the public API, so nothing here knows collections or models. The
-content security policy (`app.api.headers`) forbids inline scripts, inline styles and other hosts: a text or a
-label from a gallery cannot become code even if the page forgot to escape it. Swagger UI comes out of an
-installed package, since the service has to work without any network.
+content security policy (`app.api.middleware.security_headers`) forbids inline scripts, inline styles and
+other hosts: a text or a label from a gallery cannot become code even if the page forgot to escape it. Swagger
+UI comes out of an installed package, since the service has to work without any network.
 """
 
 from __future__ import annotations

@@ -20,8 +20,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from app.api.headers import SECURITY_HEADERS
-from app.api.tracing import REQUEST_ID
+from app.api.header_names import REQUEST_ID, SECURITY_HEADERS
 from app.domain.addresses import party_of, unmapped
 from app.wire.connections import Connections
 

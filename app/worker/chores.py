@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from app.services.rounds import Round
+from app.services.storage.rounds import Round
 
 _RETRY_SECONDS = 60.0
 _logger = logging.getLogger(__name__)

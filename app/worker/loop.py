@@ -20,7 +20,7 @@ from app.domain.errors import (
     ServiceError,
 )
 from app.domain.ports import UnitOfWork
-from app.services.rounds import Round
+from app.services.storage.rounds import Round
 from app.worker.child import train_in_child
 from app.worker.chores import Chore, whole
 from app.worker.lease import Lease
@@ -116,7 +116,7 @@ def run_forever(services: Services, should_stop: Callable[[], bool]) -> None:
         Chore("noting progress", whole(services.ownership.note_progress), _OFTEN_SECONDS),
         Chore("removing what was deleted", services.removal.go_on, _OFTEN_SECONDS),
         Chore("cleaning up after imports", services.imports.clean_up, _OFTEN_SECONDS),
-        Chore("sweeping", whole(services.housekeeping.sweep), _SELDOM_SECONDS),
+        Chore("sweeping", whole(services.garbage_collector.sweep), _SELDOM_SECONDS),
         Chore("purging tombstones", services.tombstones.purge, _SELDOM_SECONDS),
         Chore("looking for damage", whole(services.repair.request_what_is_damaged), _SELDOM_SECONDS),
     ]

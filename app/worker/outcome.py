@@ -16,8 +16,8 @@ from app.domain.errors import (
     StorageFullError,
     StorageReadOnlyError,
 )
-from app.services.learning import Report
-from app.services.training_parameters import TrainingParameters
+from app.services.training.parameters import TrainingParameters
+from app.services.training.select_and_fit import Report
 
 _logger = logging.getLogger(__name__)
 

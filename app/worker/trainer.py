@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from app.api.logs import log_to_stderr
 from app.bootstrap import build
+from app.logs import log_to_stderr
 from app.settings import Settings
 from app.worker.outcome import Failure, attempt
 

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from solver.base import check_samples
 from solver.errors import InvalidInputError
-from solver.linalg import FloatArray, is_sparse
+from solver.linalg.matrices import FloatArray, is_sparse
+from solver.linalg.samples import check_samples
 
 
 @dataclass(frozen=True, slots=True, eq=False)

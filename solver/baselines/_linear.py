@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from solver.base import LinearCrossModalEstimator, project_affinely
+from solver.base import LinearCrossModalEstimator
 from solver.errors import NumericalError
-from solver.linalg import FloatArray
+from solver.linalg.matrices import FloatArray
+from solver.linalg.samples import project_affinely
 
 
 class LinearBaseline(LinearCrossModalEstimator):

@@ -15,10 +15,10 @@ from solver.baselines._bases import CentredBasis
 from solver.baselines._linear import LinearBaseline
 from solver.baselines._pairs import class_indicators
 from solver.errors import InvalidInputError
-from solver.linalg import FloatArray
-from solver.losses import check_sizes
+from solver.linalg.matrices import FloatArray
 from solver.parameters import COUNT_OR_NONE, METRIC, NOT_NEGATIVE, POSITIVE
-from solver.problem import AnySupervision
+from solver.supervision.signed_pairs import AnySupervision
+from solver.supervision.sizes import check_sizes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

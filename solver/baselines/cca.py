@@ -12,9 +12,9 @@ from solver.base import Constraint
 from solver.baselines._bases import CentredBasis
 from solver.baselines._linear import LinearBaseline
 from solver.baselines._pairs import mean_cross_product
-from solver.linalg import FloatArray
+from solver.linalg.matrices import FloatArray
 from solver.parameters import COUNT_OR_NONE, METRIC, NOT_NEGATIVE, PAIRS
-from solver.problem import AnySupervision
+from solver.supervision.signed_pairs import AnySupervision
 
 
 class CCA(LinearBaseline):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from solver.baselines._multiview import MultiviewBaseline, View, class_anchors
-from solver.linalg import FloatArray
+from solver.linalg.matrices import FloatArray
 
 
 class GMLDA(MultiviewBaseline):

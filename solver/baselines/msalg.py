@@ -7,13 +7,14 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from solver.base import Constraint, check_samples
+from solver.base import Constraint
 from solver.baselines._linear import LinearBaseline
 from solver.errors import InvalidInputError
-from solver.linalg import FloatArray, singular_triplets_above
-from solver.losses import check_sizes
+from solver.linalg.matrices import FloatArray, singular_triplets_above
+from solver.linalg.samples import check_samples
 from solver.parameters import COUNT_OR_NONE, METRIC
-from solver.problem import AnySupervision
+from solver.supervision.signed_pairs import AnySupervision
+from solver.supervision.sizes import check_sizes
 
 
 class MsAlg(LinearBaseline):

@@ -14,9 +14,9 @@ from solver.baselines._bases import CentredBasis
 from solver.baselines._linear import LinearBaseline
 from solver.baselines._pairs import mean_cross_product, rows_are_pairs
 from solver.errors import SupervisionError
-from solver.linalg import FloatArray
+from solver.linalg.matrices import FloatArray
 from solver.parameters import COUNT_OR_NONE, METRIC, PAIRS, one_of
-from solver.problem import AnySupervision
+from solver.supervision.signed_pairs import AnySupervision
 
 _MAX_ITER = 10_000
 

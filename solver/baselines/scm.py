@@ -10,9 +10,9 @@ from solver.base import Constraint, CrossModalEstimator
 from solver.baselines._pairs import class_indicators
 from solver.baselines.cca import CCA
 from solver.baselines.semantic_matching import SemanticMatching
-from solver.linalg import FloatArray
+from solver.linalg.matrices import FloatArray
 from solver.parameters import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, PAIRS, POSITIVE, POSITIVE_OR_NONE
-from solver.problem import AnySupervision
+from solver.supervision.signed_pairs import AnySupervision
 
 
 class SCM(CrossModalEstimator):

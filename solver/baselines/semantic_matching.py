@@ -7,14 +7,15 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from solver.base import Constraint, CrossModalEstimator, check_samples, project_affinely
+from solver.base import Constraint, CrossModalEstimator
 from solver.baselines._pairs import class_indicators
-from solver.linalg import FloatArray, Samples
-from solver.logistic import Head, Regression, Targets
-from solver.losses import check_sizes
-from solver.multi_labels import MultiLabels
+from solver.linalg.matrices import FloatArray, Samples
+from solver.linalg.samples import check_samples, project_affinely
+from solver.logistic import LinearClassifier, Regression, Targets
 from solver.parameters import COUNT, POSITIVE, POSITIVE_OR_NONE
-from solver.problem import AnySupervision
+from solver.supervision.multi_labels import MultiLabels
+from solver.supervision.signed_pairs import AnySupervision
+from solver.supervision.sizes import check_sizes
 
 
 class SemanticMatching(CrossModalEstimator):
@@ -41,9 +42,9 @@ class SemanticMatching(CrossModalEstimator):
 
     Attributes
     ----------
-    x_head_ : Head
+    x_head_ : LinearClassifier
         Scores and posteriors of the first modality.
-    z_head_ : Head
+    z_head_ : LinearClassifier
         Those of the second modality.
 
     Notes
@@ -76,8 +77,8 @@ class SemanticMatching(CrossModalEstimator):
     }
     _fitted_attribute: ClassVar[str] = "z_head_"
 
-    x_head_: Head
-    z_head_: Head
+    x_head_: LinearClassifier
+    z_head_: LinearClassifier
 
     def __init__(
         self, C: float = 1.0, *, z_C: float | None = None, tol: float = 1e-4, max_iter: int = 5000
@@ -147,9 +148,9 @@ class SemanticMatching(CrossModalEstimator):
         self._check_fitted()
         return _posteriors(self.z_head_, Z, "Z")
 
-    def _learned(self, samples: Samples, targets: Targets, C: float) -> Head:
+    def _learned(self, samples: Samples, targets: Targets, C: float) -> LinearClassifier:
         return Regression(targets.is_exclusive, np.float64, self.tol, self.max_iter).fit(samples, targets, C)
 
 
-def _posteriors(head: Head, samples: npt.ArrayLike, name: str) -> FloatArray:
+def _posteriors(head: LinearClassifier, samples: npt.ArrayLike, name: str) -> FloatArray:
     return head.of_scores(project_affinely(samples, head.coefficients, head.intercepts, name))

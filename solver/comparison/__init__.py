@@ -3,8 +3,8 @@
 from solver.comparison.cells import Cell, Outcome, OutcomeStore, run_cell
 from solver.comparison.comparison import Comparison, Row, compare
 from solver.comparison.methods import METHODS, Axis, Method, chosen_methods
-from solver.comparison.significance import bootstrap_interval, sign_flip_p_value
-from solver.comparison.trec import write_qrels, write_run
+from solver.evaluation.significance import bootstrap_interval, sign_flip_p_value
+from solver.evaluation.trec import write_qrels, write_run
 
 __all__ = [
     "METHODS",

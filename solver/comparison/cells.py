@@ -24,7 +24,7 @@ from solver.comparison.methods import Method
 from solver.comparison.preparation import Parts
 from solver.comparison.tuning import tune
 from solver.datasets import PairedFeatures
-from solver.linalg import FloatArray
+from solver.linalg.matrices import FloatArray
 from solver.threads import single_threaded_blas
 
 _LIBRARIES = ("numpy", "scipy", "scikit-learn")

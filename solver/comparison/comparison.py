@@ -12,11 +12,11 @@ from joblib import Parallel, delayed, parallel_config
 
 from solver.comparison.cells import Cell, Outcome, OutcomeStore, cells, run_cell
 from solver.comparison.methods import Method, chosen_methods
-from solver.comparison.significance import bootstrap_interval, sign_flip_p_value
 from solver.datasets import PairedFeatures
 from solver.errors import InvalidInputError, InvalidParameterError, SolverError
-from solver.linalg import FloatArray
-from solver.metrics import average_precisions, chance_average_precision, score_blocks
+from solver.evaluation.metrics import average_precisions, chance_average_precision, score_blocks
+from solver.evaluation.significance import bootstrap_interval, sign_flip_p_value
+from solver.linalg.matrices import FloatArray
 
 MEASURES = ("image_query", "text_query", "average")
 OnOutcome = Callable[[int, int, Outcome, bool], None]

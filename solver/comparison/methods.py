@@ -13,15 +13,15 @@ from typing import Any
 
 from solver.base import CrossModalEstimator
 from solver.baselines import CCA, GMLDA, GMMFA, PLS, SCM, MsAlg, SemanticMatching
-from solver.bilinear import LowRankBilinear
+from solver.bilinear.estimator import LowRankBilinear
+from solver.bilinear.path import regularisation_path
+from solver.bilinear.problem import BilinearProblem, alpha_max
 from solver.comparison.rivals import KernelSemanticMatching, SemanticIdentity
 from solver.errors import InvalidParameterError
-from solver.linalg import FloatArray
-from solver.path import regularisation_path
-from solver.posterior_search import INVERSE_PENALTIES, WIDTHS
-from solver.problem import BilinearProblem, alpha_max
-from solver.semantic import SemanticBilinear
-from solver.supervision import Labels
+from solver.linalg.matrices import FloatArray
+from solver.semantic.estimator import SemanticBilinear
+from solver.semantic.search import INVERSE_PENALTIES, WIDTHS
+from solver.supervision.labels import Labels
 
 SCALING_CHOICES = ("l2", "standard", "center", "none", "sqrt")
 """Kinds of `FeatureScaler` that a method may choose from; "none" is raw."""

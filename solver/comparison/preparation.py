@@ -11,10 +11,10 @@ from sklearn.decomposition import PCA
 
 from solver.baselines import BasisMemo
 from solver.datasets import PairedFeatures
-from solver.holdout import deal
-from solver.linalg import FloatArray
-from solver.preprocessing import FeatureScaler
-from solver.supervision import Labels
+from solver.evaluation.splits import stratified_folds
+from solver.linalg.matrices import FloatArray
+from solver.scaling import FeatureScaler
+from solver.supervision.labels import Labels
 
 PCA_ENERGY = 0.99
 MODALITIES = ("x", "z")
@@ -102,7 +102,9 @@ class Parts:
         """Deal the training rows to folds, class by class; the two rows of a pair stay together."""
         training, test = np.flatnonzero(data.is_train), np.flatnonzero(~data.is_train)
         rng = np.random.default_rng(seed)
-        held = [rng.permutation(training[part]) for part in deal(data.labels[training], n_folds, rng)]
+        held = [
+            rng.permutation(training[part]) for part in stratified_folds(data.labels[training], n_folds, rng)
+        ]
         folds = [Part(np.setdiff1d(training, part), part) for part in held]
         return cls(data, folds, Part(training, test))
 

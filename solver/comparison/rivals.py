@@ -9,12 +9,12 @@ import numpy.typing as npt
 from solver.base import Constraint, CrossModalEstimator
 from solver.baselines import SemanticMatching
 from solver.errors import InvalidInputError
-from solver.feature_maps import KERNELS, FeatureMap
-from solver.linalg import FloatArray, Samples
+from solver.linalg.matrices import FloatArray, Samples
 from solver.parameters import COUNT, POSITIVE, is_count, is_real
-from solver.posteriors import MapKind
-from solver.problem import AnySupervision
-from solver.semantic import SemanticBilinear, check_features
+from solver.semantic.ensemble import FeatureMapConfig
+from solver.semantic.estimator import SemanticBilinear, check_features
+from solver.semantic.feature_maps import KERNELS, FeatureMap
+from solver.supervision.signed_pairs import AnySupervision
 
 _MAP: Constraint = (
     lambda v: isinstance(v, tuple) and len(v) == 2 and v[0] in KERNELS and is_real(v[1]) and bool(v[1] > 0),
@@ -126,7 +126,7 @@ class KernelSemanticMatching(CrossModalEstimator):
         return self.semantic_matching_.project_z(_mapped(Z, "Z", self.z_features_))
 
     def _features(self, samples: Samples, kind: tuple[str, float]) -> FeatureMap:
-        if not MapKind("none", *kind).suits(samples):
+        if not FeatureMapConfig("none", *kind).suits(samples):
             raise InvalidInputError(f"{samples.shape[1]} features are too many for the kernel {kind[0]!r}")
         return FeatureMap.fit(samples, "none", *kind, self.n_landmarks, self.random_state)
 

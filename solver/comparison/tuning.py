@@ -21,7 +21,7 @@ from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 from solver.comparison.methods import Axis, Method
 from solver.comparison.preparation import Part, Parts
 from solver.errors import ConvergenceWarning, InvalidInputError, NumericalError
-from solver.metrics import mean_average_precision
+from solver.evaluation.metrics import mean_average_precision
 
 _WORST = float("-inf")
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from solver.datasets.boundary import label_column, reading, stacked_features
 from solver.errors import DatasetError
-from solver.linalg import FloatArray
+from solver.linalg.matrices import FloatArray
 
 _SPLITS = (("train", "_tr"), ("test", "_te"))
 

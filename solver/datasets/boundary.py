@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.errors import DatasetError
-from solver.linalg import FloatArray
+from solver.linalg.matrices import FloatArray
 
 
 @contextmanager

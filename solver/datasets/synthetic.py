@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.errors import InvalidParameterError
-from solver.linalg import FloatArray
+from solver.linalg.matrices import FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,7 @@ import scipy.io
 from solver.datasets.arrays import PairedFeatures
 from solver.datasets.boundary import reading, stacked_features
 from solver.errors import DatasetError
-from solver.linalg import FloatArray
+from solver.linalg.matrices import FloatArray
 
 _FEATURES = "raw_features.mat"
 _CATEGORIES = "categories.list"

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from sqlalchemy import Engine, text
 
 from solver.artifacts import load_projector
-from solver.pipeline import Projector
+from solver.projector import AffineProjector
 from tests.faults.material import X
 
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -58,7 +58,7 @@ class Expectation:
         self._engine = engine
         self._models = models
         self._name = collection
-        self._projectors: dict[int, Projector] = {}
+        self._projectors: dict[int, AffineProjector] = {}
         self._lock = threading.Lock()
 
     def active(self) -> int:
@@ -74,7 +74,7 @@ class Expectation:
         vectors = [np.frombuffer(bytes(row.features), dtype="<f4") for row in rows]
         return Gallery([row.item_id for row in rows], np.stack(vectors))
 
-    def projector(self, version: int) -> Projector:
+    def projector(self, version: int) -> AffineProjector:
         """Return the maps of a version, read from its bundle."""
         with self._lock:
             if version not in self._projectors:

@@ -227,7 +227,7 @@ def _sweep(system: System) -> None:
     )
     services = build(settings)
     time.sleep(0.1)
-    services.housekeeping.sweep(any_share=True)
+    services.garbage_collector.sweep(any_share=True)
     services.database.engine.dispose()
 
 

@@ -13,10 +13,10 @@ import sqlalchemy
 from app.bootstrap import Services
 from app.domain.entities import Scope
 from tests.app.contract.gallery import Gallery
-from tests.fuzz.goods import RETRAIN, goods
+from tests.fuzz.byte_mutations import FORMS, OCTETS
 from tests.fuzz.images import IMAGES, has_picture
-from tests.fuzz.octets import FORMS, OCTETS
-from tests.fuzz.trees import TREES
+from tests.fuzz.json_mutations import TREES
+from tests.fuzz.valid_requests import RETRAIN, goods
 from tests.fuzz.wire import CLOSED, Answer, Connection, Good, Wire, rendered
 
 _State = tuple[tuple[int, ...], set[str]]
@@ -68,7 +68,7 @@ class Stored:
 
     def unaccounted(self) -> set[str]:
         """Return pictures that are unused although swept, and items' pictures that are not there."""
-        self._services.housekeeping.sweep()
+        self._services.garbage_collector.sweep()
         with self._engine.connect() as connection:
             rows = connection.exec_driver_sql("SELECT content_hash FROM items WHERE content_hash IS NOT NULL")
             return self.pictures() ^ {row[0] for row in rows}

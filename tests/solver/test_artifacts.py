@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from solver import LowRankBilinear, Projector
+from solver import AffineProjector, LowRankBilinear
 from solver.artifacts import load_projector, save_projector
+from solver.bilinear.selection import LabelledPair, fit_projector
 from solver.datasets import SyntheticPairs
 from solver.errors import ArtifactError
-from solver.selection import LabelledPair, fit_projector
 
 FACTS = {"classes": ["a", "b\u00fc"], "alpha": 0.02, "nested": {"n": [1, None]}}
 
 
-def _projector(pairs: SyntheticPairs, alpha_fraction: float = 0.05) -> Projector:
+def _projector(pairs: SyntheticPairs, alpha_fraction: float = 0.05) -> AffineProjector:
     names = np.array(list("abcd"))
     data = LabelledPair(pairs.X, pairs.Z, names[pairs.x_labels], names[pairs.z_labels])
     return fit_projector(data, "center", LowRankBilinear(), alpha_fraction)

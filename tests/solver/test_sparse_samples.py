@@ -7,21 +7,21 @@ import pytest
 import scipy.sparse
 
 from solver.artifacts import load_projector, save_projector
-from solver.basis import SampleBasis, can_be_compact, compact, most_compact
-from solver.bilinear import LowRankBilinear
-from solver.centered import Centered
+from solver.bilinear.estimator import LowRankBilinear
+from solver.bilinear.selection import fit_projector, select_on
 from solver.errors import InvalidInputError, OutOfRangeError
-from solver.feature_maps import FeatureMap
-from solver.holdout import LabelledPair
-from solver.linalg import is_sparse
+from solver.evaluation.ranking import rank_gallery
+from solver.evaluation.splits import LabelledPair
+from solver.linalg.centered import Centered
+from solver.linalg.matrices import is_sparse
+from solver.linalg.row_space import RowSpaceBasis, can_be_compact, compact, most_compact
 from solver.logistic import Regression, Targets
-from solver.pipeline import AnyProjector, Projector
-from solver.posterior_projector import PosteriorProjector
-from solver.preprocessing import SCALINGS, FeatureScaler
-from solver.ranking import rank_gallery
-from solver.selection import fit_projector, select_on
-from solver.semantic import SemanticBilinear
-from solver.supervision import Labels
+from solver.projector import AffineProjector, Projector
+from solver.scaling import SCALINGS, FeatureScaler
+from solver.semantic.estimator import SemanticBilinear
+from solver.semantic.feature_maps import FeatureMap
+from solver.semantic.projector import PosteriorProjector
+from solver.supervision.labels import Labels
 
 N_CLASSES = 4
 
@@ -89,7 +89,7 @@ def test_a_model_projects_sparse_samples_of_any_format(method: str) -> None:
     """So many features that they stay sparse."""
     z, z_labels = texts_like(40, 9000, 12)
     x, x_labels = vectors(40, 13)
-    projector: AnyProjector
+    projector: Projector
     if method == "semantic":
         estimator = SemanticBilinear(kernels=("rbf",), n_rounds=1, n_kept=1, n_landmarks=20)
         projector = PosteriorProjector.of(estimator.fit(x, z, Labels(x_labels, z_labels)))
@@ -118,7 +118,7 @@ def test_centred_products_are_those_of_the_dense_array() -> None:
     np.testing.assert_allclose(centred.astype(np.float64) @ factors, full @ factors, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(centred.gathered(weights), full.T @ weights, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(centred.products(centred[:7]), full @ full[:7].T, rtol=1e-5, atol=1e-5)
-    basis = SampleBasis(centred)
+    basis = RowSpaceBasis(centred)
     np.testing.assert_allclose(basis.reduced @ basis.reduced.T, full @ full.T, atol=1e-5)
     lifted = basis.lift(np.eye(basis.reduced.shape[1]))
     np.testing.assert_allclose(centred.astype(np.float64) @ lifted, basis.rotate(centred), atol=1e-4)
@@ -131,7 +131,7 @@ def test_what_is_learned_from_sparse_samples_is_what_dense_ones_teach(method: st
     x, x_labels = vectors(60, 3)
     queries, _ = texts_like(40, n_features, 4)
 
-    def fitted(texts: Any) -> AnyProjector:
+    def fitted(texts: Any) -> Projector:
         if method == "semantic":
             estimator = SemanticBilinear(n_rounds=3, n_kept=2, n_landmarks=30)
             return PosteriorProjector.of(estimator.fit(x, texts, Labels(x_labels, z_labels)))
@@ -154,7 +154,7 @@ def test_one_model_ranks_sparse_samples_as_a_dense_reference_in_float64(method: 
     n_features = 9000
     z, z_labels = texts_like(400, n_features, 5)
     x, x_labels = vectors(100, 6)
-    projector: AnyProjector
+    projector: Projector
     if method == "semantic":
         estimator = SemanticBilinear(n_rounds=4, n_kept=4, n_landmarks=80).fit(
             x, z, Labels(x_labels, z_labels)
@@ -164,7 +164,7 @@ def test_one_model_ranks_sparse_samples_as_a_dense_reference_in_float64(method: 
         bilinear = LowRankBilinear(max_iter=50)
         projector = fit_projector(LabelledPair(x, z, x_labels, z_labels), method, bilinear, 0.03)
     found = projector.project_z(z).astype(np.float64) @ projector.project_x(x).T.astype(np.float64)
-    if isinstance(projector, Projector):
+    if isinstance(projector, AffineProjector):
         scaled = FeatureScaler.restore(method, projector.z_scaler.mean_, projector.z_scaler.scale_)
         exact = scaled.transform(z.toarray()).astype(np.float64) @ projector.z_factors + projector.z_intercept
     else:
@@ -226,7 +226,7 @@ def test_a_regression_of_centred_samples_that_are_never_dense_is_that_of_dense_o
 def test_the_choice_of_classifiers_is_made_on_as_many_sparse_samples_as_can_be_centred(
     scaling: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("solver.basis._MOST_ENTRIES", 10_000)
+    monkeypatch.setattr("solver.linalg.row_space._MOST_ENTRIES", 10_000)
     z, z_labels = texts_like(400, 300, 14)
     x, x_labels = vectors(120, 15)
     estimator = SemanticBilinear(scalings=(scaling,), kernels=("linear",), n_rounds=2)
@@ -243,7 +243,7 @@ def test_samples_that_no_feature_map_suits_are_refused(monkeypatch: pytest.Monke
     with pytest.raises(InvalidInputError, match="suits"):
         SemanticBilinear(kernels=("laplacian",)).fit(x, z, labels)
     # Not even two samples of each class can be centred.
-    monkeypatch.setattr("solver.basis._MOST_ENTRIES", 10)
+    monkeypatch.setattr("solver.linalg.row_space._MOST_ENTRIES", 10)
     with pytest.raises(InvalidInputError, match="suits"):
         SemanticBilinear(kernels=("linear",)).fit(x, z, labels)
     SemanticBilinear(kernels=("rbf",), n_landmarks=20, n_rounds=1).fit(x, z, labels)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController
 
-from solver.threads import map_lanes, single_threaded_blas
+from solver.threads import map_chunks, single_threaded_blas
 
 CONTROLLER = ThreadpoolController().select(user_api="blas")
 
@@ -89,7 +89,7 @@ def test_error_in_a_lane_reaches_the_caller_and_restores_the_number(n_threads: i
         raise KeyError(lane)
 
     with pytest.raises(KeyError, match="0"):
-        map_lanes(fail, [0, 1, 2], n_threads)
+        map_chunks(fail, [0, 1, 2], n_threads)
     assert _blas_threads() == {2}
 
 
@@ -99,7 +99,7 @@ def test_results_come_in_the_order_of_the_lanes(n_threads: int) -> None:
         time.sleep(0.002 * (5 - lane))  # the first lane ends last
         return lane * lane
 
-    assert map_lanes(evaluate, range(5), n_threads) == [0, 1, 4, 9, 16]
+    assert map_chunks(evaluate, range(5), n_threads) == [0, 1, 4, 9, 16]
 
 
 def test_no_more_lanes_run_at_once_than_there_are_threads() -> None:
@@ -114,7 +114,7 @@ def test_no_more_lanes_run_at_once_than_there_are_threads() -> None:
         with lock:
             running -= 1
 
-    map_lanes(evaluate, range(8), 2)
+    map_chunks(evaluate, range(8), 2)
     assert most == 2
 
 
@@ -124,13 +124,13 @@ def test_forked_process_has_threads_of_its_own() -> None:
     def meet(_: int) -> None:
         everyone.wait(20)  # broken unless two threads take a lane each
 
-    map_lanes(meet, [0, 1], 2)
+    map_chunks(meet, [0, 1], 2)
     child = os.fork()
     if child == 0:
         status = 1
         try:
             everyone = threading.Barrier(2)
-            map_lanes(meet, [0, 1], 2)
+            map_chunks(meet, [0, 1], 2)
             status = 0
         finally:
             os._exit(status)
@@ -139,6 +139,6 @@ def test_forked_process_has_threads_of_its_own() -> None:
 
 def test_lanes_may_use_lanes() -> None:
     def row(number: int) -> list[int]:
-        return map_lanes(lambda other: number * other, range(4), 2)
+        return map_chunks(lambda other: number * other, range(4), 2)
 
-    assert map_lanes(row, range(5), 2) == [[number * other for other in range(4)] for number in range(5)]
+    assert map_chunks(row, range(5), 2) == [[number * other for other in range(4)] for number in range(5)]

@@ -9,7 +9,7 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Fiel
 
 from app.api.schemas.base import Integer, Strict, whole
 from app.domain.entities import ApiKey, Job, KeyBounds
-from app.services.training_parameters import LARGEST_ALPHA, LARGEST_SEED, MOST_ITERATIONS, SMALLEST_ALPHA
+from app.services.training.parameters import LARGEST_ALPHA, LARGEST_SEED, MOST_ITERATIONS, SMALLEST_ALPHA
 
 
 class RetrainIn(Strict):

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from app.api.schemas.base import Identifier, Label, Strict
 from app.api.schemas.content import RawIn, content_url
 from app.domain.entities import Content, Item
-from app.services.preparation import NewItem
+from app.services.catalogue.preparation import NewItem
 
 
 class ItemFactsIn(Strict):

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from app.api.schemas.base import Strict, whole
 from app.domain.entities import Activation, ModelVersion
-from app.services.versions import LARGEST_VERSION
+from app.services.models.versions import LARGEST_VERSION
 
 _LONG_FACTS = frozenset({"classes", "curves", "history", "singular_values", "unmatched_labels"})
 

@@ -11,8 +11,8 @@ from PIL import Image
 
 from app.bootstrap import Services, build
 from app.domain.entities import Content, Modality, Scope
-from app.services.catalogue import NewItem
-from app.services.training import TrainingParameters
+from app.services.catalogue.service import NewItem
+from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from app.worker import run_once
 from tests.app.e2e.conftest import Server

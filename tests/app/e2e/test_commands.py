@@ -19,10 +19,10 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from app.bootstrap import build
-from app.cli import cli, main
+from app.cli.main import cli, main
+from app.cli.serve import serve
 from app.db.schema import is_current
 from app.domain.errors import SchemaOutdatedError
-from app.serve import serve
 from app.settings import Settings
 from solver.datasets import make_low_rank_pairs
 from tests.app.waiting import wait_for

@@ -209,7 +209,7 @@ def test_mistakes_end_with_a_line_that_names_the_field(
 def test_a_report_without_its_libraries_names_the_extra_before_anything_is_computed(
     tmp_path: Path, missing: str
 ) -> None:
-    program = f"import sys; sys.modules[{missing!r}] = None; from app.cli import main; main()"
+    program = f"import sys; sys.modules[{missing!r}] = None; from app.cli.main import main; main()"
     command = [sys.executable, "-c", program, "compare", "wikipedia", "--report", str(tmp_path / "report")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "LRBS_DATA_DIR": str(tmp_path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
@@ -219,7 +219,7 @@ def test_a_report_without_its_libraries_names_the_extra_before_anything_is_compu
 
 
 def test_other_commands_do_not_wait_for_what_draws() -> None:
-    program = "import sys, app.cli; print(sorted({'jinja2', 'matplotlib'} & set(sys.modules)))"
+    program = "import sys, app.cli.main; print(sorted({'jinja2', 'matplotlib'} & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=100, check=True
     )

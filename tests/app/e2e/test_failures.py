@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from app.bootstrap import build
 from app.domain.entities import Content, Modality, Scope
-from app.services.preparation import NewItem
+from app.services.catalogue.preparation import NewItem
 from app.settings import Settings
 from tests.app.e2e.conftest import Server
 from tests.app.e2e.test_wire import connected, read_to_the_end

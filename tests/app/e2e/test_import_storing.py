@@ -14,9 +14,9 @@ import sqlalchemy
 
 from app.bootstrap import Services, build
 from app.domain.entities import Content, Modality, Scope
-from app.services.preparation import NewItem
-from app.services.rounds import Round
-from app.services.training import TrainingParameters
+from app.services.catalogue.preparation import NewItem
+from app.services.storage.rounds import Round
+from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from app.worker import run_once
 

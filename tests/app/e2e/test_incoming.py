@@ -12,7 +12,7 @@ import httpx
 import pytest
 from fastapi import Request
 
-from app.api.incoming import BodyLimits, body_of
+from app.api.middleware.request_body_limits import RequestBodyLimitMiddleware, body_of
 from app.domain.errors import BodyTimeoutError, ContentTooLargeError, OverloadedError
 from tests.app.e2e.refusals import MAX_BODY, MIXED, VECTORS, Api, check_next_request_works, check_problem, png
 from tests.app.waiting import wait_for
@@ -42,13 +42,13 @@ def test_a_chunked_body_is_taken_up_to_the_limit(api: Api) -> None:
 
 
 class Asked:
-    """One request to `BodyLimits` whose messages are given by hand."""
+    """One request to `RequestBodyLimitMiddleware` whose messages are given by hand."""
 
     def __init__(self, limits: dict[str, Any], restrict_to: int | None = None, path: str = "/") -> None:
         self.read = bytearray()
         self.sent: list[Any] = []
         self._restrict_to = restrict_to
-        self._middleware = BodyLimits(
+        self._middleware = RequestBodyLimitMiddleware(
             self._application,
             **{"max_bytes": 100, "max_bytes_at_once": 50_000, "pause_seconds": 5.0, **limits},
         )

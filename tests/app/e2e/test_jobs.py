@@ -18,7 +18,7 @@ import sqlalchemy
 
 from app.bootstrap import build
 from app.domain.entities import Content, Modality, Scope
-from app.services.catalogue import NewItem
+from app.services.catalogue.service import NewItem
 from app.settings import Settings
 from tests.app.e2e.conftest import Server
 from tests.app.waiting import wait_for

@@ -9,10 +9,10 @@ import sqlalchemy
 import typer
 
 from app.bootstrap import build
+from app.cli.keys_and_db import moment
 from app.db.models import KeyRow
 from app.domain.entities import KeyBounds, Scope
 from app.main import create_app
-from app.operations import moment
 from app.settings import Settings
 from tests.app.e2e.refusals import MODALITIES, VECTORS, Api, check_problem, client_of, vector_item
 

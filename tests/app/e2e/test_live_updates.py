@@ -13,8 +13,8 @@ import sqlalchemy
 
 from app.bootstrap import build
 from app.domain.entities import Content, Modality, Scope
-from app.services.preparation import NewItem
-from app.services.training import TrainingParameters
+from app.services.catalogue.preparation import NewItem
+from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from app.worker import run_once
 from solver.datasets.synthetic import make_low_rank_pairs

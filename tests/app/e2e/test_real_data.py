@@ -19,9 +19,9 @@ from solver import (
     mean_average_precision,
 )
 from solver.datasets import PairedFeatures, load_npz, load_wikipedia
-from solver.metrics import average_precision
-from solver.pipeline import AnyProjector, Projector
-from solver.preprocessing import FeatureScaler
+from solver.evaluation.metrics import average_precision
+from solver.projector import AffineProjector, Projector
+from solver.scaling import FeatureScaler
 
 pytestmark = [pytest.mark.data, pytest.mark.filterwarnings("ignore::solver.errors.ConvergenceWarning")]
 
@@ -97,12 +97,12 @@ def solver_maps(data: PairedFeatures, facts: dict[str, Any]) -> tuple[float, flo
     assert facts["alpha"] < alpha_max(X, Z, supervision)
     max_iter = facts["parameters"]["max_iter"]
     estimator = LowRankBilinear(alpha=facts["alpha"], max_iter=max_iter).fit(X, Z, supervision)
-    projector = Projector.of(x_scaler, z_scaler, estimator)
+    projector = AffineProjector.of(x_scaler, z_scaler, estimator)
     return _maps(projector, data, test)
 
 
 def _maps(
-    projector: AnyProjector, data: PairedFeatures, test: np.typing.NDArray[np.bool_]
+    projector: Projector, data: PairedFeatures, test: np.typing.NDArray[np.bool_]
 ) -> tuple[float, float]:
     x, z, labels = projector.project_x(data.X[test]), projector.project_z(data.Z[test]), data.labels[test]
     return mean_average_precision(x, z, labels, labels), mean_average_precision(z, x, labels, labels)

@@ -140,8 +140,8 @@ def test_a_key_has_a_name_and_its_id_is_told(lrbs: Lrbs) -> None:
 def test_a_failed_job_is_a_line_of_the_servers_log(tmp_path: Path, start_server: Callable[..., Any]) -> None:
     from app.bootstrap import build
     from app.domain.entities import Content, Modality
-    from app.services.catalogue import NewItem
-    from app.services.training import TrainingParameters
+    from app.services.catalogue.service import NewItem
+    from app.services.training.requests import TrainingParameters
     from app.settings import Settings
 
     services = build(Settings(data_dir=tmp_path / "data", database_url=""))

@@ -14,9 +14,9 @@ from app.db.migrate import upgrade
 from app.db.session import SqlDatabase, make_engine
 from app.domain.entities import Collection, Content, ItemFilter, Job, JobState, Modality, Scope, SearchResult
 from app.main import create_app
-from app.services.catalogue import NewItem
-from app.services.search import Query
-from app.services.training import TrainingParameters
+from app.services.catalogue.service import NewItem
+from app.services.serving.search import Query
+from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
 from tests.app.closing import close

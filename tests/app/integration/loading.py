@@ -4,10 +4,10 @@ import contextlib
 
 from app.bootstrap import Services
 from app.domain.errors import ServiceError
-from app.services.loading import Snapshot
-from app.services.readiness import Readiness
-from app.services.snapshots import Snapshots
-from app.services.status import PATIENCE_SECONDS
+from app.services.health.readiness import Readiness
+from app.services.health.status import PATIENCE_SECONDS
+from app.services.serving.loading import Snapshot
+from app.services.serving.snapshots import Snapshots
 
 
 def load(services: Services) -> Readiness:

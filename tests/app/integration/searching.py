@@ -7,9 +7,9 @@ import numpy as np
 
 from app.bootstrap import Services
 from app.domain.entities import Content, ItemFilter, JobState, Modality, SearchResult
-from app.services.catalogue import NewItem
-from app.services.search import Query
-from app.services.training import TrainingParameters
+from app.services.catalogue.service import NewItem
+from app.services.serving.search import Query
+from app.services.training.requests import TrainingParameters
 from solver.datasets import SyntheticPairs
 from tests.app.integration.in_process import run_here
 

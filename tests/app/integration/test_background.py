@@ -13,9 +13,9 @@ from app.bootstrap import build
 from app.domain.entities import Content, ItemFilter, Modality, Scope
 from app.domain.errors import ContentTooLargeError, OverloadedError, ServiceError
 from app.main import create_app
-from app.services import snapshots as module
-from app.services.catalogue import NewItem
-from app.services.search import Query
+from app.services.catalogue.service import NewItem
+from app.services.serving import snapshots as module
+from app.services.serving.search import Query
 from tests.app.closing import close
 from tests.app.e2e.refusals import client_of
 from tests.app.integration.conftest import Pairs

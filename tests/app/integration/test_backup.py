@@ -14,8 +14,8 @@ from app.bootstrap import Services, build
 from app.db.schema import is_current
 from app.domain.entities import Content, ItemFilter, Modality
 from app.domain.errors import InvalidFieldError
-from app.services.catalogue import NewItem
-from app.services.search import Query
+from app.services.catalogue.service import NewItem
+from app.services.serving.search import Query
 from app.settings import Settings
 from tests.app.closing import close
 from tests.app.e2e.refusals import png
@@ -47,7 +47,7 @@ def test_a_restored_copy_gives_the_same_answers(served: Any, tmp_path: Path) -> 
     assert answers(restored, served.data.Z[:5]) == expected
     assert answers(served.services, served.data.Z[:5]) != expected
     restored.catalogue.add_items("a", [served.item("x", "later", served.data.X[1], "class 0")])
-    assert restored.housekeeping.sweep() == 0
+    assert restored.garbage_collector.sweep() == 0
     with pytest.raises(FileExistsError):
         served.services.back_up(folder)
     close(restored)

@@ -13,7 +13,7 @@ import pytest
 from app.bootstrap import Services, build
 from app.domain.entities import Job, JobState
 from app.domain.errors import DatabaseUnavailableError
-from app.services.training import TrainingParameters
+from app.services.training.requests import TrainingParameters
 from app.worker import run_once
 from app.worker.lease import Lease
 from app.worker.outcome import Failure, Outcome

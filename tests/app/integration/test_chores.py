@@ -11,7 +11,7 @@ import pytest
 
 from app.bootstrap import Services, build
 from app.domain.entities import JobState
-from app.services.rounds import Round
+from app.services.storage.rounds import Round
 from app.storage.blobs import FileBlobStore
 from app.storage.trash import TRASH
 from app.worker import run_forever

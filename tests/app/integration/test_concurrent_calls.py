@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy
 
 from app.domain.entities import Scope
-from app.services.training import TrainingParameters
+from app.services.training.requests import TrainingParameters
 from tests.app.integration.conftest import PARAMETERS
 
 CALLERS = 6

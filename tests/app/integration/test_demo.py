@@ -4,12 +4,12 @@ import httpx
 import numpy as np
 import pytest
 
-from app import demo
 from app.bootstrap import Services, build
+from app.cli import demo
+from app.cli.train import train
 from app.domain.entities import Content, Modality, Scope
-from app.retrain import train
-from app.services.catalogue import NewItem
-from app.services.training import TrainingParameters
+from app.services.catalogue.service import NewItem
+from app.services.training.requests import TrainingParameters
 from tests.app.closing import close
 
 WORDS = ("waves wind sail", "drops rain umbrella", "sand sun thorn")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.bootstrap import build
-from app.services.holding import snapshot_bytes
+from app.services.serving.holding import snapshot_bytes
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.loading import load

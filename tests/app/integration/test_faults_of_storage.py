@@ -13,8 +13,8 @@ from app.bootstrap import Services, build
 from app.db.copies import copy_sqlite
 from app.domain.entities import Content, JobState
 from app.domain.errors import StorageFullError, StorageReadOnlyError
-from app.services.preparation import NewItem
-from app.services.readiness import Readiness
+from app.services.catalogue.preparation import NewItem
+from app.services.health.readiness import Readiness
 from app.settings import Settings
 from tests.app.closing import close
 from tests.app.e2e.refusals import check_problem

@@ -21,7 +21,7 @@ from app.domain.errors import (
     LineError,
     WrongDatabaseError,
 )
-from app.services.catalogue import NewItem
+from app.services.catalogue.service import NewItem
 from app.storage.blobs import FileBlobStore
 from app.storage.spool import ItemSpool
 from app.storage.trash import TRASH
@@ -134,7 +134,7 @@ def test_a_picture_that_cannot_be_stored_takes_those_before_it_along(
 def test_a_refused_import_tries_once_to_take_its_pictures_away_without_the_database(
     album: Any, pictures: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("app.services.imports._ITEMS_PER_BATCH", 1)
+    monkeypatch.setattr("app.services.catalogue.imports._ITEMS_PER_BATCH", 1)
     begun = album.services.imports.begin("album")
     begun.add([(shade, picture(str(shade), shade)) for shade in range(3)])
     stored = files_under(pictures)
@@ -225,11 +225,11 @@ def test_a_sweep_takes_what_is_old_and_unused_only(album: Any, pictures: Path) -
     store.put(b"refused")
     (pictures / "ab").mkdir(exist_ok=True)
     (pictures / "ab" / ".new-cut-short").write_bytes(b"half")
-    assert album.services.housekeeping.sweep() == 0  # all of it may be somebody's work of this moment
+    assert album.services.garbage_collector.sweep() == 0  # all of it may be somebody's work of this moment
     grow_old(pictures)
     young = pictures / "ab" / ".new-just-now"
     young.write_bytes(b"half")
-    assert album.services.housekeeping.sweep() == 2
+    assert album.services.garbage_collector.sweep() == 2
     assert files_under(pictures) == used | {young}
 
 
@@ -240,7 +240,7 @@ def test_an_interrupted_removal_is_undone(album: Any, pictures: Path) -> None:
     grow_old(pictures)
     with pytest.raises(ContentMissingError):
         album.services.catalogue.content("album", "p")
-    album.services.housekeeping.sweep()
+    album.services.garbage_collector.sweep()
     assert album.services.catalogue.content("album", "p")[0] == png(1)
 
 
@@ -250,7 +250,7 @@ def test_pictures_stored_beside_sweeps_are_never_lost(album: Any, pictures: Path
 
     def sweep() -> None:
         while not closing.is_set():
-            services.housekeeping.sweep()
+            services.garbage_collector.sweep()
 
     thread = threading.Thread(target=sweep)
     thread.start()
@@ -281,7 +281,7 @@ def test_a_deleted_collections_files_go_and_its_snapshot_lives_on(pairs: Any) ->
     gallery = snapshot.galleries["x"]
     query = gallery.parts[0].segment.index.vectors[:1]
     assert len(gallery.search(query, 5, 0, ItemFilter())) == 5
-    pairs.services.housekeeping.sweep()
+    pairs.services.garbage_collector.sweep()
     assert {path.name.partition("-")[0] for path in models.iterdir()} == {str(kept), TRASH}
     fresh = build(pairs.services.settings)
     current(fresh.snapshots, "kept")
@@ -291,17 +291,17 @@ def test_a_deleted_collections_files_go_and_its_snapshot_lives_on(pairs: Any) ->
 
 def test_another_databases_files_are_left_alone(album: Any, pictures: Path, tmp_path: Path) -> None:
     album.services.catalogue.add_items("album", [picture("p", 1)])
-    album.services.housekeeping.sweep()
+    album.services.garbage_collector.sweep()
     grow_old(pictures)
     url = f"sqlite:///{tmp_path / 'other.sqlite3'}"
     other = build(album.services.settings.model_copy(update={"database_url": url}))
     with pytest.raises(WrongDatabaseError):
         other.set_up()
     upgrade(other.database.engine)
-    assert other.housekeeping.sweep() == 0
+    assert other.garbage_collector.sweep() == 0
     close(other)
     assert album.services.catalogue.content("album", "p")[0] == png(1)
-    assert album.services.housekeeping.sweep() == 0
+    assert album.services.garbage_collector.sweep() == 0
 
 
 def test_a_worker_sweeps_when_it_starts(album: Any, pictures: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 from app.bootstrap import build
 from app.domain.entities import Collection
 from app.domain.errors import CollectionNotFoundError, ServiceError
-from app.services import snapshots as module
-from app.services.loading import Loader, Snapshot
-from app.services.renewals import THREAD_NAME, no_pause
+from app.services.serving import snapshots as module
+from app.services.serving.loading import Loader, Snapshot
+from app.services.serving.renewals import THREAD_NAME, no_pause
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.loading import current

@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.entities import ItemFilter
 from app.index.exact import ExactIndex
-from app.services.galleries import Gallery, Row
+from app.services.serving.galleries import Gallery, Row
 
 RANK = 3
 FILTERS = (

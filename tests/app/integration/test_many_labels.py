@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from app.console import choice_lines
+from app.cli.console import choice_lines
 from app.domain.errors import TrainingDataError
-from app.services.costs import (
+from app.services.training.costs import (
     Sizes,
     pairs_too_slow,
     posteriors_too_large,
     posteriors_too_slow,
     sums_too_large,
 )
-from app.services.holdout import LabelledItems
-from app.services.learning import learn
-from app.services.training import TrainingParameters
-from solver.feature_maps import FeatureMap
+from app.services.training.holdout import LabelledItems
+from app.services.training.requests import TrainingParameters
+from app.services.training.select_and_fit import learn
+from solver.evaluation.metrics import chance_average_precision
 from solver.logistic import Targets
-from solver.metrics import chance_average_precision
-from solver.posteriors import MapKind, Part, Recipe, deal_folds, fit_parts
+from solver.semantic.ensemble import FeatureMapConfig, Part, Recipe, deal_folds, fit_parts
+from solver.semantic.feature_maps import FeatureMap
 
 N_LABELS, OF_EACH, N_FEATURES = 2500, 2, 128
 
@@ -120,7 +120,7 @@ def test_a_fit_on_samples_that_stay_sparse_takes_no_more_than_the_bound_counts(
     n_items, n_features, n_labels = 12_000, 15_000, 10
     data = few_labels_of_sparse_samples(n_items, n_features, n_labels)
     targets = Targets(np.eye(n_labels)[data.z_labels.astype(int)], True)
-    kind = MapKind("l2", "linear", 1.0)
+    kind = FeatureMapConfig("l2", "linear", 1.0)
     features = FeatureMap.fit(data.Z, kind.scaling, kind.kernel, kind.width, 1, 0)
     part = Part(Recipe(kind, 3.0, 1.0), features, None)
     folds = deal_folds(targets, 3, np.random.default_rng(0))
@@ -130,7 +130,7 @@ def test_a_fit_on_samples_that_stay_sparse_takes_no_more_than_the_bound_counts(
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    monkeypatch.setattr("app.services.costs._MOST_BYTES", peak)
+    monkeypatch.setattr("app.services.training.costs._MOST_BYTES", peak)
     assert "would take" in str(posteriors_too_large(Sizes.of(data), (4, n_features), (False, True)))
 
 

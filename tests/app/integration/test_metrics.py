@@ -14,8 +14,8 @@ from app.bootstrap import build
 from app.domain.entities import Scope
 from app.index.exact import ExactIndex
 from app.main import create_app
-from app.services.galleries import Gallery, Row
-from app.services.status import probe_recall
+from app.services.health.status import probe_recall
+from app.services.serving.galleries import Gallery, Row
 from app.settings import Settings
 from tests.app.closing import close
 from tests.app.e2e.refusals import check_problem, client_of

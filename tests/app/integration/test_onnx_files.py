@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from app.bootstrap import build
-from app.services.training import TrainingParameters
+from app.services.training.requests import TrainingParameters
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.loading import load

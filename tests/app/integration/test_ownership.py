@@ -15,7 +15,7 @@ from app.db.copies import copy_sqlite
 from app.db.migrate import upgrade
 from app.domain.entities import Mark, Modality
 from app.domain.errors import DatabaseMissingError, WrongDatabaseError
-from app.services.ownership import Ownership
+from app.services.storage.ownership import Ownership
 from app.settings import Settings
 from app.storage.ownership import FileFolderMark
 from tests.app.closing import close
@@ -140,7 +140,7 @@ def test_without_its_database_a_folder_is_left_alone_and_none_is_made(opened: Op
     away.rename(file)
     services.set_up()
     assert services.readiness.look().reason is None
-    assert services.housekeeping.sweep() == 0
+    assert services.garbage_collector.sweep() == 0
     assert services.catalogue.content("album", "p3")[0] == png(3)
 
 
@@ -167,7 +167,7 @@ def test_an_empty_database_beside_files_writes_and_removes_nothing(
     upgrade(services.database.engine)  # as somebody may who does not ask us
     found = services.readiness.look()
     assert (found.is_ready, "belong to another database" in str(found.reason)) == (False, True)
-    assert services.housekeeping.sweep() == 0
+    assert services.garbage_collector.sweep() == 0
     assert "no file is removed" in caplog.text
     with pytest.raises(WrongDatabaseError):
         services.catalogue.create("album", ALBUM)
@@ -183,10 +183,10 @@ def test_adopted_files_stay_until_a_sweep_is_ordered_and_come_back_after_it(
     services = opened(data)
     services.adopt()
     assert services.readiness.look().reason is None
-    assert services.housekeeping.sweep() == 0
+    assert services.garbage_collector.sweep() == 0
     assert "lrbs db sweep" in caplog.text
     assert pictures(data) == 12
-    assert services.housekeeping.sweep(any_share=True) == 12
+    assert services.garbage_collector.sweep(any_share=True) == 12
     assert pictures(data) == 0
     close(services)
     away.rename(data / FILE)
@@ -194,7 +194,7 @@ def test_adopted_files_stay_until_a_sweep_is_ordered_and_come_back_after_it(
     assert not right.readiness.look().is_ready
     right.adopt()
     assert right.catalogue.content("album", "p3")[0] == png(3)
-    assert right.housekeeping.sweep() == 0
+    assert right.garbage_collector.sweep() == 0
     assert pictures(data) == 12
 
 
@@ -215,7 +215,7 @@ def test_an_older_database_serves_and_removes_nothing(opened: Opened, data: Path
     restored = opened(data)
     found = restored.readiness.look()
     assert (found.is_ready, "older than the files" in str(found.reason)) == (True, True)
-    assert restored.housekeeping.sweep() == 0
+    assert restored.garbage_collector.sweep() == 0
     with pytest.raises(WrongDatabaseError):
         restored.ownership.require_current()
     restored.catalogue.delete_item("album", "p0")
@@ -230,7 +230,7 @@ def test_an_older_database_serves_and_removes_nothing(opened: Opened, data: Path
     restore(older, data)
     adopting = opened(data)
     adopting.adopt()
-    assert adopting.housekeeping.sweep() == 2
+    assert adopting.garbage_collector.sweep() == 2
     close(adopting)
 
     restore(newer, data)  # it was the wrong decision
@@ -253,7 +253,7 @@ def test_a_served_copy_of_the_database_does_no_harm_to_the_original(
     copy.ownership.note_progress()
     mixed = opened(data, f"sqlite:///{tmp_path / 'copy' / FILE}")
     assert "separate ways" in str(mixed.readiness.look().reason)
-    assert mixed.housekeeping.sweep() == 0
+    assert mixed.garbage_collector.sweep() == 0
     mixed.catalogue.delete_item("album", "p11")
     assert pictures(data) == 12
     assert services.readiness.look().reason is None
@@ -265,9 +265,9 @@ def test_more_than_half_is_only_swept_by_order(
     services = opened(data)
     with services.database.engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM items WHERE item_id <> 'p0'")
-    assert services.housekeeping.sweep() == 0
+    assert services.garbage_collector.sweep() == 0
     assert "of 12 at least 11 look unused" in caplog.text
-    assert services.housekeeping.sweep(any_share=True) == 11
+    assert services.garbage_collector.sweep(any_share=True) == 11
     assert pictures(data) == 1
 
 
@@ -285,7 +285,7 @@ def test_an_installation_of_an_earlier_version_is_taken_over(
     (data / ".database").write_text(written.format(folder=data))
     services = opened(data)
     assert services.readiness.look().reason is None
-    assert services.housekeeping.sweep() == 0
+    assert services.garbage_collector.sweep() == 0
     assert len(mark_of(data)["identity"]) == 32
 
 

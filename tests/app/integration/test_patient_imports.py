@@ -14,8 +14,8 @@ import sqlalchemy
 from app.bootstrap import Services, build
 from app.domain.entities import Content, Item, Modality
 from app.encoders.registry import ContentLimits, EncoderRegistry
-from app.services.imports import ImportService
-from app.services.preparation import NewItem
+from app.services.catalogue.imports import ImportService
+from app.services.catalogue.preparation import NewItem
 from app.settings import Settings
 from app.storage.blobs import FileBlobStore
 from app.storage.spool import ItemSpool
@@ -52,7 +52,7 @@ def imported(services: Services, at: int, act: Callable[[], None]) -> tuple[int,
         EncoderRegistry(limits),
         lambda: HookedSpool(settings.data_dir / "imports", at, act),
         services.snapshots.wrote,
-        services.housekeeping.sweep_after_delete,
+        services.garbage_collector.sweep_after_delete,
         settings.lock_wait_seconds,
         settings.lease_seconds,
     ).begin("big")

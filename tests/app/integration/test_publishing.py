@@ -7,9 +7,9 @@ import pytest
 
 from app.domain.entities import Item, JobState
 from app.index.exact import ExactIndexFiles
-from app.services.bundles import ModelBundles
-from app.services.training import TrainingParameters
-from solver.selection import select
+from app.services.models.bundles import ModelBundles
+from app.services.training.requests import TrainingParameters
+from solver.bilinear.selection import select
 from tests.app.integration.loading import load
 
 
@@ -35,11 +35,11 @@ def test_the_held_out_figures_are_those_of_the_given_penalty(pairs: Any) -> None
 
 
 def test_a_penalty_is_judged_as_the_selection_judges_it(pairs: Any) -> None:
-    from app.services.recipes import LowRankRecipe
-    from solver.preprocessing import FeatureScaler
-    from solver.problem import alpha_max
-    from solver.selection import Candidate, LabelledPair
-    from solver.supervision import Labels
+    from app.services.training.methods import LowRankRecipe
+    from solver.bilinear.problem import alpha_max
+    from solver.bilinear.selection import Candidate, LabelledPair
+    from solver.scaling import FeatureScaler
+    from solver.supervision.labels import Labels
 
     drawn = pairs.data
     data = LabelledPair(drawn.X, drawn.Z, drawn.x_labels.astype(str), drawn.z_labels.astype(str))
@@ -170,7 +170,7 @@ def test_of_two_methods_the_better_one_on_held_out_items_serves(pairs: Any) -> N
 @pytest.mark.parametrize(("field", "value"), [("alpha", 0.1), ("scaling", "l2")])
 def test_what_is_of_the_papers_method_alone_chooses_it(pairs: Any, field: str, value: Any) -> None:
     from app.domain.errors import InvalidFieldError
-    from app.services.training_parameters import check_parameters
+    from app.services.training.parameters import check_parameters
 
     pairs.fill("a")
     pairs.train("a", TrainingParameters(**{field: value}))

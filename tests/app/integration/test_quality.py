@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.comparison.cache import FileCache
-from app.comparison.sets import SetLoader
+from app.cli.compare.cache import FileCache
+from app.cli.compare.sets import SetLoader
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from solver import (
     CCA,
@@ -26,7 +26,7 @@ from solver import (
 )
 from solver.base import CrossModalEstimator
 from solver.datasets import PairedFeatures
-from solver.preprocessing import FeatureScaler
+from solver.scaling import FeatureScaler
 
 pytestmark = pytest.mark.data
 Load = Callable[[str], PairedFeatures]

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from app.domain.entities import Content, ItemFilter
-from app.services import loading
-from app.services import snapshots as module
-from app.services.search import Query
+from app.services.serving import loading
+from app.services.serving import snapshots as module
+from app.services.serving.search import Query
 from tests.app.integration.conftest import Pairs
 
 SECONDS = 60.0

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy
 
 from app.bootstrap import build
-from app.services.saved_galleries import SavedGalleries
+from app.services.serving.saved_galleries import SavedGalleries
 from app.settings import Settings
 from tests.app.closing import close
 from tests.app.integration.conftest import PARAMETERS, Pairs

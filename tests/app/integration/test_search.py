@@ -16,10 +16,10 @@ from app.domain.errors import (
     UnknownLabelError,
     UnknownModalityError,
 )
-from app.services.catalogue import NewItem
-from app.services.readiness import Readiness
-from app.services.search import Query
-from app.services.training import TrainingParameters
+from app.services.catalogue.service import NewItem
+from app.services.health.readiness import Readiness
+from app.services.serving.search import Query
+from app.services.training.requests import TrainingParameters
 from solver.artifacts import load_projector
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
 from tests.app.closing import close

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from app.bootstrap import Services, build
-from app.console import label_lines
+from app.cli.console import label_lines
 from app.domain.entities import JobState, Modality
 from app.domain.errors import (
     DamagedBundleError,
     DamagedVersionError,
     ModelNotTrainedError,
 )
-from app.services.training import TrainingParameters
+from app.services.training.requests import TrainingParameters
 from solver.artifacts import load_projector
 from solver.datasets import SyntheticPairs
 from tests.app.closing import close

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.serve import bound_socket
+from app.cli.serve import bound_socket
 from app.settings import Settings
 
 

@@ -5,9 +5,9 @@ import pytest
 
 from app.domain.entities import Content, ItemFilter, Modality
 from app.domain.errors import InvalidFieldError
-from app.services.catalogue import NewItem
-from app.services.search import Query
-from app.services.training import TrainingParameters
+from app.services.catalogue.service import NewItem
+from app.services.serving.search import Query
+from app.services.training.requests import TrainingParameters
 from tests.app.integration.conftest import Pairs
 
 TERMS, N_TEXTS = 30_000, 300

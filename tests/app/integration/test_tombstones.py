@@ -10,9 +10,9 @@ import sqlalchemy
 from app.bootstrap import build
 from app.db.session import SqlDatabase
 from app.domain.entities import Collection, Item
-from app.services.rounds import Round
-from app.services.tombstones import Tombstones
-from app.services.writing import writing
+from app.services.storage.rounds import Round
+from app.services.storage.tombstones import Tombstones
+from app.services.storage.writing import writing
 from app.worker.loop import run_forever
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
@@ -103,7 +103,7 @@ def test_they_go_in_bounded_steps_and_no_position_is_used_twice(
 def test_a_busy_collection_keeps_no_other_from_its_turn(
     database: SqlDatabase, collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.services.tombstones._ROWS_PER_STEP", 1)
+    monkeypatch.setattr("app.services.storage.tombstones._ROWS_PER_STEP", 1)
     with database.write() as work:
         other = work.collections.add("quiet", collection.modalities)
     busy, quiet = [f"b{n}" for n in range(9)], ["q0", "q1"]

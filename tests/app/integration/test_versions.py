@@ -17,9 +17,9 @@ from app.domain.errors import (
     ModelNotFoundError,
     NoPreviousVersionError,
 )
-from app.services.readiness import Readiness
-from app.services.training import TrainingParameters
-from app.services.versions import NONE_ACTIVE
+from app.services.health.readiness import Readiness
+from app.services.models.versions import NONE_ACTIVE
+from app.services.training.requests import TrainingParameters
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.in_process import run_here
@@ -265,7 +265,7 @@ def test_what_was_held_goes_on_when_the_new_bundle_is_damaged(
         # What was brought back serves, once the bundle is looked at again.
         path.write_bytes(whole)
         assert holding.search("a").model_version == 1
-        monkeypatch.setattr("app.services.loading._LOOK_AGAIN_SECONDS", 0.0)
+        monkeypatch.setattr("app.services.serving.loading._LOOK_AGAIN_SECONDS", 0.0)
         assert holding.search("a").model_version == 2
         assert scores(holding) == scores(either)
         assert holding.services.readiness.look() == Readiness(True)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from app.bootstrap import Services, build
+from app.cli.train import train
 from app.domain.entities import Job, JobState
 from app.domain.errors import DatabaseUnavailableError, SchemaOutdatedError, TrainingDataError
-from app.retrain import train
-from app.services.training import TrainingParameters, TrainingService
+from app.services.training.requests import TrainingParameters, TrainingService
 from app.worker import run_forever, run_once
 from app.worker.lease import Lease
 from app.worker.outcome import Failure, Outcome
@@ -82,7 +82,7 @@ def test_training_ends_with_what_the_worker_raises(pairs: Any, monkeypatch: pyte
         raise OSError("the disk is gone")
 
     pairs.fill("a")
-    monkeypatch.setattr("app.retrain.run_once", fail)
+    monkeypatch.setattr("app.cli.train.run_once", fail)
     outcome = in_time(lambda: train(pairs.services, "a", PARAMETERS, ignore))
     assert isinstance(outcome, OSError)
     assert run_once(pairs.services) is None  # the job was closed, not left behind

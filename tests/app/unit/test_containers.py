@@ -9,7 +9,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from app.cli import cli
+from app.cli.main import cli
 from app.settings import Settings
 
 ROOT = Path(__file__).parents[3]

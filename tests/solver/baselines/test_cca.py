@@ -7,7 +7,7 @@ import sklearn.cross_decomposition
 from solver import CCA, Labels, MultiLabels, PairedRows, SignedPairs
 from solver.datasets import SyntheticPairs
 from solver.errors import InvalidInputError, SupervisionError
-from solver.metrics import mean_average_precision
+from solver.evaluation.metrics import mean_average_precision
 
 
 @pytest.fixture

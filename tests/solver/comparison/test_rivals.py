@@ -9,7 +9,7 @@ from solver.comparison.methods import Axis
 from solver.comparison.rivals import KernelSemanticMatching, SemanticIdentity
 from solver.datasets import PairedFeatures
 from solver.errors import InvalidInputError, InvalidParameterError
-from solver.feature_maps import FeatureMap
+from solver.semantic.feature_maps import FeatureMap
 
 SMALL: dict[str, Any] = {
     "kernels": ("rbf",), "n_landmarks": 20, "n_folds": 3, "n_kept": 1, "n_rounds": 2, "n_jobs": 1

@@ -4,7 +4,7 @@ from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 
 from solver.errors import InvalidInputError, InvalidParameterError
-from solver.feature_maps import FeatureMap
+from solver.semantic.feature_maps import FeatureMap
 
 KERNELS = {"rbf": rbf_kernel, "laplacian": laplacian_kernel}
 

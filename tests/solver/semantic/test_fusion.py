@@ -7,12 +7,12 @@ import pytest
 
 from solver import Labels, MultiLabels, SemanticBilinear
 from solver.errors import InvalidInputError, InvalidParameterError
-from solver.feature_maps import FeatureMap
-from solver.fusion import FusionOptions, Side, fuse
-from solver.logistic import Head, Targets
-from solver.posterior_search import SearchOptions, fit_posteriors
-from solver.posteriors import Member, Posteriors
-from solver.read_out import ReadOut
+from solver.logistic import LinearClassifier, Targets
+from solver.semantic.ensemble import Member, Posteriors
+from solver.semantic.feature_maps import FeatureMap
+from solver.semantic.fusion import FusionOptions, Side, fuse
+from solver.semantic.neighbours import NeighbourClassifier
+from solver.semantic.search import SearchOptions, fit_posteriors
 
 SEARCH = SearchOptions(
     scalings=("standard",),
@@ -46,13 +46,13 @@ def two_sides(n: int = 90, n_classes: int = 3) -> tuple[Side, Side, Labels]:
     return side(x, n_classes, 1), side(z, n_classes, 2), Labels(x, z)
 
 
-def head_of(posteriors: Posteriors) -> ReadOut:
+def head_of(posteriors: Posteriors) -> NeighbourClassifier:
     head = posteriors.members[-1].head
-    assert isinstance(head, ReadOut)
+    assert isinstance(head, NeighbourClassifier)
     return head
 
 
-def written_out(head: ReadOut, mapped: np.ndarray) -> np.ndarray:
+def written_out(head: NeighbourClassifier, mapped: np.ndarray) -> np.ndarray:
     found = np.zeros((len(mapped), head.n_classes))
     for i, sample in enumerate(mapped):
         projected = sample @ head.coefficients + head.intercepts
@@ -67,7 +67,7 @@ def test_a_read_out_is_the_formula_written_out() -> None:
     rng = np.random.default_rng(0)
     indicators = rng.integers(0, 2, (9, 4)).astype(np.float32)
     factors, intercepts, anchors = (rng.standard_normal(shape) for shape in ((3, 2), 2, (9, 2)))
-    head = ReadOut(factors, intercepts, anchors, indicators, 1.5, False)
+    head = NeighbourClassifier(factors, intercepts, anchors, indicators, 1.5, False)
     mapped = rng.standard_normal((5000, 3))
     np.testing.assert_allclose(head.predict(mapped)[:20], written_out(head, mapped[:20]), rtol=1e-6)
     np.testing.assert_allclose(head.predict(mapped)[-20:], written_out(head, mapped[-20:]), rtol=1e-6)
@@ -114,7 +114,7 @@ def test_a_partner_has_no_part_in_the_out_of_fold_posterior_of_the_other(max_sam
         noise = np.random.default_rng(seed).standard_normal(hidden.shape)
         samples = hidden + 0.1 * noise
         features = FeatureMap.fit(samples, "standard", "linear", 1.0, 10, 0)
-        head = Head(np.zeros((20, n_classes)), np.zeros(n_classes), True)
+        head = LinearClassifier(np.zeros((20, n_classes)), np.zeros(n_classes), True)
         posteriors = Posteriors((Member(features, head, 1.0),), uniform, 0.0, ())
         sides.append(Side(samples, targets, posteriors))
     options = FusionOptions(0.999, 8.0, max_samples, 0, 1)
@@ -193,7 +193,7 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         "scale": 1.0,
         "is_exclusive": True,
     }
-    assert ReadOut(**good).n_classes == 5
+    assert NeighbourClassifier(**good).n_classes == 5
     for name, value in (
         ("coefficients", np.zeros(3)),
         ("intercepts", np.zeros(3)),
@@ -209,7 +209,7 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         ("scale", np.nan),
     ):
         with pytest.raises(InvalidInputError):
-            ReadOut(**{**good, name: value})
+            NeighbourClassifier(**{**good, name: value})
 
 
 @pytest.mark.parametrize(

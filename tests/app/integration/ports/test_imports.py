@@ -12,8 +12,8 @@ from sqlalchemy import text
 from app.db.session import SqlDatabase
 from app.domain.entities import Collection, Item, RunningImport
 from app.domain.errors import CollectionNotFoundError, ImportLostError, ImportRunningError
-from app.services.rounds import Round
-from app.services.writing import clean_up, writing
+from app.services.storage.rounds import Round
+from app.services.storage.writing import clean_up, writing
 
 PICTURE = "a" * 64
 

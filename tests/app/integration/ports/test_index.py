@@ -9,7 +9,7 @@ import pytest
 from app.domain.errors import DamagedBundleError
 from app.domain.ports import GalleryIndex, IndexFiles
 from app.index.exact import ExactIndex, ExactIndexFiles
-from app.services.galleries import IndexMaker
+from app.services.serving.galleries import IndexMaker
 
 MAKERS: list[IndexMaker] = [ExactIndex]
 FILES: list[IndexFiles] = [ExactIndexFiles()]

@@ -1,0 +1,18 @@
+"""Headers of every answer, wherever it is made."""
+
+from __future__ import annotations
+
+# No Strict-Transport-Security: whoever terminates TLS in front of this service decides about it.
+SECURITY_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; "
+        "form-action 'self'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+"""Scripts and styles come from the service's own files only, so that no text of a gallery becomes code."""
+
+REQUEST_ID = "X-Request-ID"

@@ -1,0 +1,63 @@
+"""Looking up the keys of requests, so that invented ones keep nobody with a valid one waiting."""
+
+from __future__ import annotations
+
+import anyio
+from anyio import to_thread
+
+from app.api.middleware.queues import Asker, ConcurrencyLimiter
+from app.domain.entities import ApiKey, Scope
+from app.services.access.service import AccessService
+
+_THREADS = 6
+"""For keys that were valid before, which are looked up each time all the same: they may be revoked."""
+
+
+class KeyChecks:
+    """Checks keys in threads of its own.
+
+    Parameters
+    ----------
+    access : AccessService
+        Knows the keys.
+    strangers : ConcurrencyLimiter
+        Where those wait whose key this process never found valid.
+    """
+
+    def __init__(self, access: AccessService, strangers: ConcurrencyLimiter) -> None:
+        self._access = access
+        self._strangers = strangers
+        self._threads = anyio.CapacityLimiter(_THREADS)
+        self._strangers_threads = anyio.CapacityLimiter(_THREADS)  # the lane lets in fewer
+
+    async def require(self, secret: str | None, scope: Scope, address: str) -> ApiKey:
+        """Return the key of a call, if it has at least this scope; counts the call.
+
+        Parameters
+        ----------
+        secret : str or None
+            What the caller sent.
+        scope : Scope
+            What the call needs.
+        address : str
+            Of the caller, of which no one may hold up all others whose key is unknown.
+
+        Raises
+        ------
+        UnauthenticatedError, RateLimitedError, ForbiddenError
+            As of `AccessService.require`.
+        OverloadedError
+            If too many unknown keys are being looked up.
+        """
+        if not secret:
+            return self._access.require(None, scope)
+        if self._access.has_seen(secret):
+            return await to_thread.run_sync(self._access.require, secret, scope, limiter=self._threads)
+        asker = Asker(caller=address)
+        await self._strangers.enter(asker)
+        try:
+            return await to_thread.run_sync(
+                self._access.require, secret, scope, limiter=self._strangers_threads
+            )
+        finally:
+            self._strangers.leave(asker)

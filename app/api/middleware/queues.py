@@ -1,0 +1,190 @@
+"""A bounded queue in which nobody waits for the queue of another.
+
+So many work, so many wait, the rest is refused at once. Places that become free go to the collections in turn
+(round robin), and within a collection to its callers in turn. Whoever arrives when the queue is full is
+refused, unless another collection (or, within the collection, another caller) has at least two more waiting:
+then the last of those is refused instead (longest queue drop; Suter, Lakshman, Stiliadis and Choudhury,
+INFOCOM 1998).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from itertools import count
+
+import anyio
+
+from app.domain.errors import OverloadedError
+
+OnChange = Callable[["ConcurrencyLimiter"], None]
+
+
+def _ignore(_: ConcurrencyLimiter) -> None:
+    """Nobody watches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks for a place.
+
+    Parameters
+    ----------
+    collection : str
+        What the request is about; empty for none.
+    caller : str
+        What tells a caller from others: the id of its key, or its address.
+    """
+
+    collection: str = ""
+    caller: str = ""
+
+    @property
+    def parties(self) -> tuple[Hashable, Hashable]:
+        """Who takes turns with whom: the collections, and the callers of each."""
+        return self.collection, (self.collection, self.caller)
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    asker: Asker
+    decided: anyio.Event = field(default_factory=anyio.Event)
+    is_admitted: bool = False
+
+
+class ConcurrencyLimiter:
+    """Places for requests of one kind, and the queue in front of them.
+
+    Parameters
+    ----------
+    name : str
+        What the metrics call it.
+    running : int
+        How many work at once.
+    waiting : int
+        How many more wait.
+    whole : bool
+        Whether a place is held until the end of the answer, not only until its beginning.
+    of_caller : int, optional
+        How many may be there of the same caller; one more is refused.
+    of_collection : int, optional
+        How many of those who work may be of the same collection; one more waits, if there is room.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        running: int,
+        waiting: int,
+        whole: bool = False,
+        of_caller: int | None = None,
+        of_collection: int | None = None,
+    ) -> None:
+        self.name = name
+        self.whole = whole
+        self.running = 0
+        self.on_change: OnChange = _ignore
+        self.on_refusal: OnChange = _ignore
+        self._max_running = running
+        self._max_waiting = waiting
+        self._of_caller = of_caller
+        self._of_collection = running if of_collection is None else of_collection
+        self._queue: list[_Waiter] = []
+        self._callers: Counter[str] = Counter()
+        self._working: Counter[str] = Counter()
+        self._present: Counter[Hashable] = Counter()
+        self._last_turns: dict[Hashable, int] = {}
+        self._turns = count(1)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._queue)
+
+    def check(self, asker: Asker) -> None:
+        """Raise OverloadedError when there is no room, or none for this caller."""
+        self._find_room(asker)
+
+    async def enter(self, asker: Asker) -> None:
+        """Wait for a place; raises OverloadedError when there is no room to wait, or no longer."""
+        dropped = self._find_room(asker)
+        if dropped is not None:
+            self._queue.remove(dropped)
+            dropped.decided.set()
+        # Who comes first waits for one turn of each party, not for all that is asked meanwhile.
+        for party in asker.parties:
+            self._last_turns.setdefault(party, next(self._turns))
+        waiter = _Waiter(asker)
+        self._queue.append(waiter)
+        self._callers[asker.caller] += 1
+        self._present.update(asker.parties)
+        self._admit()
+        try:
+            await waiter.decided.wait()
+            if not waiter.is_admitted:
+                raise self._refusal()
+        except BaseException:
+            if waiter.is_admitted:
+                self.leave(asker)
+            else:
+                if waiter in self._queue:
+                    self._queue.remove(waiter)
+                self._forget(asker)
+                self.on_change(self)
+            raise
+
+    def leave(self, asker: Asker) -> None:
+        """Give the place to the next."""
+        self.running -= 1
+        self._working -= Counter([asker.collection])
+        self._forget(asker)
+        self._admit()
+
+    def _admit(self) -> None:
+        while self.running < self._max_running:
+            able = [waiter for waiter in self._queue if self._may_work(waiter.asker)]
+            if not able:
+                break
+            waiter = min(able, key=self._turns_of)
+            self._queue.remove(waiter)
+            self.running += 1
+            self._working[waiter.asker.collection] += 1
+            self._last_turns.update(dict.fromkeys(waiter.asker.parties, next(self._turns)))
+            waiter.is_admitted = True
+            waiter.decided.set()
+        self.on_change(self)
+
+    def _turns_of(self, waiter: _Waiter) -> tuple[int, ...]:
+        return tuple(self._last_turns[party] for party in waiter.asker.parties)
+
+    def _find_room(self, asker: Asker) -> _Waiter | None:
+        """Return who must leave the queue for this asker, None for nobody."""
+        if self._of_caller is not None and self._callers[asker.caller] >= self._of_caller:
+            raise self._refusal(f"{self._of_caller} requests of this kind by the same caller are running")
+        if self._has_place(asker) or len(self._queue) < self._max_waiting:
+            return None
+        of_collection = [waiter for waiter in self._queue if waiter.asker.collection == asker.collection]
+        for queue, level in ((self._queue, 0), (of_collection, 1)):
+            lengths = Counter(waiter.asker.parties[level] for waiter in queue)
+            for party, length in lengths.most_common(1):
+                if length > lengths[asker.parties[level]] + 1:
+                    return next(w for w in reversed(queue) if w.asker.parties[level] == party)
+        raise self._refusal()
+
+    def _has_place(self, asker: Asker) -> bool:
+        return self.running < self._max_running and self._may_work(asker)
+
+    def _may_work(self, asker: Asker) -> bool:
+        return not asker.collection or self._working[asker.collection] < self._of_collection
+
+    def _refusal(self, reason: str | None = None) -> OverloadedError:
+        self.on_refusal(self)
+        return OverloadedError() if reason is None else OverloadedError(reason)
+
+    def _forget(self, asker: Asker) -> None:
+        self._callers -= Counter([asker.caller])
+        self._present -= Counter(asker.parties)
+        for party in asker.parties:
+            if party not in self._present:
+                self._last_turns.pop(party, None)

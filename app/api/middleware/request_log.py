@@ -1,0 +1,100 @@
+"""Who asked for what, how long it took, and by which id to find it in the log."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.header_names import REQUEST_ID
+
+_SANE = re.compile(r"[A-Za-z0-9._-]{8,64}")
+_UNMATCHED = "unmatched"
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+_QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
+_logger = logging.getLogger(__name__)
+_request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
+
+OnAnswer = Callable[[str, str, int, float], None]
+"""Takes method, route template, status and seconds of an answered request."""
+
+
+def current_request_id() -> str | None:
+    """Return the id of the request that is being answered, in its thread too; None outside of any."""
+    return _request_id.get()
+
+
+class RequestLogMiddleware:
+    """ASGI middleware: gives each request an id, a log line and a place in the metrics.
+
+    The line holds the path without its query, and nothing of headers and bodies: no key, no picture.
+
+    Parameters
+    ----------
+    app : callable
+        What it wraps.
+    on_answer : callable
+        Told of every answered request.
+    on_change : callable
+        Gets 1 when a request comes in and -1 when it is answered.
+    """
+
+    def __init__(self, app: ASGIApp, on_answer: OnAnswer, on_change: Callable[[int], None]) -> None:
+        self._app = app
+        self._on_answer = on_answer
+        self._on_change = on_change
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get(REQUEST_ID, "")
+        request_id = given if _SANE.fullmatch(given) else secrets.token_hex(8)
+        scope.setdefault("state", {})["request_id"] = request_id
+        status, began = 500, time.perf_counter()
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)[REQUEST_ID] = request_id
+            await send(message)
+
+        token = _request_id.set(request_id)
+        self._on_change(1)
+        try:
+            await self._app(scope, receive, send_with_id)
+        finally:
+            self._on_change(-1)
+            seconds = time.perf_counter() - began
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            self._on_answer(method, _template(scope), status, seconds)
+            _log(scope, status, seconds)
+            _request_id.reset(token)
+
+
+def _template(scope: Scope) -> str:
+    """Return the path with its parameters' names: what clients choose must not become a label."""
+    path: str = getattr(scope.get("route"), "path", _UNMATCHED)
+    return path
+
+
+def _log(scope: Scope, status: int, seconds: float) -> None:
+    level = logging.WARNING if status >= 500 else logging.INFO
+    if scope["path"] in _QUIET and level == logging.INFO:
+        level = logging.DEBUG
+    facts = {
+        "method": scope["method"],
+        "path": scope["path"],
+        "status": status,
+        "milliseconds": round(seconds * 1000, 1),
+        "key_id": scope["state"].get("key_id"),
+    }
+    _logger.log(level, "%(method)s %(path)s %(status)d %(milliseconds).1f ms", facts, extra=facts)

@@ -1,0 +1,33 @@
+"""Headers that tell browsers to be careful; on every answer, pages and problems alike."""
+
+from __future__ import annotations
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.header_names import SECURITY_HEADERS
+
+
+class SecurityHeadersMiddleware:
+    """ASGI middleware that adds `SECURITY_HEADERS` where an answer does not have its own.
+
+    Parameters
+    ----------
+    app : callable
+        What it wraps.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)

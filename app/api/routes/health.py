@@ -1,0 +1,73 @@
+"""Routes for those who watch over the service."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import BaseModel, Field
+
+from app.api.deps import Credentials, may_administer
+from app.api.metrics import CONTENT_TYPE
+from app.api.probes import Remembered
+from app.api.problems import responses
+from app.domain.errors import OverloadedError
+from app.services.health.readiness import Readiness
+
+router = APIRouter(tags=["health"])
+
+
+class Status(BaseModel):
+    """How the service is."""
+
+    status: str
+    reason: str | None = Field(None, description="what is missing, or damaged")
+
+
+@router.get("/healthz", response_model_exclude_none=True)
+async def healthz() -> Status:
+    """Answer while the process lives."""
+    return Status(status="alive")
+
+
+@router.get(
+    "/readyz",
+    response_model_exclude_none=True,
+    responses={503: {"description": "Not ready", "model": Status}},
+)
+async def readyz(request: Request, response: Response) -> Status:
+    """Answer 200 once the schema is current and the first load of every active model has ended.
+
+    It waits for no load: what is loaded meanwhile is named in `reason`.
+    A damaged model bundle is named in `reason`. The answer is 200 all the same as long as something can be
+    searched: an earlier version stands in for the damaged one, or other collections are whole; damage to the
+    part that only later versions are compared with is named, too.
+    So it is where writes are refused or soon will be: a disk or database that is full (less than 64 MiB
+    left) or read-only is named, and searches are answered.
+    """
+    readiness: Remembered[Readiness] = request.app.state.readiness
+    try:
+        found = await readiness.get()
+    except OverloadedError as error:
+        found = Readiness(False, str(error))
+    if not found.is_ready:
+        response.status_code = 503
+    return Status(status="ready" if found.is_ready else "not ready", reason=found.reason)
+
+
+async def _may_watch(request: Request, credentials: Credentials) -> None:
+    if not request.app.state.settings.open_metrics:
+        await may_administer(request, credentials)
+
+
+@router.get(
+    "/metrics",
+    dependencies=[Depends(_may_watch)],
+    response_class=Response,
+    responses={
+        **responses(401, 403),
+        200: {"description": "Prometheus' text format", "content": {"text/plain": {}}},
+    },
+)
+async def metrics(request: Request) -> Response:
+    """Return metrics in Prometheus' text format."""
+    found: Remembered[bytes] = request.app.state.metrics
+    return Response(await found.get(), media_type=CONTENT_TYPE)

@@ -1,0 +1,142 @@
+"""Routes of items."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response, status
+
+from app.api.bodies import FormFields, any_body, json_or_form, parse_json, parsed
+from app.api.deps import Catalogue, NoteWrite, may_search, may_write
+from app.api.entries import parse_entries
+from app.api.openapi import json_body, schema_of, two_forms
+from app.api.problems import OF_BODIES, responses
+from app.api.schemas.base import Identifier
+from app.api.schemas.content import RawIn
+from app.api.schemas.items import ItemFactsIn, ItemIn, ItemOut, ItemPage, ItemsIn, WrittenOut
+from app.domain.entities import Content
+from app.domain.errors import InvalidFieldError
+from app.services.catalogue.preparation import NewItem
+
+router = APIRouter(prefix="/v1/collections/{collection}/items", tags=["items"])
+_MAX_PAGE = 1000
+_PICTURE_FACTS = '{"modality": "image"}'
+_BODY = two_forms(
+    ItemsIn,
+    parts={"item": schema_of(ItemFactsIn)},
+    example={"item": {"id": "i1", "modality": "image", "labels": ["shoes"]}},
+    encoding={"item": {"contentType": "application/json"}},
+)
+
+
+def _of_json(request: Request, body: bytes) -> list[NewItem]:
+    _, entries = parse_entries(ItemsIn, ItemIn, "items", body, request.app.state.settings.max_batch)
+    return [item.to_item(f"items.{number}") for number, item in enumerate(entries)]
+
+
+def _of_form(form: FormFields) -> list[NewItem]:
+    # A surrogate that a charset of the client's own let through is no valid JSON.
+    facts = parse_json(ItemIn, form.texts.get("item", _PICTURE_FACTS).encode(errors="replace"), ("item",))
+    for name in RawIn.model_fields:
+        if getattr(facts, name) is not None:
+            raise InvalidFieldError(f"item.{name}", "the picture part is this item's content: leave it out")
+    return [facts.with_content(Content(picture=form.picture, picture_field="picture"))]
+
+
+@router.post(
+    "",
+    status_code=status.HTTP_201_CREATED,
+    dependencies=[Depends(may_write)],
+    openapi_extra=_BODY,
+    responses=responses(401, 403, 404, 409, *OF_BODIES),
+)
+def create_items(
+    collection: str,
+    catalogue: Catalogue,
+    note_write: NoteWrite,
+    items: Annotated[list[NewItem], json_or_form(_of_json, _of_form, ("item",), any_body)],
+) -> WrittenOut:
+    """Store items, all of the request or none of it; or one item whose picture is a file."""
+    written = catalogue.add_items(collection, items)
+    note_write(collection, written.revision)
+    return WrittenOut(ids=list(written.ids), revision=written.revision)
+
+
+@router.get(
+    "", dependencies=[Depends(may_search)], responses=responses(401, 403, 404, 422), response_model=ItemPage
+)
+def list_items(
+    collection: str,
+    catalogue: Catalogue,
+    modality: str | None = None,
+    cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")] = None,
+    limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = 100,
+    pair_id: Annotated[Identifier | None, Query(description="only items of this pair")] = None,
+) -> Response:
+    """Page through items in order of creation; the cursor stays valid while others write.
+
+    A page of large items ends before `limit`: what follows it is there as long as `next_cursor` is.
+    """
+    page = catalogue.page(collection, modality, int(cursor or 0), limit, pair_id)
+    body = ItemPage(
+        items=[ItemOut.of(collection, item) for _, item in page.rows],
+        next_cursor=None if page.is_last else str(page.rows[-1][0]),
+    )
+    # Encoded here, in a thread: in the event loop a large page would keep everybody waiting.
+    return Response(body.model_dump_json(), media_type="application/json")
+
+
+@router.put(
+    "/{item_id}",
+    dependencies=[Depends(may_write)],
+    responses=responses(401, 403, 404, *OF_BODIES),
+    openapi_extra=json_body(ItemIn),
+)
+def put_item(
+    collection: str,
+    item_id: Identifier,
+    body: Annotated[ItemIn, parsed(ItemIn, any_body)],
+    catalogue: Catalogue,
+    note_write: NoteWrite,
+) -> WrittenOut:
+    """Store an item under this id, replacing one that is there."""
+    if body.id is not None and body.id != item_id:
+        raise InvalidFieldError("id", f"is {body.id!r} in the body and {item_id!r} in the path")
+    written = catalogue.add_items(collection, [body.to_item(item_id=item_id)], replace=True)
+    note_write(collection, written.revision)
+    return WrittenOut(ids=list(written.ids), revision=written.revision)
+
+
+@router.get("/{item_id}", dependencies=[Depends(may_search)], responses=responses(401, 403, 404, 422))
+def get_item(collection: str, item_id: str, catalogue: Catalogue) -> ItemOut:
+    """Return one item."""
+    return ItemOut.of(collection, catalogue.item(collection, item_id))
+
+
+@router.get(
+    "/{item_id}/content",
+    dependencies=[Depends(may_search)],
+    responses={
+        **responses(401, 403, 404, 410, 422),
+        200: {
+            "description": "The content, with its own media type",
+            "content": {
+                "image/*": {"schema": {"type": "string", "format": "binary"}},
+                "text/plain": {"schema": {"type": "string"}},
+            },
+        },
+    },
+    response_class=Response,
+)
+def get_content(collection: str, item_id: str, catalogue: Catalogue) -> Response:
+    """Return the picture or the text itself."""
+    content, media_type = catalogue.content(collection, item_id)
+    return Response(content, media_type=media_type, headers={"X-Content-Type-Options": "nosniff"})
+
+
+@router.delete("/{item_id}", dependencies=[Depends(may_write)], responses=responses(401, 403, 404, 422))
+def delete_item(collection: str, item_id: str, catalogue: Catalogue, note_write: NoteWrite) -> WrittenOut:
+    """Delete one item; no search with the same key returns it from now on, and soon none."""
+    revision = catalogue.delete_item(collection, item_id)
+    note_write(collection, revision)
+    return WrittenOut(ids=[item_id], revision=revision)

@@ -1,0 +1,72 @@
+"""Routes of model versions: what there is, what serves, and what served when."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query
+
+from app.api.bodies import parsed
+from app.api.deps import Administrator, Versions, may_administer
+from app.api.openapi import json_body
+from app.api.problems import OF_BODIES, responses
+from app.api.schemas.versions import (
+    ActivateIn,
+    ActivationList,
+    ActivationOut,
+    ModelList,
+    ModelOut,
+    ModelSummary,
+)
+from app.services.models.versions import LARGEST_VERSION
+
+router = APIRouter(
+    prefix="/v1/admin/collections/{collection}", tags=["admin"], dependencies=[Depends(may_administer)]
+)
+Version = Annotated[int, Path(ge=1, le=LARGEST_VERSION)]
+Wish = Annotated[ActivateIn, parsed(ActivateIn, default=ActivateIn())]
+
+
+@router.get("/models", responses=responses(401, 403, 404, 422))
+def list_models(collection: str, versions: Versions) -> ModelList:
+    """List model versions, newest first, without their lists (curves, history, classes and their like)."""
+    return ModelList(models=[ModelSummary.of(model) for model in versions.models(collection)])
+
+
+@router.get("/models/{version}", responses=responses(401, 403, 404, 422))
+def get_model(collection: str, version: Version, versions: Versions) -> ModelOut:
+    """Return one model version with everything that is known of it."""
+    return ModelOut.of(versions.model(collection, version))
+
+
+@router.post(
+    "/models/{version}/activate",
+    responses=responses(401, 403, 404, 409, *OF_BODIES),
+    openapi_extra=json_body(ActivateIn, required=False),
+)
+def activate_model(
+    collection: str, version: Version, versions: Versions, key: Administrator, body: Wish
+) -> ModelOut:
+    """Let a version serve: promote it, or roll back to it; its bundle is checked first."""
+    by = f"key {key.id}"
+    return ModelOut.of(versions.activate(collection, version, by, body.reason, body.expected_version))
+
+
+@router.post(
+    "/rollback",
+    responses=responses(401, 403, 404, 409, *OF_BODIES),
+    openapi_extra=json_body(ActivateIn, required=False),
+)
+def roll_back(collection: str, versions: Versions, key: Administrator, body: Wish) -> ModelOut:
+    """Let the version serve that served before the active one."""
+    return ModelOut.of(versions.roll_back(collection, f"key {key.id}", body.reason, body.expected_version))
+
+
+@router.get("/activations", responses=responses(401, 403, 404, 422))
+def list_activations(
+    collection: str, versions: Versions, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+) -> ActivationList:
+    """Return which version began to serve when, by whom and why, newest first."""
+    return ActivationList(
+        activations=[ActivationOut.of(entry) for entry in versions.history(collection, limit)]
+    )

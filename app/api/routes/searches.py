@@ -1,0 +1,129 @@
+"""Routes of searches."""
+
+from __future__ import annotations
+
+from typing import Annotated, get_args
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from app.api.bodies import (
+    FormFields,
+    from_json,
+    json_or_form,
+    json_value,
+    parse_json,
+    search_body,
+    validated,
+)
+from app.api.deps import OwnRevision, Search, may_search
+from app.api.entries import parse_entries
+from app.api.middleware.admission import aside
+from app.api.openapi import json_body, schema_of, two_forms
+from app.api.problems import OF_BODIES, responses
+from app.api.schemas.searches import (
+    BatchSearchIn,
+    BatchSearchOut,
+    OptionalField,
+    QueryIn,
+    SearchIn,
+    SearchOptions,
+    SearchOut,
+)
+from app.domain.entities import Content
+from app.services.serving.search import Query, SearchService
+
+router = APIRouter(
+    prefix="/v1/collections/{collection}/search", tags=["search"], dependencies=[Depends(may_search)]
+)
+_OPTIONAL = get_args(OptionalField)
+_REFUSALS = responses(401, 403, 404, 409, *OF_BODIES)
+_VALUES, _LISTS = ("k", "offset", "filter"), ("include",)
+_OPTIONS = schema_of(SearchOptions)["properties"]
+_BODY = two_forms(
+    SearchIn,
+    parts={**{name: _OPTIONS[name] for name in _VALUES}, "include": _OPTIONS["include"]["anyOf"][0]},
+    example={"k": 10, "filter": {"labels": ["shoes"]}},
+    encoding={"filter": {"contentType": "application/json"}},
+)
+
+
+def _of_json(request: Request, body: bytes) -> tuple[Query, SearchOptions]:
+    search = parse_json(SearchIn, body)
+    return search.to_query(), search
+
+
+def _of_batch(request: Request, body: bytes) -> tuple[list[Query], SearchOptions]:
+    limit = request.app.state.settings.max_batch
+    options, queries = parse_entries(BatchSearchIn, QueryIn, "queries", body, limit)
+    return [query.to_query(f"queries.{number}") for number, query in enumerate(queries)], options
+
+
+def _of_form(form: FormFields) -> tuple[Query, SearchOptions]:
+    given = {name: json_value(name, text) for name, text in form.texts.items()}
+    include = form.lists.get("include")
+    if include is not None:
+        # Either a part for each name, or all of them as one JSON array.
+        is_array = len(include) == 1 and not include[0].isidentifier()
+        given["include"] = json_value("include", include[0]) if is_array else include
+    return Query(Content(picture=form.picture, picture_field="picture")), validated(SearchOptions, given)
+
+
+@router.post("/{source}-to-{target}", openapi_extra=_BODY, responses=_REFUSALS, response_model=SearchOut)
+def search(
+    collection: str,
+    source: str,
+    target: str,
+    search: Search,
+    own_revision: OwnRevision,
+    asked: Annotated[
+        tuple[Query, SearchOptions], json_or_form(_of_json, _of_form, _VALUES, search_body, _LISTS)
+    ],
+) -> Response:
+    """Rank the target modality for one query of the source modality."""
+    query, options = asked
+    (answer,) = _run(search, collection, (source, target), [query], options, own_revision(collection))
+    return Response(answer, media_type="application/json")
+
+
+@router.post(
+    "/{source}-to-{target}/batch",
+    openapi_extra=json_body(BatchSearchIn),
+    responses=_REFUSALS,
+    response_model=BatchSearchOut,
+)
+def search_batch(
+    collection: str,
+    source: str,
+    target: str,
+    asked: Annotated[tuple[list[Query], SearchOptions], from_json(_of_batch, search_body)],
+    search: Search,
+    own_revision: OwnRevision,
+) -> Response:
+    """Answer many queries, all from one snapshot."""
+    queries, options = asked
+    answers = _run(search, collection, (source, target), queries, options, own_revision(collection))
+    return Response(b'{"results":[' + b",".join(answers) + b"]}", media_type="application/json")
+
+
+def _run(
+    service: SearchService,
+    collection: str,
+    direction: tuple[str, str],
+    queries: list[Query],
+    options: SearchOptions,
+    least_revision: int | None,
+) -> list[bytes]:
+    """Return each query's answer as JSON, encoded here, in a thread, so that the event loop goes on."""
+    include = set(_OPTIONAL if options.include is None else options.include)
+    results = service.search(
+        collection,
+        *direction,
+        queries,
+        options.k,
+        options.offset,
+        options.filter.to_filter(),
+        include,
+        aside,
+        least_revision,
+    )
+    return [SearchOut.of(collection, result, include).model_dump_json().encode() for result in results]

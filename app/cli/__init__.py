@@ -1,0 +1,1 @@
+"""The `lrbs` command."""

@@ -1,0 +1,16 @@
+"""The benchmark commands: `lrbs bench`."""
+
+from __future__ import annotations
+
+import typer
+
+from app.cli.bench.imports import import_command
+from app.cli.bench.overload import overload_command
+from app.cli.bench.solver import solver_command
+
+__all__ = ["bench"]
+
+bench = typer.Typer(no_args_is_help=True, help="Measure speed; every ratio is taken within one run.")
+bench.command("solver")(solver_command)
+bench.command("import")(import_command)
+bench.command("overload")(overload_command)

@@ -1,0 +1,217 @@
+"""`lrbs compare`."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from app.cli.compare.cache import FileCache
+from app.cli.compare.report import Facts, require_report_libraries, verdict, write_report
+from app.cli.compare.sets import ComparedSet, SetLoader
+from app.cli.console import progress
+from app.domain.errors import InvalidFieldError
+from app.encoders.registry import ContentLimits, EncoderRegistry
+from app.settings import Settings
+from solver import InvalidParameterError
+from solver.comparison import METHODS, Comparison, Outcome, Row, chosen_methods, write_qrels, write_run
+from solver.comparison import compare as compare_methods
+from solver.datasets import PROTOCOLS, Protocol, load_protocol
+
+_out, _log = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
+_OPTIONAL = " and ".join(name for name, method in METHODS.items() if method.is_optional)
+_LIMITS = ContentLimits(max_picture_bytes=10 << 20, max_picture_pixels=40_000_000, max_text_chars=20_000)
+
+
+class ProtocolName(StrEnum):
+    """A published setting."""
+
+    WIKIPEDIA = "wikipedia"
+    VOC2007 = "voc2007"
+    NUS_WIDE = "nus-wide"
+
+
+def compare(
+    sets: Annotated[
+        list[str] | None, typer.Argument(help="such as wikipedia_cnn; NAME@SEED splits the rows anew")
+    ] = None,
+    protocol: Annotated[
+        ProtocolName | None, typer.Option(help="a published setting, with the files of --data")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(exists=True, file_okay=False, help="folder with the protocol's file")
+    ] = None,
+    methods: Annotated[
+        str, typer.Option(help=f"comma-separated, of {', '.join(METHODS)}; without {_OPTIONAL} when absent")
+    ] = "",
+    seed: Annotated[int, typer.Option(min=0, help="of folds and resampling")] = 0,
+    folds: Annotated[int, typer.Option(min=2, help="of the cross-validation")] = 3,
+    jobs: Annotated[int | None, typer.Option(min=1, help="processes; as many as cores when absent")] = None,
+    cache: Annotated[
+        Path | None, typer.Option(file_okay=False, help="kept results; in LRBS_DATA_DIR when absent")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(file_okay=False, help="folder for report.html and report.md")
+    ] = None,
+    trec: Annotated[
+        Path | None, typer.Option(file_okay=False, help="folder for TREC runs and qrels (large)")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print the rows as JSON")] = False,
+) -> None:
+    """Compare methods: tuned by cross-validation in the training split, then judged on the test split."""
+    if report is not None:
+        require_report_libraries()  # now, not after half an hour
+    chosen = _methods(methods)
+    settings = Settings()
+    kept = FileCache(cache or settings.data_dir / "comparisons")
+    names = _names(sets or [], protocol, data)
+    loader = SetLoader(settings.test_data, EncoderRegistry(_LIMITS), kept)
+    if protocol is None:
+        loader.check(names)  # now, not after the sets before it
+    what = f"Compares {len(chosen)} methods on {', '.join(names)}; seed {seed}, {folds} folds; {machine()}."
+    parts: list[tuple[ComparedSet, Comparison]] = []
+    with progress(_log, what) as show:
+        for name in names:
+            show(f"{name}: loading", 0, 0, "")
+            found = _of_protocol(protocol, data) if protocol and data else loader.load(name)
+            _log.print(_size_line(found), highlight=False)
+
+            def tell(done: int, total: int, outcome: Outcome, was_kept: bool, name: str = name) -> None:
+                show(name, done, total, f"{outcome.method}{', kept from before' if was_kept else ''}")
+
+            comparison = compare_methods(
+                found.data,
+                dataset=found.name,
+                methods=chosen,
+                n_folds=folds,
+                random_state=seed,
+                n_jobs=jobs,
+                store=kept,
+                on_outcome=tell,
+            )
+            parts.append((found, comparison))
+            for failure in comparison.failures:
+                _log.print(f"{found.name}: {failure}", highlight=False, markup=False)
+    protocols = [published(found.name) for found, _ in parts]
+    if trec is not None:
+        for _, comparison in parts:
+            _write_trec(trec, comparison)
+    if report is not None:
+        facts = Facts(shlex.join(["lrbs", *sys.argv[1:]]), machine(), seed, folds)
+        page, _ = write_report(report, parts, protocols, facts)
+        _log.print(f"report: {page}", highlight=False)
+    if as_json:
+        typer.echo(json.dumps([row.as_dict() for _, each in parts for row in each.rows], indent=2))
+        return
+    for (found, comparison), each in zip(parts, protocols, strict=True):
+        _print(found, comparison, each)
+
+
+def machine() -> str:
+    """Return what the seconds were measured on."""
+    return f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}"
+
+
+def published(name: str) -> Protocol | None:
+    """Return the published protocol that a set is held against: the one its name begins with."""
+    return next((protocol for key, protocol in PROTOCOLS.items() if name.startswith(key)), None)
+
+
+def _methods(names: str) -> list[str]:
+    try:
+        chosen = chosen_methods([name.strip() for name in names.split(",")] if names else None)
+    except InvalidParameterError as error:
+        raise InvalidFieldError("--methods", str(error)) from error
+    return [method.name for method in chosen]
+
+
+def _names(sets: list[str], protocol: ProtocolName | None, data: Path | None) -> list[str]:
+    if (protocol is None) != (data is None):
+        raise InvalidFieldError("--data", "give --protocol and --data together")
+    if (protocol is None) == (not sets):
+        raise InvalidFieldError("sets", "give one or more sets, or --protocol with --data")
+    return [protocol.value] if protocol else sets
+
+
+def _of_protocol(protocol: ProtocolName, folder: Path) -> ComparedSet:
+    data = load_protocol(protocol.value, folder)
+    what = f"pictures: {data.X.shape[1]}-d; texts: {data.Z.shape[1]}-d (from the files given)"
+    return ComparedSet(protocol.value, data, what)
+
+
+def _write_trec(folder: Path, comparison: Comparison) -> None:
+    """Write judgements and, for each row, the rankings of both directions."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data, labels = comparison.data, comparison.test_labels
+    rows = (~data.is_train).nonzero()[0].tolist()
+    x_ids, z_ids = ([f"{side}{row}" for row in rows] for side in ("x", "z"))
+    write_qrels(folder / f"{comparison.dataset}.x.qrels", labels, labels, x_ids, z_ids)
+    write_qrels(folder / f"{comparison.dataset}.z.qrels", labels, labels, z_ids, x_ids)
+    for outcome in comparison.outcomes:
+        name = f"{outcome.method}{'-pca' if outcome.pca else ''}"
+        for side, queries, gallery, ids in (
+            ("x", outcome.x_test, outcome.z_test, (x_ids, z_ids)),
+            ("z", outcome.z_test, outcome.x_test, (z_ids, x_ids)),
+        ):
+            write_run(
+                folder / f"{comparison.dataset}.{name}.{side}.run",
+                queries,
+                gallery,
+                query_labels=labels,
+                gallery_labels=labels,
+                query_ids=ids[0],
+                gallery_ids=ids[1],
+                tag=name,
+            )
+
+
+def _size_line(found: ComparedSet) -> str:
+    data = found.data
+    n_train = int(data.is_train.sum())
+    return (
+        f"{found.name}: {n_train} rows to train, {len(data.labels) - n_train} to test, "
+        f"{len(set(data.labels.tolist()))} classes; {found.features}"
+    )
+
+
+def _print(found: ComparedSet, comparison: Comparison, protocol: Protocol | None) -> None:
+    title = f"{comparison.dataset}: test MAP in %, chance {comparison.chance:.1%}"
+    table = Table(title=title, box=box.SIMPLE, title_justify="left", padding=(0, 1, 0, 0))
+    first, second = found.modalities
+    for name in ("method", "PCA", first, second, "average", "95 %", "p", "fit, s"):
+        table.add_column(name, justify="left" if name in ("method", "PCA") else "right", no_wrap=True)
+    for row in sorted(comparison.rows, key=lambda row: (row.pca, -row.average)):
+        table.add_row(*_cells(row))
+    _out.print(table)
+    for pca in (False, True):
+        rows = [row for row in comparison.rows if row.pca == pca]
+        if rows:
+            _out.print(f"{'With' if pca else 'Without'} PCA: {verdict(rows)}", highlight=False)
+    if protocol is not None:
+        numbers = ", ".join(f"{name} {value:.2%}" for name, value in protocol.published.items())
+        differences = "; ".join(protocol.differences(found.data)) or "same dimensions and split sizes"
+        _out.print(f"Published, average: {numbers}. {differences}.", highlight=False, markup=False)
+
+
+def _cells(row: Row) -> tuple[Any, ...]:
+    low, high = row.intervals["average"]
+    return (
+        row.method,
+        "99 %" if row.pca else "none",
+        f"{100 * row.image_query:.2f}",
+        f"{100 * row.text_query:.2f}",
+        f"{100 * row.average:.2f}",
+        f"{100 * low:.1f}-{100 * high:.1f}",
+        "" if row.p_value is None else f"{row.p_value:.4f}",
+        f"{row.fit_seconds:.2f}",
+    )

@@ -1,0 +1,208 @@
+"""The report of a comparison: one self-contained HTML file and one Markdown file."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.cli.compare import figures
+from app.cli.compare.samples import Retrieved, retrieved
+from app.cli.compare.sets import ComparedSet
+from solver.comparison import Comparison, Row
+from solver.datasets import Protocol
+
+_LEVEL, _SMALL = 0.05, 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a report says of the run.
+
+    Parameters
+    ----------
+    command : str
+        What was called.
+    machine : str
+        What the seconds were measured on.
+    seed, n_folds : int
+        Of the run.
+    """
+
+    command: str
+    machine: str
+    seed: int
+    n_folds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One set of the report."""
+
+    found: ComparedSet
+    comparison: Comparison
+    tables: list[tuple[str, list[Row], str]]
+    published: Protocol | None
+    differences: list[str]
+    intervals: str
+    curves: str
+    spectrum: str
+    samples: list[list[Retrieved]]
+    shown_method: str
+
+    @property
+    def n_train(self) -> int:
+        """Pairs in the training split."""
+        return int(self.found.data.is_train.sum())
+
+    @property
+    def n_test(self) -> int:
+        """Pairs in the test split."""
+        return len(self.found.data.is_train) - self.n_train
+
+
+def require_report_libraries() -> None:
+    """Raise ImportError, naming the extra, where a report cannot be made."""
+    for name in ("jinja2", "matplotlib"):
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise ImportError(f"--report needs {name}, of the extra: pip install 'lrbs[report]'") from error
+
+
+def write_report(
+    folder: Path,
+    parts: Sequence[tuple[ComparedSet, Comparison]],
+    protocols: Sequence[Protocol | None],
+    facts: Facts,
+) -> tuple[Path, Path]:
+    """Write ``report.html`` and ``report.md`` and return both.
+
+    Parameters
+    ----------
+    folder : Path
+        Made when missing.
+    parts : sequence
+        Sets and what was found on them.
+    protocols : sequence
+        For each set the published protocol it is held against, or None.
+    facts : Facts
+        What is said of the run.
+    """
+    require_report_libraries()
+    import jinja2  # here, not above: only reports need it
+
+    folder.mkdir(parents=True, exist_ok=True)
+    sections = [
+        _section(found, comparison, protocol, facts.seed)
+        for (found, comparison), protocol in zip(parts, protocols, strict=True)
+    ]
+    comparisons = [comparison for _, comparison in parts]
+    written = []
+    for name, autoescape in (("report.html", True), ("report.md", False)):
+        environment = jinja2.Environment(
+            loader=jinja2.PackageLoader("app.cli.compare"),
+            autoescape=autoescape,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        environment.filters.update(percent=_percent, settings=_settings, p_value=_p_value, seconds=_seconds)
+        text = environment.get_template(f"{name}.j2").render(
+            sections=sections,
+            summary=_summary(comparisons),
+            comparisons=comparisons,
+            facts=facts,
+            methods={row.method for comparison in comparisons for row in comparison.rows},
+        )
+        path = folder / name
+        path.write_text(text, encoding="utf-8")
+        written.append(path)
+    return written[0], written[1]
+
+
+def chosen_rows(comparison: Comparison) -> list[int]:
+    """Return for each method its row, with or without PCA, that did better in cross-validation."""
+    best: dict[str, int] = {}
+    for number, row in enumerate(comparison.rows):
+        kept = best.get(row.method)
+        if kept is None or row.cv_score > comparison.rows[kept].cv_score:
+            best[row.method] = number
+    return list(best.values())
+
+
+def verdict(rows: Sequence[Row]) -> str:
+    """Say in a sentence who wins a table, by how much, and whether that is more than chance."""
+    ordered = sorted(rows, key=lambda row: -row.average)
+    if len(ordered) == 1:
+        return f"{ordered[0].method} alone was compared."
+    first, second = ordered[:2]
+    if first.average == second.average:
+        return f"{first.method} and {second.method} share the first place."
+    lead = f"{100 * (first.average - second.average):.2f} points ahead of {second.method}"
+    p = 1.0 if first.p_value is None else first.p_value
+    weight = "more than" if p < _LEVEL else "within what"
+    shown = _p_value(p) if p < _SMALL else f"= {_p_value(p)}"
+    return f"{first.method} is first, {lead}: {weight} chance among queries explains (p {shown})."
+
+
+def _section(found: ComparedSet, comparison: Comparison, protocol: Protocol | None, seed: int) -> Section:
+    titles = {False: "Without PCA", True: "With PCA (99 % of the energy)"}
+    grouped = {pca: [row for row in comparison.rows if row.pca == pca] for pca in titles}
+    tables = [(titles[pca], rows, verdict(rows)) for pca, rows in grouped.items() if rows]
+    chosen = chosen_rows(comparison)
+    best = max(chosen, key=lambda number: comparison.rows[number].cv_score)
+    with_spectrum = [n for n, outcome in enumerate(comparison.outcomes) if len(outcome.singular_values)]
+    return Section(
+        found=found,
+        comparison=comparison,
+        tables=tables,
+        published=protocol,
+        differences=protocol.differences(found.data) if protocol else [],
+        intervals=figures.interval_figure(comparison),
+        curves=figures.curve_figure(comparison, chosen, found.modalities),
+        spectrum=figures.spectrum_figure(comparison, with_spectrum) if with_spectrum else "",
+        samples=retrieved(found, comparison, best, seed),
+        shown_method=comparison.rows[best].method,
+    )
+
+
+def _summary(comparisons: Sequence[Comparison]) -> list[tuple[str, list[Row | None], float | None]]:
+    """Return for each method its chosen row on each set, and its mean where it has all; best mean first."""
+    chosen = [
+        {each.rows[number].method: each.rows[number] for number in chosen_rows(each)} for each in comparisons
+    ]
+    lines: list[tuple[str, list[Row | None], float | None]] = []
+    for name in dict.fromkeys(name for rows in chosen for name in rows):
+        found = [rows.get(name) for rows in chosen]
+        averages = [row.average for row in found if row is not None]
+        lines.append((name, found, sum(averages) / len(averages) if len(averages) == len(found) else None))
+    return sorted(lines, key=lambda line: -(line[2] or 0.0))
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.2f}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f}" if value < 10 else f"{value:.0f}"
+
+
+def _p_value(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"< {_SMALL}" if value < _SMALL else f"{value:.3f}"
+
+
+def _settings(row: Row) -> str:
+    if row.n_candidates == 1:
+        return "inside its fit"
+    named = {"x_scaling": "", "z_scaling": ""}
+    scalings = " / ".join("raw" if row.params[name] == "none" else str(row.params[name]) for name in named)
+    rest = [
+        f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in row.params.items()
+        if name not in named
+    ]
+    return ", ".join([scalings, *rest])

@@ -1,0 +1,100 @@
+"""Retrieved samples: some queries of the test split with what a method ranks first."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+from app.cli.compare.sets import ComparedSet
+from solver import rank_gallery
+from solver.comparison import Comparison
+
+_N_QUERIES, _N_HITS = 4, 6
+_SIDE = 112
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One query or hit.
+
+    Parameters
+    ----------
+    label : str
+        Its class.
+    is_relevant : bool
+        Whether it shares the query's class; True for the query itself.
+    text : str
+        Its text; empty where the picture is shown.
+    picture : str
+        Its picture as a data URI; empty where the text is shown.
+    """
+
+    label: str
+    is_relevant: bool
+    text: str = ""
+    picture: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieved:
+    """A query with its first hits."""
+
+    query: Shown
+    hits: list[Shown]
+
+
+def retrieved(found: ComparedSet, comparison: Comparison, number: int, seed: int) -> list[list[Retrieved]]:
+    """Return queries drawn at random with their first hits: picture queries, then text queries.
+
+    Parameters
+    ----------
+    found : ComparedSet
+        With originals; nothing is returned without.
+    comparison : Comparison
+        Of this set.
+    number : int
+        Row whose ranking is shown.
+    seed : int
+        Draws the queries.
+    """
+    if not found.rows:
+        return []
+    rows = [row for row, is_train in zip(found.rows, found.data.is_train, strict=True) if not is_train]
+    labels = comparison.test_labels.tolist()
+    outcome = comparison.outcomes[number]
+    drawn = np.random.default_rng(seed).permutation(len(rows))[:_N_QUERIES].tolist()
+
+    def shown(row: int, as_picture: bool, query: int) -> Shown:
+        is_relevant = labels[row] == labels[query]
+        if as_picture:
+            return Shown(labels[row], is_relevant, picture=_thumbnail(rows[row].picture.read_bytes()))
+        return Shown(labels[row], is_relevant, text=rows[row].text)
+
+    directions = []
+    for with_picture, source, target in (
+        (True, outcome.x_test, outcome.z_test),
+        (False, outcome.z_test, outcome.x_test),
+    ):
+        order = rank_gallery(source[drawn] @ target.T)[:, :_N_HITS].tolist()
+        directions.append(
+            [
+                Retrieved(
+                    shown(query, with_picture, query), [shown(hit, not with_picture, query) for hit in hits]
+                )
+                for query, hits in zip(drawn, order, strict=True)
+            ]
+        )
+    return directions
+
+
+def _thumbnail(content: bytes) -> str:
+    with Image.open(io.BytesIO(content)) as picture:
+        small = picture.convert("RGB")
+        small.thumbnail((_SIDE, _SIDE))
+    stream = io.BytesIO()
+    small.save(stream, "JPEG", quality=80)
+    return f"data:image/jpeg;base64,{base64.b64encode(stream.getvalue()).decode()}"

@@ -1,0 +1,106 @@
+"""Bringing data sets into collections: release files, arrays, tables of pictures and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from app.bootstrap import Services
+from app.domain.entities import Content, Modality
+from app.domain.errors import CollectionNotFoundError, InvalidFieldError
+from app.services.catalogue.service import NewItem
+from solver.datasets import PairedFeatures, PictureTextRow, read_picture_text_table
+
+BATCH = 200
+_Entry = TypeVar("_Entry")
+
+
+def ensure_collection(services: Services, name: str, modalities: Sequence[Modality]) -> None:
+    """Create the collection unless it is there."""
+    try:
+        services.catalogue.collection(name)
+    except CollectionNotFoundError:
+        services.catalogue.create(name, modalities)
+
+
+def store(services: Services, name: str, items: Iterable[NewItem], on_stored: Callable[[int], None]) -> int:
+    """Store items in batches, replacing those of the same id, and return how many.
+
+    Parameters
+    ----------
+    services : Services
+        As built by `app.bootstrap.build`.
+    name : str
+        Collection.
+    items : iterable of NewItem
+        With ids, so that running it again changes nothing.
+    on_stored : callable
+        Called with the number of items just stored.
+    """
+    total = 0
+    for batch in batched(items, BATCH):
+        services.catalogue.add_items(name, batch, replace=True)
+        on_stored(len(batch))
+        total += len(batch)
+    return total
+
+
+def feature_items(data: PairedFeatures, modality_names: tuple[str, str]) -> Iterator[NewItem]:
+    """Yield both sides of paired features as items of `vector` encoders."""
+    for name, features, ids in (
+        (modality_names[0], data.X, data.x_ids),
+        (modality_names[1], data.Z, data.z_ids),
+    ):
+        for row, source_id in enumerate(ids):
+            is_train = bool(data.is_train[row])
+            yield NewItem(
+                modality=name,
+                content=Content(vector=features[row].tolist()),
+                id=f"{name}-{row:06d}",
+                labels=(str(data.labels[row]),),
+                pair_id=f"{row:06d}",
+                metadata={"split": "train" if is_train else "test", "source_id": source_id},
+                train=is_train,
+            )
+
+
+def table_items(rows: Sequence[PictureTextRow], modality_names: tuple[str, str]) -> Iterator[NewItem]:
+    """Yield the picture and the text of each table row."""
+    picture_name, text_name = modality_names
+    for row in rows:
+        metadata = {**row.other, "split": "train" if row.is_train else "test"}
+        picture = Content(picture=row.picture.read_bytes(), picture_field=f"picture {row.picture.name}")
+        for name, content in ((picture_name, picture), (text_name, Content(text=row.text))):
+            yield NewItem(
+                modality=name,
+                content=content,
+                id=f"{name}-{row.id}",
+                labels=row.labels,
+                pair_id=row.id,
+                metadata=metadata,
+                train=row.is_train,
+                place=f"row {row.id!r}",
+            )
+
+
+def read_table(file: Path, **columns: Any) -> list[PictureTextRow]:
+    """Read a CSV of pictures and texts; raises DatasetError, and InvalidFieldError when it is empty."""
+    if file.is_file() and not file.read_bytes().strip():
+        raise InvalidFieldError(str(file), "is empty: expected a header line and a line for each pair")
+    rows = read_picture_text_table(file, **columns)
+    if not rows:
+        raise InvalidFieldError(str(file), "has a header line and nothing else")
+    return rows
+
+
+def batched(entries: Iterable[_Entry], size: int) -> Iterator[list[_Entry]]:
+    """Yield lists of at most `size` entries."""
+    batch: list[_Entry] = []
+    for entry in entries:
+        batch.append(entry)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

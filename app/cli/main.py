@@ -1,0 +1,375 @@
+"""The commands."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import webbrowser
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.text import Text
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.api.schemas.searches import MAX_K
+from app.bootstrap import Services, build
+from app.cli import demo as demonstration
+from app.cli import ingest as ingestion
+from app.cli.bench import bench
+from app.cli.compare import compare
+from app.cli.console import (
+    choice_lines,
+    convergence_line,
+    known_method,
+    known_scaling,
+    label_lines,
+    positive,
+    progress,
+    validation_lines,
+)
+from app.cli.keys_and_db import db, keys
+from app.cli.models import models
+from app.cli.serve import bound_socket, is_loopback, serve_beside_others, serve_on
+from app.cli.serve import serve as run_server
+from app.cli.train import train as run_retrain
+from app.domain.entities import Content, ItemFilter, Modality, Scope
+from app.domain.errors import InvalidFieldError, ModelNotTrainedError, ServiceError, WrongDatabaseError
+from app.domain.names import listed
+from app.encoders.registry import PICTURE_TYPES
+from app.logs import log_to_stderr
+from app.sample import KINDS
+from app.services.serving.search import Query
+from app.services.training.parameters import LARGEST_SEED, METHODS
+from app.services.training.requests import TrainingParameters
+from app.settings import Settings
+from app.worker import run_forever
+from solver import SCALINGS, SolverError
+from solver.datasets import load_npz, load_wikipedia
+
+cli = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Search pictures by text, and texts by picture."
+)
+ingest = typer.Typer(no_args_is_help=True, help="Bring data into a collection.")
+cli.add_typer(keys, name="keys")
+cli.add_typer(db, name="db")
+cli.add_typer(ingest, name="ingest")
+cli.add_typer(bench, name="bench")
+cli.command("models")(models)
+cli.command("compare")(compare)
+_logger = logging.getLogger(__name__)
+_out, _log = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
+
+CollectionOption = Annotated[str, typer.Option("--collection", "-c", help="collection; made when missing")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="print JSON")]
+
+
+def main() -> None:
+    """Run a command; what can be expected to go wrong ends with one line, and status 1 (2: a bad setting)."""
+    try:
+        cli()
+    except ValidationError as error:
+        _fail(_settings_line(error), 2)
+    except SQLAlchemyError as error:
+        _fail(f"the database: {getattr(error, 'orig', None) or error}", 1)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        _fail(f"{place}{error.strerror or error}", 1)
+    except ModelNotTrainedError as error:
+        _fail(error.told(f"run lrbs train {error.collection}"), 1)
+    except (ServiceError, SolverError, ImportError) as error:
+        _fail(str(error), 1)
+
+
+def _fail(message: str, status: int) -> NoReturn:
+    # Not as markup: a message may hold brackets.
+    _log.print(Text.assemble(("error: ", "red"), " ".join(message.split())))
+    sys.exit(status)
+
+
+def _settings_line(error: ValidationError) -> str:
+    found = [f"LRBS_{entry['loc'][0]}".upper() + f": {entry['msg']}" for entry in error.errors()]
+    return "; ".join(found)
+
+
+@cli.command()
+def demo(
+    check: Annotated[
+        bool, typer.Option(help="query itself over HTTP, print a JSON summary and stop")
+    ] = False,
+    open_page: Annotated[bool, typer.Option("--open/--no-open", help="open the page in a browser")] = True,
+    per_kind: Annotated[
+        int, typer.Option(min=10, max=1000, help="pictures of each kind")
+    ] = demonstration.PER_KIND,
+) -> None:
+    """Draw the sample set, train on it, serve it and open the page."""
+    settings = Settings()
+    settings.open_search = is_loopback(settings.host)
+    if check:
+        services = _prepared(settings, per_kind)
+        summary = demonstration.check(services)
+        typer.echo(json.dumps(summary, indent=2))
+        raise typer.Exit(0 if summary["passed"] else 1)
+    # The port first: that it is taken should not be learned after the training.
+    with bound_socket(settings) as bound:
+        _serve_demo(_prepared(settings, per_kind), bound, open_page)
+
+
+def _prepared(settings: Settings, per_kind: int) -> Services:
+    services = build(settings)
+    services.upgrade_schema()
+    what = (
+        f"Draws {per_kind * len(KINDS)} pictures of {len(KINDS)} kinds of scenes with their sentences and "
+        "trains on four fifths of them: a minute or two on two cores, nothing to do the second time."
+    )
+    with progress(_log, what) as show:
+        demonstration.prepare(services, per_kind, show)
+    return services
+
+
+def _serve_demo(services: Services, bound: socket.socket, open_page: bool) -> None:
+    log_to_stderr(services.settings.log_format)
+    _, secret = services.access.create(Scope.ADMIN, "demo", replace=True)
+    versions = services.versions.models(demonstration.COLLECTION)
+    _tell(next(version for version in versions if version.is_active).facts)
+    _out.print("on the test split, which no training saw: lrbs demo --check", highlight=False)
+    _out.print(f"admin key (shown this once, in place of any earlier one): {secret}", highlight=False)
+
+    def on_listening(url: str) -> None:
+        _out.print(f"LRBS serves on {url}   API: {url}/docs   stop with Ctrl-C", highlight=False)
+        if open_page and sys.stdout.isatty():
+            webbrowser.open(url)
+
+    serve_on(bound, services, with_worker=True, on_listening=on_listening)
+
+
+@cli.command()
+def serve(
+    worker: Annotated[bool, typer.Option(help="run a worker process beside the server")] = True,
+    processes: Annotated[
+        int | None, typer.Option(min=1, max=64, help="server processes; LRBS_PROCESSES when absent")
+    ] = None,
+) -> None:
+    """Serve the API and the page on LRBS_HOST:LRBS_PORT."""
+    settings = Settings()
+    settings.processes = processes or settings.processes
+    log_to_stderr(settings.log_format)
+    services = build(settings)
+    try:
+        services.set_up()
+    except WrongDatabaseError as error:
+        _logger.error("not ready: %s", error)  # until the right one is there, without another start
+    run_server(services, worker, lambda url: _logger.info("LRBS serves on %s", url))
+
+
+@cli.command("server-process", hidden=True)
+def server_process(descriptor: int, parent: int) -> None:
+    """Serve as one process of several."""
+    log_to_stderr(Settings().log_format)
+    serve_beside_others(descriptor, parent)
+
+
+@cli.command()
+def worker(
+    parent: Annotated[int | None, typer.Option(hidden=True, help="end when this process is gone")] = None,
+) -> None:
+    """Run retrain jobs until stopped."""
+    stopping = False
+
+    def stop(*_: object) -> None:
+        nonlocal stopping
+        stopping = True
+
+    signal.signal(signal.SIGTERM, stop)
+    settings = Settings()
+    log_to_stderr(settings.log_format)
+    services = build(settings)
+    with contextlib.suppress(WrongDatabaseError):  # it takes no job until the right one is there
+        services.require_current_schema()
+    run_forever(services, lambda: stopping or (parent is not None and os.getppid() != parent))
+
+
+@cli.command()
+def train(
+    collection: str,
+    method: Annotated[
+        str,
+        typer.Option(
+            callback=known_method,
+            help=f"{listed(METHODS)}: the better on held-out items, the paper's, that of class posteriors, "
+            "or the paper's with the squared loss, cheap for any number of labels",
+        ),
+    ] = METHODS[0],
+    alpha: Annotated[
+        float | None,
+        typer.Option(callback=positive, help="penalty weight; chosen on held-out items when absent"),
+    ] = None,
+    scaling: Annotated[
+        str | None, typer.Option(callback=known_scaling, help=f"{listed(SCALINGS)}; chosen when absent")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="of the held-out part")] = 0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Retrain a collection and let the new version serve."""
+    services = _ready(Settings())
+    parameters = TrainingParameters(method=method, alpha=alpha, scaling=scaling, seed=seed)
+    _, counts = services.catalogue.collection(collection)
+    size = " and ".join(f"{count} {name}" for name, count in counts.items())
+    what = f"Trains {collection!r}, {size} items: a minute or two for some thousands of them."
+    with progress(_log, what) as show:
+        version = run_retrain(services, collection, parameters, show)
+    facts = dict(services.versions.model(collection, version).facts)
+    if as_json:
+        typer.echo(json.dumps({"version": version, **facts}, indent=2))
+        return
+    scaled = f"scaling {facts['scaling']}, " if facts["scaling"] else ""
+    _out.print(
+        f"version {version}: {facts['method']}, {scaled}alpha {facts['alpha']:.3g}, rank {facts['rank']}"
+    )
+    for line in [*choice_lines(facts), *label_lines(facts)]:
+        _out.print(line)
+    _tell(facts)
+    if "not_activated" in facts:
+        _out.print(f"kept, but not serving: {facts['not_activated']}")
+
+
+@cli.command()
+def search(
+    collection: str,
+    text: Annotated[str | None, typer.Option(help="text to search pictures with")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="picture to search with")
+    ] = None,
+    item: Annotated[str | None, typer.Option(help="stored item to search with")] = None,
+    k: Annotated[int, typer.Option("-k", min=1, max=MAX_K, help="number of results")] = 10,
+    as_json: JsonFlag = False,
+) -> None:
+    """Search a collection from the command line."""
+    services = _ready(Settings())
+    found, _ = services.catalogue.collection(collection)
+    if sum(given is not None for given in (text, picture, item)) != 1:
+        raise typer.BadParameter("give exactly one of --text, --picture, --item")
+    if item is not None:
+        source, query = services.catalogue.item(collection, item).modality, Query(item_id=item)
+    elif text is not None:
+        source = _modality(found.name, found.modalities, ("tfidf",), "text")
+        query = Query(Content(text=text))
+    else:
+        content = Content(picture=picture.read_bytes() if picture else b"", picture_field="--picture")
+        source = _modality(found.name, found.modalities, PICTURE_TYPES, "picture")
+        query = Query(content)
+    target = next(name for name in found.modality_names if name != source)
+    (result,) = services.search.search(collection, source, target, [query], k, 0, ItemFilter())
+    for hit in result.hits:
+        fields: dict[str, Any] = {
+            "rank": hit.rank,
+            "id": hit.id,
+            "score": hit.score,
+            "labels": list(hit.item.labels),
+        }
+        line = (
+            f"{hit.rank:3d}  {hit.score:8.4f}  {hit.id}  {', '.join(hit.item.labels)}  {hit.item.text or ''}"
+        )
+        typer.echo(json.dumps(fields | {"text": hit.item.text}) if as_json else line)
+
+
+@ingest.command("wikipedia")
+def ingest_wikipedia(directory: Path, collection: CollectionOption = "wikipedia") -> None:
+    """Bring in the release files of the Wikipedia image-text set."""
+    _ingest_features(load_wikipedia(directory), collection)
+
+
+@ingest.command("npz")
+def ingest_npz(
+    file: Path,
+    collection: CollectionOption,
+    x: Annotated[str | None, typer.Option(help="first modality in the archive")] = None,
+    z: Annotated[str | None, typer.Option(help="second modality in the archive")] = None,
+) -> None:
+    """Bring in arrays named <modality>_tr, <modality>_te, y_tr, y_te."""
+    _ingest_features(load_npz(file, x, z), collection)
+
+
+@ingest.command("table")
+def ingest_table(
+    file: Path,
+    collection: CollectionOption,
+    id_column: str = "id",
+    picture_column: str = "image",
+    text_column: str = "text",
+    label_column: str = "label",
+    split_column: Annotated[str | None, typer.Option(help="column with 'train' for training rows")] = None,
+    onnx: Annotated[Path | None, typer.Option(help="ONNX picture model; hog-color when absent")] = None,
+) -> None:
+    """Bring in a CSV of pictures and texts."""
+    rows = ingestion.read_table(
+        file,
+        id_column=id_column,
+        picture_column=picture_column,
+        text_column=text_column,
+        label_columns=(label_column,),
+        split_column=split_column,
+    )
+    encoder = {"type": "hog-color"} if onnx is None else {"type": "onnx", "path": str(onnx.resolve())}
+    modalities = [Modality("image", encoder), Modality("text", {"type": "tfidf"})]
+    _store(collection, modalities, lambda: ingestion.table_items(rows, ("image", "text")), 2 * len(rows))
+
+
+def _ready(settings: Settings) -> Services:
+    services = build(settings)
+    services.set_up()
+    return services
+
+
+def _ingest_features(data: Any, collection: str) -> None:
+    modalities = [Modality(name, {"type": "vector"}) for name in ("image", "text")]
+    _store(
+        collection, modalities, lambda: ingestion.feature_items(data, ("image", "text")), 2 * len(data.labels)
+    )
+
+
+def _store(collection: str, modalities: list[Modality], items: Callable[[], Any], total: int) -> None:
+    services = _ready(Settings())
+    ingestion.ensure_collection(services, collection, modalities)
+    done = 0
+    with progress(_log, f"Brings {total} items into {collection!r}: some hundreds a second.") as show:
+
+        def on_stored(count: int) -> None:
+            nonlocal done
+            done += count
+            show("storing", done, total, "")
+
+        try:
+            stored = ingestion.store(services, collection, items(), on_stored)
+        except ServiceError:
+            _log.print(f"{done} items were stored in {collection!r} before this: repeat when it is corrected")
+            raise
+    _out.print(f"{stored} items stored in {collection!r}")
+
+
+def _modality(
+    collection: str, modalities: tuple[Modality, Modality], types: tuple[str, ...], what: str
+) -> str:
+    for modality in modalities:
+        if modality.encoder["type"] in types:
+            return modality.name
+    taken = "text" if what == "text" else "pictures"
+    raise InvalidFieldError(
+        f"--{what}", f"collection {collection!r} has no modality that takes {taken}; search it with --item"
+    )
+
+
+def _tell(facts: Mapping[str, Any]) -> None:
+    for line in validation_lines(facts):
+        _out.print(line, highlight=False)
+    unconverged = convergence_line(facts)
+    if unconverged is not None:
+        _log.print(unconverged, highlight=False)

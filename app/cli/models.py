@@ -1,0 +1,82 @@
+"""The command `lrbs models`: which versions there are, which one serves, and since when."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from app.bootstrap import Services, build
+from app.domain.entities import Activation, ModelVersion
+from app.services.models.versions import LARGEST_VERSION
+from app.settings import Settings
+
+_BY = "command line"
+_LONGEST_HISTORY = 1000
+
+
+def models(
+    collection: str,
+    activate: Annotated[
+        int | None, typer.Option(min=1, max=LARGEST_VERSION, help="let this version serve")
+    ] = None,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="let the version serve that served before the active one")
+    ] = False,
+    expected: Annotated[
+        int | None,
+        typer.Option(min=0, max=LARGEST_VERSION, help="only if this version is active, 0 for none"),
+    ] = None,
+    reason: Annotated[str | None, typer.Option(help="why, for the history")] = None,
+    history: Annotated[
+        bool, typer.Option("--history", help="show which version began to serve when, by whom and why")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON, a line for each")] = False,
+) -> None:
+    """List model versions; activate one, roll back, or show what served when."""
+    if sum((activate is not None, rollback, history)) > 1:
+        raise typer.BadParameter("give at most one of --activate, --rollback, --history")
+    services = build(Settings())
+    services.set_up()
+    if activate is not None:
+        services.versions.activate(collection, activate, _BY, reason, expected)
+    if rollback:
+        services.versions.roll_back(collection, _BY, reason, expected)
+    if history:
+        for entry in services.versions.history(collection, _LONGEST_HISTORY):
+            typer.echo(_activation_line(entry, as_json))
+        return
+    _list(services, collection, as_json)
+
+
+def _list(services: Services, collection: str, as_json: bool) -> None:
+    found = services.versions.models(collection)
+    if not found:
+        typer.echo(f"collection {collection!r} has no models yet: run lrbs train {collection}", err=True)
+    for model in found:
+        facts = {"version": model.version, "is_active": model.is_active, **model.facts}
+        typer.echo(json.dumps(facts) if as_json else _model_line(model))
+
+
+def _model_line(model: ModelVersion) -> str:
+    facts = model.facts
+    scores = ", ".join(f"{name} {value:.4f}" for name, value in facts["held_out"].items())
+    n_items = facts.get("held_out_items") or {}
+    rests_on = " and ".join(f"{count} {name}" for name, count in n_items.items())
+    told = f"validation MAP {scores}{f' ({rests_on} items)' if rests_on else ''}" if scores else ""
+    open_gap = "" if facts["convergence"]["converged"] else "  did not converge"
+    refused = f"  not activated: {facts['not_activated']}" if "not_activated" in facts else ""
+    mark = "*" if model.is_active else " "
+    when = f"{model.created_at:%Y-%m-%d %H:%M}"
+    return f"{mark} {model.version:3d}  {when}  {facts['method']:8}  {told}{open_gap}{refused}"
+
+
+def _activation_line(entry: Activation, as_json: bool) -> str:
+    if as_json:
+        facts: dict[str, Any] = {**asdict(entry), "at": entry.at.isoformat()}
+        return json.dumps(facts)
+    before = "" if entry.previous is None else f" after {entry.previous}"
+    why = f": {entry.reason}" if entry.reason else ""
+    return f"{entry.at:%Y-%m-%d %H:%M:%S}  version {entry.version}{before}, by {entry.by}{why}"

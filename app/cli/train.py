@@ -1,0 +1,83 @@
+"""A retrain that is asked for and waited for in one process, as `lrbs train` and the demo do."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+
+from app.bootstrap import Services
+from app.domain.entities import Job, JobState
+from app.domain.errors import JobNotFoundError, ServiceError, TrainingDataError
+from app.services.training.requests import TrainingParameters
+from app.worker import run_once
+
+_POLL_SECONDS = 0.2
+
+
+def train(
+    services: Services,
+    name: str,
+    parameters: TrainingParameters,
+    on_progress: Callable[[str, int, int, str], None],
+) -> int:
+    """Queue a retrain, work on it here unless a running worker takes it, and return the new version.
+
+    Parameters
+    ----------
+    services : Services
+        As built by `app.bootstrap.build`, schema current.
+    name : str
+        Collection.
+    parameters : TrainingParameters
+        What to train.
+    on_progress : callable
+        Called with (what, done, total, remark). The job is cancelled when it raises, or on Ctrl-C.
+
+    Raises
+    ------
+    TrainingDataError
+        If the job fails or is cancelled; carries its reason.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        # Ctrl-C only ever meets this thread: it cannot part the job from its id.
+        asked = pool.submit(services.training.request, name, parameters)
+        try:
+            job = asked.result()
+            worker = pool.submit(_work_until_closed, services, job)
+            while not worker.done():
+                wait([worker], timeout=_POLL_SECONDS)
+                _show(services, job.id, on_progress)
+            closed = worker.result()
+        except BaseException:
+            with contextlib.suppress(ServiceError):
+                services.training.cancel(asked.result().id)
+            raise
+    if closed.state is not JobState.SUCCEEDED or closed.model_version is None:
+        raise TrainingDataError(f"the retrain {closed.state.value}: {closed.error}")
+    return closed.model_version
+
+
+def _work_until_closed(services: Services, job: Job) -> Job:
+    """Run the job, or wait for the worker that has it; take it over when that one dies."""
+    name = job.collection
+    try:
+        while job.state.is_open:
+            if run_once(services, job.id) is None:
+                time.sleep(_POLL_SECONDS)
+            job = services.training.job(job.id)
+    except JobNotFoundError as error:
+        raise TrainingDataError(f"collection {name!r} was deleted during its retrain") from error
+    return job
+
+
+def _show(services: Services, job_id: str, on_progress: Callable[[str, int, int, str], None]) -> None:
+    try:
+        progress = services.training.job(job_id).progress
+    except ServiceError:
+        return  # the working thread meets it as well, and decides
+    gap, candidates = progress.get("gap"), int(progress.get("candidates", 0))
+    done = progress.get("candidate") if candidates else progress.get("iteration", progress.get("step"))
+    remark = "" if gap is None else f"gap {gap:.1e}"
+    on_progress(f"training: {progress.get('phase', 'waiting')}", int(done or 0), candidates, remark)

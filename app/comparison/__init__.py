@@ -1,5 +1,0 @@
-"""`lrbs compare`: every method on sets of data, with a report."""
-
-from app.comparison.command import compare
-
-__all__ = ["compare"]

@@ -1,0 +1,173 @@
+"""Keys: made once, stored as hashes, checked on every call that needs one."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import threading
+from datetime import UTC, datetime
+
+from app.domain.entities import ApiKey, KeyBounds, Scope
+from app.domain.errors import (
+    DatabaseUnavailableError,
+    ForbiddenError,
+    InvalidFieldError,
+    UnauthenticatedError,
+)
+from app.domain.names import check_storable
+from app.domain.ports import Database
+from app.services.access.rates import RateLimits
+
+_PREFIX = "lrbs_"
+_SECRET = re.compile(_PREFIX + r"[A-Za-z0-9_-]{43}")
+_MOST_SEEN = 10_000
+_MAX_NAME = 64
+_MAX_COLLECTIONS = 100
+_UNBOUND = KeyBounds()
+_LATEST = datetime(9999, 12, 31, tzinfo=UTC)
+"""A day before the calendar ends: in whatever zone a time is told, it still has to be a date."""
+
+
+class AccessService:
+    """Creates and checks API keys.
+
+    Parameters
+    ----------
+    database : Database
+        Holds the hashes.
+    rates : RateLimits
+        Counts calls.
+    """
+
+    def __init__(self, database: Database, rates: RateLimits) -> None:
+        self._database = database
+        self._rates = rates
+        self._used_at: dict[str, datetime] = {}
+        self._seen: dict[str, None] = {}
+        self._lock = threading.Lock()
+
+    def create(
+        self, scope: Scope, name: str | None = None, replace: bool = False, bounds: KeyBounds = _UNBOUND
+    ) -> tuple[ApiKey, str]:
+        """Return a new key and its secret (256 random bits), which is shown this once.
+
+        Parameters
+        ----------
+        scope : Scope
+            What it allows.
+        name : str, optional
+            What people call it; need not be unique.
+        replace : bool
+            Whether the keys of that name are revoked.
+        bounds : KeyBounds
+            The collections it can see, when it expires, how often it may call.
+
+        Raises
+        ------
+        InvalidFieldError
+            If the name is empty, too long or cannot be stored, or a bound makes no sense.
+        CollectionNotFoundError
+            If it is bound to a collection that does not exist.
+        """
+        if name is not None:
+            if not 1 <= len(name) <= _MAX_NAME or not name.isprintable():
+                raise InvalidFieldError("name", f"expected 1 to {_MAX_NAME} printable characters")
+            check_storable("name", name)
+        _check_bounds(bounds)
+        secret = _PREFIX + secrets.token_urlsafe(32)
+        with self._database.write() as work:
+            for collection in bounds.collections or ():
+                work.collections.get(collection)
+            for key in work.keys.list() if replace else ():
+                if key.name == name:
+                    work.keys.delete(key.id)
+            return work.keys.add(_hash(secret), scope, name, bounds), secret
+
+    def list_keys(self) -> list[ApiKey]:
+        """Return all keys."""
+        with self._database.read() as work:
+            return work.keys.list()
+
+    def revoke(self, key_id: str) -> None:
+        """Delete a key; raises KeyNotFoundError."""
+        with self._database.write() as work:
+            work.keys.delete(key_id)
+
+    def require(self, secret: str | None, scope: Scope) -> ApiKey:
+        """Return the key of a call, if it has at least this scope; counts the call.
+
+        Raises
+        ------
+        UnauthenticatedError
+            If there is no key, or it is unknown or expired.
+        RateLimitedError
+            If it called too often.
+        ForbiddenError
+            If its scope is too small.
+        """
+        if not secret:
+            raise UnauthenticatedError("this call needs a key: Authorization: Bearer <key>")
+        hashed = _hash(secret)
+        key = None
+        if _SECRET.fullmatch(secret):
+            with self._database.read() as work:
+                key = work.keys.find(hashed)
+        self._note(hashed, key is not None)
+        if key is None:
+            raise UnauthenticatedError("the key is unknown or was revoked")
+        now = datetime.now(UTC)
+        if key.bounds.expires_at is not None and key.bounds.expires_at <= now:
+            raise UnauthenticatedError("the key has expired")
+        self._rates.count(f"key {key.id}", key.bounds.requests_per_minute)
+        with self._lock:
+            self._used_at[key.id] = now
+        if not key.scope.allows(scope):
+            raise ForbiddenError(scope.value)
+        return key
+
+    def has_seen(self, secret: str) -> bool:
+        """Return whether a secret was valid when this process last looked it up."""
+        return _hash(secret) in self._seen
+
+    def _note(self, hashed: str, is_valid: bool) -> None:
+        with self._lock:
+            self._seen.pop(hashed, None)
+            if is_valid:
+                self._seen[hashed] = None
+            if len(self._seen) > _MOST_SEEN:
+                del self._seen[next(iter(self._seen))]
+
+    def count_without_key(self, address: str) -> None:
+        """Count a call that needs no key, by where it comes from; raises RateLimitedError."""
+        self._rates.count(f"address {address}", None)
+
+    def record_use(self) -> None:
+        """Write down when keys were last used; called now and then, since no call should wait for it."""
+        with self._lock:
+            used_at, self._used_at = self._used_at, {}
+        if not used_at:
+            return
+        try:
+            with self._database.write() as work:
+                work.keys.note_use(used_at)
+        except DatabaseUnavailableError:
+            with self._lock:
+                self._used_at = used_at | self._used_at
+            raise
+
+
+def _check_bounds(bounds: KeyBounds) -> None:
+    if bounds.collections is not None and not 1 <= len(bounds.collections) <= _MAX_COLLECTIONS:
+        raise InvalidFieldError("collections", f"expected 1 to {_MAX_COLLECTIONS} collections")
+    if bounds.expires_at is not None:
+        if bounds.expires_at.tzinfo is None:
+            raise InvalidFieldError("expires_at", "expected a time with its zone")
+        if bounds.expires_at >= _LATEST:
+            raise InvalidFieldError("expires_at", f"expected a time before {_LATEST:%Y-%m-%d}")
+        if bounds.expires_at <= datetime.now(UTC):
+            raise InvalidFieldError("expires_at", "is in the past")
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""Collections and items: what clients write and read back."""

@@ -1,0 +1,394 @@
+"""Importing a stream of items of any length: checked as it comes in, stored whole or not at all.
+
+What comes in is checked and encoded batch by batch and put aside on disk; nobody waits for it meanwhile.
+When the last line is in, what is new or differs is written and what is there already is left alone, so that
+an import may be repeated after whatever went wrong. Items without an id get one that follows from what they
+hold: they too are the same items when the import is repeated.
+
+A short import is written in one transaction. A longer one would keep everybody from writing for as long as it
+takes, on SQLite to all collections; it is written in parts that no reader sees, each in a transaction of a
+bounded number of rows and bytes, with pauses that let others in, and one more transaction makes all of it
+visible (see `app.db.imports`). Meanwhile other writers to the same collection are told to come back. Nothing
+of an import that is cut off is ever seen, and what it wrote is removed by the next writer, or by a worker.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from app.domain.entities import Collection, Counts, Item, RunningImport
+from app.domain.errors import (
+    ContentMissingError,
+    DatabaseUnavailableError,
+    InvalidFieldError,
+    LineError,
+    RepeatedItemError,
+    ServiceError,
+)
+from app.domain.ports import BlobStore, Database, EncoderSource, Spool
+from app.services.catalogue.preparation import (
+    NewItem,
+    Preparation,
+    check_dimensions,
+    content_id,
+    settle_dimensions,
+    with_dimensions,
+)
+from app.services.storage.rounds import BREATH_SECONDS, Round
+from app.services.storage.writing import clean_up, locked, writing
+
+_ITEMS_PER_BATCH = 1000
+_ITEMS_PER_PART = 500
+_BYTES_PER_PART = 2 << 20
+_LONGEST_LEASE_SECONDS = 10.0
+_BUSY_PAUSE_SECONDS = 0.1
+_LONGEST_BUSY_SECONDS = 30.0
+"""After so long without the database an import is given up; whoever sends it waits."""
+_LONGEST_CLEANING_SECONDS = 30.0
+"""Of an import, for what it replaced; the rest is left to a worker."""
+_LONGEST_DISCARD_SECONDS = 5.0
+"""For taking pictures away before a refusal is answered; the rest is left to the sweep."""
+_logger = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import did, and the collection's revision after it."""
+
+    counts: Counts
+    revision: int
+
+
+class ImportService:
+    """Begins imports.
+
+    Parameters
+    ----------
+    database : Database
+        The truth.
+    blobs : BlobStore
+        Pictures.
+    encoders : EncoderSource
+        Check and encode what comes in.
+    make_spool : callable
+        Returns an empty spool.
+    on_written : callable
+        Gets the identity of a collection that items were written to, and its revision.
+    discard : callable
+        Takes pictures away of which no item speaks, given by their hashes; returns whether it could.
+    lock_wait_seconds : float
+        How long an import waits for another one into the same collection.
+    lease_seconds : float
+        When an import whose process is silent is removed; a few seconds at most.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        blobs: BlobStore,
+        encoders: EncoderSource,
+        make_spool: Callable[[], Spool],
+        on_written: Callable[[int, int], None],
+        discard: Callable[[Sequence[str]], bool],
+        lock_wait_seconds: float,
+        lease_seconds: float,
+    ) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._preparation = Preparation(blobs, encoders)
+        self._make_spool = make_spool
+        self._on_written = on_written
+        self._discard = discard
+        self._lock_wait_seconds = lock_wait_seconds
+        self._lease_seconds = min(lease_seconds, _LONGEST_LEASE_SECONDS)
+
+    def clean_up(self, time_left: Round) -> bool:
+        """Remove what imports that were cut off have left; return whether nothing is left."""
+        with self._database.read() as work:
+            found = work.imports.finished()
+        for import_id in found:
+            if time_left.is_over or not clean_up(self._database, import_id, time_left):
+                return False
+        return True
+
+    def begin(self, name: str) -> Import:
+        """Begin an import into a collection; raises CollectionNotFoundError."""
+        with self._database.read() as work:
+            collection = work.collections.get(name)
+        return Import(
+            self._database,
+            self._blobs,
+            self._preparation,
+            self._make_spool(),
+            collection,
+            self._on_written,
+            self._discard,
+            self._lock_wait_seconds,
+            self._lease_seconds,
+        )
+
+
+class Import:
+    """One import: `add` as lines come in, then `store`; `close` in any case.
+
+    Parameters
+    ----------
+    database, blobs, preparation
+        As of `ImportService`.
+    spool : Spool
+        Closed with the import.
+    collection : Collection
+        Where the items go.
+    on_written, discard : callable
+        As of `ImportService`.
+    wait_seconds, lease_seconds : float
+        How long to wait for another import into it, and when this one is removed if it is silent.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        blobs: BlobStore,
+        preparation: Preparation,
+        spool: Spool,
+        collection: Collection,
+        on_written: Callable[[int, int], None],
+        discard: Callable[[Sequence[str]], bool],
+        wait_seconds: float,
+        lease_seconds: float,
+    ) -> None:
+        self._on_written = on_written
+        self._discard = discard
+        self._database = database
+        self._wait_seconds = wait_seconds
+        self._lease_seconds = lease_seconds
+        self._blobs = blobs
+        self._preparation = preparation
+        self._spool = spool
+        self._collection = collection
+        self._first_lines: dict[str, int] = {}
+        self._has_pictures = False
+        self._unspooled: list[str] = []
+        """Pictures of items that are not in the spool yet."""
+        self._is_stored = False
+
+    def add(self, entries: Sequence[tuple[int, NewItem]]) -> None:
+        """Check, encode and put aside items, each with its line; raises LineError for the first bad one."""
+        for start in range(0, len(entries), _ITEMS_PER_BATCH):
+            self._add(entries[start : start + _ITEMS_PER_BATCH])
+
+    def store(self) -> Imported:
+        """Store everything, seen by others all at once.
+
+        Raises
+        ------
+        InvalidFieldError
+            If there is nothing to store.
+        LineError
+            If what was checked no longer fits: a dimension or a picture, changed by others meanwhile.
+        CollectionNotFoundError
+            If the collection is gone.
+        ImportRunningError
+            If another import is being stored into it.
+        """
+        if not self._spool.size:
+            raise InvalidFieldError("body", "expected at least one line with an item")
+        if self._has_pictures:
+            for line, item in itertools.chain.from_iterable(self._spool.batches(_ITEMS_PER_BATCH)):
+                self._keep_picture(line, item)
+        batches = self._spool.batches(_ITEMS_PER_PART, _BYTES_PER_PART)
+        first = [item for _, item in next(batches)]
+        if len(first) == self._spool.size:
+            imported = self._store_at_once(first)
+        else:
+            rest = ([item for _, item in batch] for batch in batches)
+            imported = self._store_in_parts(itertools.chain([first], rest))
+        self._is_stored = True
+        if imported.counts.changed:
+            self._on_written(self._collection.id, imported.revision)
+        return imported
+
+    def ids(self) -> Iterator[str]:
+        """Yield the id of each item, in order."""
+        return self._spool.ids()
+
+    def close(self) -> None:
+        """Let go of what was put aside; of an import that was not stored the pictures go, too.
+
+        What fails is only logged: an import that is refused is refused for another reason.
+        """
+        try:
+            if self._has_pictures and not self._is_stored:
+                self._discard_pictures()
+        except OSError as error:
+            _logger.warning("%s: pictures stay until the next sweep: %s", self._collection.name, error)
+        try:
+            self._spool.close()
+        except OSError as error:
+            _logger.warning("%s: what an import put aside was not removed: %s", self._collection.name, error)
+
+    def _discard_pictures(self) -> None:
+        """Take pictures away for a few seconds, or until that is not possible."""
+        time_left = Round(_LONGEST_DISCARD_SECONDS)
+        spooled = (
+            [item.content_hash for _, item in batch if item.content_hash is not None]
+            for batch in self._spool.batches(_ITEMS_PER_BATCH)
+        )
+        for content_hashes in itertools.chain([self._unspooled], spooled):
+            if time_left.is_over or not self._discard(content_hashes):
+                _logger.warning("%s: pictures stay until the next sweep", self._collection.name)
+                return
+
+    def _store_at_once(self, items: Sequence[Item]) -> Imported:
+        with writing(self._database, self._collection, self._wait_seconds) as (work, current):
+            self._settle(lambda: settle_dimensions(work, current, self._collection, self._first_places))
+            counts = work.items.put(current, items, current.revision + 1)
+            if not counts.changed:
+                return Imported(counts, current.revision)
+            return Imported(counts, work.collections.next_revision(current))
+
+    def _store_in_parts(self, batches: Iterable[Sequence[Item]]) -> Imported:
+        import_id = secrets.token_hex(8)
+        current, running = self._patiently(lambda: self._begin(import_id))
+        try:
+            counts = self._write_parts(current, running, batches)
+            if counts.changed:
+                self._patiently(lambda: self._publish(running))
+        except BaseException:
+            self._give_up(running)
+            raise
+        if not counts.changed:
+            self._give_up(running)
+            return Imported(counts, current.revision)
+        self._clean_up(running)
+        return Imported(counts, running.revision)
+
+    def _begin(self, import_id: str) -> tuple[Collection, RunningImport]:
+        with writing(self._database, self._collection, self._wait_seconds, import_id) as (work, current):
+            self._settle(lambda: check_dimensions(current, self._collection, self._first_places))
+            return current, work.imports.begin(current, import_id, self._spool.size, self._lease_seconds)
+
+    def _write_parts(
+        self, current: Collection, running: RunningImport, batches: Iterable[Sequence[Item]]
+    ) -> Counts:
+        counts = Counts()
+        renewed_at = time.monotonic()
+        for items in batches:
+            is_due = time.monotonic() - renewed_at >= self._lease_seconds / 5.0
+            found = self._write_part(current, running, items, is_due)
+            counts += found
+            if found.changed or is_due:
+                renewed_at = time.monotonic()
+                time.sleep(BREATH_SECONDS)
+        return counts
+
+    def _write_part(
+        self, current: Collection, running: RunningImport, items: Sequence[Item], is_due: bool
+    ) -> Counts:
+        """Write what differs; where nothing does, only renew the lease if that is due."""
+        found: list[Counts] = []
+
+        def write() -> None:
+            # Compared outside of the transaction that writes: it takes longer than the writing.
+            with self._database.read() as work:
+                planned = work.imports.plan(current, items, running.revision)
+            found.append(planned.counts)
+            if planned.counts.changed or is_due:
+                with self._database.write() as work:
+                    work.imports.write(running, planned, self._lease_seconds)
+
+        self._patiently(write)
+        # A later attempt finds nothing to do if the first was written and only the answer was lost.
+        return found[0]
+
+    def _publish(self, running: RunningImport) -> None:
+        """Let readers see all of it; nothing is done if an attempt did so whose answer was lost."""
+        with self._database.write() as work:
+            if work.imports.renew(running, self._lease_seconds):
+                return
+        with self._database.write() as work:
+            current = locked(work, self._collection)
+            work.imports.publish(running)
+            self._settle(lambda: settle_dimensions(work, current, self._collection, self._first_places))
+
+    def _patiently(self, act: Callable[[], _Result]) -> _Result:
+        """Return what `act` returns, which is tried again while the database is busy or does not answer."""
+        began = time.monotonic()
+        while True:
+            try:
+                return act()
+            except DatabaseUnavailableError as error:
+                # Its subclasses are for what does not pass in a moment, as a full disk.
+                is_busy = type(error) is DatabaseUnavailableError
+                if not is_busy or time.monotonic() - began > _LONGEST_BUSY_SECONDS:
+                    raise
+            _logger.info("%s: an import waits for the database", self._collection.name)
+            time.sleep(_BUSY_PAUSE_SECONDS)
+
+    def _give_up(self, running: RunningImport) -> None:
+        """Remove what was written; what cannot be removed now is removed by the next writer."""
+        try:
+            with self._database.write() as work:
+                work.imports.abandon(running)
+        except ServiceError as error:
+            _logger.warning("%s: an import is not removed yet: %s", self._collection.name, error)
+            return
+        self._clean_up(running)
+
+    def _clean_up(self, running: RunningImport) -> None:
+        try:
+            clean_up(self._database, running.id, Round(_LONGEST_CLEANING_SECONDS))
+        except ServiceError as error:
+            _logger.warning("%s: leftovers of an import stay for now: %s", self._collection.name, error)
+
+    @property
+    def _first_places(self) -> Mapping[str, str]:
+        return dict.fromkeys(self._first_lines, "")
+
+    def _settle(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except InvalidFieldError as error:
+            raise LineError(min(self._first_lines.values()), error) from error
+
+    def _add(self, entries: Sequence[tuple[int, NewItem]]) -> None:
+        new_items = [new for _, new in entries]
+        self._collection = with_dimensions(self._collection, new_items)
+        for line, new in entries:
+            self._first_lines.setdefault(new.modality, line)
+        items = self._prepared(entries, new_items)
+        self._has_pictures = self._has_pictures or any(new.content.picture is not None for new in new_items)
+        items = self._preparation.with_pictures(items, new_items, self._unspooled)
+        repeated = self._spool.add([(line, item) for (line, _), item in zip(entries, items, strict=True)])
+        if repeated is not None:
+            place, earlier = repeated
+            raise LineError(entries[place][0], RepeatedItemError("id", items[place].id, earlier))
+        self._unspooled = []
+
+    def _prepared(self, entries: Sequence[tuple[int, NewItem]], new_items: Sequence[NewItem]) -> list[Item]:
+        try:
+            return self._preparation.items(self._collection, [""] * len(entries), new_items, content_id)
+        except ServiceError as fault:
+            # Which line it was, and the first of several, is found out one by one.
+            for line, new in entries:
+                try:
+                    self._preparation.items(self._collection, [""], [new], content_id)
+                except ServiceError as error:
+                    raise LineError(line, error) from error
+            raise LineError(entries[0][0], fault) from fault
+
+    def _keep_picture(self, line: int, item: Item) -> None:
+        """Make a picture young again: it may have waited for longer than unused files are kept."""
+        if item.content_hash is None:
+            return
+        try:
+            self._blobs.touch(item.content_hash)
+        except FileNotFoundError as error:
+            raise LineError(line, ContentMissingError(self._collection.name, item.id)) from error

@@ -1,0 +1,239 @@
+"""Collections and their items: what clients write and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from app.domain.entities import Collection, Item, Modality
+from app.domain.errors import (
+    ContentMissingError,
+    InvalidFieldError,
+    ItemExistsError,
+    ItemNotFoundError,
+    UnknownModalityError,
+)
+from app.domain.names import check_modality_name, check_name, joined
+from app.domain.ports import BlobStore, Database, EncoderSource, UnitOfWork
+from app.domain.sizes import json_bytes
+from app.services.catalogue.preparation import NewItem, Preparation, settle_dimensions, with_dimensions
+from app.services.storage.garbage_collector import GarbageCollector
+from app.services.storage.removal import Removal
+from app.services.storage.writing import writing
+
+__all__ = ["CatalogueService", "NewItem", "Page", "Written"]
+
+_ITEMS_PER_FETCH = 250
+"""Of a page, before its size is looked at again."""
+
+
+_LONGEST_WAIT_SECONDS = 0.5
+"""For an import: whoever waits keeps others from writing to other collections."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a write did."""
+
+    ids: tuple[str, ...]
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Items with their positions, and whether none follow."""
+
+    rows: tuple[tuple[int, Item], ...]
+    is_last: bool
+
+
+class CatalogueService:
+    """Creates collections and writes items; each call is stored whole or not at all.
+
+    Parameters
+    ----------
+    database : Database
+        The truth.
+    blobs : BlobStore
+        Pictures.
+    encoders : EncoderSource
+        Check and encode what comes in.
+    garbage_collector : GarbageCollector
+        Removes the files of what is deleted.
+    removal : Removal
+        Deletes collections.
+    on_written : callable
+        Gets the identity of a collection that items were written to, and its revision.
+    max_answer_bytes : int
+        Largest page.
+    lock_wait_seconds : float
+        How long a write may wait for others.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        blobs: BlobStore,
+        encoders: EncoderSource,
+        garbage_collector: GarbageCollector,
+        removal: Removal,
+        on_written: Callable[[int, int], None],
+        max_answer_bytes: int,
+        lock_wait_seconds: float,
+    ) -> None:
+        self._max_answer_bytes = max_answer_bytes
+        self._on_written = on_written
+        self._garbage_collector = garbage_collector
+        self._removal = removal
+        self._database = database
+        self._wait_seconds = min(lock_wait_seconds, _LONGEST_WAIT_SECONDS)
+        self._blobs = blobs
+        self._encoders = encoders
+        self._preparation = Preparation(blobs, encoders)
+
+    def create(self, name: str, modalities: Sequence[Modality]) -> Collection:
+        """Create a collection of two modalities; raises CollectionExistsError, InvalidFieldError."""
+        check_name("name", name)
+        if len(modalities) != 2 or modalities[0].name == modalities[1].name:
+            raise InvalidFieldError("modalities", f"expected two different names, got {len(modalities)}")
+        first, second = (self._settled(modality) for modality in modalities)
+        with self._database.write() as work:
+            return work.collections.add(name, (first, second))
+
+    def _settled(self, modality: Modality) -> Modality:
+        check_modality_name("modalities", modality.name)
+        try:
+            return Modality(modality.name, self._encoders.settled(modality.encoder))
+        except InvalidFieldError as error:
+            place = joined(f"modalities.{modality.name}", error.field)
+            raise InvalidFieldError(place, error.message) from error
+
+    def collections(self) -> list[Collection]:
+        """Return all collections."""
+        with self._database.read() as work:
+            return work.collections.list()
+
+    def collection(self, name: str) -> tuple[Collection, dict[str, int]]:
+        """Return a collection and how many items each modality has."""
+        with self._database.read() as work:
+            collection = work.collections.get(name)
+            return collection, work.items.counts(collection)
+
+    def delete_collection(self, name: str) -> None:
+        """Delete a collection with everything in it; of a large one rows are removed later."""
+        self._removal.delete(name)
+
+    def add_items(self, name: str, new_items: Sequence[NewItem], replace: bool = False) -> Written:
+        """Store items; raises ItemExistsError unless they may be replaced.
+
+        Parameters
+        ----------
+        name : str
+            Collection.
+        new_items : sequence of NewItem
+            All are checked and encoded before the first is stored.
+        replace : bool
+            Whether items of the same id are replaced.
+        """
+        with self._database.read() as work:
+            collection = work.collections.get(name)
+        places = [f"items.{n}" if new.place is None else new.place for n, new in enumerate(new_items)]
+        expected = with_dimensions(collection, new_items)
+        items = self._preparation.items(expected, places, new_items)
+        _check_unique(places, items)
+        if not replace:
+            with self._database.read() as work:
+                _check_free(work, collection, places, items)
+        first_places: dict[str, str] = {}
+        for place, item in zip(places, items, strict=True):
+            first_places.setdefault(item.modality, place)
+        stored: list[str] = []
+        try:
+            # Nothing is left to refuse but what another writer does right now: the files come last.
+            items = self._preparation.with_pictures(items, new_items, stored)
+            with writing(self._database, collection, self._wait_seconds) as (work, current):
+                if not replace:
+                    _check_free(work, current, places, items)
+                settle_dimensions(work, current, expected, first_places)
+                revision = current.revision + 1
+                if not work.items.put(current, items, revision).changed:
+                    return Written(tuple(item.id for item in items), current.revision)
+                work.collections.next_revision(current)
+        except Exception:
+            self._garbage_collector.sweep_after_delete(stored)
+            raise
+        self._on_written(current.id, revision)
+        return Written(tuple(item.id for item in items), revision)
+
+    def item(self, name: str, item_id: str) -> Item:
+        """Return one item."""
+        with self._database.read() as work:
+            return work.items.get(work.collections.get(name), item_id)
+
+    def content(self, name: str, item_id: str) -> tuple[bytes, str]:
+        """Return the picture or text of an item and its media type."""
+        item = self.item(name, item_id)
+        if item.content_hash is not None:
+            try:
+                return self._blobs.get(item.content_hash), item.content_type or "application/octet-stream"
+            except FileNotFoundError as error:
+                raise ContentMissingError(name, item_id) from error
+        if item.text is not None:
+            return item.text.encode(), "text/plain; charset=utf-8"
+        raise ItemNotFoundError(name, f"{item_id}/content")
+
+    def delete_item(self, name: str, item_id: str) -> int:
+        """Delete an item and return the revision from which on it is gone."""
+        with self._database.read() as work:
+            collection = work.collections.get(name)
+        with writing(self._database, collection, self._wait_seconds) as (work, collection):
+            revision = work.collections.next_revision(collection)
+            content_hash = work.items.get(collection, item_id).content_hash
+            work.items.delete(collection, item_id, revision)
+        self._on_written(collection.id, revision)
+        if content_hash is not None:
+            self._garbage_collector.sweep_after_delete([content_hash])
+        return revision
+
+    def page(
+        self, name: str, modality: str | None, after: int, limit: int, pair_id: str | None = None
+    ) -> Page:
+        """Return items with their positions, in order of creation; of one pair when it is given.
+
+        The page ends before `limit` where its items would be larger than an answer may be.
+        """
+        rows: list[tuple[int, Item]] = []
+        size = 0
+        with self._database.read() as work:
+            collection = work.collections.get(name)
+            if modality is not None and modality not in collection.modality_names:
+                raise UnknownModalityError("modality", modality, collection.modality_names)
+            while len(rows) <= limit:
+                wanted = min(limit + 1 - len(rows), _ITEMS_PER_FETCH)
+                found = work.items.page(collection, modality, after, wanted, pair_id)
+                for row in found:
+                    size += json_bytes(row[1])
+                    if rows and size > self._max_answer_bytes:
+                        return Page(tuple(rows), is_last=False)
+                    rows.append(row)
+                if len(found) < wanted:
+                    return Page(tuple(rows), is_last=True)
+                after = rows[-1][0]
+        return Page(tuple(rows[:limit]), is_last=False)
+
+
+def _check_free(
+    work: UnitOfWork, collection: Collection, places: Sequence[str], items: Sequence[Item]
+) -> None:
+    taken = work.items.existing(collection, [item.id for item in items])
+    for place, item in zip(places, items, strict=True):
+        if item.id in taken:
+            raise ItemExistsError(joined(place, "id"), item.id)
+
+
+def _check_unique(places: Sequence[str], items: Sequence[Item]) -> None:
+    seen: set[str] = set()
+    for place, item in zip(places, items, strict=True):
+        if item.id in seen:
+            raise ItemExistsError(joined(place, "id"), item.id)
+        seen.add(item.id)

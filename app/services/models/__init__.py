@@ -1,0 +1,1 @@
+"""Model versions and the bundles that hold them."""

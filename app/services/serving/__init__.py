@@ -1,0 +1,1 @@
+"""Searching: snapshots of collections, their galleries, and queries against them."""

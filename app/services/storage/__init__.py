@@ -1,0 +1,1 @@
+"""Keeping database and data folder consistent: ownership, deletion, garbage collection."""

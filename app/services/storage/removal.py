@@ -1,0 +1,84 @@
+"""Deleting collections: gone for everybody at once, removed a bounded number of rows at a time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from app.domain.errors import ServiceError
+from app.domain.ports import Database
+from app.services.storage.garbage_collector import GarbageCollector
+from app.services.storage.rounds import Round
+
+_ROWS_PER_STEP = 500
+_BYTES_PER_STEP = 4 << 20
+_LONGEST_SECONDS = 1.0
+"""Of a request; what is left then is removed by a worker."""
+_logger = logging.getLogger(__name__)
+
+
+class Removal:
+    """Deletes collections, and removes what is left of them.
+
+    Parameters
+    ----------
+    database : Database
+        Where they are.
+    garbage_collector : GarbageCollector
+        Removes their files.
+    on_deleted : callable
+        Gets the identity of a collection that was deleted.
+    """
+
+    def __init__(
+        self, database: Database, garbage_collector: GarbageCollector, on_deleted: Callable[[int], None]
+    ) -> None:
+        self._database = database
+        self._garbage_collector = garbage_collector
+        self._on_deleted = on_deleted
+
+    def delete(self, name: str) -> None:
+        """Delete a collection; raises CollectionNotFoundError.
+
+        Nobody finds it from then on, and its name is free. Rows that could not be removed within a second
+        are left to `go_on`.
+        """
+        with self._database.write() as work:
+            collection, bundles = work.collections.delete(name)
+        self._on_deleted(collection.id)
+        self._garbage_collector.sweep_after_delete([], bundles)
+        try:
+            self._remove(collection.id, Round(_LONGEST_SECONDS))
+        except ServiceError as error:
+            _logger.warning("%s: rows of the deleted collection stay for now: %s", name, error)
+
+    def go_on(self, time_left: Round) -> bool:
+        """Remove what is left of deleted collections.
+
+        Parameters
+        ----------
+        time_left : Round
+            Each step is a transaction.
+
+        Returns
+        -------
+        bool
+            Whether all of it is removed.
+        """
+        with self._database.read() as work:
+            found = work.collections.deleted()
+        for collection_id in found:
+            if time_left.is_over or not self._remove(collection_id, time_left):
+                return False
+        return True
+
+    def _remove(self, collection_id: int, time_left: Round) -> bool:
+        """Return whether nothing is left; one step is done in any case."""
+        while True:
+            with self._database.write() as work:
+                pictures = work.collections.remove_some(collection_id, _ROWS_PER_STEP, _BYTES_PER_STEP)
+            if pictures is None:
+                return True
+            self._garbage_collector.sweep_after_delete(sorted(pictures))
+            if not time_left.goes_on():
+                return False

@@ -1,0 +1,1 @@
+"""Training: requests, choice of a method, fitting, evaluation and publication."""

@@ -1,0 +1,136 @@
+"""Which methods a retrain of so many items, classes and features can afford: known before it begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from solver import LabelledPair, can_be_compact
+
+_MOST_BYTES = 2 << 30
+"""Of a method's largest arrays together: half of the 4 GB that a retrain may take, since items, features and
+libraries need the other half."""
+_OPERATIONS_A_SECOND, _MOST_SECONDS = 3e10, 300.0
+"""Of two cores on small arrays, and how long a method may take that nobody asked for by name."""
+_FLOAT = 8
+_SEARCHED = 3000
+_TABLES, _SEARCHED_TABLES, _SQUARES = 8, 24, 10
+"""Arrays that are needed at once: samples x classes for the posteriors, the same of searched samples (one for
+each candidate), classes x classes (or features x features) for the similarity."""
+_HEADS, _OPTIMISED = 18, 40
+"""Features x classes of a modality: linear classifiers of a trial and a final fit (eight of each, and
+a read-out); and what one logistic regression takes, measured, where samples are too many to be made dense."""
+_CLASSIFIERS, _PER_CLASSIFIER = 300, 3e4
+"""Logistic regressions of a trial and a final fit, and the operations of one for each sample and class:
+measured, and close to 400 features, two products and 20 steps."""
+_PER_PAIR, _PER_PAIR_AND_RANK = 20, 6
+"""Operations of one evaluation of the logistic loss: an exponential, and three products with factors."""
+_EVALUATIONS, _EVALUATIONS_PER_RANK = 40, 4
+"""Evaluations of a fit on many pairs, measured: the more ranks there are to be found, the more of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much there is to learn from.
+
+    Parameters
+    ----------
+    n_x, n_z : int
+        Training items of both modalities.
+    n_classes : int
+        Classes of either.
+    """
+
+    n_x: int
+    n_z: int
+    n_classes: int
+
+    @classmethod
+    def of(cls, data: LabelledPair) -> Sizes:
+        """Return the sizes of training items."""
+        classes = {*data.x_labels.tolist(), *data.z_labels.tolist()}
+        return cls(len(data.x_labels), len(data.z_labels), len(classes))
+
+
+def posteriors_too_large(
+    sizes: Sizes, features: tuple[int, int] | None = None, are_sparse: tuple[bool, bool] = (False, False)
+) -> str | None:
+    """Return why "semantic" would not fit into memory; None where it does.
+
+    Parameters
+    ----------
+    sizes : Sizes
+        Items and classes.
+    features : tuple of int, optional
+        Features of both modalities; left out where they are not known yet.
+    are_sparse : tuple of bool
+        Whether the samples of each are.
+    """
+    n_items, n_classes = sizes.n_x + sizes.n_z, sizes.n_classes
+    n_searched = min(n_items, max(_SEARCHED, 2 * n_classes))
+    floats = (_TABLES * n_items + _SEARCHED_TABLES * n_searched + _SQUARES * n_classes) * n_classes
+    what = f"posteriors of {n_classes} labels for each of {n_items} items"
+    if features is not None:
+        what += f", learned from {features[0]} and {features[1]} features,"
+        for n, width, is_sparse in zip((sizes.n_x, sizes.n_z), features, are_sparse, strict=True):
+            stays_sparse = is_sparse and not can_be_compact(n, width)
+            floats += (_HEADS + _OPTIMISED * stays_sparse) * width * n_classes
+    if floats * _FLOAT <= _MOST_BYTES:
+        return None
+    return (
+        f"{what} would take about "
+        f"{_gigabytes(floats)} GB, at most {_gigabytes(_MOST_BYTES / _FLOAT)} GB are allowed"
+    )
+
+
+def posteriors_too_slow(sizes: Sizes) -> str | None:
+    """Return why "semantic" would take too long to be tried unasked; None where it would not."""
+    n_items, n_classes = sizes.n_x + sizes.n_z, sizes.n_classes
+    operations = _CLASSIFIERS * _PER_CLASSIFIER * n_classes * min(n_items, 2 * _SEARCHED)
+    return _excess(f"classifiers of {n_classes} labels for {n_items} items", operations)
+
+
+def pairs_too_slow(sizes: Sizes, n_features: int) -> str | None:
+    """Return why "lrbs" would take too long to be tried unasked; None where it would not.
+
+    Parameters
+    ----------
+    sizes : Sizes
+        Items and classes.
+    n_features : int
+        Of the modality that has fewer: neither they nor the classes are exceeded by the rank.
+    """
+    n_pairs, rank = sizes.n_x * sizes.n_z, min(n_features, sizes.n_classes)
+    n_evaluations = _EVALUATIONS + _EVALUATIONS_PER_RANK * rank
+    operations = n_evaluations * n_pairs * (_PER_PAIR + _PER_PAIR_AND_RANK * rank)
+    return _excess(f"{n_pairs:.1e} pairs of items of {sizes.n_classes} labels", operations)
+
+
+def sums_too_large(x_features: int, z_features: int) -> str | None:
+    """Return why "squared" would not fit into memory; None where it does.
+
+    Parameters
+    ----------
+    x_features, z_features : int
+        Features of both modalities, or samples where these are fewer.
+    """
+    floats = _SQUARES * (x_features + z_features) ** 2 // 2
+    if floats * _FLOAT <= _MOST_BYTES:
+        return None
+    return (
+        f"sums of products of {x_features} and {z_features} features would take about "
+        f"{_gigabytes(floats)} GB, at most {_gigabytes(_MOST_BYTES / _FLOAT)} GB are allowed"
+    )
+
+
+def _gigabytes(floats: float) -> str:
+    return f"{floats * _FLOAT / (1 << 30):.3g}"
+
+
+def _excess(what: str, operations: float) -> str | None:
+    seconds = operations / _OPERATIONS_A_SECOND
+    if seconds <= _MOST_SECONDS:
+        return None
+    return (
+        f"{what} would take an estimated {seconds / 60.0:.3g} minutes on two cores, "
+        f"at most {_MOST_SECONDS / 60.0:g} are taken unasked"
+    )

@@ -1,0 +1,83 @@
+"""Whether labels suffice for a training: what can be known before anything is encoded."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable
+
+from app.domain.errors import TrainingDataError
+from app.domain.names import some_of
+from app.services.training.costs import Sizes, posteriors_too_large
+
+
+def check_labels(
+    names: tuple[str, str], labels: tuple[Iterable[tuple[str, ...]], Iterable[tuple[str, ...]]], chooses: bool
+) -> None:
+    """Refuse labels that no model can be learned from; stops reading as soon as they suffice.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Both modalities.
+    labels : tuple of iterable of tuple of str
+        Labels of each modality's training items; of several the first is the class.
+    chooses : bool
+        Whether a part of each class is held out to choose the penalty weight.
+
+    Raises
+    ------
+    TrainingDataError
+        Says what is missing.
+    """
+    counts: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+    suffices: set[str] = set()
+    for entries in itertools.zip_longest(*labels):
+        for count, entry in zip(counts, entries, strict=True):
+            if entry is not None:
+                count[entry[0]] += 1
+        suffices.update(
+            entry[0]
+            for entry in entries
+            if entry is not None and min(count[entry[0]] for count in counts) >= 2
+        )
+        if len(suffices) >= 2:
+            return
+    for name, count in zip(names, counts, strict=True):
+        if not count:
+            raise TrainingDataError(f"no item of modality {name!r} has a label and may be trained on")
+    shared = counts[0].keys() & counts[1].keys()
+    if not shared:
+        found = " and ".join(
+            f"{name!r} has {some_of([label for label, _ in count.most_common()])}"
+            for name, count in zip(names, counts, strict=True)
+        )
+        raise TrainingDataError(f"no label stands on items of both modalities: {found}")
+    if len(counts[0].keys() | counts[1].keys()) == 1:
+        raise TrainingDataError(
+            f"all items to train on have the label {min(shared)!r}: items of a second label are needed"
+        )
+    if chooses and not suffices:
+        raise TrainingDataError(
+            f"too few items of each label to hold a part out for choosing alpha: at least one label needs "
+            f"two items of {names[0]!r} and two of {names[1]!r}; add items, or give alpha"
+        )
+
+
+def check_posteriors(labels: tuple[Iterable[tuple[str, ...]], Iterable[tuple[str, ...]]]) -> None:
+    """Refuse labels whose posteriors would not fit into memory; reads them all.
+
+    Parameters
+    ----------
+    labels : tuple of iterable of tuple of str
+        As of `check_labels`.
+
+    Raises
+    ------
+    TrainingDataError
+        Names the bound.
+    """
+    counts = [Counter(entry[0] for entry in entries) for entries in labels]
+    reason = posteriors_too_large(Sizes(counts[0].total(), counts[1].total(), len(counts[0] | counts[1])))
+    if reason is not None:
+        raise TrainingDataError(f"method 'semantic': {reason}; with 'auto' the method is chosen by size")

@@ -1,0 +1,183 @@
+"""Judging a model before it serves: held-out figures, the active version's on the same items, the index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from app.domain.entities import Item, Matrix
+from app.domain.ports import GalleryIndex
+from app.services.models.bundles import HeldOutModel, LoadedModel
+from app.services.models.features import item_features
+from app.services.training.holdout import LabelledItems
+from solver import (
+    BoolArray,
+    Projector,
+    can_be_ranked,
+    chance_average_precision,
+    mean_average_precision,
+    precision_recall_curve,
+    project_what_can_be_ranked,
+    score_blocks,
+)
+
+_RECALL_LEVELS = np.linspace(0.0, 1.0, 21)
+_LEAST_COMPARED = 8
+"""Held-out items of each modality below which a comparison would be a toss of a coin."""
+_DEPTH, _MOST_QUERIES = 10, 200
+_ROUNDING = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class PromotionGates:
+    """What a new version has to reach to serve.
+
+    Parameters
+    ----------
+    tolerance : float
+        How much lower than the active version's its held-out MAP may be.
+    index_recall : float
+        Recall@10 of its index against the exact ranking.
+    """
+
+    tolerance: float
+    index_recall: float
+
+
+def held_out_figures(projector: Projector, held_out: LabelledItems, names: tuple[str, str]) -> dict[str, Any]:
+    """Return MAP, chance, and precision-recall curve of both directions, over items that can be ranked.
+
+    Parameters
+    ----------
+    projector : Projector
+        Fitted without the held-out items.
+    held_out : LabelledItems
+        Those items.
+    names : tuple of str
+        Both modalities.
+    """
+    first, second = f"{names[0]}-to-{names[1]}", f"{names[1]}-to-{names[0]}"
+    x, z, x_labels, z_labels = sides = project_what_can_be_ranked(projector, held_out)
+    turned = (z, x, z_labels, x_labels)
+    return {
+        "held_out": {first: mean_average_precision(*sides), second: mean_average_precision(*turned)},
+        "chance": {
+            first: chance_average_precision(x_labels, z_labels),
+            second: chance_average_precision(z_labels, x_labels),
+        },
+        "held_out_items": {names[0]: len(x), names[1]: len(z)},
+        "curves": {first: _curve(*sides), second: _curve(*turned)},
+    }
+
+
+def _curve(
+    queries: Matrix, gallery: Matrix, query_labels: npt.NDArray[Any], gallery_labels: npt.NDArray[Any]
+) -> dict[str, list[float]]:
+    parts = []
+    for relevant, scores in score_blocks(queries, gallery, query_labels, gallery_labels):
+        has_any = np.asarray(relevant).any(axis=-1)
+        precision, _ = precision_recall_curve(relevant[has_any], scores[has_any], _RECALL_LEVELS)
+        parts.append(precision)
+    mean = np.concatenate(parts).mean(axis=0)
+    return {"recall": _RECALL_LEVELS.round(2).tolist(), "precision": mean.round(6).tolist()}
+
+
+def compare(
+    new: HeldOutModel | None,
+    held_out: LabelledItems | None,
+    active: tuple[LoadedModel, HeldOutModel | None],
+    items: Mapping[str, Item],
+    tolerance: float,
+) -> dict[str, Any]:
+    """Judge a new version and the active one on the same items, from which neither learned.
+
+    For this each version has a second projector, fitted without the items that were held out of its
+    training; the ones that serve have seen them all.
+
+    Parameters
+    ----------
+    new : HeldOutModel or None
+        The new version's; None when too few items could be held out.
+    held_out : LabelledItems or None
+        What was held out of it, with its own features.
+    active : tuple
+        The active version, and its second projector if it has one.
+    items : mapping of str to Item
+        All items by id.
+    tolerance : float
+        How much lower the new one's MAP may be.
+
+    Returns
+    -------
+    dict
+        ``compared_with`` and either ``skipped``, the reason, or the figures and whether it ``passed``.
+    """
+    model, judged = active
+    facts: dict[str, Any] = {"compared_with": model.version}
+    if new is None or held_out is None or judged is None:
+        return {**facts, "skipped": "nothing could be held out of one of the two"}
+    common = held_out.without(judged.fitted)
+    if common is None or min(len(common.x_ids), len(common.z_ids)) < _LEAST_COMPARED:
+        return {**facts, "skipped": f"fewer than {_LEAST_COMPARED} items of a modality are new to both"}
+    ids = (common.x_ids.tolist(), common.z_ids.tolist())
+    features = [
+        item_features([items[item_id] for item_id in side], model.encoders[name])
+        for side, name in zip(ids, model.modality_names, strict=True)
+    ]
+    projected = (
+        (new.projector.project_x(common.X), new.projector.project_z(common.Z)),
+        (judged.projector.project_x(features[0]), judged.projector.project_z(features[1])),
+    )
+    x_rows, z_rows = (
+        can_be_ranked(by_new) & can_be_ranked(by_active) for by_new, by_active in zip(*projected, strict=True)
+    )
+    counts = dict(zip(model.modality_names, (int(x_rows.sum()), int(z_rows.sum())), strict=True))
+    if min(counts.values()) < _LEAST_COMPARED:
+        return {**facts, "skipped": "the items that are new to both cannot be ranked by both"}
+    figures = {
+        name: _mean_map(sides, (x_rows, z_rows), common)
+        for name, sides in zip(("new", "active"), projected, strict=True)
+    }
+    if not np.isfinite(list(figures.values())).all():
+        return {**facts, "skipped": "the items that are new to both have no class in common"}
+    passed = figures["new"] >= figures["active"] - tolerance
+    return {**facts, "items": counts, "map": figures, "tolerance": tolerance, "passed": passed}
+
+
+def _mean_map(
+    projected: tuple[Matrix, Matrix], rows: tuple[BoolArray, BoolArray], held_out: LabelledItems
+) -> float:
+    """Return MAP over some items, averaged over both directions; NaN when they share no class."""
+    x, z = (side[some] for side, some in zip(projected, rows, strict=True))
+    x_labels, z_labels = held_out.x_labels[rows[0]], held_out.z_labels[rows[1]]
+    there = mean_average_precision(x, z, x_labels, z_labels)
+    return (there + mean_average_precision(z, x, z_labels, x_labels)) / 2.0
+
+
+def index_recall(index: GalleryIndex, queries: Matrix) -> float:
+    """Return the mean recall@10 of an index against the exact ranking of its own rows.
+
+    A row as good as the tenth counts like the tenth. An index of no rows, or asked nothing, is exact.
+
+    Parameters
+    ----------
+    index : GalleryIndex
+        What would be published.
+    queries : ndarray of shape (n_queries, rank)
+        Projections of the other modality; some of them, evenly spread, are asked.
+    """
+    depth = min(_DEPTH, index.size)
+    if depth == 0 or len(queries) == 0:
+        return 1.0
+    chosen = queries[np.linspace(0, len(queries) - 1, min(len(queries), _MOST_QUERIES)).astype(np.intp)]
+    found = 0
+    for query, (rows, _) in zip(chosen, index.search(chosen, depth, None), strict=True):
+        scores = index.vectors @ query
+        tenth = np.partition(scores, -depth)[-depth]
+        margin = _ROUNDING * max(float(np.abs(scores).max()), 1e-30)
+        found += int((scores[rows[:depth]] >= tenth - margin).sum())
+    return found / (depth * len(chosen))

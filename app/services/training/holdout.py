@@ -1,0 +1,126 @@
+"""Which items are held out: decided by their ids, so that it stays the same while a collection grows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Container
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from solver import LabelledPair, SupervisionError
+
+_LEAST = 2  # of a class: one to fit, one to hold out
+_Rows = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelledItems(LabelledPair):
+    """Training items of both modalities.
+
+    An item that was held out when one version was trained is held out again when the next one is, as
+    long as both use the same seed. So two versions can be compared on items that neither learned from.
+
+    Parameters
+    ----------
+    X, Z, x_labels, z_labels
+        As of `LabelledPair`.
+    x_ids, z_ids : ndarray of str
+        Item of each row.
+    """
+
+    x_ids: npt.NDArray[np.str_]
+    z_ids: npt.NDArray[np.str_]
+
+    def split(
+        self, holdout: float, max_samples: int, seed: int, fit_all_others: bool = False
+    ) -> tuple[LabelledItems, LabelledItems]:
+        """Return a fitting and a held-out part; parameters as of `LabelledPair.split`.
+
+        Each class is put in an order that depends on ids and seed alone, and the first of it are held out.
+        Of more than about `max_samples`, the same share of each class is used, two of each at least. With
+        `fit_all_others` the same items are held out, but all others are in the fitting part.
+        """
+        x_keys, z_keys = _keys(self.x_ids, seed), _keys(self.z_ids, seed)
+        classes = self._classes(max_samples, seed)
+        x_fit, x_held = _split(self.x_labels, x_keys, classes, holdout, max_samples)
+        z_fit, z_held = _split(self.z_labels, z_keys, classes, holdout, max_samples)
+        if min(len(x_held), len(z_held)) == 0:
+            raise SupervisionError("too few samples of each class to hold a part out for choosing alpha")
+        if fit_all_others:
+            x_fit, z_fit = _others(x_held, x_keys), _others(z_held, z_keys)
+        return self._rows(x_fit, z_fit), self._rows(x_held, z_held)
+
+    def without(self, item_ids: Container[str]) -> LabelledItems | None:
+        """Return the other items; None when a modality has none."""
+        x_rows, z_rows = (
+            np.flatnonzero([name not in item_ids for name in ids.tolist()])
+            for ids in (self.x_ids, self.z_ids)
+        )
+        return self._rows(x_rows, z_rows) if min(len(x_rows), len(z_rows)) else None
+
+    def _classes(self, max_samples: int, seed: int) -> npt.NDArray[np.str_]:
+        """Return the classes to use: all, or as many as can have two items each, shared ones first."""
+        classes = np.union1d(self.x_labels, self.z_labels)
+        if _LEAST * len(classes) <= max_samples:
+            return classes
+        x_counts, z_counts = (
+            {
+                str(name): int(count)
+                for name, count in zip(*np.unique(labels, return_counts=True), strict=True)
+            }
+            for labels in (self.x_labels, self.z_labels)
+        )
+        least = [min(x_counts.get(c, 0), z_counts.get(c, 0), _LEAST) for c in classes.tolist()]
+        order = np.lexsort((_keys(classes, seed), -np.asarray(least)))
+        return classes[order[: max_samples // _LEAST]]
+
+    def _rows(self, x_rows: _Rows, z_rows: _Rows) -> LabelledItems:
+        return LabelledItems(
+            self.X[x_rows],
+            self.Z[z_rows],
+            self.x_labels[x_rows],
+            self.z_labels[z_rows],
+            self.x_ids[x_rows],
+            self.z_ids[z_rows],
+        )
+
+
+def _split(
+    labels: npt.NDArray[np.str_],
+    keys: npt.NDArray[np.uint64],
+    classes: npt.NDArray[np.str_],
+    holdout: float,
+    max_samples: int,
+) -> tuple[_Rows, _Rows]:
+    fitting, held = [np.zeros(0, np.intp)], [np.zeros(0, np.intp)]
+    order = np.argsort(keys, kind="stable")
+    ordered = labels[order]
+    n_all = int(np.isin(labels, classes).sum())
+    share = min(max_samples / max(n_all, 1), 1.0)
+    by_class = np.argsort(ordered, kind="stable")
+    ordered, order = ordered[by_class], order[by_class]
+    starts, stops = (np.searchsorted(ordered, classes, side) for side in ("left", "right"))
+    for start, stop in zip(starts, stops, strict=True):
+        members = order[start:stop]
+        n_drawn = max(int(len(members) * share), min(len(members), _LEAST))
+        n_held = min(max(round(holdout * n_drawn), 1), max(n_drawn - 1, 0))
+        held.append(members[:n_held])
+        fitting.append(members[n_held:n_drawn])
+    # In the order of the keys, which says nothing of the class: equal scores are ranked in the order of rows.
+    return tuple(_by_key(np.concatenate(rows), keys) for rows in (fitting, held))  # type: ignore[return-value]
+
+
+def _others(held: _Rows, keys: npt.NDArray[np.uint64]) -> _Rows:
+    return _by_key(np.setdiff1d(np.arange(len(keys)), held), keys)
+
+
+def _by_key(rows: _Rows, keys: npt.NDArray[np.uint64]) -> _Rows:
+    return rows[np.argsort(keys[rows], kind="stable")]
+
+
+def _keys(names: npt.NDArray[np.str_], seed: int) -> npt.NDArray[np.uint64]:
+    """Return a number for each name, as if drawn at random."""
+    digests = (hashlib.sha256(f"{seed}:{name}".encode()).digest() for name in names.tolist())
+    return np.fromiter((int.from_bytes(digest[:8]) for digest in digests), np.uint64, len(names))

@@ -1,0 +1,332 @@
+"""The methods of a retrain: each is tried on a part of the items, and the better one fitted on all."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from app.services.training.parameters import TrainingParameters
+from solver import (
+    DEFAULT_FRACTIONS,
+    DEFAULT_SCALINGS,
+    AffineProjector,
+    Candidate,
+    ConvergenceWarning,
+    InvalidInputError,
+    LabelledPair,
+    Labels,
+    LowRankBilinear,
+    NumericalError,
+    PosteriorProjector,
+    Progress,
+    Projector,
+    SemanticBilinear,
+    SolverError,
+    SupervisionError,
+    alpha_max,
+    can_be_compact,
+    compact,
+    fit_projector,
+    is_sparse,
+    mean_average_precision,
+    project_what_can_be_ranked,
+    select_on,
+)
+
+_LOOSE_TOL, _FEW_STEPS, _TRIAL_STEPS = 1e-2, 3, 30
+_PAUSE_SECONDS = 0.5
+_METHOD_OF_LOSS = {"logistic": "lrbs", "squared": "squared"}
+_FRACTIONS = {"logistic": DEFAULT_FRACTIONS, "squared": (0.03, 0.01, 0.003, 0.001, 0.0003)}
+"""Shares of `alpha_max` to try; under the squared loss weak penalties cost little, and suit many classes."""
+
+Report = Callable[[Mapping[str, Any]], None]
+"""Takes progress; raises to end the training."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trial:
+    """A method fitted without the held-out items.
+
+    Parameters
+    ----------
+    projector : Projector
+        What it gave.
+    held_out_map : float
+        MAP over the held-out items, averaged over both directions.
+    """
+
+    projector: Projector
+    held_out_map: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fitted:
+    """A method fitted on all items.
+
+    Parameters
+    ----------
+    projector : Projector
+        What serves.
+    bilinear : LowRankBilinear
+        M, with its certificate.
+    facts : dict
+        What else is to be told of it.
+    """
+
+    projector: Projector
+    bilinear: LowRankBilinear
+    facts: dict[str, Any]
+
+
+class Recipe(Protocol):
+    """A method with its parameters."""
+
+    @property
+    def method(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def must_choose(self) -> bool:
+        """Whether it cannot be fitted before it was tried."""
+        ...
+
+    def tried(self, fitting: LabelledPair, held_out: LabelledPair) -> Trial:
+        """Choose on a held-out part; raises SolverError if that cannot be done."""
+        ...
+
+    def fitted(self, data: LabelledPair) -> Fitted:
+        """Fit on all items, as chosen by `tried`."""
+        ...
+
+
+def try_each(
+    recipes: Sequence[Recipe], fitting: LabelledPair, held_out: LabelledPair
+) -> tuple[dict[str, Trial], dict[str, str]]:
+    """Return the trial of each method that can be fitted without the held-out items, and why others cannot.
+
+    Raises
+    ------
+    SupervisionError, InvalidInputError, NumericalError
+        If none can be: what the first was refused for.
+    """
+    trials: dict[str, Trial] = {}
+    errors: dict[str, SolverError] = {}
+    for recipe in recipes:
+        try:
+            trials[recipe.method] = recipe.tried(fitting, held_out)
+        except (SupervisionError, InvalidInputError, NumericalError) as error:
+            errors[recipe.method] = error
+    if not trials:
+        raise errors[recipes[0].method]
+    return trials, {method: f"without held-out items: {error}" for method, error in errors.items()}
+
+
+def shown(progress: Progress) -> dict[str, Any]:
+    """Return an iteration as it is told."""
+    return {
+        "iteration": progress.iteration,
+        "objective": progress.objective,
+        "gap": progress.gap if progress.gap is not None and math.isfinite(progress.gap) else None,
+        "rank": progress.rank,
+        "seconds": round(progress.seconds, 3),
+    }
+
+
+class LowRankRecipe:
+    """The paper's similarity of features, or the same with the squared loss.
+
+    The paper's loss visits every pair of items at each step. The squared one needs sums over items and
+    classes only (`solver.losses.squared`), so it is what remains where pairs and classes are too many.
+
+    Parameters
+    ----------
+    parameters : TrainingParameters
+        Penalty weight and scaling are chosen where they are not given.
+    report : callable
+        Takes progress.
+    loss : {"logistic", "squared"}
+        The paper's, or that of the method "squared".
+    scalings : tuple of str
+        Tried where none was given.
+    """
+
+    def __init__(
+        self,
+        parameters: TrainingParameters,
+        report: Report,
+        loss: str = "logistic",
+        scalings: tuple[str, ...] = DEFAULT_SCALINGS,
+    ) -> None:
+        self.method = _METHOD_OF_LOSS[loss]
+        self._loss = loss
+        self._parameters = parameters
+        self._report = report
+        self._scalings = (parameters.scaling,) if parameters.scaling else scalings
+        self._scaling = self._scalings[0]
+        self._fraction: float | None = None
+        self._candidates: list[Candidate] = []
+
+    @property
+    def must_choose(self) -> bool:
+        """Whether the penalty weight was not given."""
+        return self._parameters.alpha is None
+
+    def tried(self, fitting: LabelledPair, held_out: LabelledPair) -> Trial:
+        """Choose scaling and penalty weight."""
+        if self._parameters.alpha is None:
+            self._candidates = select_on(
+                fitting,
+                held_out,
+                scalings=self._scalings,
+                alpha_fractions=_FRACTIONS[self._loss],
+                loss=self._loss,
+                on_candidate=self._on_candidate,
+                callback=lambda step: self._report({"phase": "choosing", **shown(step)}),
+            )
+        else:
+            self._candidates = self._judged(fitting, held_out, self._scalings, self._parameters.alpha)
+        best = self._candidates[0]
+        self._scaling = best.scaling
+        self._fraction = best.alpha_fraction if self._parameters.alpha is None else None
+        projector = self._fit(fitting, self._scaling, self._estimator(_LOOSE_TOL, _TRIAL_STEPS), "judging")
+        return Trial(projector, _mean_map(projector, held_out))
+
+    def fitted(self, data: LabelledPair) -> Fitted:
+        """Fit with what was chosen."""
+        estimator = self._estimator(self._parameters.tol, self._parameters.max_iter)
+        projector = self._fit(data, self._scaling, estimator, "fitting")
+        candidates = [asdict(candidate) for candidate in self._candidates]
+        return Fitted(projector, estimator, {"scaling": self._scaling, "candidates": candidates})
+
+    def _judged(
+        self, fitting: LabelledPair, held_out: LabelledPair, scalings: tuple[str, ...], alpha: float
+    ) -> list[Candidate]:
+        """Score a given penalty weight with each scaling."""
+        supervision = Labels(fitting.x_labels, fitting.z_labels)
+        candidates: list[Candidate] = []
+        for scaling in scalings:
+            # As when weights are chosen: it only has to be good enough to be compared.
+            projector = self._fit(fitting, scaling, self._estimator(_LOOSE_TOL, _FEW_STEPS), "choosing")
+            x, z = projector.x_scaler.transform(fitting.X), projector.z_scaler.transform(fitting.Z)
+            fraction = alpha / alpha_max(compact(x)[0], compact(z)[0], supervision, loss=self._loss)
+            candidate = Candidate(scaling, fraction, *_maps(projector, held_out), projector.rank)
+            if math.isfinite(candidate.mean):
+                candidates.append(candidate)
+        if not candidates:
+            raise InvalidInputError("the held-out parts of the two modalities have no class in common")
+        return sorted(candidates, key=lambda candidate: -candidate.mean)
+
+    def _estimator(self, tol: float, max_iter: int) -> LowRankBilinear:
+        estimator = LowRankBilinear(loss=self._loss, tol=tol, max_iter=max_iter)
+        if self._parameters.alpha is not None:
+            estimator.set_params(alpha=self._parameters.alpha)
+        return estimator
+
+    def _fit(
+        self, data: LabelledPair, scaling: str, estimator: LowRankBilinear, phase: str
+    ) -> AffineProjector:
+        def follow(step: Progress) -> None:
+            self._report({"phase": phase, **shown(step)})
+
+        with warnings.catch_warnings():
+            # Not converging is a fact of the model, told with it.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return fit_projector(data, scaling, estimator, self._fraction, follow)
+
+    def _on_candidate(self, done: int, total: int, candidate: Candidate) -> None:
+        self._report({"phase": "choosing", "candidate": done, "candidates": total})
+
+
+class SemanticRecipe:
+    """The bilinear similarity of class posteriors, which chooses inside of what it is first fitted on.
+
+    Parameters
+    ----------
+    parameters : TrainingParameters
+        Tolerance and seed.
+    report : callable
+        Takes progress.
+    """
+
+    method = "semantic"
+    must_choose = False
+
+    def __init__(self, parameters: TrainingParameters, report: Report) -> None:
+        self._parameters = parameters
+        self._report = report
+        self._chosen: SemanticBilinear | None = None
+
+    def tried(self, fitting: LabelledPair, held_out: LabelledPair) -> Trial:
+        """Fit on the one part, score on the other."""
+        chosen = self._fit(fitting, "judging")
+        projector = PosteriorProjector.of(chosen)
+        mean = _mean_map(projector, held_out)
+        if not math.isfinite(mean):
+            raise InvalidInputError("the held-out parts of the two modalities have no class in common")
+        self._chosen = chosen
+        return Trial(projector, mean)
+
+    def fitted(self, data: LabelledPair) -> Fitted:
+        """Fit on all items, with the classifiers that were tried if any were."""
+        estimator = self._fit(data, "fitting")
+        posteriors = [
+            {
+                "log_loss": side.log_loss,
+                "classifiers": [
+                    {
+                        "scaling": member.features.scaler.kind_,
+                        "kernel": member.features.kernel,
+                        "weight": member.weight,
+                        "is_read_out": member.is_read_out,
+                    }
+                    for member in side.members
+                ],
+            }
+            for side in (estimator.x_posteriors_, estimator.z_posteriors_)
+        ]
+        facts = {"scaling": None, "candidates": [], "posteriors": posteriors}
+        return Fitted(PosteriorProjector.of(estimator), estimator.bilinear_, facts)
+
+    def _fit(self, data: LabelledPair, phase: str) -> SemanticBilinear:
+        told = -math.inf
+        step = 0
+
+        def heartbeat() -> None:
+            nonlocal told, step
+            step += 1
+            if time.monotonic() - told >= _PAUSE_SECONDS:
+                told = time.monotonic()
+                self._report({"phase": f"{phase} posteriors", "step": step})
+
+        estimator = SemanticBilinear(tol=self._parameters.tol, random_state=self._parameters.seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return estimator.fit(
+                data.X,
+                data.Z,
+                Labels(data.x_labels, data.z_labels),
+                heartbeat=heartbeat,
+                like=self._chosen,
+            )
+
+
+def default_scalings(data: LabelledPair) -> tuple[str, ...]:
+    """Return the scalings to try; "center" makes sparse samples dense, for which very many are too large."""
+    sparse = [samples for samples in (data.X, data.Z) if is_sparse(samples)]
+    if all(can_be_compact(*samples.shape) for samples in sparse):
+        return DEFAULT_SCALINGS
+    return tuple(scaling for scaling in DEFAULT_SCALINGS if scaling != "center")
+
+
+def _maps(projector: Projector, held_out: LabelledPair) -> tuple[float, float]:
+    x, z, x_labels, z_labels = project_what_can_be_ranked(projector, held_out)
+    return mean_average_precision(x, z, x_labels, z_labels), mean_average_precision(z, x, z_labels, x_labels)
+
+
+def _mean_map(projector: Projector, held_out: LabelledPair) -> float:
+    return sum(_maps(projector, held_out)) / 2.0

@@ -1,0 +1,68 @@
+"""What a retrain can be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.domain.errors import InvalidFieldError
+from app.domain.names import listed
+from solver import SCALINGS
+
+METHODS = ("auto", "lrbs", "semantic", "squared")
+LARGEST_SEED = 2**32 - 1
+SMALLEST_ALPHA, LARGEST_ALPHA = 1e-30, 1e6
+"""What single precision can tell from nothing and from everything."""
+MOST_ITERATIONS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingParameters:
+    """What a retrain can be told.
+
+    Parameters
+    ----------
+    method : {"auto", "lrbs", "semantic", "squared"}
+        "lrbs" is the paper's low-rank bilinear similarity of features, "semantic" the one of class
+        posteriors (`SemanticBilinear`), "squared" the first with the squared loss, whose cost grows neither
+        with pairs nor with classes. "auto" is the better of the first two on a held-out part of the items;
+        where one of these would take too long or too much memory (`app.services.training.costs`), "squared"
+        is tried in its place.
+    alpha : float or None
+        Penalty weight of "lrbs" or "squared"; chosen on the held-out part when None. Given with "auto" it
+        means "lrbs".
+    scaling : str or None
+        Kind of feature scaling of "lrbs" or "squared". Given with "auto" it leaves "semantic" out.
+    tol : float
+        Relative duality gap of the final fit.
+    max_iter : int
+        Iteration limit of the final fit; seldom met, since a fit takes some twenty.
+    seed : int
+        Of the held-out split.
+    """
+
+    method: str = "auto"
+    alpha: float | None = None
+    scaling: str | None = None
+    tol: float = 1e-3
+    max_iter: int = 200
+    seed: int = 0
+
+
+def check_parameters(parameters: TrainingParameters) -> None:
+    """Refuse parameters that no training could use; raises InvalidFieldError."""
+    alpha, scaling = parameters.alpha, parameters.scaling
+    if parameters.method not in METHODS:
+        raise InvalidFieldError("method", f"expected {listed(METHODS)}, got {parameters.method!r}")
+    for name, value in (("alpha", alpha), ("scaling", scaling)):
+        if parameters.method == "semantic" and value is not None:
+            raise InvalidFieldError(name, "the method 'semantic' has none: leave it out")
+    if alpha is not None and not SMALLEST_ALPHA <= alpha <= LARGEST_ALPHA:
+        raise InvalidFieldError("alpha", f"expected {SMALLEST_ALPHA} to {LARGEST_ALPHA}, got {alpha}")
+    if scaling is not None and scaling not in SCALINGS:
+        raise InvalidFieldError("scaling", f"expected {listed(SCALINGS)}, got {scaling!r}")
+    if not 0.0 < parameters.tol < 1.0:
+        raise InvalidFieldError("tol", f"expected a number between 0 and 1, got {parameters.tol}")
+    if not 1 <= parameters.max_iter <= MOST_ITERATIONS:
+        raise InvalidFieldError("max_iter", f"expected 1 to {MOST_ITERATIONS}, got {parameters.max_iter}")
+    if not 0 <= parameters.seed <= LARGEST_SEED:
+        raise InvalidFieldError("seed", f"expected 0 to {LARGEST_SEED}, got {parameters.seed}")

@@ -1,0 +1,70 @@
+"""Model bundles that were damaged or lost: found by their sums, and trained anew from the database."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from app.domain.entities import Collection, ModelVersion
+from app.domain.errors import DamagedBundleError, TrainingAlreadyRunningError, TrainingDataError
+from app.domain.ports import Database
+from app.services.models.bundles import ModelBundles
+from app.services.training.requests import TrainingParameters, TrainingService
+
+_logger = logging.getLogger(__name__)
+
+
+class BundleRepair:
+    """Asks for a retrain where the active version's bundle cannot be trusted.
+
+    Processes that hold the version go on serving it; in others an earlier one stands in for it (see
+    `app.services.serving.snapshots`). No other version is made the active one: that is for people to decide.
+
+    Parameters
+    ----------
+    database : Database
+        The truth.
+    bundles : ModelBundles
+        Model versions on disk.
+    training : TrainingService
+        Takes the requests.
+    owns_files : callable
+        Whether the files belong to this database: without that none of them says anything.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        bundles: ModelBundles,
+        training: TrainingService,
+        owns_files: Callable[[], bool],
+    ) -> None:
+        self._database = database
+        self._bundles = bundles
+        self._training = training
+        self._owns_files = owns_files
+
+    def request_what_is_damaged(self) -> list[str]:
+        """Ask for a retrain, with the parameters of the damaged version; return of which collections."""
+        if not self._owns_files():
+            return []
+        with self._database.read() as work:
+            active = [
+                (collection, work.models.get(collection, collection.active_version))
+                for collection in work.collections.list()
+                if collection.active_version is not None
+            ]
+        return [collection.name for collection, version in active if self._requested(collection, version)]
+
+    def _requested(self, collection: Collection, version: ModelVersion) -> bool:
+        try:
+            self._bundles.check(version)
+            return False
+        except DamagedBundleError as error:
+            _logger.error("%s, version %d: %s: training it anew", collection.name, version.version, error)
+        try:
+            self._training.request(collection.name, TrainingParameters(**version.facts["parameters"]))
+        except (TrainingAlreadyRunningError, TrainingDataError) as error:
+            _logger.error("%s: %s", collection.name, error)
+            return False
+        return True

@@ -1,0 +1,1 @@
+"""Low-rank bilinear similarities: the estimator, its problem, its path, and how alpha is chosen."""

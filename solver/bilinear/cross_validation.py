@@ -1,0 +1,267 @@
+"""The low-rank bilinear similarity with its penalty weight chosen by cross-validation."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from solver.base import Constraint, LinearCrossModalEstimator
+from solver.bilinear.estimator import LowRankBilinear
+from solver.bilinear.path import regularisation_path
+from solver.bilinear.problem import BilinearProblem, alpha_max
+from solver.errors import InvalidParameterError, SupervisionError
+from solver.evaluation.metrics import mean_average_precision
+from solver.evaluation.splits import stratified_folds
+from solver.linalg.matrices import FloatArray, Samples
+from solver.linalg.samples import check_samples
+from solver.optimisation.convergence import Progress
+from solver.parameters import COUNT, COUNT_OR_NONE, is_count
+from solver.supervision.base import Indices
+from solver.supervision.labels import Labels
+from solver.supervision.multi_labels import MultiLabels
+from solver.supervision.paired_rows import PairedRows
+from solver.supervision.signed_pairs import AnySupervision
+
+_PATH_MAX_ITER = 60
+
+
+def _is_fraction(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and 0 < float(value) < 1
+
+
+class LowRankBilinearCV(LinearCrossModalEstimator):
+    """`LowRankBilinear` with `alpha` chosen by cross-validated mean average precision.
+
+    Each fold walks down a path of penalty weights, every solution begun at the one before; the weight
+    with the best MAP, averaged over both directions and all folds, is used for a fit on all samples.
+
+    Parameters
+    ----------
+    alphas : sequence of float, > 0, optional
+        Penalty weights to try; `n_alphas` weights from `alpha_max` of all samples down to
+        `alpha_max * smallest_fraction`, evenly spaced in logarithm, when left out.
+    n_alphas : int, >= 1
+        Length of the path when `alphas` is left out.
+    smallest_fraction : float in (0, 1)
+        End of the path when `alphas` is left out.
+    n_folds : int, >= 2
+        Parts that are held out in turn. Drawn label by label, and alike in both modalities where
+        their rows are paired, so that a held-out pair is held out as a whole.
+    one_standard_error : bool
+        Choose the largest weight whose MAP is within one standard error of the best.
+    tol : float, > 0
+        Relative duality gap of the final fit.
+    path_tol : float, > 0
+        Relative duality gap along the paths.
+    max_iter : int, >= 1
+        Iteration limit of the final fit.
+    fit_intercept : bool
+        Append a constant feature to both modalities.
+    dtype : {numpy.float32, numpy.float64}
+        Precision of the final fit.
+    random_state : int, >= 0
+        Seed of the folds.
+    n_jobs : int or None
+        Folds at once; as many as there are cores when None. The result does not depend on it.
+
+    Attributes
+    ----------
+    alpha_ : float
+        The chosen weight.
+    best_estimator_ : LowRankBilinear
+        Fitted on all samples with it; the factors and intercepts here are its own.
+    cv_results_ : dict of str to ndarray
+        "alpha" (n_alphas,), "map_x_to_z" and "map_z_to_x" (n_alphas, n_folds), "mean_map" and
+        "standard_error" (n_alphas,), "rank" and "duality_gap" (n_alphas, n_folds).
+
+    Examples
+    --------
+    >>> from solver import Labels, LowRankBilinearCV, make_low_rank_pairs
+    >>> data = make_low_rank_pairs(60, 60, n_classes=4, random_state=0)
+    >>> supervision = Labels(data.x_labels, data.z_labels)
+    >>> model = LowRankBilinearCV(n_alphas=5, n_folds=3).fit(data.X, data.Z, supervision)
+    >>> model.cv_results_["map_x_to_z"].shape
+    (5, 3)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "n_alphas": COUNT,
+        "smallest_fraction": (_is_fraction, "a number in (0, 1)"),
+        "n_folds": (lambda v: is_count(v, least=2), "an integer >= 2"),
+        "one_standard_error": (lambda v: isinstance(v, bool), "a bool"),
+        "path_tol": (lambda v: isinstance(v, numbers.Real) and 0 < float(v) < math.inf, "a number > 0"),
+        "random_state": (lambda v: is_count(v, least=0), "an integer >= 0"),
+        "n_jobs": COUNT_OR_NONE,
+    }
+
+    best_estimator_: LowRankBilinear
+    alpha_: float
+    cv_results_: dict[str, FloatArray]
+
+    def __init__(
+        self,
+        *,
+        alphas: npt.ArrayLike | None = None,
+        n_alphas: int = 20,
+        smallest_fraction: float = 1e-3,
+        n_folds: int = 5,
+        one_standard_error: bool = False,
+        tol: float = 1e-3,
+        path_tol: float = 1e-2,
+        max_iter: int = 2000,
+        fit_intercept: bool = True,
+        dtype: type = np.float32,
+        random_state: int = 0,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.alphas = alphas
+        self.n_alphas = n_alphas
+        self.smallest_fraction = smallest_fraction
+        self.n_folds = n_folds
+        self.one_standard_error = one_standard_error
+        self.tol = tol
+        self.path_tol = path_tol
+        self.max_iter = max_iter
+        self.fit_intercept = fit_intercept
+        self.dtype = dtype
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(
+        self,
+        X: npt.ArrayLike,
+        Z: npt.ArrayLike,
+        supervision: AnySupervision,
+        *,
+        callback: Callable[[Progress], None] | None = None,
+    ) -> Self:
+        """Choose alpha and learn M.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (n_samples_x, n_features_x)
+            First modality. Not modified.
+        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
+            Second modality. Not modified.
+        supervision : Labels, MultiLabels or PairedRows
+            Which pairs are similar.
+        callback : callable, optional
+            Called after each iteration of any fold, from that fold's thread, and of the final fit; what
+            it raises ends the fit and reaches the caller.
+
+        Raises
+        ------
+        InvalidParameterError, InvalidInputError, SupervisionError
+            If parameters, arrays or supervision are not as described, or a fold is left without
+            similar or dissimilar pairs.
+        """
+        self._check_parameters()
+        final = LowRankBilinear(
+            tol=self.tol, max_iter=self.max_iter, fit_intercept=self.fit_intercept, dtype=self.dtype
+        )
+        final._check_parameters()
+        samples = check_samples(X, "X", sparse=True), check_samples(Z, "Z", sparse=True)
+        targets = _targets(supervision)
+        alphas = self._path(*samples, supervision)
+
+        def run_fold(held: tuple[Indices, Indices]) -> list[tuple[float, float, int, float]]:
+            return list(self._scores(samples, supervision, targets, alphas, held, callback))
+
+        folds = list(_folds(targets, self.n_folds, self.random_state))
+        with ThreadPoolExecutor(min(self.n_jobs or os.cpu_count() or 1, len(folds))) as pool:
+            outcomes = np.asarray(list(pool.map(run_fold, folds)), np.float64)
+        self._choose(alphas, outcomes)
+        final.set_params(alpha=self.alpha_).fit(*samples, supervision, callback=callback)
+        self.best_estimator_ = final
+        self.x_factors_, self.x_intercept_ = final.x_factors_, final.x_intercept_
+        self.z_factors_, self.z_intercept_ = final.z_factors_, final.z_intercept_
+        return self
+
+    def _path(self, X: Samples, Z: Samples, supervision: AnySupervision) -> FloatArray:
+        if self.alphas is None:
+            largest = alpha_max(X, Z, supervision, fit_intercept=self.fit_intercept)
+            return largest * np.geomspace(1.0, self.smallest_fraction, self.n_alphas)
+        alphas = np.atleast_1d(np.asarray(self.alphas, np.float64))
+        if alphas.ndim != 1 or len(alphas) == 0 or not (np.isfinite(alphas) & (alphas > 0)).all():
+            raise InvalidParameterError("alphas", self.alphas, "a non-empty list of finite numbers > 0")
+        return np.sort(alphas)[::-1]
+
+    def _scores(
+        self,
+        samples: tuple[Samples, Samples],
+        supervision: AnySupervision,
+        targets: tuple[npt.NDArray[Any], npt.NDArray[Any]],
+        alphas: FloatArray,
+        held: tuple[Indices, Indices],
+        callback: Callable[[Progress], None] | None,
+    ) -> Iterator[tuple[float, float, int, float]]:
+        """Yield MAP of both directions, rank and gap along the path of one fold."""
+        (X, Z), (x_held, z_held) = samples, held
+        x_kept = np.setdiff1d(np.arange(X.shape[0]), x_held)
+        z_kept = np.setdiff1d(np.arange(Z.shape[0]), z_held)
+        problem = BilinearProblem(
+            X[x_kept], Z[z_kept], supervision.subset(x_kept, z_kept), self.fit_intercept, 1
+        )
+        x_target, z_target = targets[0][x_held], targets[1][z_held]
+        path = regularisation_path(
+            problem, alphas.tolist(), tol=self.path_tol, max_iter=_PATH_MAX_ITER, callback=callback
+        )
+        for point in path:
+            x, z = point.project(X[x_held], Z[z_held])
+            yield (
+                mean_average_precision(x, z, x_target, z_target),
+                mean_average_precision(z, x, z_target, x_target),
+                point.M.rank,
+                point.duality_gap,
+            )
+
+    def _choose(self, alphas: FloatArray, outcomes: FloatArray) -> None:
+        """Keep the results, of shape (n_folds, n_alphas, 4), and the weight they speak for."""
+        x_to_z, z_to_x, rank, gap = np.moveaxis(outcomes, (2, 1), (0, 1))
+        both = (x_to_z + z_to_x) / 2.0
+        mean = both.mean(axis=1)
+        error = both.std(axis=1, ddof=1) / math.sqrt(both.shape[1])
+        self.cv_results_ = {
+            "alpha": alphas,
+            "map_x_to_z": x_to_z,
+            "map_z_to_x": z_to_x,
+            "mean_map": mean,
+            "standard_error": error,
+            "rank": rank.astype(np.intp),
+            "duality_gap": gap,
+        }
+        best = int(np.argmax(mean))
+        if self.one_standard_error:
+            best = int(np.argmax(mean >= mean[best] - error[best]))
+        self.alpha_ = float(alphas[best])
+
+
+def _targets(supervision: AnySupervision) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return what two samples must share to be relevant to each other."""
+    if isinstance(supervision, Labels | MultiLabels):
+        return supervision.x_targets, supervision.z_targets
+    if isinstance(supervision, PairedRows):
+        return supervision.x_order, supervision.z_order
+    raise SupervisionError(
+        f"{type(supervision).__name__} does not say which held-out items are relevant: "
+        "cross-validation needs Labels, MultiLabels or PairedRows"
+    )
+
+
+def _folds(
+    targets: tuple[npt.NDArray[Any], npt.NDArray[Any]], n_folds: int, seed: int
+) -> Iterator[tuple[Indices, Indices]]:
+    """Yield the held-out rows of each fold, in random order."""
+    rng = np.random.default_rng(seed)
+    x_folds = stratified_folds(targets[0], n_folds, rng)
+    are_paired = targets[0].shape == targets[1].shape and bool((targets[0] == targets[1]).all())
+    z_folds = x_folds if are_paired else stratified_folds(targets[1], n_folds, rng)
+    for x_held, z_held in zip(x_folds, z_folds, strict=True):
+        yield rng.permutation(x_held), rng.permutation(z_held)

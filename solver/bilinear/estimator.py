@@ -1,0 +1,324 @@
+"""The low-rank bilinear similarity: one loss, one penalty, one algorithm, one certificate."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Generator, Iterator
+from typing import ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from solver.base import Constraint, LinearCrossModalEstimator
+from solver.bilinear.problem import BilinearProblem
+from solver.bilinear.rounding import FactorRounding
+from solver.bilinear.subsampled import subsampled_problems
+from solver.errors import ConvergenceWarning, InvalidInputError, InvalidParameterError
+from solver.linalg.matrices import FloatArray, LowRankMatrix
+from solver.linalg.samples import check_samples
+from solver.losses.base import LOSSES
+from solver.optimisation.checkpoint import Checkpoint
+from solver.optimisation.convergence import ConvergenceMonitor, Progress
+from solver.optimisation.descent import Descent, DescentState
+from solver.optimisation.paper import DensePairs, iterate_paper
+from solver.parameters import is_count, is_real
+from solver.supervision.signed_pairs import AnySupervision
+
+_PAPER_CHECK_EVERY = 10
+
+
+class LowRankBilinear(LinearCrossModalEstimator):
+    """Bilinear similarity ``x^T M z`` with a nuclear-norm penalty.
+
+    Solves problem (4) of [1]_,
+
+        min_M  sum_ij w_ij log(1 + exp(-y_ij x_i^T M z_j)) + alpha ||M||_*
+
+    with y = +1, w = 1/|S| on similar pairs and y = -1, w = 1/|D| on dissimilar ones; or the same with
+    another loss.
+
+    Parameters
+    ----------
+    alpha : float, > 0
+        Penalty weight; lambda in the paper. At or above `alpha_max` the solution is zero.
+    loss : {"logistic", "squared", "softmax"}
+        "logistic" is the paper's, above. "squared" (`solver.losses.squared`) fits the probability of a match,
+        all pairs weighing the same, and needs no pass over the pairs. "softmax"
+        (`solver.losses.softmax`) is a contrastive loss of each sample's ranking.
+    solver : {"apg", "paper"}
+        "apg": proximal gradient steps with preconditioned quasi-Newton descent on the factors between
+        them, in float32 as far as that carries, then in float64 (see `solver.optimisation.descent`); large
+        problems are begun on some of their pairs (see `solver.optimisation.subsample`).
+        "paper": Algorithm 1 to the letter in float64 with a full SVD each step; the reference, for the
+        logistic loss only.
+    tol : float, > 0
+        Stop when the duality gap relative to the objective is at most this.
+    max_iter : int, >= 1
+        Iteration limit; reaching it gives a `ConvergenceWarning`.
+    fit_intercept : bool
+        Append a constant feature 1 to both modalities, penalised like the others.
+    dtype : {numpy.float32, numpy.float64}
+        Precision of the pair computations under "apg".
+    n_threads : int or None
+        Threads over blocks of pairs; all cores when None. The result does not depend on it.
+    warm_start : bool
+        Begin at the previous solution when `fit` is called again on as many features.
+
+    Attributes
+    ----------
+    x_factors_, z_factors_ : ndarray of shape (n_features, rank)
+        ``U sqrt(S)`` and ``V sqrt(S)`` of M, without the constant features' rows.
+    x_intercept_, z_intercept_ : ndarray of shape (rank,)
+        The constant features' rows; zero without `fit_intercept`.
+    singular_values_ : ndarray of shape (rank,)
+        Of M, in descending order.
+    rank_ : int
+        Rank of M.
+    objective_ : float
+        Loss plus penalty at M as the factors give it, computed in float64.
+    duality_gap_ : float
+        (objective - dual value) / objective at the same M, computed in float64: an upper bound on how
+        far the objective is from the optimum.
+    n_iter_ : int
+        Steps taken.
+    converged_ : bool
+        Whether ``duality_gap_ <= tol``.
+    history_ : list of Progress
+        One entry per iteration.
+
+    References
+    ----------
+    .. [1] C. Kang, S. Liao, Y. He, J. Wang, W. Niu, S. Xiang, C. Pan, "Cross-Modal Similarity
+       Learning: A Low Rank Bilinear Formulation", CIKM 2015, problem (4) and Algorithm 1.
+
+    Examples
+    --------
+    >>> from solver import LowRankBilinear, Labels, alpha_max, make_low_rank_pairs
+    >>> data = make_low_rank_pairs(n_samples_x=60, n_samples_z=50, random_state=0)
+    >>> supervision = Labels(data.x_labels, data.z_labels)
+    >>> alpha = alpha_max(data.X, data.Z, supervision) / 10
+    >>> model = LowRankBilinear(alpha=alpha).fit(data.X, data.Z, supervision)
+    >>> model.converged_, model.similarity(data.X, data.Z).shape
+    (True, (60, 50))
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+        "alpha": (lambda v: is_real(v) and bool(v > 0), "a finite number > 0"),
+        "loss": (lambda v: v in LOSSES, f"one of {LOSSES}"),
+        "solver": (lambda v: v in ("apg", "paper"), '"apg" or "paper"'),
+        "tol": (lambda v: is_real(v) and bool(v > 0), "a finite number > 0"),
+        "max_iter": (is_count, "an integer >= 1"),
+        "fit_intercept": (lambda v: isinstance(v, bool), "a bool"),
+        "dtype": (lambda v: bool(v in (np.float32, np.float64)), "numpy.float32 or numpy.float64"),
+        "n_threads": (lambda v: v is None or is_count(v), "None or an integer >= 1"),
+        "warm_start": (lambda v: isinstance(v, bool), "a bool"),
+    }
+
+    def __init__(
+        self,
+        alpha: float = 1e-3,
+        *,
+        loss: str = "logistic",
+        solver: str = "apg",
+        tol: float = 1e-3,
+        max_iter: int = 2000,
+        fit_intercept: bool = True,
+        dtype: type = np.float32,
+        n_threads: int | None = None,
+        warm_start: bool = False,
+    ) -> None:
+        self.alpha = alpha
+        self.loss = loss
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.fit_intercept = fit_intercept
+        self.dtype = dtype
+        self.n_threads = n_threads
+        self.warm_start = warm_start
+
+    def fit(
+        self,
+        X: npt.ArrayLike,
+        Z: npt.ArrayLike,
+        supervision: AnySupervision,
+        *,
+        callback: Callable[[Progress], None] | None = None,
+        start: Checkpoint | None = None,
+    ) -> Self:
+        """Learn M.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (n_samples_x, n_features_x)
+            First modality. Not modified.
+        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
+            Second modality. Not modified.
+        supervision : Supervision or SignedPairs
+            Which pairs are similar, such as `Labels`.
+        callback : callable, optional
+            Called after each iteration; what it raises ends the fit and reaches the caller.
+        start : Checkpoint, optional
+            Go on from here, as given by `states` on the same samples.
+
+        Returns
+        -------
+        LowRankBilinear
+            Itself, fitted.
+
+        Raises
+        ------
+        InvalidParameterError, InvalidInputError, SupervisionError
+            If parameters, arrays or labels are not as described.
+        NumericalError
+            If the objective stops being finite.
+        """
+        for _ in self.states(X, Z, supervision, callback=callback, start=start):
+            pass
+        if not self.converged_:
+            self._warn()
+        return self
+
+    def states(
+        self,
+        X: npt.ArrayLike,
+        Z: npt.ArrayLike,
+        supervision: AnySupervision,
+        *,
+        callback: Callable[[Progress], None] | None = None,
+        start: Checkpoint | None = None,
+    ) -> Iterator[Checkpoint]:
+        """Fit step by step; the estimator is fitted when the iteration ends.
+
+        Parameters
+        ----------
+        X, Z, supervision, callback, start
+            As in `fit`.
+
+        Yields
+        ------
+        Checkpoint
+            After each step on all pairs; `solver="paper"` and steps on some of the pairs give none.
+        """
+        self._check_parameters()
+        samples = check_samples(X, "X", sparse=True), check_samples(Z, "Z", sparse=True)
+        problem = BilinearProblem(*samples, supervision, self.fit_intercept, self.n_threads, self.loss)
+        is_paper = self.solver == "paper"
+        if is_paper and self.loss != "logistic":
+            raise InvalidParameterError("solver", self.solver, f"'apg' with loss={self.loss!r}")
+        monitor = ConvergenceMonitor(self.tol, self.max_iter, callback, _PAPER_CHECK_EVERY if is_paper else 1)
+        if is_paper:
+            rounding = FactorRounding(problem, *samples, self.fit_intercept, np.float64)
+            M = self._run_paper(problem, monitor)
+        else:
+            rounding = FactorRounding(problem, *samples, self.fit_intercept, self.dtype)
+            M = yield from self._run_apg(problem, monitor, rounding, start)
+        self._keep(problem.lift(M).s, *rounding.factors(M), monitor)
+
+    def _run_paper(self, problem: BilinearProblem, monitor: ConvergenceMonitor) -> LowRankMatrix:
+        alpha = float(self.alpha) / problem.penalty_scale
+        pairs = DensePairs(problem.X, problem.Z, problem.supervision, self.n_threads)
+        states = iterate_paper(pairs, alpha, problem.first_step)
+        M = LowRankMatrix.zeros(*problem.shape, dtype=np.float64)
+        for state in monitor.follow(problem, alpha, states, patience=math.inf):
+            M = state.M
+        return M
+
+    def _run_apg(
+        self,
+        problem: BilinearProblem,
+        monitor: ConvergenceMonitor,
+        rounding: FactorRounding,
+        start: Checkpoint | None,
+    ) -> Generator[Checkpoint, None, LowRankMatrix]:
+        alpha = float(self.alpha) / problem.penalty_scale
+        descent = Descent(problem, alpha, np.dtype(self.dtype).type)
+        first = last = self._first_state(problem, monitor, descent, start)
+        memory = None if start is None else start.memory
+        states = descent.states(first)
+        # All pairs of a large problem are too dear to be visited for a sharper bound than was asked for.
+        enough = 0.0 if problem.subsample is None else float(self.tol)
+        for state in monitor.follow(problem, alpha, states, memory=memory, kept=rounding.kept, enough=enough):
+            last = state
+            yield Checkpoint.of(state, problem.fingerprint, monitor.memory)
+        return last.M
+
+    def _first_state(
+        self,
+        problem: BilinearProblem,
+        monitor: ConvergenceMonitor,
+        descent: Descent,
+        start: Checkpoint | None,
+    ) -> DescentState:
+        if start is not None:
+            if start.M.shape != problem.shape or not math.isclose(
+                start.fingerprint, problem.fingerprint, rel_tol=1e-9
+            ):
+                raise InvalidInputError("start was made from other samples, labels or parameters")
+            return descent.resume(
+                start.iteration,
+                start.M,
+                start.stage_alpha,
+                start.step_size,
+                start.gradient_target,
+                start.is_subsampled,
+            )
+        M = self._previous_solution(problem)
+        if M.rank > 0:
+            return descent.start(M)
+        M = self._approach(problem, monitor)
+        return descent.start(M, is_subsampled=M.rank > 0)
+
+    def _approach(self, problem: BilinearProblem, monitor: ConvergenceMonitor) -> LowRankMatrix:
+        """Fit ever more of a large problem's pairs, each part from the solution of the one before."""
+        M = LowRankMatrix.zeros(*problem.shape, np.float64)
+        if float(self.alpha) >= problem.alpha_max * problem.penalty_scale:
+            return M
+        for part in subsampled_problems(problem):
+            alpha = float(self.alpha) / problem.penalty_scale * part.penalty_growth
+            descent = Descent(part, alpha, np.float32)
+            M = monitor.approach(descent.states(descent.start(M)), part.share).M
+        return M
+
+    def _previous_solution(self, problem: BilinearProblem) -> LowRankMatrix:
+        zero = LowRankMatrix.zeros(*problem.shape, dtype=np.float64)
+        if not (self.warm_start and hasattr(self, "x_factors_")):
+            return zero
+        left, right = self._factors_with_intercept()
+        if problem.n_features != (len(left), len(right)) or left.shape[1] == 0:
+            return zero
+        return problem.lower(left, right)
+
+    def _factors_with_intercept(self) -> tuple[FloatArray, FloatArray]:
+        if not self.fit_intercept:
+            return self.x_factors_, self.z_factors_
+        left = np.vstack([self.x_factors_, self.x_intercept_])
+        return left, np.vstack([self.z_factors_, self.z_intercept_])
+
+    def _keep(
+        self, singular_values: FloatArray, left: FloatArray, right: FloatArray, monitor: ConvergenceMonitor
+    ) -> None:
+        self.singular_values_, self.rank_ = singular_values, len(singular_values)
+        if self.fit_intercept:
+            self.x_factors_, self.x_intercept_ = left[:-1], left[-1]
+            self.z_factors_, self.z_intercept_ = right[:-1], right[-1]
+        else:
+            self.x_factors_, self.x_intercept_ = left, np.zeros(self.rank_, left.dtype)
+            self.z_factors_, self.z_intercept_ = right, np.zeros(self.rank_, right.dtype)
+        self.objective_ = monitor.certificate.objective
+        self.duality_gap_ = monitor.certificate.relative_gap
+        self.converged_ = monitor.converged
+        self.n_iter_ = len(monitor.history)
+        self.history_ = monitor.history
+
+    def _warn(self) -> None:
+        reached = f"a relative duality gap of {self.duality_gap_:.2e} > tol={self.tol:g}"
+        advice = "raise max_iter, tol or alpha"
+        if self.n_iter_ < self.max_iter:
+            advice = "the gap had stopped falling: raise tol or alpha, or use dtype=numpy.float64"
+        warnings.warn(
+            f"stopped after {self.n_iter_} iterations with {reached}: {advice}",
+            ConvergenceWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,91 @@
+"""A path of solutions from strong to weak penalty, each begun at the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.bilinear.problem import BilinearProblem
+from solver.linalg.matrices import FloatArray, LowRankMatrix
+from solver.optimisation.convergence import ConvergenceMonitor, Progress
+from solver.optimisation.descent import Descent
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PathPoint:
+    """The solution for one penalty weight.
+
+    Parameters
+    ----------
+    alpha : float
+        Penalty weight, in the user's units.
+    M : LowRankMatrix
+        The solution in the original features, constant features (if any) last.
+    duality_gap : float
+        Certified, relative to the objective.
+    """
+
+    alpha: float
+    M: LowRankMatrix
+    duality_gap: float
+
+    def project(self, X: FloatArray, Z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return both modalities' samples in the common space.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_samples_x, n_features_x)
+            Without constant features.
+        Z : ndarray of shape (n_samples_z, n_features_z)
+            Without constant features.
+        """
+        left, right = self.M.balanced_factors()
+        return _affine(X, left), _affine(Z, right)
+
+
+def regularisation_path(
+    problem: BilinearProblem,
+    alphas: Sequence[float],
+    *,
+    tol: float,
+    max_iter: int,
+    callback: Callable[[Progress], None] | None = None,
+) -> Iterator[PathPoint]:
+    """Solve a problem for each of several penalty weights.
+
+    Parameters
+    ----------
+    problem : BilinearProblem
+        Prepared samples and supervision.
+    alphas : sequence of float, > 0
+        Penalty weights in the user's units; walked from the largest down.
+    tol : float, > 0
+        Relative duality gap of each solution.
+    max_iter : int, >= 1
+        Limit on the iterations of each.
+    callback : callable, optional
+        Called after each iteration; what it raises ends the path.
+
+    Yields
+    ------
+    PathPoint
+        In descending order of alpha.
+    """
+    M: LowRankMatrix | None = None
+    for alpha in sorted(alphas, reverse=True):
+        scaled = float(alpha) / problem.penalty_scale
+        monitor = ConvergenceMonitor(tol, max_iter, callback)
+        descent = Descent(problem, scaled, np.float32)
+        for state in monitor.follow(problem, scaled, descent.states(descent.start(M))):
+            M = state.M
+        if M is not None:
+            yield PathPoint(float(alpha), problem.lift(M), monitor.certificate.relative_gap)
+
+
+def _affine(samples: FloatArray, factors: FloatArray) -> FloatArray:
+    n_features = samples.shape[1]
+    projected: FloatArray = np.asarray(samples @ factors[:n_features])
+    projected += factors[n_features:].sum(axis=0)
+    return projected

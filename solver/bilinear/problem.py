@@ -1,0 +1,260 @@
+"""A prepared instance of problem (4): samples of unit size with their constant feature, in few features."""
+
+from __future__ import annotations
+
+import math
+import os
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from solver.errors import SupervisionError
+from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples, from_factors, is_sparse, spectral_norm
+from solver.linalg.row_space import RowSpaceBasis
+from solver.linalg.samples import check_samples
+from solver.losses.base import FactoredPoint, PairLoss
+from solver.losses.listed import ListedPairLoss
+from solver.losses.logistic import PairLogisticLoss
+from solver.losses.softmax import PairSoftmaxLoss
+from solver.losses.squared import PairSquaredLoss
+from solver.optimisation.preconditioner import GramSpectrum
+from solver.optimisation.subsample import PairSubsample, deal_blocks
+from solver.supervision.base import Indices
+from solver.supervision.signed_pairs import AnySupervision, SignedPairs
+from solver.supervision.sizes import check_sizes
+from solver.threads import single_threaded_blas
+
+"""All pairs of samples, or a list of them."""
+
+_REDUCED_SPARSE_SAMPLES = 5000
+_ROWS_AT_ONCE = 4096
+
+
+class BilinearProblem:
+    """Samples and supervision, ready for any solver.
+
+    Parameters
+    ----------
+    X : ndarray or CSR array of shape (n_samples_x, n_features_x)
+        First modality. Not modified.
+    Z : ndarray or CSR array of shape (n_samples_z, n_features_z)
+        Second modality. Not modified.
+    supervision : Supervision or SignedPairs
+        Which pairs are similar.
+    fit_intercept : bool
+        Append a constant feature 1 to both modalities.
+    n_threads : int or None
+        Threads over blocks of pairs; all cores when None.
+    loss : {"logistic", "squared", "softmax"}
+        The smooth term; lists of pairs know only the first.
+
+    Attributes
+    ----------
+    n_features : tuple of int
+        Features of both modalities with their constants, before any change of basis.
+    penalty_scale : float
+        A penalty weight in the user's units is divided by it to hold for this problem.
+
+    Notes
+    -----
+    Each modality is divided by the root-mean-square norm of its samples, rounded to a power of two so that
+    the samples themselves are not; this multiplies M and divides the penalty weight by both norms. A
+    modality with more features than samples is then rotated into the span of its samples, in float64.
+    Neither changes scores or penalty, hence not the optimum; `lift` undoes both.
+    """
+
+    def __init__(
+        self,
+        X: Samples,
+        Z: Samples,
+        supervision: AnySupervision,
+        fit_intercept: bool,
+        n_threads: int | None,
+        loss: str = "logistic",
+    ) -> None:
+        check_sizes(X, Z, supervision)
+        if isinstance(supervision, SignedPairs) and loss != "logistic":
+            raise SupervisionError(f"a list of pairs is learned from with loss='logistic', not {loss!r}")
+        self._loss_name = loss
+        self._n_threads = n_threads or os.cpu_count() or 1
+        self.supervision = supervision
+        self._losses: dict[type, PairLoss] = {}
+        self.n_features = X.shape[1] + fit_intercept, Z.shape[1] + fit_intercept
+        x_norm, z_norm = _typical_norm(X, fit_intercept), _typical_norm(Z, fit_intercept)
+        x_size, z_size = _power_of_two(x_norm, X.dtype), _power_of_two(z_norm, Z.dtype)
+        self.penalty_scale = x_size * z_size
+        self._typical_score = (x_norm / x_size) * (z_norm / z_size)
+        self.X, self._x_basis = self._smallest_basis(
+            _of_unit_size(X, x_size, fit_intercept), supervision.x_order
+        )
+        self.Z, self._z_basis = self._smallest_basis(
+            _of_unit_size(Z, z_size, fit_intercept), supervision.z_order
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the bilinear matrix in the basis of this problem."""
+        return self.X.shape[1], self.Z.shape[1]
+
+    def loss(self, dtype: type) -> PairLoss:
+        """Return the smooth term in the given precision; made once."""
+        if dtype not in self._losses:
+            self._losses[dtype] = self._make_loss(dtype)
+        return self._losses[dtype]
+
+    def _gradient_at_zero(self) -> FloatArray:
+        """Return l'(0) in float64; of the logistic loss all derivatives are one half there: sums suffice."""
+        if isinstance(self.supervision, SignedPairs) or self._loss_name != "logistic":
+            zero = LowRankMatrix.zeros(*self.shape, dtype=np.float64)
+            return self.loss(np.float64).value_and_gradient(FactoredPoint.of(zero))[1]
+        similar, dissimilar = 1.0 / self.supervision.n_similar, 1.0 / self.supervision.n_dissimilar
+        of_similar = self.supervision.sum_over_similar(self.X, self.Z)
+        sums = (np.asarray(samples.sum(axis=0, dtype=np.float64)) for samples in (self.X, self.Z))
+        gradient: FloatArray = 0.5 * dissimilar * np.outer(*sums) - 0.5 * (similar + dissimilar) * of_similar
+        return gradient
+
+    def _make_loss(self, dtype: type) -> PairLoss:
+        if isinstance(self.supervision, SignedPairs):
+            return ListedPairLoss(self.X, self.Z, self.supervision, dtype)
+        if self._loss_name == "squared":
+            return PairSquaredLoss(self.X, self.Z, self.supervision, dtype)
+        if self._loss_name == "softmax":
+            return PairSoftmaxLoss(self.X, self.Z, self.supervision, dtype)
+        return PairLogisticLoss(self.X, self.Z, self.supervision, dtype, self._n_threads)
+
+    @cached_property
+    def subsample(self) -> PairSubsample | None:
+        """A part of the pairs for the first steps; None where all of them are cheap."""
+        if isinstance(self.supervision, SignedPairs) or self._loss_name != "logistic":
+            return None
+        blocks, n_dealt = deal_blocks(self.supervision)
+        return PairSubsample(self.X, self.Z, blocks, n_dealt, self._n_threads) if len(blocks) > 1 else None
+
+    @cached_property
+    def spectra(self) -> tuple[GramSpectrum, GramSpectrum]:
+        """Leading eigenvectors of both modalities' Gram matrices, for preconditioning."""
+        with single_threaded_blas():
+            return GramSpectrum.of(self.X), GramSpectrum.of(self.Z)
+
+    @cached_property
+    def alpha_max(self) -> float:
+        """``||l'(0)||_2`` in the units of this problem, computed in float64."""
+        with single_threaded_blas():
+            return spectral_norm(self._gradient_at_zero())
+
+    @property
+    def first_step(self) -> float:
+        """A step for which the first move changes a typical score by about 1."""
+        return 1.0 / (self.alpha_max * self._typical_score) if self.alpha_max > 0 else 1.0
+
+    @property
+    def fingerprint(self) -> float:
+        """A number that other samples or labels would hardly give."""
+        return self.alpha_max * self._typical_score
+
+    def lift(self, M: LowRankMatrix) -> LowRankMatrix:
+        """Return `M` in the original features and units (with the constant features, if any, last)."""
+        U = M.U if self._x_basis is None else self._x_basis.lift(M.U)
+        V = M.V if self._z_basis is None else self._z_basis.lift(M.V)
+        with np.errstate(over="ignore"):  # infinite where float64 does not reach
+            return LowRankMatrix(U, M.s.astype(np.float64) / self.penalty_scale, V)
+
+    def lower(self, left: FloatArray, right: FloatArray) -> LowRankMatrix:
+        """Return ``left @ right.T``, given in the original features and units, as a point of this problem."""
+        left = left if self._x_basis is None else self._x_basis.lower(left)
+        right = right if self._z_basis is None else self._z_basis.lower(right)
+        M = from_factors(left.astype(np.float64), right.astype(np.float64))
+        return LowRankMatrix(M.U, M.s * self.penalty_scale, M.V)
+
+    def _smallest_basis(self, samples: Samples, order: Indices) -> tuple[Samples, RowSpaceBasis | None]:
+        n_samples, n_features = samples.shape
+        # A few features more than samples are not worth a decomposition.
+        too_many = is_sparse(samples) and n_samples > _REDUCED_SPARSE_SAMPLES
+        if n_features <= 1.1 * n_samples or too_many:
+            return samples, None
+        # In the order in which the loss visits them, so that it meets a triangle.
+        with single_threaded_blas():
+            basis = RowSpaceBasis(samples[order], self._n_threads)
+        reduced = np.empty_like(basis.reduced)
+        reduced[order] = basis.reduced
+        return reduced, basis
+
+
+def alpha_max(
+    X: npt.ArrayLike,
+    Z: npt.ArrayLike,
+    supervision: AnySupervision,
+    *,
+    fit_intercept: bool = True,
+    loss: str = "logistic",
+) -> float:
+    """Return the smallest penalty weight at which the solution is zero.
+
+    Parameters
+    ----------
+    X : array-like or sparse array of shape (n_samples_x, n_features_x)
+        First modality. Not modified.
+    Z : array-like or sparse array of shape (n_samples_z, n_features_z)
+        Second modality. Not modified.
+    supervision : Supervision or SignedPairs
+        Which pairs are similar.
+    fit_intercept : bool
+        As in the estimator the value is meant for.
+    loss : {"logistic", "squared", "softmax"}
+        As in the estimator the value is meant for.
+
+    Returns
+    -------
+    float
+        ``||l'(0)||_2``: zero is optimal exactly when the gradient there is a subgradient of
+        ``alpha ||.||_*``, that is when no singular value of it exceeds alpha.
+    """
+    problem = BilinearProblem(
+        check_samples(X, "X", sparse=True),
+        check_samples(Z, "Z", sparse=True),
+        supervision,
+        fit_intercept,
+        None,
+        loss,
+    )
+    return problem.alpha_max * problem.penalty_scale
+
+
+def _typical_norm(samples: Samples, with_constant: bool) -> float:
+    """Return the root-mean-square norm of the samples, without overflow; 1 where all are zero."""
+    entries = samples.data if is_sparse(samples) else samples
+    largest = max(
+        float(np.max(entries, initial=0.0)), -float(np.min(entries, initial=0.0)), float(with_constant)
+    )
+    if largest == 0.0:
+        return 1.0
+    total = float(with_constant) * samples.shape[0] / largest / largest
+    for row in range(0, entries.shape[0], _ROWS_AT_ONCE):
+        scaled = np.asarray(entries[row : row + _ROWS_AT_ONCE], np.float64) / largest
+        total += float(np.vdot(scaled, scaled))
+    return largest * float(np.sqrt(total / samples.shape[0]))
+
+
+def _power_of_two(size: float, dtype: npt.DTypeLike) -> float:
+    """Return the power of two nearest to a size, of those that the precision has."""
+    mantissa, exponent = math.frexp(size)
+    limits = np.finfo(np.dtype(dtype))
+    return math.ldexp(1.0, min(max(exponent - (mantissa < math.sqrt(0.5)), limits.minexp), limits.maxexp - 1))
+
+
+def _of_unit_size(samples: Samples, size: float, with_constant: bool) -> Samples:
+    """Return the samples over `size`, with the constant feature over `size` as the last column."""
+    if is_sparse(samples):
+        scaled = scipy.sparse.csr_array(samples, copy=True)
+        scaled.data = scaled.data / samples.dtype.type(size)
+        if not with_constant:
+            return scaled
+        constant = np.full((samples.shape[0], 1), 1.0 / size, samples.dtype)
+        widened: Samples = scipy.sparse.hstack([scaled, scipy.sparse.csr_array(constant)], format="csr")
+        return widened
+    wide = np.empty((samples.shape[0], samples.shape[1] + with_constant), samples.dtype)
+    np.divide(samples, samples.dtype.type(size), out=wide[:, : samples.shape[1]])
+    wide[:, samples.shape[1] :] = 1.0 / size
+    return wide

@@ -1,0 +1,261 @@
+"""Choosing scaling and penalty weight on a held-out part of the training data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from solver.bilinear.estimator import LowRankBilinear
+from solver.bilinear.path import regularisation_path
+from solver.bilinear.problem import BilinearProblem, alpha_max
+from solver.errors import InvalidInputError, InvalidParameterError, OutOfRangeError
+from solver.evaluation.metrics import mean_average_precision
+from solver.evaluation.splits import LabelledPair, is_number
+from solver.linalg.centered import Centered
+from solver.linalg.matrices import Samples
+from solver.linalg.row_space import RowSpaceBasis, compact
+from solver.optimisation.convergence import Progress
+from solver.projector import AffineProjector
+from solver.scaling import SCALINGS, FeatureScaler
+from solver.supervision.labels import Labels
+
+__all__ = [
+    "DEFAULT_FRACTIONS",
+    "DEFAULT_SCALINGS",
+    "Candidate",
+    "LabelledPair",
+    "fit_projector",
+    "select",
+    "select_on",
+]
+
+DEFAULT_SCALINGS = ("center", "l2")
+DEFAULT_FRACTIONS = (0.03, 0.01, 0.003)
+_LOOSE_TOL = 1e-2
+_MAX_STEPS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One choice and what it reached on the held-out part.
+
+    Parameters
+    ----------
+    scaling : str
+        Kind of `FeatureScaler`, the same for both modalities.
+    alpha_fraction : float
+        Penalty weight as a share of `alpha_max`.
+    map_x_to_z, map_z_to_x : float
+        Held-out MAP in both directions.
+    rank : int
+        Rank of the solution.
+    """
+
+    scaling: str
+    alpha_fraction: float
+    map_x_to_z: float
+    map_z_to_x: float
+    rank: int
+
+    @property
+    def mean(self) -> float:
+        """MAP averaged over both directions."""
+        return (self.map_x_to_z + self.map_z_to_x) / 2.0
+
+
+def fit_projector(
+    data: LabelledPair,
+    scaling: str,
+    estimator: LowRankBilinear,
+    alpha_fraction: float | None,
+    callback: Callable[[Progress], None] | None = None,
+) -> AffineProjector:
+    """Scale both modalities and fit the estimator.
+
+    Parameters
+    ----------
+    data : LabelledPair
+        Training samples.
+    scaling : str
+        Kind of `FeatureScaler`.
+    estimator : LowRankBilinear
+        Fitted in place.
+    alpha_fraction : float, > 0, or None
+        Set the estimator's `alpha` to this share of `alpha_max`; keep it as it is when None.
+    callback : callable, optional
+        Follows the fit.
+    """
+    x_scaler, z_scaler = FeatureScaler(scaling).fit(data.X), FeatureScaler(scaling).fit(data.Z)
+    (X, x_basis), (Z, z_basis) = compact(x_scaler.transform(data.X)), compact(z_scaler.transform(data.Z))
+    supervision = Labels(data.x_labels, data.z_labels)
+    if alpha_fraction is not None:
+        largest = alpha_max(X, Z, supervision, fit_intercept=estimator.fit_intercept, loss=estimator.loss)
+        estimator.set_params(alpha=alpha_fraction * largest)
+    estimator.fit(X, Z, supervision, callback=callback)
+    return AffineProjector.of(x_scaler, z_scaler, estimator, (x_basis, z_basis))
+
+
+def select(
+    data: LabelledPair,
+    *,
+    scalings: tuple[str, ...] = DEFAULT_SCALINGS,
+    alpha_fractions: tuple[float, ...] = DEFAULT_FRACTIONS,
+    holdout: float = 0.2,
+    max_samples: int = 3000,
+    random_state: int = 0,
+    on_candidate: Callable[[int, int, Candidate], None] | None = None,
+    callback: Callable[[Progress], None] | None = None,
+) -> list[Candidate]:
+    """Hold a part out and score every scaling along a warm-started path of penalty weights.
+
+    Parameters
+    ----------
+    data : LabelledPair
+        The training split; nothing else is looked at.
+    scalings : tuple of str, not empty
+        Kinds of `FeatureScaler` to try.
+    alpha_fractions : tuple of float, not empty, each > 0
+        Shares of `alpha_max`, walked from the largest down.
+    holdout : float in (0, 1)
+        Share of each class that is held out.
+    max_samples : int, >= 4
+        Samples of each modality used at most; a random part of each class, or of the classes where
+        there are too many of them.
+    random_state : int
+        Seed of the split.
+    on_candidate : callable, optional
+        Called with (number done, number of all, candidate).
+    callback : callable, optional
+        Follows each fit; what it raises ends the selection.
+
+    Returns
+    -------
+    list of Candidate
+        Best first; of equal ones the stronger penalty.
+
+    Raises
+    ------
+    InvalidParameterError
+        If an option is not as described.
+    InvalidInputError
+        If samples cannot be scaled, or the held-out parts have no class in common.
+    SupervisionError
+        If the classes are too small to hold out a part of them.
+    """
+    _check_grid(scalings, alpha_fractions)
+    fitting, held_out = data.split(holdout, max_samples, random_state)
+    return select_on(
+        fitting,
+        held_out,
+        scalings=scalings,
+        alpha_fractions=alpha_fractions,
+        on_candidate=on_candidate,
+        callback=callback,
+    )
+
+
+def select_on(
+    fitting: LabelledPair,
+    held_out: LabelledPair,
+    *,
+    scalings: tuple[str, ...] = DEFAULT_SCALINGS,
+    alpha_fractions: tuple[float, ...] = DEFAULT_FRACTIONS,
+    loss: str = "logistic",
+    on_candidate: Callable[[int, int, Candidate], None] | None = None,
+    callback: Callable[[Progress], None] | None = None,
+) -> list[Candidate]:
+    """Score as `select` does, on a part that is already held out.
+
+    Parameters
+    ----------
+    fitting, held_out : LabelledPair
+        Two parts of the training split.
+    scalings, alpha_fractions, on_candidate, callback
+        As of `select`.
+    loss : {"logistic", "squared", "softmax"}
+        Of the similarity, see `LowRankBilinear`.
+
+    Returns
+    -------
+    list of Candidate
+        Best first; of equal ones the stronger penalty.
+    """
+    _check_grid(scalings, alpha_fractions)
+    candidates: list[Candidate] = []
+    for scaling in scalings:
+        for candidate in _walk_path(fitting, held_out, scaling, alpha_fractions, loss, callback):
+            candidates.append(candidate)
+            if on_candidate is not None:
+                on_candidate(len(candidates), len(scalings) * len(alpha_fractions), candidate)
+    if all(np.isnan(candidate.mean) for candidate in candidates):
+        raise InvalidInputError("the held-out parts of the two modalities have no class in common")
+    return sorted(candidates, key=lambda candidate: (-candidate.mean, -candidate.alpha_fraction))
+
+
+def _check_grid(scalings: tuple[str, ...], alpha_fractions: tuple[float, ...]) -> None:
+    if not scalings or any(scaling not in SCALINGS for scaling in scalings):
+        raise InvalidParameterError("scalings", scalings, f"one or more of {SCALINGS}")
+    if not alpha_fractions or not all(is_number(share) and share > 0 for share in alpha_fractions):
+        raise InvalidParameterError("alpha_fractions", alpha_fractions, "one or more finite numbers > 0")
+
+
+def _walk_path(
+    fitting: LabelledPair,
+    held_out: LabelledPair,
+    scaling: str,
+    alpha_fractions: tuple[float, ...],
+    loss: str,
+    callback: Callable[[Progress], None] | None,
+) -> Iterator[Candidate]:
+    """Fit from the strongest penalty down, each from the solution before it."""
+    x_scaler, z_scaler = FeatureScaler(scaling).fit(fitting.X), FeatureScaler(scaling).fit(fitting.Z)
+    X, x_basis = compact(x_scaler.transform(fitting.X))
+    Z, z_basis = compact(z_scaler.transform(fitting.Z))
+    problem = BilinearProblem(
+        X,
+        Z,
+        Labels(fitting.x_labels, fitting.z_labels),
+        fit_intercept=True,
+        n_threads=None,
+        loss=loss,
+    )
+    held_X, x_labels = _in_range(x_scaler, x_basis, held_out.X, held_out.x_labels)
+    held_Z, z_labels = _in_range(z_scaler, z_basis, held_out.Z, held_out.z_labels)
+    largest = problem.alpha_max * problem.penalty_scale
+    fractions = sorted(alpha_fractions, reverse=True)
+    path = regularisation_path(
+        problem,
+        [fraction * largest for fraction in fractions],
+        tol=_LOOSE_TOL,
+        max_iter=_MAX_STEPS,
+        callback=callback,
+    )
+    for fraction, point in zip(fractions, path, strict=True):
+        x, z = point.project(held_X, held_Z)
+        yield Candidate(
+            scaling,
+            fraction,
+            mean_average_precision(x, z, x_labels, z_labels),
+            mean_average_precision(z, x, z_labels, x_labels),
+            point.M.rank,
+        )
+
+
+def _in_range(
+    scaler: FeatureScaler, basis: RowSpaceBasis | None, samples: Samples, labels: npt.NDArray[Any]
+) -> tuple[Samples, npt.NDArray[Any]]:
+    """Return samples as those that were learned from, and labels, without what is too large to be scaled."""
+    try:
+        scaled = scaler.transform(samples)
+    except OutOfRangeError as error:
+        is_inside = ~error.is_outside
+        if not is_inside.any():
+            raise InvalidInputError("all held-out samples of a modality are out of range") from error
+        scaled, labels = scaler.transform(samples[is_inside]), labels[is_inside]
+    if basis is not None:
+        return basis.rotate(scaled), labels
+    return scaled.toarray() if isinstance(scaled, Centered) else scaled, labels

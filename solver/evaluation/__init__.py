@@ -1,0 +1,1 @@
+"""Measuring rankings: metrics, ties, held-out splits, significance and TREC files."""

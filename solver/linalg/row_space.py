@@ -1,0 +1,155 @@
+"""An orthonormal basis of the space that wide samples span: the same problem with fewer features."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import scipy.linalg
+
+from solver.errors import InvalidInputError
+from solver.linalg.centered import Centered
+from solver.linalg.matrices import FloatArray, Samples, is_sparse
+from solver.threads import even_slices, map_chunks
+
+_CHOLESKY_CONDITION = 1e-8
+_GRAM_LANES = 8
+_MOST_ENTRIES = 2**27
+"""Of a dense array that sparse samples are turned into: 1 GiB in float64."""
+
+
+class RowSpaceBasis:
+    """Coordinates of wide samples in the space they span.
+
+    With ``X X^T = R R^T`` the rows of R have the same inner products as those of X, and ``R = X Q`` for the
+    orthonormal ``Q = X^T W``, ``W^T R = I``. A bilinear matrix fitted on R maps back by ``Q M`` with the
+    same scores and the same nuclear norm, hence the same optimum. Q itself is never formed.
+
+    Parameters
+    ----------
+    X : ndarray, CSR array or Centered of shape (n_samples, n_features), n_features >= n_samples
+        Not modified.
+    n_threads : int
+        Threads over rows of the Gram matrix.
+
+    Attributes
+    ----------
+    reduced : ndarray of shape (n_samples, rank)
+        R, in float64 whatever the dtype of `X`: at small penalties its rounding would show in the gap.
+
+    Notes
+    -----
+    R is the lower Cholesky factor of the Gram matrix where that is well conditioned, otherwise its
+    eigenvectors times the roots of its eigenvalues, those at rounding level left out.
+    """
+
+    def __init__(self, X: Samples, n_threads: int = 1) -> None:
+        self._X = X
+        gram = _gram(X, n_threads)
+        factor = _well_conditioned_cholesky(gram)
+        self._weights: FloatArray | None = None
+        if factor is None:
+            values, vectors = scipy.linalg.eigh(gram, check_finite=False)
+            kept = values > max(X.shape) * np.finfo(np.float64).eps * values[-1]
+            roots = np.sqrt(values[kept])
+            factor, self._weights = vectors[:, kept] * roots, vectors[:, kept] / roots
+        self.reduced: FloatArray = factor
+
+    def lift(self, U: FloatArray) -> FloatArray:
+        """Return ``Q @ U``, of shape (n_features, k), from U of shape (rank, k)."""
+        if self._weights is None:
+            weighted = scipy.linalg.solve_triangular(
+                self.reduced, U, trans="T", lower=True, check_finite=False
+            )
+        else:
+            weighted = self._weights @ U
+        if isinstance(self._X, Centered):
+            return self._X.gathered(weighted)
+        lifted: FloatArray = np.asarray(self._X.T @ weighted)
+        return lifted
+
+    def lower(self, left: FloatArray) -> FloatArray:
+        """Return ``Q.T @ left``, of shape (rank, k), from `left` of shape (n_features, k)."""
+        return self._from_products(np.asarray(self._X @ left))
+
+    def rotate(self, samples: Samples) -> FloatArray:
+        """Return ``samples @ Q``: any samples in this basis, what lies outside its span left out."""
+        if isinstance(self._X, Centered):
+            return self._from_products(self._X.products(samples)).T
+        products = self._X @ samples.T
+        return self._from_products(products.toarray() if is_sparse(products) else products).T
+
+    def _from_products(self, products: FloatArray) -> FloatArray:
+        """Return ``W.T @ products``."""
+        if self._weights is None:
+            return scipy.linalg.solve_triangular(self.reduced, products, lower=True, check_finite=False)
+        coordinates: FloatArray = self._weights.T @ products
+        return coordinates
+
+
+def _gram(X: Samples, n_threads: int) -> FloatArray:
+    if isinstance(X, Centered):
+        return X.products(X)
+    if is_sparse(X):
+        product = X.astype(np.float64)
+        return np.asarray((product @ product.T).toarray())
+    exact = X.astype(np.float64, copy=False)
+    gram = np.empty((len(exact), len(exact)))
+
+    def evaluate(rows: slice) -> None:
+        # The Cholesky and eigenvector routines read the lower triangle only.
+        np.matmul(exact[rows], exact[: rows.stop].T, out=gram[rows, : rows.stop])
+
+    map_chunks(evaluate, even_slices(len(exact), _GRAM_LANES), n_threads)
+    return gram
+
+
+def _well_conditioned_cholesky(gram: FloatArray) -> FloatArray | None:
+    try:
+        factor = scipy.linalg.cholesky(gram, lower=True, check_finite=False)
+    except scipy.linalg.LinAlgError:
+        return None
+    # The 1-norm of the factor bounds that of the Gram matrix within its dimension, which is near enough.
+    norm = float(np.abs(factor).sum(axis=0).max()) ** 2
+    reciprocal_condition, _ = scipy.linalg.lapack.dpocon(factor, norm, uplo="L")
+    return factor if reciprocal_condition > _CHOLESKY_CONDITION else None
+
+
+def compact(samples: Samples) -> tuple[Samples, RowSpaceBasis | None]:
+    """Return samples as a bilinear method can learn from them, and the basis they are in, if any.
+
+    Dense samples, and sparse ones as they are, need no other form. `Centered` ones are turned into the space
+    they span where that has fewer dimensions than features, and made dense otherwise.
+
+    Parameters
+    ----------
+    samples : ndarray, CSR array or Centered of shape (n_samples, n_features)
+        Not modified.
+
+    Raises
+    ------
+    InvalidInputError
+        If that takes too much memory.
+    """
+    if not isinstance(samples, Centered):
+        return samples, None
+    n_samples, n_features = samples.shape
+    if not can_be_compact(n_samples, n_features):
+        raise InvalidInputError(
+            f"{n_samples} x {n_features} sparse features are too many to be centred: choose the "
+            "scaling 'l2', or fewer features"
+        )
+    if n_features <= n_samples:
+        return samples.toarray(), None
+    basis = RowSpaceBasis(samples)
+    return basis.reduced, basis
+
+
+def most_compact(n_features: int) -> int:
+    """Return how many sparse samples with so many features can be centred within that memory."""
+    return max(math.isqrt(_MOST_ENTRIES), _MOST_ENTRIES // n_features)
+
+
+def can_be_compact(n_samples: int, n_features: int) -> bool:
+    """Return whether sparse samples can be centred within the memory that is thought fit for it."""
+    return n_samples * min(n_samples, n_features) <= _MOST_ENTRIES

@@ -1,0 +1,64 @@
+"""The proximable term: the nuclear norm."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from solver.errors import InvalidParameterError
+from solver.linalg.matrices import FloatArray, LowRankMatrix, singular_triplets_above
+
+
+class NuclearNorm:
+    """``alpha * ||M||_*``, the sum of the singular values times the paper's lambda.
+
+    Parameters
+    ----------
+    alpha : float, >= 0
+        Penalty weight.
+    """
+
+    def __init__(self, alpha: float) -> None:
+        if not (np.isfinite(alpha) and alpha >= 0):
+            raise InvalidParameterError("alpha", alpha, "a finite number >= 0")
+        self.alpha = float(alpha)
+
+    def value(self, M: LowRankMatrix) -> float:
+        """Return ``alpha * ||M||_*``."""
+        return self.alpha * M.nuclear_norm
+
+    def prox(
+        self, A: FloatArray, step_size: float, rank_guess: int = 0, relative_noise: float | None = None
+    ) -> LowRankMatrix:
+        """Shrink the singular values of `A` by ``step_size * alpha``.
+
+        Parameters
+        ----------
+        A : ndarray of shape (n_features_x, n_features_z)
+            Point at which the operator is evaluated. Not modified.
+        step_size : float, > 0
+            Step of the gradient move that led to `A`.
+        rank_guess : int, >= 0
+            How many singular values are expected to survive; a wrong guess only costs time.
+        relative_noise : float, optional
+            Of `A`; see `solver.linalg.matrices.singular_triplets_above`.
+
+        Returns
+        -------
+        LowRankMatrix
+            Minimiser of ``alpha * ||N||_* + ||N - A||_F**2 / (2 * step_size)``; same dtype as `A`.
+
+        Raises
+        ------
+        InvalidParameterError
+            If `step_size` is not finite and positive.
+
+        Notes
+        -----
+        The singular-value shrinkage of Algorithm 1 in Kang et al., CIKM 2015: the singular vectors
+        are kept, each singular value s becomes max(s - step_size * alpha, 0).
+        """
+        if not (np.isfinite(step_size) and step_size > 0):
+            raise InvalidParameterError("step_size", step_size, "a finite number > 0")
+        threshold = step_size * self.alpha
+        kept = singular_triplets_above(A, threshold, rank_guess, relative_noise)
+        return LowRankMatrix(kept.U, (kept.s - threshold).astype(A.dtype), kept.V)

@@ -1,0 +1,116 @@
+"""The shape of the loss around a point: a Kronecker model of its Hessian, used as a preconditioner.
+
+The Hessian of the loss is ``sum_ij w_ij sigma'(s_ij) (x_i x_i^T) kron (z_j z_j^T)``. With the weights
+``w_ij sigma'(s_ij)`` replaced by their mean c it is ``c X^T X kron Z^T Z``, and with respect to the factor A
+of ``M = A B^T`` it is ``c X^T X kron (Z B)^T (Z B)``, plus alpha for the penalty on A. In the eigenvectors
+of both sides this is diagonal, so that its inverse root costs two thin products.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from solver.linalg.matrices import FloatArray, Samples, is_sparse
+
+_FULL_LIMIT = 400
+_LEADING = 160
+_OVERSAMPLING = 32
+_MAX_SAMPLES = 4096
+_POWER_ITERATIONS = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GramSpectrum:
+    """Eigenvectors of ``X^T X``: all of them, or the leading ones and one value for the rest.
+
+    Parameters
+    ----------
+    vectors : ndarray of shape (n_features, q)
+        Orthonormal.
+    values : ndarray of shape (q,)
+        Eigenvalues.
+    rest : float
+        Mean of the eigenvalues that are left out; 0 when there are none.
+    """
+
+    vectors: FloatArray
+    values: FloatArray
+    rest: float
+
+    @classmethod
+    def of(cls, X: Samples) -> GramSpectrum:
+        """Compute the spectrum of samples, in float64.
+
+        Parameters
+        ----------
+        X : ndarray or CSR array of shape (n_samples, n_features)
+            Not modified. Of very many samples an even selection is used, of very many features
+            only a leading subspace is found: a preconditioner need not be exact.
+        """
+        stride = -(-X.shape[0] // _MAX_SAMPLES)
+        some = X[::stride].astype(np.float64)
+        if some.shape[1] <= _FULL_LIMIT:
+            values, vectors = scipy.linalg.eigh(_dense(some.T @ some), check_finite=False)
+            return cls(vectors, stride * np.maximum(values, 0.0), 0.0)
+        probe = np.random.default_rng(0).standard_normal((some.shape[1], _LEADING + _OVERSAMPLING))
+        for _ in range(_POWER_ITERATIONS):
+            probe, _ = scipy.linalg.qr(some.T @ (some @ probe), mode="economic", check_finite=False)
+        projected = some @ probe
+        values, rotation = scipy.linalg.eigh(projected.T @ projected, check_finite=False)
+        leading = slice(_OVERSAMPLING, None)
+        values, vectors = np.maximum(values[leading], 0.0), probe @ rotation[:, leading]
+        trace = float((some.multiply(some) if is_sparse(some) else some * some).sum())
+        rest = max(trace - float(values.sum()), 0.0) / (some.shape[1] - len(values))
+        return cls(vectors, stride * values, stride * rest)
+
+    def quadratic_form(self, B: FloatArray) -> FloatArray:
+        """Return ``B^T X^T X B``, of shape (k, k), from B of shape (n_features, k)."""
+        along = self.vectors.T @ B
+        form: FloatArray = along.T @ ((self.values - self.rest)[:, None] * along) + self.rest * (B.T @ B)
+        return form
+
+
+class FactorPreconditioner:
+    """A linear change of variable for one factor, after which the model Hessian is the identity.
+
+    Parameters
+    ----------
+    spectrum : GramSpectrum
+        Of the factor's own modality.
+    inner : ndarray of shape (k, k)
+        ``(Z B)^T (Z B)`` of the other factor.
+    curvature : float, >= 0
+        Mean of ``w sigma'`` over all pairs.
+    alpha : float, > 0
+        Penalty weight.
+    """
+
+    def __init__(self, spectrum: GramSpectrum, inner: FloatArray, curvature: float, alpha: float) -> None:
+        values, self._rotation = scipy.linalg.eigh(inner, check_finite=False)
+        inner_values = curvature * np.maximum(values, 0.0)
+        self._vectors = spectrum.vectors
+        self._along = np.sqrt(spectrum.values[:, None] * inner_values + alpha)
+        self._rest = np.sqrt(spectrum.rest * inner_values + alpha)
+
+    def scaled(self, A: FloatArray) -> FloatArray:
+        """Return the new variable that stands for the factor `A` of shape (n_features, k)."""
+        return self._apply(A @ self._rotation, self._along, self._rest)
+
+    def factor(self, scaled: FloatArray) -> FloatArray:
+        """Return the factor that a new variable stands for."""
+        return self._apply(scaled, 1.0 / self._along, 1.0 / self._rest) @ self._rotation.T
+
+    def scaled_gradient(self, gradient: FloatArray) -> FloatArray:
+        """Return the gradient with respect to the new variable, from that with respect to the factor."""
+        return self._apply(gradient @ self._rotation, 1.0 / self._along, 1.0 / self._rest)
+
+    def _apply(self, A: FloatArray, along: FloatArray, rest: FloatArray) -> FloatArray:
+        applied: FloatArray = A * rest + self._vectors @ ((along - rest) * (self._vectors.T @ A))
+        return applied
+
+
+def _dense(array: Samples) -> FloatArray:
+    return np.asarray(array.toarray() if is_sparse(array) else array)

@@ -1,0 +1,155 @@
+"""Quasi-Newton descent on the factors of a low-rank matrix, between proximal steps.
+
+Since ``||M||_* = min (||A||_F^2 + ||B||_F^2) / 2`` over all ``A B^T = M``, the objective restricted to
+rank k is the smooth function ``l(A B^T) + alpha/2 (||A||_F^2 + ||B||_F^2)`` (Srebro, Rennie and Jaakkola,
+"Maximum-margin matrix factorization", NIPS 2004). L-BFGS moves far on it at the price of two thin
+products per evaluation, the more so after the change of variables of `solver.optimisation.preconditioner`.
+It cannot leave the rank it was given, nor tell a saddle from a minimum: that is left to the proximal steps
+and to the certificate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.optimize
+
+from solver.linalg.matrices import FloatArray, LowRankMatrix, from_factors
+from solver.losses.base import FactoredPoint
+from solver.optimisation.preconditioner import FactorPreconditioner, GramSpectrum
+
+_MEMORY = 20
+
+
+class FactorableLoss(Protocol):
+    """A smooth loss of a bilinear matrix that differentiates with respect to its factors."""
+
+    def value_and_factor_gradients(
+        self, A: FloatArray, B: FloatArray
+    ) -> tuple[float, FloatArray, FloatArray]:
+        """Return the loss at A B^T and its gradients with respect to A and B."""
+        ...
+
+    def mean_curvature(self, point: FactoredPoint) -> float:
+        """Return the mean over all pairs of the weight times sigma'."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Refinement:
+    """Where a refinement ended.
+
+    Parameters
+    ----------
+    M : LowRankMatrix
+        The point.
+    gradient_target : float
+        The norm of the scaled gradient that it strove for.
+    n_evaluations : int
+        Loss evaluations spent.
+    """
+
+    M: LowRankMatrix
+    gradient_target: float
+    n_evaluations: int
+
+
+def refine_factors(
+    loss: FactorableLoss,
+    spectra: tuple[GramSpectrum, GramSpectrum],
+    alpha: float,
+    M: LowRankMatrix,
+    *,
+    max_evaluations: int,
+    reduction: float,
+    gradient_target: float = np.inf,
+    relative_tolerance: float = 0.0,
+) -> Refinement:
+    """Descend from `M` within its rank.
+
+    Parameters
+    ----------
+    loss : FactorableLoss
+        The smooth term.
+    spectra : tuple of GramSpectrum
+        Of both modalities' samples.
+    alpha : float, > 0
+        Weight of the nuclear norm.
+    M : LowRankMatrix of rank >= 1
+        Where to begin. Not modified.
+    max_evaluations : int
+        Limit on loss evaluations.
+    reduction : float in [0, 1)
+        Stop when the norm of the scaled gradient has fallen to this share of its first value and ...
+    gradient_target : float
+        ... is no larger than this.
+    relative_tolerance : float, >= 0
+        Stop when a step lowers the objective by less than this share of max(objective, 1).
+
+    Returns
+    -------
+    Refinement
+        Its point is in the dtype of `M`, with an objective at most that of `M`, up to rounding.
+    """
+    descent = _FactorDescent(loss, spectra, alpha, M)
+    first = float(np.linalg.norm(descent.evaluate(descent.start)[1]))
+    target = min(gradient_target, reduction * first)
+
+    def stop_at_target(intermediate_result: Any) -> None:
+        if descent.gradient_norm <= target:
+            raise StopIteration
+
+    found = scipy.optimize.minimize(
+        descent.evaluate,
+        descent.start,
+        jac=True,
+        method="L-BFGS-B",
+        callback=stop_at_target,
+        options={
+            "maxcor": _MEMORY,
+            "maxfun": max_evaluations,
+            "maxiter": max_evaluations,
+            "ftol": relative_tolerance,
+            "gtol": 0.0,
+        },
+    )
+    refined = from_factors(*descent.factors(found.x)).astype(M.U.dtype)
+    return Refinement(refined, target, descent.n_evaluations)
+
+
+class _FactorDescent:
+    """The objective as a function of one flat vector of scaled factors."""
+
+    def __init__(
+        self, loss: FactorableLoss, spectra: tuple[GramSpectrum, GramSpectrum], alpha: float, M: LowRankMatrix
+    ) -> None:
+        A, B = (factor.astype(np.float64) for factor in M.balanced_factors())
+        curvature = loss.mean_curvature(FactoredPoint.of(M))
+        self._loss, self._alpha, self._rank, self._split = loss, alpha, M.rank, A.size
+        self._left = FactorPreconditioner(spectra[0], spectra[1].quadratic_form(B), curvature, alpha)
+        self._right = FactorPreconditioner(spectra[1], spectra[0].quadratic_form(A), curvature, alpha)
+        self.start = np.concatenate([self._left.scaled(A).ravel(), self._right.scaled(B).ravel()])
+        self.n_evaluations = 0
+        self.gradient_norm = np.inf
+        self._remembered: tuple[FloatArray, tuple[float, FloatArray]] | None = None
+
+    def factors(self, flat: FloatArray) -> tuple[FloatArray, FloatArray]:
+        shape = (-1, self._rank)
+        left, right = flat[: self._split].reshape(shape), flat[self._split :].reshape(shape)
+        return self._left.factor(left), self._right.factor(right)
+
+    def evaluate(self, flat: FloatArray) -> tuple[float, FloatArray]:
+        if self._remembered is not None and np.array_equal(flat, self._remembered[0]):
+            return self._remembered[1]
+        A, B = self.factors(flat)
+        value, on_A, on_B = self._loss.value_and_factor_gradients(A, B)
+        on_left = self._left.scaled_gradient(on_A + self._alpha * A)
+        on_right = self._right.scaled_gradient(on_B + self._alpha * B)
+        gradient = np.concatenate([on_left.ravel(), on_right.ravel()])
+        self.n_evaluations += 1
+        self.gradient_norm = float(np.linalg.norm(gradient))
+        objective = value + 0.5 * self._alpha * float(np.vdot(A, A) + np.vdot(B, B))
+        self._remembered = flat.copy(), (objective, gradient)
+        return objective, gradient

@@ -1,0 +1,308 @@
+"""What a trained model is at query time: a scaling and a linear map for each modality."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit
+
+from solver.base import LinearCrossModalEstimator
+from solver.errors import InvalidInputError, InvalidParameterError, OutOfRangeError
+from solver.evaluation.ranking import can_be_ranked
+from solver.evaluation.splits import LabelledPair
+from solver.linalg.centered import dense_where_small
+from solver.linalg.matrices import FloatArray, is_sparse
+from solver.linalg.row_space import RowSpaceBasis
+from solver.losses.base import LOSSES
+from solver.scaling import SCALINGS, FeatureScaler
+
+_ARRAY_NAMES = (
+    "x_mean",
+    "x_scale",
+    "x_factors",
+    "x_intercept",
+    "z_mean",
+    "z_scale",
+    "z_factors",
+    "z_intercept",
+)
+
+
+class Projector(Protocol):
+    """A trained model of any method at query time: two encoders into one space of inner products."""
+
+    @property
+    def rank(self) -> int:
+        """Dimension of the common space."""
+        ...
+
+    def project_x(self, X: npt.ArrayLike) -> FloatArray:
+        """Return the (n_samples, rank) projections of raw features of the first modality, float32.
+
+        A sample that is too large for the model's arithmetic has no finite projection: see `can_be_ranked`.
+        """
+        ...
+
+    def project_z(self, Z: npt.ArrayLike) -> FloatArray:
+        """Return the (n_samples, rank) projections of raw features of the second modality, float32.
+
+        A sample that is too large for the model's arithmetic has no finite projection: see `can_be_ranked`.
+        """
+        ...
+
+    def probability(self, similarities: FloatArray) -> FloatArray:
+        """Return the estimated probability of a match for each similarity."""
+        ...
+
+    def arrays(self) -> dict[str, FloatArray]:
+        """Return everything numeric, by name."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AffineProjector:
+    """Projects raw features of both modalities into one space of inner products.
+
+    Parameters
+    ----------
+    x_scaler, z_scaler : FeatureScaler
+        Fitted scalings of the raw features.
+    x_factors : ndarray of shape (n_features_x, rank)
+        ``U sqrt(S)`` of the bilinear matrix.
+    z_factors : ndarray of shape (n_features_z, rank)
+        ``V sqrt(S)`` of the bilinear matrix.
+    x_intercept, z_intercept : ndarray of shape (rank,)
+        Added after the linear maps.
+    loss : {"logistic", "squared", "softmax"}
+        What the bilinear matrix was fitted with; says how a similarity becomes a probability.
+
+    Raises
+    ------
+    InvalidInputError
+        If an array is not finite and of floats, the shapes do not fit each other, or there is no such
+        loss; names the part.
+    """
+
+    x_scaler: FeatureScaler
+    z_scaler: FeatureScaler
+    x_factors: FloatArray
+    z_factors: FloatArray
+    x_intercept: FloatArray
+    z_intercept: FloatArray
+    loss: str = "logistic"
+
+    def __post_init__(self) -> None:
+        """Refuse parts that do not fit each other."""
+        if self.loss not in LOSSES:
+            raise InvalidInputError(f"loss must be one of {LOSSES}, got {self.loss!r:.100}")
+        check_array("x_factors", self.x_factors, (len(self.x_scaler.mean_), None))
+        check_array("z_factors", self.z_factors, (len(self.z_scaler.mean_), self.rank))
+        check_array("x_intercept", self.x_intercept, (self.rank,))
+        check_array("z_intercept", self.z_intercept, (self.rank,))
+
+    @classmethod
+    def of(
+        cls,
+        x_scaler: FeatureScaler,
+        z_scaler: FeatureScaler,
+        estimator: LinearCrossModalEstimator,
+        bases: tuple[RowSpaceBasis | None, RowSpaceBasis | None] = (None, None),
+    ) -> AffineProjector:
+        """Put fitted scalers and an estimator together that was fitted in these bases of scaled samples."""
+        x_factors, z_factors = (
+            factors if basis is None else basis.lift(factors.astype(np.float64))
+            for factors, basis in zip((estimator.x_factors_, estimator.z_factors_), bases, strict=True)
+        )
+        return cls(
+            x_scaler,
+            z_scaler,
+            x_factors.astype(np.float32),
+            z_factors.astype(np.float32),
+            estimator.x_intercept_.astype(np.float32),
+            estimator.z_intercept_.astype(np.float32),
+            getattr(estimator, "loss", "logistic"),
+        )
+
+    @property
+    def rank(self) -> int:
+        """Dimension of the common space."""
+        return int(self.x_factors.shape[1])
+
+    @property
+    def x_scaling(self) -> str:
+        """Kind of the first modality's scaling."""
+        return self.x_scaler.kind_
+
+    @property
+    def z_scaling(self) -> str:
+        """Kind of the second modality's scaling."""
+        return self.z_scaler.kind_
+
+    def project_x(self, X: npt.ArrayLike) -> FloatArray:
+        """Return the (n_samples, rank) projections of raw features of the first modality, float32.
+
+        Those of samples that are too large are not finite.
+        """
+        return project_in_range(
+            lambda samples: self.x_scaler.transform(samples) @ self.x_factors + self.x_intercept, X, self.rank
+        )
+
+    def project_z(self, Z: npt.ArrayLike) -> FloatArray:
+        """Return the (n_samples, rank) projections of raw features of the second modality, float32.
+
+        Those of samples that are too large are not finite.
+        """
+        return project_in_range(
+            lambda samples: self.z_scaler.transform(samples) @ self.z_factors + self.z_intercept, Z, self.rank
+        )
+
+    def probability(self, similarities: FloatArray) -> FloatArray:
+        """Return the estimated probability of a match for each similarity (see `match_probability`)."""
+        return match_probability(similarities, self.loss)
+
+    def arrays(self) -> dict[str, FloatArray]:
+        """Return everything numeric, by name."""
+        return {
+            "x_mean": self.x_scaler.mean_,
+            "x_scale": self.x_scaler.scale_,
+            "x_factors": self.x_factors,
+            "x_intercept": self.x_intercept,
+            "z_mean": self.z_scaler.mean_,
+            "z_scale": self.z_scaler.scale_,
+            "z_factors": self.z_factors,
+            "z_intercept": self.z_intercept,
+        }
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: dict[str, FloatArray], x_scaling: str, z_scaling: str, loss: str = "logistic"
+    ) -> AffineProjector:
+        """Rebuild a projector from `arrays`, the kinds of its scalings and its loss.
+
+        Parameters
+        ----------
+        arrays : dict of str to ndarray
+            What `arrays` returned.
+        x_scaling, z_scaling : str
+            Kinds of `FeatureScaler`.
+        loss : str
+            What the bilinear matrix was fitted with.
+
+        Raises
+        ------
+        InvalidInputError, InvalidParameterError
+            If an array is missing or too much, or something does not fit; names it.
+        """
+        if set(arrays) != set(_ARRAY_NAMES):
+            raise InvalidInputError(f"expected the arrays {sorted(_ARRAY_NAMES)}, got {sorted(arrays)}")
+        scalers = {}
+        for side, scaling in (("x", x_scaling), ("z", z_scaling)):
+            n_features = len(arrays[f"{side}_factors"]) if arrays[f"{side}_factors"].ndim else 0
+            check_array(f"{side}_mean", arrays[f"{side}_mean"], (n_features,))
+            check_array(f"{side}_scale", arrays[f"{side}_scale"], (n_features,))
+            if scaling not in SCALINGS:
+                raise InvalidParameterError(f"{side}_scaling", scaling, f"one of {SCALINGS}")
+            scalers[side] = FeatureScaler.restore(scaling, arrays[f"{side}_mean"], arrays[f"{side}_scale"])
+        return cls(
+            scalers["x"],
+            scalers["z"],
+            arrays["x_factors"],
+            arrays["z_factors"],
+            arrays["x_intercept"],
+            arrays["z_intercept"],
+            loss,
+        )
+
+
+def project_in_range(
+    project: Callable[[npt.ArrayLike], FloatArray], samples: npt.ArrayLike, rank: int
+) -> FloatArray:
+    """Return projections, those of samples that exceed the range of floats as NaN or infinity.
+
+    Parameters
+    ----------
+    project : callable
+        From samples to their (n_samples, rank) projections; may raise OutOfRangeError.
+    samples : array-like or sparse array of shape (n_samples, n_features)
+        Raw features.
+    rank : int
+        Dimension of the projections.
+    """
+    samples = dense_where_small(samples)
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return project(samples)
+    except OutOfRangeError as error:
+        is_inside = ~error.is_outside
+    projected = np.full((len(is_inside), rank), np.nan, np.float32)
+    if is_inside.any():
+        inside = samples[is_inside] if is_sparse(samples) else np.asarray(samples)[is_inside]  # type: ignore[index]
+        projected[is_inside] = project_in_range(project, inside, rank)
+    return projected
+
+
+def project_what_can_be_ranked(
+    projector: Projector, pair: LabelledPair
+) -> tuple[FloatArray, FloatArray, npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return projections of both modalities and their labels, without samples that cannot be ranked.
+
+    Parameters
+    ----------
+    projector : Projector
+        A trained model.
+    pair : LabelledPair
+        Samples of both modalities with their classes.
+    """
+    x, z = projector.project_x(pair.X), projector.project_z(pair.Z)
+    x_rows, z_rows = can_be_ranked(x), can_be_ranked(z)
+    return x[x_rows], z[z_rows], pair.x_labels[x_rows], pair.z_labels[z_rows]
+
+
+def match_probability(similarities: FloatArray, loss: str) -> FloatArray:
+    """Return a number in [0, 1] for each similarity that grows with it, and may be a probability.
+
+    Parameters
+    ----------
+    similarities : ndarray
+        Inner products of projections.
+    loss : {"logistic", "squared", "softmax"}
+        What the bilinear matrix was fitted with. Under "squared" the similarity itself estimates the
+        probability of a match. Under "logistic" ``sigma(s)`` does, if matches were half of all pairs.
+        Under "softmax" ``sigma(s)`` is none: that loss compares a query's similarities only with each
+        other, and leaves their level open.
+    """
+    probability: FloatArray = np.clip(similarities, 0.0, 1.0) if loss == "squared" else expit(similarities)
+    return probability
+
+
+def check_array(name: str, array: FloatArray, shape: tuple[int | None, ...]) -> None:
+    """Refuse anything but finite floats of that shape.
+
+    Parameters
+    ----------
+    name : str
+        How the array is called; appears in the error.
+    array : ndarray
+        What was read.
+    shape : tuple of int or None
+        None stands for any length.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is something else.
+    """
+    if array.dtype not in (np.float32, np.float64):
+        raise InvalidInputError(f"{name} must hold floats, got dtype {array.dtype}")
+    fits = array.ndim == len(shape) and all(
+        wanted in (None, length) for wanted, length in zip(shape, array.shape, strict=True)
+    )
+    if not fits:
+        expected = tuple("any" if wanted is None else wanted for wanted in shape)
+        raise InvalidInputError(f"{name} must have shape {expected}, got {array.shape}")
+    if not np.isfinite(array).all():
+        raise InvalidInputError(f"{name} contains NaN or infinity")

@@ -1,0 +1,250 @@
+"""Bringing raw features to a common scale before a similarity is learned.
+
+Whatever the kind, the training samples leave with a root-mean-square norm of 1, so that one range of
+penalty weights serves every data set. (Under "l2", where each sample is scaled by itself, this holds of
+the samples that are not zero; zero ones stay zero.)
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+
+from solver.errors import InvalidInputError, InvalidParameterError, NotFittedError, OutOfRangeError
+from solver.linalg.centered import Centered
+from solver.linalg.matrices import FloatArray, Samples, is_sparse
+from solver.linalg.samples import check_samples
+
+SCALINGS = ("none", "center", "standard", "l2", "sqrt")
+_CENTRING = ("center", "standard", "sqrt")
+
+
+class FeatureScaler(BaseEstimator):
+    """Scale features; one of five kinds.
+
+    Parameters
+    ----------
+    kind : {"none", "center", "standard", "l2", "sqrt"}
+        "none": divide by the root-mean-square norm only. "center": subtract the mean first.
+        "standard": subtract the mean and divide each feature by its standard deviation.
+        "l2": divide each sample by its norm. "sqrt": square root of non-negative features
+        (histograms, counts), then as "center".
+
+    Attributes
+    ----------
+    kind_ : str
+        The kind it was fitted with.
+    mean_ : ndarray of shape (n_features,)
+        Subtracted from each sample.
+    scale_ : ndarray of shape (n_features,)
+        Each centred feature is multiplied by it.
+    """
+
+    kind_: str
+    mean_: FloatArray
+    scale_: FloatArray
+
+    def __init__(self, kind: str = "center") -> None:
+        self.kind = kind
+
+    def fit(self, samples: Samples) -> Self:
+        """Learn mean and scale.
+
+        Parameters
+        ----------
+        samples : array-like or sparse array of shape (n_samples, n_features)
+            Training samples. Not modified, and not made dense.
+
+        Raises
+        ------
+        InvalidParameterError
+            If `kind` is unknown.
+        InvalidInputError
+            If "sqrt" meets a negative feature, or nothing is left to scale: every sample is the same
+            under a kind that subtracts the mean, or every sample is zero under "none" and "l2".
+        """
+        _check_kind(self.kind)
+        array = check_samples(samples, "samples", sparse=True)
+        if self.kind == "sqrt" and array.min() < 0:
+            raise InvalidInputError("scaling 'sqrt' needs features >= 0")
+        if is_sparse(array):
+            mean, scale = _learn_sparse(_prepare_sparse(array, self.kind), self.kind)
+        else:
+            mean, scale = _learn(_prepare(array, self.kind), self.kind)
+        self.kind_, self.mean_, self.scale_ = self.kind, mean, scale
+        return self
+
+    @classmethod
+    def restore(cls, kind: str, mean: FloatArray, scale: FloatArray) -> Self:
+        """Rebuild a fitted scaler.
+
+        Parameters
+        ----------
+        kind : str
+            Its `kind_`.
+        mean, scale : ndarray of shape (n_features,)
+            Its `mean_` and `scale_`.
+
+        Raises
+        ------
+        InvalidParameterError
+            If the kind is unknown.
+        InvalidInputError
+            If mean and scale are not finite vectors of one length.
+        """
+        _check_kind(kind)
+        for name, vector in (("mean", mean), ("scale", scale)):
+            if vector.ndim != 1 or vector.dtype.kind != "f" or not np.isfinite(vector).all():
+                raise InvalidInputError(f"{name} must be a finite vector, got {vector.dtype} {vector.shape}")
+        if mean.shape != scale.shape:
+            raise InvalidInputError(f"mean {mean.shape} and scale {scale.shape} differ in length")
+        scaler = cls(kind)
+        scaler.kind_, scaler.mean_, scaler.scale_ = kind, mean, scale
+        return scaler
+
+    def transform(self, samples: Samples) -> Samples:
+        """Return scaled samples as float32.
+
+        Sparse ones stay so: as a CSR array, or as `Centered` where a mean is subtracted. `Centered` keeps
+        features and mean apart, each rounded to float32, where dense features are rounded after the
+        subtraction. So a feature whose mean is r times its standard deviation is off by up to about 1e-7 r
+        standard deviations; this matters only to features that almost no sample leaves at 0.
+
+        Parameters
+        ----------
+        samples : array-like or sparse array of shape (n_samples, n_features)
+            Not modified. Negative features count as 0 under "sqrt".
+
+        Raises
+        ------
+        NotFittedError
+            If it was not fitted.
+        InvalidInputError
+            If there are more or fewer features than it was fitted on.
+        OutOfRangeError
+            If a scaled feature exceeds float32; says in which samples.
+        """
+        if not hasattr(self, "scale_"):
+            raise NotFittedError("this FeatureScaler is not fitted yet: call fit first")
+        array = check_samples(samples, "samples", sparse=True)
+        if array.shape[1] != len(self.scale_):
+            raise InvalidInputError(f"samples have {array.shape[1]} features, expected {len(self.scale_)}")
+        if is_sparse(array):
+            return self._transform_sparse(array)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled = (_prepare(array, self.kind_) - self.mean_) * self.scale_
+            result: FloatArray = scaled.astype(np.float32)
+        is_finite = np.asarray(np.isfinite(result).all(axis=1), np.bool)
+        if not is_finite.all():
+            largest = np.abs(array).max()
+            raise OutOfRangeError(f"samples reach {largest:g}: scaled they exceed float32", ~is_finite)
+        return result
+
+    def _transform_sparse(self, array: Samples) -> Samples:
+        scaled = _prepare_sparse(array, self.kind_)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled.data *= self.scale_[scaled.indices]
+            result = scaled.astype(np.float32)
+            shift = (self.mean_ * self.scale_).astype(np.float32)
+        if not np.isfinite(result.data).all():
+            is_outside = np.zeros(array.shape[0], np.bool)
+            is_outside[_row_numbers(result)[~np.isfinite(result.data)]] = True
+            largest = np.abs(array.data).max()
+            raise OutOfRangeError(f"samples reach {largest:g}: scaled they exceed float32", is_outside)
+        return Centered(result, shift) if self.kind_ in _CENTRING else result
+
+
+def _check_kind(kind: object) -> None:
+    if kind not in SCALINGS:
+        raise InvalidParameterError("kind", kind, f"one of {SCALINGS}")
+
+
+def _prepare(array: FloatArray, kind: str) -> FloatArray:
+    """Do what is done to each sample by itself, in float64."""
+    exact = array.astype(np.float64)
+    if kind == "l2":
+        # By the largest entry first: squares of very large or small ones leave the range of floats.
+        _divide_rows(exact, np.abs(exact).max(axis=1))
+        _divide_rows(exact, np.linalg.norm(exact, axis=1))
+    elif kind == "sqrt":
+        np.sqrt(np.maximum(exact, 0.0), out=exact)
+    return exact
+
+
+def _divide_rows(array: FloatArray, divisors: FloatArray) -> None:
+    column = divisors[:, None]
+    np.divide(array, column, out=array, where=column > 0)
+
+
+def _learn(prepared: FloatArray, kind: str) -> tuple[FloatArray, FloatArray]:
+    """Return mean and scale of prepared samples."""
+    # As shares of the largest entry: then no square leaves the range of floats.
+    peak = max(float(np.abs(prepared).max()), np.finfo(np.float64).tiny)
+    shares = prepared / peak
+    rounding = max(shares.shape) * np.finfo(np.float64).eps
+    mean, scale = np.zeros(shares.shape[1]), np.ones(shares.shape[1])
+    if kind in _CENTRING:
+        mean = shares.mean(axis=0)
+    if _root_mean_square(shares - mean) <= rounding:
+        problem = "the same" if kind in _CENTRING else "zero"
+        raise InvalidInputError(f"all samples are {problem}: there is nothing to learn from")
+    if kind == "standard":
+        deviation = shares.std(axis=0)
+        is_constant = deviation <= rounding * np.abs(shares).max(axis=0)
+        scale = np.where(is_constant, 0.0, 1.0 / np.where(is_constant, 1.0, deviation))
+    if kind == "l2":
+        return mean, scale
+    return mean * peak, scale / _root_mean_square((shares - mean) * scale) / peak
+
+
+def _prepare_sparse(array: Samples, kind: str) -> Samples:
+    """Do as `_prepare` does; a feature of 0 stays one."""
+    exact = array.astype(np.float64)  # a copy, also of float64
+    if kind == "l2":
+        rows, n_samples = _row_numbers(exact), exact.shape[0]
+        peaks = np.zeros(n_samples)
+        np.maximum.at(peaks, rows, np.abs(exact.data))
+        exact.data /= np.where(peaks > 0, peaks, 1.0)[rows]
+        norms = np.sqrt(np.bincount(rows, exact.data**2, n_samples))
+        exact.data /= np.where(norms > 0, norms, 1.0)[rows]
+    elif kind == "sqrt":
+        np.sqrt(np.maximum(exact.data, 0.0), out=exact.data)
+    return exact
+
+
+def _learn_sparse(prepared: Samples, kind: str) -> tuple[FloatArray, FloatArray]:
+    """Return mean and scale of prepared sparse samples, as `_learn` does."""
+    n_samples, n_features = prepared.shape
+    columns = prepared.indices
+    peak = max(float(np.abs(prepared.data).max(initial=0.0)), np.finfo(np.float64).tiny)
+    shares = prepared.data / peak
+    rounding = max(prepared.shape) * np.finfo(np.float64).eps
+    mean, scale = np.zeros(n_features), np.ones(n_features)
+    if kind in _CENTRING:
+        mean = np.bincount(columns, shares, n_features) / n_samples
+    n_zeros = n_samples - np.bincount(columns, minlength=n_features)
+    squares = np.bincount(columns, (shares - mean[columns]) ** 2, n_features) + n_zeros * mean**2
+    variances = squares / n_samples
+    if np.sqrt(variances.sum()) <= rounding:
+        problem = "the same" if kind in _CENTRING else "zero"
+        raise InvalidInputError(f"all samples are {problem}: there is nothing to learn from")
+    if kind == "standard":
+        deviation, largest = np.sqrt(variances), np.zeros(n_features)
+        np.maximum.at(largest, columns, np.abs(shares))
+        is_constant = deviation <= rounding * largest
+        scale = np.where(is_constant, 0.0, 1.0 / np.where(is_constant, 1.0, deviation))
+    if kind == "l2":
+        return mean, scale
+    return mean * peak, scale / float(np.sqrt((variances * scale**2).sum())) / peak
+
+
+def _row_numbers(array: Samples) -> npt.NDArray[np.intp]:
+    """Return the row of each stored entry."""
+    return np.repeat(np.arange(array.shape[0]), np.diff(array.indptr))
+
+
+def _root_mean_square(samples: FloatArray) -> float:
+    return float(np.sqrt(np.mean(np.sum(samples**2, axis=1))))

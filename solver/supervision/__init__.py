@@ -1,0 +1,1 @@
+"""Which pairs of samples are similar: by class, by several labels, by row, or by a list."""

@@ -1,0 +1,165 @@
+"""Supervision by one class per sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from solver.errors import SupervisionError
+from solver.linalg.matrices import FloatArray, Samples, is_sparse
+from solver.supervision.base import Indices, PairKey
+
+_ROWS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Samples of one modality sorted by an integer code: where each code begins and ends."""
+
+    order: Indices
+    starts: Indices
+    stops: Indices
+
+    @classmethod
+    def of(cls, codes: Indices, n_codes: int) -> _Runs:
+        counts = np.bincount(codes, minlength=n_codes)
+        stops = np.cumsum(counts).astype(np.intp)
+        return cls(np.argsort(codes, kind="stable"), stops - counts, stops)
+
+    def clipped(self, code: int, within: slice) -> slice:
+        """Return the part of a code's run that lies in `within`, counted from its start."""
+        start = max(int(self.starts[code]), within.start) - within.start
+        return slice(start, max(min(int(self.stops[code]), within.stop) - within.start, start))
+
+
+class Labels:
+    """One class per sample; a pair is similar when both samples carry the same class.
+
+    Parameters
+    ----------
+    x_labels : array-like of shape (n_samples_x,)
+        Classes of the first modality: integers or strings.
+    z_labels : array-like of shape (n_samples_z,), optional
+        Classes of the second modality; the first's when left out (paired rows).
+        The two may differ in length, and a class may occur on one side only.
+
+    Raises
+    ------
+    SupervisionError
+        If the labels are not one-dimensional, are missing for some sample, are not comparable, or
+        leave no similar or no dissimilar pair.
+
+    Examples
+    --------
+    >>> supervision = Labels(["cat", "dog", "dog"], ["dog", "cat"])
+    >>> supervision.n_similar, supervision.n_dissimilar
+    (3, 3)
+    """
+
+    def __init__(self, x_labels: npt.ArrayLike, z_labels: npt.ArrayLike | None = None) -> None:
+        x = _one_dimensional(x_labels, "x_labels")
+        z = x if z_labels is None else _one_dimensional(z_labels, "z_labels")
+        if (x.dtype.kind in "US") != (z.dtype.kind in "US"):
+            raise SupervisionError(f"x_labels ({x.dtype}) and z_labels ({z.dtype}) are not of one kind")
+        classes, codes = np.unique(_joined(x, z), return_inverse=True)
+        self.classes: npt.NDArray[Any] = classes
+        self._x_codes, self._z_codes = codes[: len(x)], codes[len(x) :]
+        self._x = _Runs.of(self._x_codes, len(classes))
+        self._z = _Runs.of(self._z_codes, len(classes))
+        self._n_similar = int(np.sum((self._x.stops - self._x.starts) * (self._z.stops - self._z.starts)))
+        if self.n_similar == 0:
+            raise SupervisionError("no similar pair: x_labels and z_labels have no class in common")
+        if self.n_dissimilar == 0:
+            raise SupervisionError(f"no dissimilar pair: every sample has the label {str(classes[0])!r}")
+
+    @property
+    def x_order(self) -> Indices:
+        """Samples of the first modality, class by class."""
+        return self._x.order
+
+    @property
+    def z_order(self) -> Indices:
+        """Samples of the second modality, class by class."""
+        return self._z.order
+
+    @property
+    def n_similar(self) -> int:
+        """Number of pairs with the same class."""
+        return self._n_similar
+
+    @property
+    def n_dissimilar(self) -> int:
+        """Number of pairs with different classes."""
+        return len(self._x.order) * len(self._z.order) - self._n_similar
+
+    @property
+    def x_targets(self) -> Indices:
+        """Class of each sample of the first modality, as a number."""
+        return self._x_codes
+
+    @property
+    def z_targets(self) -> Indices:
+        """Class of each sample of the second modality, as a number."""
+        return self._z_codes
+
+    def similar_pairs(self, rows: slice, columns: slice) -> list[PairKey]:
+        """Return one rectangle per class that has both rows and columns in the tile."""
+        keys: list[PairKey] = []
+        first = int(np.searchsorted(self._x.stops, rows.start, side="right"))
+        for code in range(first, len(self.classes)):
+            if self._x.starts[code] >= rows.stop:
+                break
+            key = self._x.clipped(code, rows), self._z.clipped(code, columns)
+            if key[0].start < key[0].stop and key[1].start < key[1].stop:
+                keys.append(key)
+        return keys
+
+    def sum_over_similar(self, X: Samples, Z: Samples) -> FloatArray:
+        """Return ``sum x_i z_j^T`` over the pairs with the same class, in float64."""
+        n_classes = len(self.classes)
+        return group_sums(X, self._x_codes, n_classes).T @ group_sums(Z, self._z_codes, n_classes)
+
+    def subset(self, x_rows: Indices, z_rows: Indices) -> Self:
+        """Return the labels of some samples."""
+        return type(self)(self._x_codes[x_rows], self._z_codes[z_rows])
+
+
+def group_sums(samples: Samples, codes: Indices, n_groups: int) -> FloatArray:
+    """Return the (n_groups, n_features) sums of the samples of each code, in float64."""
+    membership = scipy.sparse.csr_array(
+        (np.ones(len(codes)), (codes, np.arange(len(codes)))), shape=(n_groups, len(codes))
+    )
+    sums = np.zeros((n_groups, samples.shape[1]))
+    for start in range(0, len(codes), _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        product = membership[:, rows] @ samples[rows]
+        sums += product.toarray() if is_sparse(product) else product
+    return sums
+
+
+def _one_dimensional(labels: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
+    array = np.asarray(labels)
+    if array.ndim != 1 or len(array) == 0:
+        raise SupervisionError(f"{name} must be a non-empty list of one label per sample, got {array.shape}")
+    if array.dtype.kind == "O":
+        for position, label in enumerate(array):
+            if label is None or label != label:
+                raise SupervisionError(f"{name}[{position}] is missing ({label!r})")
+        array = np.asarray([str(label) for label in array])
+    if (array.dtype.kind == "f" and not np.isfinite(array).all()) or (
+        array.dtype.kind in "mM" and np.isnat(array).any()
+    ):
+        raise SupervisionError(f"{name} contains NaN, NaT or infinity")
+    return array
+
+
+def _joined(x: npt.NDArray[Any], z: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    joined = np.concatenate([x, z])
+    if joined.dtype.kind == "f" and "f" != x.dtype.kind != z.dtype.kind:
+        # int64 beside uint64 becomes float64, which merges large neighbours; Python's integers do not.
+        joined = np.concatenate([x.astype(object), z.astype(object)])
+    return joined

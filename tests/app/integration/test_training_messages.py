@@ -1,0 +1,113 @@
+import re
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from app.cli.console import EVERY_SECONDS, convergence_line, progress, validation_lines
+from app.domain.entities import Scope
+from app.domain.errors import InvalidFieldError, KeyNotFoundError, TrainingDataError
+from app.services.training.requests import TrainingParameters
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_fit_that_did_not_converge_is_a_fact_and_a_sentence(pairs: Any) -> None:
+    pairs.fill("a")
+    short = pairs.train("a", TrainingParameters(alpha=1e-3, scaling="standard", max_iter=1, tol=1e-6))
+    facts = pairs.services.versions.model("a", short).facts
+    assert facts["convergence"]["converged"] is False
+    assert facts["convergence"]["gap"] > facts["convergence"]["tol"] == 1e-6
+    said = convergence_line(facts)
+    assert said is not None
+    assert "after 1 iterations" in said
+    full = pairs.services.versions.model("a", pairs.train("a", TrainingParameters(alpha=1e-3))).facts
+    assert full["convergence"]["converged"] is True
+    assert convergence_line(full) is None
+
+
+def test_validation_figures_say_what_they_rest_on(pairs: Any) -> None:
+    pairs.fill("a")
+    facts = pairs.services.versions.model("a", pairs.train("a")).facts
+    assert facts["held_out_items"] == {"x": 12, "z": 9}
+    lines = validation_lines(facts)
+    assert len(lines) == 2
+    assert all("validation MAP" in line and "12 x and 9 z items held out" in line for line in lines)
+    assert len(validation_lines({**facts, "held_out_items": None})) == 2
+
+
+def test_chance_is_that_of_the_held_out_items_not_of_the_number_of_classes(pairs: Any) -> None:
+    pairs.make("a")
+    labels = ["common"] * 40 + ["rare"] * 10  # a fifth of each class is held out: 8 and 2
+    for side, rows in (("x", pairs.data.X), ("z", pairs.data.Z)):
+        items = [pairs.item(side, f"{side}{n}", rows[n % len(rows)], label) for n, label in enumerate(labels)]
+        pairs.services.catalogue.add_items("a", items)
+    facts = pairs.services.versions.model("a", pairs.train("a")).facts
+    assert facts["held_out_items"] == {"x": 10, "z": 10}
+    assert facts["chance"] == pytest.approx({"x-to-z": 0.68, "z-to-x": 0.68})  # (8 * 0.8 + 2 * 0.2) / 10
+    assert all("(chance 0.6800)" in line for line in validation_lines(facts))
+    of_older_version = {name: fact for name, fact in facts.items() if name != "chance"}
+    assert not any("chance" in line for line in validation_lines(of_older_version))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "field"),
+    [
+        ({"alpha": -3.0}, "alpha"),
+        ({"alpha": float("nan")}, "alpha"),
+        ({"scaling": "foo"}, "scaling"),
+        ({"tol": 0.0}, "tol"),
+        ({"max_iter": 0}, "max_iter"),
+    ],
+)
+def test_bad_parameters_are_refused_before_a_job_is_queued(
+    pairs: Any, parameters: dict[str, Any], field: str
+) -> None:
+    pairs.fill("a")
+    with pytest.raises(InvalidFieldError) as refused:
+        pairs.services.training.request("a", TrainingParameters(**parameters))
+    assert refused.value.field == field
+    assert pairs.train("a") == 1
+
+
+def test_items_kept_out_of_training_do_not_count(pairs: Any) -> None:
+    pairs.make("a")
+    for side in "xz":
+        items = [pairs.item(side, f"{side}{n}", [1.0, 2.0], "ab"[n % 2], train=side == "x") for n in range(6)]
+        pairs.services.catalogue.add_items("a", items)
+    with pytest.raises(TrainingDataError, match="modality 'z'"):
+        pairs.services.training.request("a", TrainingParameters())
+
+
+def test_a_key_can_take_the_place_of_those_of_its_name(pairs: Any) -> None:
+    access = pairs.services.access
+    kept, _ = access.create(Scope.WRITE, "other")
+    first, _ = access.create(Scope.ADMIN, "demo")
+    second, secret = access.create(Scope.ADMIN, "demo", replace=True)
+    assert {key.id for key in access.list_keys()} == {kept.id, second.id}
+    access.require(secret, Scope.ADMIN)
+    with pytest.raises(KeyNotFoundError):
+        access.revoke(first.id)
+    for name in ("", "a" * 65, "a\x00"):
+        with pytest.raises(InvalidFieldError, match="name"):
+            access.create(Scope.ADMIN, name)
+
+
+def test_plain_progress_tells_each_step_and_now_and_then_how_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("app.cli.console.time.monotonic", lambda: now)
+    console = Console(force_terminal=False, soft_wrap=True)
+    with console.capture() as captured, progress(console, "Does something [long]: a minute.") as show:
+        for step in range(1, 11):
+            now = step * EVERY_SECONDS / 2
+            show("one" if step < 6 else "two", step, 0, "gap 1" if step == 10 else "")
+    lines = [re.sub(r"\s+", " ", line).strip() for line in captured.get().splitlines()]
+    assert lines == [
+        "Does something [long]: a minute.",
+        "2 s one 1",
+        "8 s one 3",
+        "12 s one 5",
+        "15 s two 6",
+        "20 s two 8",
+        "25 s two 10, gap 1",
+        "done in 25 s",
+    ]

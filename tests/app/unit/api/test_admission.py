@@ -1,0 +1,394 @@
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio import to_thread
+from fastapi import Request
+from fastapi.routing import APIRoute
+
+from app.api.bodies import reads_body
+from app.api.middleware.admission import AdmissionMiddleware, ConcurrencyLimits, admit, aside
+from app.api.middleware.workload import SPECIAL
+from app.api.routes import collections, items, jobs, searches
+from app.api.routes import keys as admin
+from app.api.routes import models as versions
+from app.bootstrap import build
+from app.domain.errors import OverloadedError
+from app.main import create_app
+from app.settings import Settings
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class Service:
+    """An application behind `AdmissionMiddleware` that lets a caller in, and answers when it is told to."""
+
+    def __init__(self, running: int, waiting: int, streams: int = 1) -> None:
+        self.working = self.most_working = 0
+        self.statuses: list[int] = []
+        self.reads_bodies = True
+        self.may_answer = anyio.Event()
+        self.may_send = anyio.Event()
+        self.lanes = ConcurrencyLimits(running, waiting, streams)
+        self._middleware = AdmissionMiddleware(self._application, self.lanes)
+
+    async def _application(self, scope: dict[str, Any], receive: Any, send: Send) -> None:
+        try:
+            await admit(scope, scope["caller"], reads_body=self.reads_bodies)
+        except OverloadedError:
+            await send({"type": "http.response.start", "status": 503, "headers": []})
+            return
+        if scope["method"] == "POST":
+            while (await receive())["more_body"]:
+                pass
+        self.working += 1
+        self.most_working = max(self.most_working, self.working)
+        await self.may_answer.wait()
+        self.working -= 1
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def ask(self, path: str = "/v1/collections", method: str = "GET", key: str = "") -> None:
+        async def receive() -> dict[str, Any]:
+            await self.may_send.wait()
+            return {"type": "http.request", "body": b"{}", "more_body": False}
+
+        async def send(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                self.statuses.append(message["status"])
+
+        headers = [(b"content-length", b"2")] if method == "POST" else []
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "headers": headers,
+            "query_string": b"",
+            "caller": key,
+            "server": ("test", 80),
+        }
+        await self._middleware(scope, receive, send)
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    anyio.run(scenario)
+
+
+def test_so_many_run_so_many_wait_and_the_rest_is_refused_at_once() -> None:
+    async def scenario() -> None:
+        service = Service(running=2, waiting=3)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(service.ask)
+            await anyio.wait_all_tasks_blocked()
+            assert (service.lanes.reads.running, service.lanes.reads.waiting) == (2, 3)
+            for _ in range(4):
+                await service.ask()  # answered although nobody has finished
+            assert service.statuses == [503] * 4
+            service.may_answer.set()
+        assert sorted(service.statuses) == [200] * 5 + [503] * 4
+        assert service.most_working == 2
+        assert (service.lanes.reads.running, service.lanes.reads.waiting) == (0, 0)
+
+    run(scenario)
+
+
+def test_a_slow_sender_holds_no_place() -> None:
+    async def scenario() -> None:
+        service = Service(running=1, waiting=0)
+        service.may_answer.set()
+        search = "/v1/collections/a/search/x-to-z"
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(service.ask, search, "POST")
+            await anyio.wait_all_tasks_blocked()
+            assert service.lanes.reads.running == 0
+            await service.ask()
+            assert service.statuses == [200]
+            service.may_send.set()
+        assert service.statuses == [200, 200]
+
+    run(scenario)
+
+
+def test_a_body_that_no_route_reads_defers_no_place() -> None:
+    async def scenario() -> None:
+        service = Service(running=1, waiting=0)
+        service.reads_bodies = False
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(service.ask, "/v1/collections/a/models/1/activate", "POST")
+            await anyio.wait_all_tasks_blocked()
+            assert service.lanes.writes.running == 1
+            await service.ask("/v1/collections/a/models/1/activate", "POST")
+            assert service.statuses == [503]
+            service.may_send.set()
+            service.may_answer.set()
+
+    run(scenario)
+
+
+def test_the_routes_that_read_bodies_are_those_that_document_one() -> None:
+    routers = (collections.router, items.router, searches.router, jobs.router, versions.router, admin.router)
+    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    for route in routes:
+        documents_one = "requestBody" in (route.openapi_extra or {})
+        assert reads_body(Request({"type": "http", "route": route})) == documents_one, route.path
+    assert len(routes) > 20
+
+
+def test_writes_and_searches_do_not_keep_each_other_out() -> None:
+    async def scenario() -> None:
+        service = Service(running=1, waiting=0)
+        service.may_send.set()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(service.ask, "/v1/collections/a/items", "POST")
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(service.ask, "/v1/collections/a/search/x-to-z", "POST")
+            await anyio.wait_all_tasks_blocked()
+            assert service.working == 2
+            await service.ask("/v1/collections/a", "DELETE")
+            assert service.statuses == [503]
+            service.may_answer.set()
+
+    run(scenario)
+
+
+def test_no_key_gets_all_places_of_imports() -> None:
+    async def scenario() -> None:
+        service = Service(running=3, waiting=9)
+        for name in "ab":
+            service.lanes.learn({"path": f"/v1/collections/{name}"}, 200)
+        path = "/v1/collections/a/items:import"
+        async with anyio.create_task_group() as tasks:
+            for _ in range(2):
+                tasks.start_soon(service.ask, path, "POST", "one")
+            await anyio.wait_all_tasks_blocked()
+            await service.ask(path, "POST", "one")
+            assert service.statuses == [503]
+            tasks.start_soon(service.ask, "/v1/collections/b/items:import", "POST", "other")
+            await anyio.wait_all_tasks_blocked()
+            assert service.lanes.imports.running == 3
+            service.may_send.set()
+            service.may_answer.set()
+        assert service.statuses == [503, 200, 200, 200]
+        assert service.lanes.imports._callers == {}, "nobody is remembered"
+
+    run(scenario)
+
+
+def test_no_collection_gets_all_places_of_imports() -> None:
+    async def scenario() -> None:
+        service = Service(running=3, waiting=9)
+        for name in "ab":
+            service.lanes.learn({"path": f"/v1/collections/{name}"}, 200)
+        async with anyio.create_task_group() as tasks:
+            for key in ("one", "two"):
+                tasks.start_soon(service.ask, "/v1/collections/a/items:import", "POST", key)
+            await anyio.wait_all_tasks_blocked()
+            await service.ask("/v1/collections/a/items:import", "POST", "three")
+            assert service.statuses == [503]
+            tasks.start_soon(service.ask, "/v1/collections/b/items:import", "POST", "three")
+            await anyio.wait_all_tasks_blocked()
+            assert service.lanes.imports.running == 3
+            service.may_send.set()
+            service.may_answer.set()
+        assert service.statuses == [503, 200, 200, 200]
+
+    run(scenario)
+
+
+def test_no_key_gets_all_places_of_events() -> None:
+    async def scenario() -> None:
+        service = Service(running=1, waiting=1, streams=4)
+        path = "/v1/admin/jobs/j/events"
+        async with anyio.create_task_group() as tasks:
+            for _ in range(2):
+                tasks.start_soon(service.ask, path, "GET", "one")
+            await anyio.wait_all_tasks_blocked()
+            await service.ask(path, "GET", "one")
+            assert service.statuses == [503]
+            tasks.start_soon(service.ask, path, "GET", "other")
+            await anyio.wait_all_tasks_blocked()
+            assert service.lanes.events.running == 3
+            service.may_answer.set()
+        assert service.statuses == [503, 200, 200, 200]
+
+    run(scenario)
+
+
+def test_no_collection_gets_all_places() -> None:
+    async def scenario() -> None:
+        service = Service(running=3, waiting=9)
+        for name in ("big", "small"):
+            service.lanes.learn({"path": f"/v1/collections/{name}"}, 200)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(service.ask, "/v1/collections/big/items")
+            await anyio.wait_all_tasks_blocked()
+            assert (service.lanes.reads.running, service.lanes.reads.waiting) == (2, 3)
+            tasks.start_soon(service.ask, "/v1/collections/small/items")
+            await anyio.wait_all_tasks_blocked()
+            assert (service.lanes.reads.running, service.lanes.reads.waiting) == (3, 3)
+            service.may_answer.set()
+        assert service.statuses == [200] * 6
+        reads = service.lanes.reads
+        assert (reads.running, reads.waiting, reads._last_turns, reads._present) == (0, 0, {}, {})
+
+    run(scenario)
+
+
+def test_invented_names_take_turns_as_one() -> None:
+    async def scenario() -> None:
+        service = Service(running=2, waiting=4)
+        service.may_answer.set()
+        await service.ask("/v1/collections/real/items")
+        service.may_answer = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            for number in range(5):
+                tasks.start_soon(service.ask, f"/v1/collections/invented-{number}/items")
+            await anyio.wait_all_tasks_blocked()
+            assert (service.lanes.reads.running, service.lanes.reads.waiting) == (1, 4)
+            tasks.start_soon(service.ask, "/v1/collections/real/items")
+            await anyio.wait_all_tasks_blocked()
+            assert service.lanes.reads.running == 2
+            tasks.start_soon(service.ask, "/v1/collections/real/items")
+            await anyio.wait_all_tasks_blocked()
+            assert service.statuses == [200, 503], "the last of the invented ones makes room"
+            service.may_answer.set()
+
+    run(scenario)
+
+
+def test_one_place_for_imports_is_for_anybody() -> None:
+    async def scenario() -> None:
+        service = Service(running=1, waiting=0)
+        service.may_send.set()
+        service.may_answer.set()
+        for _ in range(3):
+            await service.ask("/v1/collections/a/items:import", "POST", "one")
+        assert service.statuses == [200] * 3
+
+    run(scenario)
+
+
+def test_who_is_cancelled_while_waiting_leaves_the_line() -> None:
+    async def scenario() -> None:
+        service = Service(running=1, waiting=1)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(service.ask)
+            await anyio.wait_all_tasks_blocked()
+            with anyio.move_on_after(0.01):
+                await service.ask()
+            assert (service.lanes.reads.running, service.lanes.reads.waiting) == (1, 0)
+            tasks.cancel_scope.cancel()
+        assert (service.lanes.reads.running, service.lanes.reads.waiting) == (0, 0)
+
+    run(scenario)
+
+
+def test_who_is_not_let_in_holds_no_place() -> None:
+    async def scenario() -> None:
+        lanes = ConcurrencyLimits(1, 0, 1)
+        held: list[int] = []
+
+        async def refuse(scope: Any, receive: Any, send: Any) -> None:
+            held.append(lanes.imports.running)
+            await send({"type": "http.response.start", "status": 401, "headers": []})
+
+        async def send(message: Any) -> None:
+            held.append(lanes.imports.running)
+
+        async def fail_late(scope: Any, receive: Any, send: Any) -> None:
+            await admit(scope, "one")
+            held.append(lanes.imports.running)
+            await send({"type": "http.response.start", "status": 404, "headers": []})
+
+        for application in (refuse, fail_late):
+            scope = {
+                "type": "http",
+                "method": "POST",
+                "path": "/v1/collections/a/items:import",
+                "headers": [(b"transfer-encoding", b"chunked")],
+            }
+            await AdmissionMiddleware(application, lanes)(scope, anyio.sleep_forever, send)
+        assert held == [0, 0, 1, 0]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "lane"),
+    [
+        ("GET", "/healthz", None),
+        ("GET", "/metrics", None),
+        ("GET", "/", None),
+        ("GET", "/v1/collections/a/items", "read"),
+        ("POST", "/v1/collections/a/search/x-to-z", "read"),
+        ("POST", "/v1/collections/a/search/x-to-z/batch", "read"),
+        ("POST", "/v1/collections/a/items", "write"),
+        ("DELETE", "/v1/collections/a", "write"),
+        ("POST", "/v1/collections/a/items:import", "import"),
+        ("GET", "/v1/admin/jobs/1/events", "events"),
+        # Names and ids are the client's choice.
+        ("POST", "/v1/collections/a/search/x-to-z:import", "read"),
+        ("POST", "/v1/collections/a:import", "write"),
+        ("PUT", "/v1/collections/a/items/x:import", "write"),
+        ("GET", "/v1/collections/a/items/x:import", "read"),
+        ("GET", "/v1/collections/a/items:import", "read"),
+        ("POST", "/v1/collections/search/items", "write"),
+        ("DELETE", "/v1/collections/search/items/x", "write"),
+        ("POST", "/v1/collections/search/items:import", "import"),
+        ("GET", "/v1/collections/a/items/events", "read"),
+        ("DELETE", "/v1/collections/a/items/events", "write"),
+    ],
+)
+def test_each_request_has_its_lane(method: str, path: str, lane: str | None) -> None:
+    found = ConcurrencyLimits(1, 1, 1).of({"method": method, "path": path})
+    assert (found and found.name) == lane
+
+
+def test_every_route_with_a_kind_of_its_own_exists(tmp_path: Path) -> None:
+    services = build(Settings(data_dir=tmp_path, database_url=""))
+    paths = create_app(services).openapi()["paths"]
+    services.database.engine.dispose()
+    for method, path, _ in SPECIAL:
+        assert method.lower() in paths[path]
+
+
+def test_who_waits_aside_gives_its_place_to_others_and_takes_one_again() -> None:
+    async def scenario() -> None:
+        service = Service(running=1, waiting=1)
+        reads = service.lanes.reads
+        may_go_on = threading.Event()
+        seen: list[tuple[int, int]] = []
+
+        def work() -> None:
+            seen.append((reads.running, reads.waiting))
+            with aside():
+                assert may_go_on.wait(60.0)
+            seen.append((reads.running, reads.waiting))
+
+        async def application(scope: Any, _: Any, send: Send) -> None:
+            await admit(scope, "")
+            await to_thread.run_sync(work)
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+
+        async def send(_: Any) -> None:
+            """Nobody reads it."""
+
+        scope = {"type": "http", "method": "GET", "path": "/v1/collections", "headers": []}
+        service.may_answer.set()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(AdmissionMiddleware(application, service.lanes), scope, service.ask, send)
+            with anyio.fail_after(60):
+                while not seen or reads.running:
+                    await anyio.sleep(0.01)
+            await service.ask()
+            assert service.statuses == [200], "its place is another one's meanwhile"
+            may_go_on.set()
+        assert seen == [(1, 0), (1, 0)]
+        assert (reads.running, reads.waiting) == (0, 0)
+
+    run(scenario)

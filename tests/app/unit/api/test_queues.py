@@ -1,0 +1,94 @@
+"""The queue in front of the work: who gets the next turn, and who makes room."""
+
+from collections import Counter
+
+import anyio
+import pytest
+
+from app.api.middleware.queues import Asker, ConcurrencyLimiter
+from app.domain.errors import OverloadedError
+
+
+@pytest.mark.parametrize(
+    ("crowd", "newcomer"),
+    [
+        (Asker("big", "one"), Asker("small", "one")),
+        (Asker("big", "one"), Asker("big", "other")),
+    ],
+    ids=["another collection", "another caller of the same collection"],
+)
+def test_a_crowd_takes_turns_with_a_newcomer_and_makes_room_for_it(crowd: Asker, newcomer: Asker) -> None:
+    async def scenario() -> None:
+        lane = ConcurrencyLimiter("read", 1, 3)
+        order: list[str] = []
+
+        async def ask(name: str, asker: Asker) -> None:
+            try:
+                await lane.enter(asker)
+            except OverloadedError:
+                order.append(f"{name} refused")
+            else:
+                order.append(name)
+                await anyio.sleep(0)
+                lane.leave(asker)
+
+        async with anyio.create_task_group() as tasks:
+            await lane.enter(crowd)
+            for number in range(3):
+                tasks.start_soon(ask, f"crowd {number}", crowd)
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(OverloadedError):
+                await lane.enter(crowd)
+            tasks.start_soon(ask, "newcomer", newcomer)
+            await anyio.wait_all_tasks_blocked()
+            assert order == ["crowd 2 refused"]
+            assert lane.waiting == 3
+            lane.leave(crowd)
+        assert order == ["crowd 2 refused", "crowd 0", "newcomer", "crowd 1"]
+        assert (lane.running, lane.waiting, lane._callers, lane._working) == (0, 0, {}, {})
+
+    anyio.run(scenario)
+
+
+def test_who_always_waits_gets_as_many_turns_as_those_who_come_and_go() -> None:
+    async def scenario() -> None:
+        lane = ConcurrencyLimiter("read", 4, 40, of_collection=3)
+        served: Counter[str] = Counter()
+        closing = anyio.Event()
+
+        async def ask_again_and_again(asker: Asker) -> None:
+            while not closing.is_set():
+                await lane.enter(asker)
+                served[asker.collection] += 1
+                await anyio.sleep(0.001)
+                lane.leave(asker)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(12):
+                tasks.start_soon(ask_again_and_again, Asker(f"small {number}"))
+            for number in range(4):
+                tasks.start_soon(ask_again_and_again, Asker("big", f"caller {number}"))
+            while served.total() < 600:
+                await anyio.sleep(0.01)
+            closing.set()
+        small = [served[f"small {number}"] for number in range(12)]
+        assert served["big"] >= max(small)
+        assert max(small) <= 2 * min(small)
+
+    anyio.run(scenario)
+
+
+def test_who_waits_alone_is_not_sent_away_for_another() -> None:
+    async def scenario() -> None:
+        lane = ConcurrencyLimiter("read", 1, 2)
+        async with anyio.create_task_group() as tasks:
+            await lane.enter(Asker("a"))
+            tasks.start_soon(lane.enter, Asker("b"))
+            tasks.start_soon(lane.enter, Asker("c"))
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(OverloadedError):
+                await lane.enter(Asker("d"))
+            assert lane.waiting == 2
+            tasks.cancel_scope.cancel()
+
+    anyio.run(scenario)

@@ -1,0 +1,151 @@
+from typing import Any
+
+import anyio
+
+from app.api.middleware.admission import ConcurrencyLimits
+from app.api.middleware.response_backpressure import ResponseBackpressureMiddleware
+
+LARGE = 300_000
+SEARCH, WRITE = "/v1/collections/a/search/x-to-z", "/v1/collections/a/items"
+
+
+class Reader:
+    """What a client got, which takes a piece only when it may."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.body = bytearray()
+        self.pieces = 0
+        self.is_complete = False
+        self.reads = anyio.Event()
+
+    async def send(self, message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            return
+        # As a server does: the first piece goes into its buffer, the next one waits.
+        if self.pieces:
+            await self.reads.wait()
+        self.pieces += 1
+        self.body += message["body"]
+        self.is_complete = not message.get("more_body", False)
+
+
+class Service:
+    """An application behind `ResponseBackpressureMiddleware` whose every answer is large."""
+
+    def __init__(self, max_bytes: int, pause_seconds: float = 60.0, size: int = LARGE) -> None:
+        self.body = bytes(range(256)) * (size // 256)
+        self.answers = ResponseBackpressureMiddleware(
+            self._application, ConcurrencyLimits(9, 9, 1), max_bytes, pause_seconds
+        )
+        self.refused: list[str] = []
+        self.answers.lanes.watch(lambda _: None, lambda lane: self.refused.append(lane.name))
+
+    async def _application(self, scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-length", str(len(self.body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body})
+
+    async def ask(self, reader: Reader, path: str = SEARCH) -> None:
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": path,
+            "headers": [],
+            "query_string": b"",
+            "server": ("test", 80),
+        }
+
+        async def receive() -> Any:
+            raise AssertionError("nothing is asked for")
+
+        await self.answers(scope, receive, reader.send)
+
+
+def test_a_large_answer_goes_out_piece_by_piece_and_whole() -> None:
+    async def scenario() -> None:
+        service, reader = Service(10**6), Reader()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(service.ask, reader)
+            await anyio.wait_all_tasks_blocked()
+            assert 0 < len(reader.body) <= 1 << 16
+            assert service.answers.held == len(service.body)
+            reader.reads.set()
+        assert reader.body == service.body
+        assert reader.is_complete
+        assert service.answers.held == 0
+
+    anyio.run(scenario)
+
+
+def test_answers_that_nobody_reads_are_bounded_in_total() -> None:
+    async def scenario() -> None:
+        service = Service(2 * LARGE)
+        readers = [Reader() for _ in range(12)]
+        async with anyio.create_task_group() as tasks:
+            for reader in readers:
+                tasks.start_soon(service.ask, reader)
+            await anyio.wait_all_tasks_blocked()
+            assert [reader.status for reader in readers] == [200] * 2 + [503] * 10
+            assert service.answers.held <= 2 * LARGE
+            assert service.refused == ["read"] * 10
+            assert b"too many large answers" in readers[-1].body
+            # What a write did is told however full it is, and small answers need no room.
+            written = Reader()
+            tasks.start_soon(service.ask, written, WRITE)
+            await anyio.wait_all_tasks_blocked()
+            assert written.status == 200
+            for reader in (*readers, written):
+                reader.reads.set()
+        assert all(reader.is_complete for reader in readers)
+        again = Reader()
+        again.reads.set()
+        await service.ask(again)
+        assert again.status == 200
+
+    anyio.run(scenario)
+
+
+def test_the_only_answer_may_be_larger_than_all_together() -> None:
+    async def scenario() -> None:
+        reader = Reader()
+        reader.reads.set()
+        await Service(10).ask(reader)
+        assert reader.is_complete
+
+    anyio.run(scenario)
+
+
+def test_who_stops_reading_loses_the_connection() -> None:
+    async def scenario() -> None:
+        service, reader = Service(LARGE, pause_seconds=0.1), Reader()
+        await service.ask(reader)  # returns, with an incomplete answer
+        assert not reader.is_complete
+        assert service.answers.held == 0
+
+    anyio.run(scenario)
+
+
+def test_who_reads_too_slowly_loses_the_connection_too() -> None:
+    class Slow(Reader):
+        async def send(self, message: dict[str, Any]) -> None:
+            await anyio.sleep(0.3 if message["type"] == "http.response.body" else 0)
+            self.reads.set()
+            await super().send(message)
+
+    async def scenario() -> None:
+        # A piece earns four seconds: only bodies in smaller ones can be too slow, such as those of streams.
+        service, reader = Service(10**6, pause_seconds=0.5, size=256), Slow()
+
+        async def trickle(scope: Any, receive: Any, send: Any) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            for _ in range(100):
+                await send({"type": "http.response.body", "body": b"x", "more_body": True})
+
+        service.answers._app = trickle
+        await service.ask(reader)
+        assert reader.pieces <= 2
+        assert not reader.is_complete
+
+    anyio.run(scenario)

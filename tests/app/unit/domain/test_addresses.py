@@ -1,0 +1,41 @@
+import pytest
+
+from app.domain.addresses import party_of, unmapped
+from app.services.access.rates import RateLimits
+
+
+@pytest.mark.parametrize(
+    ("host", "party"),
+    [
+        ("10.1.2.3", "10.1.2.3"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
+        ("::1", "::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_addresses_of_one_site_are_one_party(host: str, party: str) -> None:
+    assert party_of(host) == party
+
+
+def test_an_address_of_the_other_family_has_its_usual_form() -> None:
+    assert unmapped("::ffff:10.0.0.2") == "10.0.0.2"
+    for host in ("10.0.0.2", "2001:db8::1", "testclient"):
+        assert unmapped(host) == host
+
+
+def test_callers_whose_calls_have_expired_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = RateLimits(1)
+    now = 1_000_000.0
+    monkeypatch.setattr("time.time", lambda: now)
+    for number in range(3000):
+        rates.count(f"address {number}", None)
+    held = len(rates._storage.events)
+    now += 120.0
+    for number in range(3000):
+        rates.count(f"late {number % 2000} {number // 2000}", None)
+    rates._storage._MemoryStorage__expire_events()
+    rates._forget_idle_callers()
+    assert held == 3000
+    assert len(rates._storage.events) == 3000

@@ -1,0 +1,44 @@
+from collections.abc import Iterator
+
+import pytest
+
+from app.domain.errors import TrainingDataError
+from app.services.training.eligibility import check_labels
+
+NAMES = ("image", "text")
+
+
+def labels(classes: str) -> Iterator[tuple[str, ...]]:
+    return iter([(one,) for one in classes])
+
+
+@pytest.mark.parametrize(
+    ("images", "texts", "chooses", "said"),
+    [
+        ("", "ab", True, "no item of modality 'image'"),
+        ("ab", "", True, "no item of modality 'text'"),
+        ("aab", "ccd", True, "'image' has 'a' and 'b' and 'text' has 'c' and 'd'"),
+        ("aaaa", "aaaa", False, "have the label 'a'"),
+        ("ab", "aabb", True, "two items of 'image' and two of 'text'"),
+        ("aab", "abb", True, "give alpha"),
+    ],
+)
+def test_labels_that_cannot_be_trained_on_are_refused(
+    images: str, texts: str, chooses: bool, said: str
+) -> None:
+    with pytest.raises(TrainingDataError, match=said):
+        check_labels(NAMES, (labels(images), labels(texts)), chooses)
+
+
+@pytest.mark.parametrize(
+    ("images", "texts", "chooses"),
+    [("aabb", "bbaa", True), ("aa", "aab", True), ("ab", "ab", False), ("a", "ab", False)],
+)
+def test_labels_that_suffice_pass(images: str, texts: str, chooses: bool) -> None:
+    check_labels(NAMES, (labels(images), labels(texts)), chooses)
+
+
+def test_reading_stops_when_the_labels_suffice() -> None:
+    images, texts = labels("aabb" + "c" * 100), labels("abab" + "c" * 100)
+    check_labels(NAMES, (images, texts), True)
+    assert len(list(images)) == 100

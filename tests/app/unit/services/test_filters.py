@@ -1,0 +1,131 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.entities import ItemFilter
+from app.index.exact import ExactIndex
+from app.services.serving.galleries import Gallery, Row
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted", "passes"),
+    [
+        (1, (1,), True),
+        (1, (2, 1.0), True),
+        (True, (1,), False),
+        (0, (False,), False),
+        (True, ("x", True), True),
+        ("1", (1,), False),
+        (None, (0, "", False), False),
+        ([1], (1,), False),
+        ({"a": 1}, ("a",), False),
+        (1, (), False),
+    ],
+)
+def test_values_are_equal_when_json_says_so(value: Any, wanted: tuple[Any, ...], passes: bool) -> None:
+    assert ItemFilter(metadata={"n": wanted}).accepts((), {"n": value}) is passes
+    assert ItemFilter(metadata={"n": wanted}).accepts((), {"m": value}) is False
+
+
+@pytest.mark.parametrize("labels", [(), ("a",)])
+def test_any_of_none_is_none(labels: tuple[str, ...]) -> None:
+    assert not ItemFilter(()).accepts(labels, {"n": 1})
+    assert not ItemFilter(metadata={"n": ()}).accepts(labels, {"n": 1})
+    assert not ItemFilter(()).is_empty
+    assert ItemFilter().is_empty
+    assert ItemFilter(None, {}).accepts(labels, {"n": 1})
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 2),
+    st.sampled_from([0.0, -0.0, 1.0, 0.5, 2.0**60, 2**60, 10**30, "", "0", "1", "true", "a"]),
+)
+DOCUMENTS = st.dictionaries(
+    st.sampled_from("mn"), VALUES | st.lists(VALUES, max_size=2) | st.just({"a": 1}), max_size=2
+)
+LABELS = st.lists(st.sampled_from("abc"), max_size=2).map(tuple)
+FILTERS = st.builds(
+    ItemFilter,
+    st.none() | LABELS,
+    st.dictionaries(st.sampled_from("mno"), st.lists(VALUES, max_size=3).map(tuple), max_size=2),
+)
+
+
+@given(st.lists(st.tuples(LABELS, DOCUMENTS), max_size=12), st.lists(FILTERS, min_size=1, max_size=4))
+def test_a_gallery_passes_what_the_filter_accepts(
+    items: list[tuple[tuple[str, ...], dict[str, Any]]], filters: list[ItemFilter]
+) -> None:
+    rows = [Row(f"i{number:02d}", labels, metadata) for number, (labels, metadata) in enumerate(items)]
+    ones = np.ones((len(rows), 1), np.float32)
+    gallery = Gallery.of(rows, ones, ExactIndex)
+    for wanted in filters:
+        found = gallery.search(np.ones((1, 1), np.float32), 100, 0, wanted)
+        accepted = [row.id for row in rows if wanted.accepts(row.labels, row.metadata)]
+        assert [row.id for row, _ in found] == accepted
+
+
+class Counted(int):
+    """A number that counts how often it is compared."""
+
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.comparisons += 1
+        return int(self) == other
+
+    def __hash__(self) -> int:
+        return hash(int(self))
+
+
+def test_a_row_is_not_compared_with_every_value() -> None:
+    wanted = ItemFilter(metadata={"n": tuple(map(Counted, range(1000)))})
+    assert wanted.accepts((), {"n": 7})  # what is done once for all rows
+    Counted.comparisons = 0
+    assert not any(wanted.accepts((), {"n": 1000 + number}) for number in range(100))
+    assert Counted.comparisons <= 100
+
+
+class Watched(dict[str, int]):
+    """Metadata that counts how often it is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, key: str) -> int:
+        Watched.looks += 1
+        return dict.__getitem__(self, key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        Watched.looks += 1
+        return dict.get(self, key, default)
+
+
+def test_metadata_are_looked_at_once_whatever_is_asked() -> None:
+    rows = [Row(f"i{number:03d}", (), Watched(n=number, m=number % 2)) for number in range(500)]
+    gallery = Gallery.of(rows, np.ones((500, 1), np.float32), ExactIndex)
+    Watched.looks = 0
+    for number in range(100):
+        wanted = ItemFilter(metadata={"n": (number, number + 2), "m": (number % 2,), "none": (None,)})
+        found = gallery.search(np.ones((1, 1), np.float32), 9, 0, wanted)
+        assert [row.id for row, _ in found] == [f"i{number:03d}", f"i{number + 2:03d}"]
+    assert Watched.looks <= 2 * 500
+
+
+def test_what_is_remembered_of_a_filter_is_short_and_its_own() -> None:
+    filters = [
+        ItemFilter(),
+        ItemFilter(()),
+        ItemFilter(("n",)),
+        ItemFilter(metadata={"n": ()}),
+        ItemFilter(metadata={"n": (1,)}),
+        ItemFilter(metadata={"n": (True,)}),
+        ItemFilter(metadata={"n": ("x" * 1_000_000,)}),
+    ]
+    found = [one.fingerprint for one in filters]
+    assert len(set(found)) == len(filters)
+    assert all(len(fingerprint) <= 64 for fingerprint in found)
+    assert ItemFilter(("a", "b")).fingerprint == ItemFilter(("b", "a")).fingerprint

@@ -1,0 +1,31 @@
+"""How long work goes on that is done a step at a time."""
+
+import itertools
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from app.services.storage.rounds import Round
+
+
+def test_nothing_goes_on_when_the_time_is_over() -> None:
+    time_left = Round(0.0)
+    assert time_left.is_over
+    assert not time_left.goes_on()
+
+
+def test_it_goes_on_until_it_is_to_stop() -> None:
+    asked = itertools.count(1)
+    time_left = Round(should_stop=lambda: next(asked) == 4)
+    assert [time_left.goes_on() for _ in range(4)] == [True, True, True, False]
+
+
+def test_others_have_their_turn_between_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaths: list[float] = []
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=breaths.append)
+    monkeypatch.setattr("app.services.storage.rounds.time", clock)
+    time_left = Round(60.0)
+    assert time_left.goes_on()
+    assert len(breaths) == 1
+    assert breaths[0] > 0.0

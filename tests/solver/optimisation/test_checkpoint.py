@@ -1,0 +1,294 @@
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from solver import Checkpoint, Labels, LowRankBilinear, Progress, alpha_max, make_low_rank_pairs
+from solver.datasets import SyntheticPairs
+from solver.errors import ArtifactError, InvalidInputError
+from solver.linalg.matrices import LowRankMatrix
+from solver.optimisation.convergence import Memory
+
+
+def _fit_arguments(noise: float = 1.5, seed: int = 0) -> tuple[Any, Any, Labels]:
+    data = make_low_rank_pairs(
+        60, 50, n_features_x=12, n_features_z=11, n_classes=4, noise=noise, random_state=seed
+    )
+    return data.X, data.Z, Labels(data.x_labels, data.z_labels)
+
+
+def _estimator(arguments: tuple[Any, Any, Labels], fraction: float, **parameters: Any) -> LowRankBilinear:
+    return LowRankBilinear(fraction * alpha_max(*arguments), **parameters)
+
+
+def _assert_same_bits(found: LowRankBilinear, expected: LowRankBilinear) -> None:
+    for name in ("x_factors_", "z_factors_", "x_intercept_", "z_intercept_", "singular_values_"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    assert found.objective_ == expected.objective_
+    assert found.duality_gap_ == expected.duality_gap_
+
+
+def _checkpoint(rank: int = 2, dtype: type = np.float32) -> Checkpoint:
+    rng = np.random.default_rng(0)
+    arrays = rng.standard_normal((4, rank)), rng.random(rank), rng.standard_normal((3, rank))
+    M = LowRankMatrix(*(array.astype(dtype) for array in arrays))
+    return Checkpoint(M, 0.7, 3, 0.1, 1 / 3, np.inf, True, Memory(0.05, 0.5, 1e-3, 2, 0.25))
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_saved_checkpoint_is_read_back_bit_by_bit(rank: int, dtype: type, tmp_path: Path) -> None:
+    saved = _checkpoint(rank, dtype)
+    saved.save(tmp_path / "state")
+    found = Checkpoint.load(tmp_path / "state")
+    for field in fields(Checkpoint):
+        if field.name != "M":
+            assert getattr(found, field.name) == getattr(saved, field.name)
+    for name in ("U", "s", "V"):
+        array = getattr(found.M, name)
+        assert array.dtype == dtype
+        np.testing.assert_array_equal(array, getattr(saved.M, name))
+
+
+def test_a_checkpoint_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    saved = _checkpoint()
+    saved.save(tmp_path / "state")
+    with safe_open(tmp_path / "state", framework="numpy") as file:
+        facts = json.loads(file.metadata()["facts"])
+        arrays = {name: file.get_tensor(name) for name in ("U", "s", "V")}
+    facts["is_sketched"] = facts.pop("is_subsampled")
+    save_file(arrays, tmp_path / "earlier", {"facts": json.dumps(facts)})
+    assert Checkpoint.load(tmp_path / "earlier").is_subsampled is saved.is_subsampled is True
+
+
+def test_saving_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> None:
+    for iteration in (1, 2):
+        checkpoint = _checkpoint()
+        Checkpoint(checkpoint.M, 0.7, iteration, 0.1, 0.3, 1.0, False, checkpoint.memory).save(
+            tmp_path / "state"
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+    assert Checkpoint.load(tmp_path / "state").iteration == 2
+
+
+CASES = [
+    (1 / 3, {}),
+    (1 / 30, {}),
+    (1 / 300, {"dtype": np.float64}),
+    (1 / 1000, {}),
+    (1 / 30, {"tol": 1e-6}),  # float32 first, float64 later
+    (1 / 30, {"fit_intercept": False}),
+]
+
+
+@pytest.mark.parametrize(("fraction", "parameters"), CASES)
+def test_fit_resumed_from_any_saved_state_has_the_bits_of_the_uninterrupted_one(
+    fraction: float, parameters: dict[str, Any], tmp_path: Path
+) -> None:
+    arguments = _fit_arguments()
+    model = _estimator(arguments, fraction, **parameters)
+    for number, state in enumerate(model.states(*arguments)):
+        state.save(tmp_path / str(number))
+    assert model.converged_
+    saved = sorted(tmp_path.iterdir())
+    assert len(saved) == model.n_iter_ + 1
+    for path in saved:
+        resumed = _estimator(arguments, fraction, **parameters)
+        _assert_same_bits(resumed.fit(*arguments, start=Checkpoint.load(path)), model)
+
+
+@pytest.mark.filterwarnings("ignore::solver.errors.ConvergenceWarning")
+def test_resumed_fit_remembers_bounds_and_patience_of_the_states_before() -> None:
+    # So near the rounding of float64 the best bound is not the last one, and the gap falls slowly.
+    arguments, parameters = _fit_arguments(1.94, seed=439068), {"tol": 8.3e-8, "dtype": np.float64}
+    model = _estimator(arguments, 5.2e-4, **parameters)
+    states = list(model.states(*arguments))
+    for state in states[-8:]:
+        _assert_same_bits(_estimator(arguments, 5.2e-4, **parameters).fit(*arguments, start=state), model)
+
+
+@pytest.mark.filterwarnings("ignore::solver.errors.ConvergenceWarning")
+@pytest.mark.parametrize(("quiet", "n_iter"), [(29, 1), (20, 10), (0, 30)])
+def test_resumed_fit_goes_on_counting_the_quiet_iterations(quiet: int, n_iter: int) -> None:
+    arguments, parameters = _fit_arguments(), {"tol": 1e-18, "dtype": np.float64}  # never met
+    *_, last = _estimator(arguments, 1 / 30, **parameters).states(*arguments)
+    memory = replace(last.memory, quiet=quiet, best_gap=0.0)
+    resumed = _estimator(arguments, 1 / 30, **parameters)
+    resumed.fit(*arguments, start=replace(last, memory=memory))
+    assert not resumed.converged_
+    assert resumed.n_iter_ == n_iter
+
+
+def test_resumed_fit_heeds_the_bound_found_before() -> None:
+    arguments = _fit_arguments()
+    exact = _estimator(arguments, 1 / 30, tol=1e-7, dtype=np.float64).fit(*arguments)
+    first = next(iter(_estimator(arguments, 1 / 30, dtype=np.float64).states(*arguments)))
+    memory = replace(first.memory, best_bound=exact.objective_ * (1 - exact.duality_gap_))
+    resumed = _estimator(arguments, 1 / 30, dtype=np.float64)
+    for entry in resumed.fit(*arguments, start=replace(first, memory=memory)).history_:
+        # With the best bound there is, each gap is the distance to the optimum itself.
+        assert entry.gap == pytest.approx(1 - exact.objective_ / entry.objective, abs=1e-6)
+
+
+def test_fit_cancelled_by_its_callback_goes_on_from_the_last_state() -> None:
+    class CancelError(Exception):
+        pass
+
+    def cancel(progress: Progress) -> None:
+        if progress.iteration == 3:
+            raise CancelError
+
+    arguments = _fit_arguments()
+    expected = _estimator(arguments, 1 / 100).fit(*arguments)
+    states: list[Checkpoint] = []
+    interrupted = _estimator(arguments, 1 / 100)
+
+    def keep_states() -> None:
+        for state in interrupted.states(*arguments, callback=cancel):
+            states.append(state)
+
+    with pytest.raises(CancelError):
+        keep_states()
+    assert not hasattr(interrupted, "x_factors_")
+    assert [state.iteration for state in states] == [0, 1, 2]
+    resumed = _estimator(arguments, 1 / 100).fit(*arguments, start=states[-1])
+    _assert_same_bits(resumed, expected)
+
+
+def test_state_for_another_penalty_is_a_start_whose_bounds_are_forgotten() -> None:
+    arguments = _fit_arguments()
+    *_, last = _estimator(arguments, 1 / 10, tol=1e-6).states(*arguments)
+    for fraction in (1 / 100, 1 / 2):
+        cold = _estimator(arguments, fraction).fit(*arguments)
+        resumed = _estimator(arguments, fraction).fit(*arguments, start=last)
+        assert resumed.converged_
+        assert resumed.objective_ == pytest.approx(cold.objective_, rel=2e-3)  # both within tol
+        for entry in resumed.history_:
+            assert entry.gap is not None
+            # A bound of the other problem would make some gap smaller than the distance to the optimum.
+            assert entry.objective * (1 - entry.gap) <= cold.objective_ * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("change", ["X", "Z", "labels", "features", "intercept"])
+def test_state_of_other_samples_is_refused(change: str) -> None:
+    X, Z, supervision = _fit_arguments()
+    model = _estimator((X, Z, supervision), 1 / 30)
+    *_, last = model.states(X, Z, supervision)
+    others: dict[str, Callable[[], tuple[Any, Any, Labels]]] = {
+        "X": lambda: (X + 1e-3, Z, supervision),
+        "Z": lambda: (X, 1.01 * Z**3, supervision),
+        "labels": lambda: _fit_arguments(seed=1)[2:] and (X, Z, _fit_arguments(seed=1)[2]),
+        "features": lambda: (X[:, :-1], Z, supervision),
+        "intercept": lambda: (X, Z, supervision),
+    }
+    model.set_params(fit_intercept=change != "intercept")
+    with pytest.raises(InvalidInputError, match="start was made from other samples"):
+        model.fit(*others[change](), start=last)
+
+
+def _damage(path: Path, kind: str) -> None:
+    whole = path.read_bytes()
+    arrays: dict[str, Any] = {"U": np.ones((4, 2)), "s": np.ones(2), "V": np.ones((3, 2))}
+    memory = {"alpha": 0.1, "best_bound": 0.1, "best_gap": 0.1, "quiet": 0, "wanted": 1.0}
+    facts: dict[str, Any] = {
+        "fingerprint": 1.0, "iteration": 1, "stage_alpha": 1.0, "step_size": 1.0, "gradient_target": 1.0,
+        "is_subsampled": False,
+        "memory": memory,
+    }  # fmt: skip
+    metadata: dict[str, str] | None = None
+    if kind == "missing":
+        path.unlink()
+    elif kind == "folder":
+        path.unlink()
+        path.mkdir()
+    elif kind == "empty":
+        path.write_bytes(b"")
+    elif kind == "truncated":
+        path.write_bytes(whole[: len(whole) // 2])
+    elif kind == "header":
+        path.write_bytes(b"\xff" * 8 + whole[8:])
+    elif kind == "text":
+        path.write_text("no checkpoint")
+    elif kind == "no facts":
+        save_file(arrays, path)
+    else:
+        if kind == "tensor":
+            del arrays["V"]
+        elif kind == "ranks":
+            arrays["s"] = np.ones(3)
+        elif kind == "dimensions":
+            arrays["s"] = np.ones((2, 2))
+        elif kind == "types":
+            arrays["s"] = np.ones(2, np.float32)
+        elif kind == "integers":
+            arrays = {name: array.astype(np.int64) for name, array in arrays.items()}
+        elif kind == "nan":
+            arrays["U"][0, 0] = np.nan
+        elif kind == "fact":
+            del facts["step_size"]
+        elif kind == "word":
+            facts["step_size"] = "large"
+        elif kind == "null":
+            facts["fingerprint"] = None
+        elif kind == "memory":
+            facts["memory"] = [1, 2]
+        elif kind == "remembered":
+            del memory["quiet"]
+        metadata = {"facts": "{broken" if kind == "json" else "[1]" if kind == "list" else json.dumps(facts)}
+        save_file(arrays, path, metadata)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "missing", "folder", "empty", "truncated", "header", "text", "no facts", "tensor", "ranks",
+        "dimensions", "types", "integers", "nan", "fact", "word", "null", "memory", "remembered", "json",
+        "list",
+    ],
+)  # fmt: skip
+def test_damaged_file_is_an_artifact_error_that_names_it(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    _checkpoint().save(path)
+    _damage(path, kind)
+    with pytest.raises(ArtifactError, match="state is not a checkpoint"):
+        Checkpoint.load(path)
+
+
+def test_what_the_damage_test_writes_is_sound_but_for_the_damage(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    _checkpoint().save(path)
+    _damage(path, "none")
+    assert Checkpoint.load(path).M.rank == 2
+    shutil.rmtree(tmp_path)
+
+
+def test_resuming_leaves_the_checkpoint_unmodified(pairs: SyntheticPairs) -> None:
+    arguments = pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels)
+    model = _estimator(arguments, 1 / 30)
+    for state in model.states(*arguments):
+        copies = [array.copy() for array in (state.M.U, state.M.s, state.M.V)]
+        _estimator(arguments, 1 / 30).fit(*arguments, start=state)
+        for array, copy in zip((state.M.U, state.M.s, state.M.V), copies, strict=True):
+            np.testing.assert_array_equal(array, copy)
+
+
+def test_large_fit_resumed_on_its_subsample_has_the_bits_of_the_uninterrupted_one(tmp_path: Path) -> None:
+    data = make_low_rank_pairs(4600, 4600, n_features_x=6, n_features_z=5, noise=1.0, random_state=0)
+    supervision = Labels(data.x_labels, data.z_labels)
+    alpha = alpha_max(data.X, data.Z, supervision) / 20
+    whole = LowRankBilinear(alpha, tol=1e-4)
+    kept = list(whole.states(data.X, data.Z, supervision))
+    subsampled = [number for number, state in enumerate(kept) if state.is_subsampled]
+    assert subsampled
+    for number in subsampled[:2]:
+        kept[number].save(tmp_path / "state")
+        resumed = LowRankBilinear(alpha, tol=1e-4)
+        resumed.fit(data.X, data.Z, supervision, start=Checkpoint.load(tmp_path / "state"))
+        _assert_same_bits(resumed, whole)

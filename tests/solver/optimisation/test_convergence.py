@@ -1,0 +1,266 @@
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from solver.errors import NumericalError
+from solver.linalg.matrices import FloatArray, LowRankMatrix
+from solver.losses.base import FactoredPoint
+from solver.optimisation.convergence import ConvergenceMonitor, Memory, Progress
+
+ALPHA = 1.0
+
+
+@dataclass(frozen=True)
+class State:
+    """At zero with a loss of one and a gradient of size 1 / bound: the bound on the optimum is `bound`."""
+
+    iteration: int
+    bound: float
+    objective: float = 1.0
+    dtype: type = np.float64
+    step_size: float = 0.5
+    search_value: float = 1.0
+
+    @property
+    def M(self) -> LowRankMatrix:
+        return LowRankMatrix.zeros(1, 1, self.dtype)
+
+    @property
+    def search_point(self) -> FactoredPoint:
+        return FactoredPoint.of(self.M)
+
+    @property
+    def gradient(self) -> FloatArray:
+        return np.array([[1.0 / self.bound]])
+
+
+class Loss:
+    """Speaks of a given gap between objective and dual value."""
+
+    shape = (1, 1)
+
+    def __init__(self, gap: float) -> None:
+        self._gap = gap
+
+    def value_and_gradient(self, point: FactoredPoint) -> tuple[float, FloatArray]:
+        return 1.0, np.zeros((1, 1))
+
+    def dual_value(self, point: FactoredPoint, scale: float) -> float:
+        return 1.0 - self._gap
+
+    def value(self, M: LowRankMatrix) -> float:
+        raise NotImplementedError
+
+    def value_and_factor_gradients(self, A: Any, B: Any) -> Any:
+        raise NotImplementedError
+
+    def mean_curvature(self, point: FactoredPoint) -> float:
+        raise NotImplementedError
+
+
+class Problem:
+    """Certifies the given gaps, one after the other; the last one again and again."""
+
+    def __init__(self, *gaps: float) -> None:
+        self._gaps = itertools.chain(gaps, itertools.repeat(gaps[-1]))
+        self.n_certificates = 0
+
+    def loss(self, dtype: type) -> Loss:
+        assert dtype == np.float64
+        self.n_certificates += 1
+        return Loss(next(self._gaps))
+
+
+def _states(bounds: list[float], dtype: type = np.float64, start: int = 0) -> Iterator[State]:
+    """Yield states of these bounds, the last one again and again."""
+    for iteration in itertools.count(start):
+        yield State(iteration, bounds[min(iteration, len(bounds) - 1)], dtype=dtype)
+
+
+def _follow(
+    bounds: list[float], *gaps: float, tol: float = 0.1, max_iter: int = 1000, **options: Any
+) -> tuple[ConvergenceMonitor, Problem]:
+    monitor, problem = ConvergenceMonitor(tol, max_iter, None), Problem(*gaps)
+    for _ in monitor.follow(problem, ALPHA, _states(bounds), **options):
+        pass
+    return monitor, problem
+
+
+def test_gap_is_that_of_the_best_bound_so_far() -> None:
+    monitor, _ = _follow([0.5, 0.8, 0.4, 0.85, 0.6], 0.0, max_iter=4)
+    assert [entry.gap for entry in monitor.history] == pytest.approx([0.2, 0.2, 0.15, 0.15])
+
+
+def test_a_good_bound_of_an_earlier_state_ends_the_search() -> None:
+    # The objective falls to the bound found long before; the states' own bounds stay loose.
+    states = [State(0, 0.9, 2.0), State(1, 0.5, 1.5), State(2, 0.5, 1.2), State(3, 0.5, 0.95)]
+    monitor = ConvergenceMonitor(0.1, 1000, None)
+    seen = list(monitor.follow(Problem(0.01), ALPHA, iter(states)))
+    assert len(seen) == 4
+    assert monitor.converged
+
+
+def test_only_the_certificate_says_converged() -> None:
+    monitor, problem = _follow([0.94], 0.3, max_iter=5)
+    assert not monitor.converged
+    assert monitor.certificate.relative_gap == pytest.approx(0.3)
+    assert problem.n_certificates == 2  # when the bound first looked good, and at the limit
+
+
+def test_wanted_gap_is_halved_each_time_the_certificate_disagrees() -> None:
+    # Gaps of .1, .09, .06, .05, .04, .03, .025, .02: certified at .1, then .05 and .025 are waited for.
+    bounds = [0.9, 0.91, 0.94, 0.95, 0.96, 0.97, 0.975 + 1e-12, 0.98]
+    monitor, problem = _follow(bounds, 0.3, 0.2, 0.05, tol=0.1 + 1e-12)
+    assert problem.n_certificates == 3
+    assert [round(entry.gap or 0.0, 3) for entry in monitor.history] == [0.09, 0.06, 0.05, 0.04, 0.03, 0.025]
+    assert monitor.converged
+
+
+@pytest.mark.parametrize("patience", [3, 30])
+def test_patience_ends_where_the_gap_no_longer_falls(patience: int) -> None:
+    options = {} if patience == 30 else {"patience": patience}
+    monitor, problem = _follow([0.5], 0.4, **options)
+    assert monitor.stalled
+    assert not monitor.converged
+    assert len(monitor.history) == patience  # the start brought the only improvement
+    assert problem.n_certificates == 1
+
+
+def test_a_tenth_off_the_gap_renews_the_patience_and_less_does_not() -> None:
+    falling = [1.0 - 0.8 * 0.89**k for k in range(100)]
+    monitor, _ = _follow(falling, 0.05, patience=3)
+    assert not monitor.stalled
+    assert monitor.converged
+    crawling = [1.0 - 0.8 * 0.98**k for k in range(100)]
+    monitor, _ = _follow(crawling, 0.05, patience=3, tol=0.01)
+    assert monitor.stalled
+    assert len(monitor.history) == 3
+
+
+def test_quiet_float32_iterations_do_not_count() -> None:
+    monitor, problem = ConvergenceMonitor(0.1, 200, None), Problem(0.4)
+    for _ in monitor.follow(problem, ALPHA, _states([0.5], np.float32), patience=3):
+        pass
+    assert not monitor.stalled
+    assert len(monitor.history) == 200
+
+
+def test_a_certificate_that_holds_after_patience_ran_out_counts() -> None:
+    monitor, _ = _follow([0.5], 0.05, patience=3)
+    assert monitor.stalled
+    assert monitor.converged
+
+
+def test_limit_on_iterations_is_kept_and_certified() -> None:
+    monitor, problem = _follow([0.5], 0.4, max_iter=7)
+    assert len(monitor.history) == 7
+    assert problem.n_certificates == 1
+    assert monitor.certificate.relative_gap == pytest.approx(0.4)
+
+
+def test_start_that_needs_no_iteration_leaves_one_entry() -> None:
+    monitor, _ = _follow([0.99], 0.01)
+    assert [(entry.iteration, entry.gap) for entry in monitor.history] == [(1, pytest.approx(0.01))]
+    assert monitor.converged
+
+
+def test_bounds_are_computed_as_often_as_asked() -> None:
+    monitor, problem = ConvergenceMonitor(0.1, 10, None, check_every=4), Problem(0.4)
+    for _ in monitor.follow(problem, ALPHA, _states([0.5])):
+        pass
+    assert [entry.gap is not None for entry in monitor.history] == [k % 4 == 0 for k in range(1, 11)]
+
+
+def test_entries_say_what_the_states_say() -> None:
+    seen: list[Progress] = []
+    monitor = ConvergenceMonitor(0.1, 3, seen.append)
+    for _ in monitor.follow(Problem(0.4), ALPHA, _states([0.5])):
+        pass
+    assert seen == monitor.history
+    assert [entry.iteration for entry in seen] == [1, 2, 3]
+    assert {(entry.objective, entry.rank, entry.step_size, entry.share) for entry in seen} == {
+        (1.0, 0, 0.5, 1.0)
+    }
+    assert [entry.seconds for entry in seen] == sorted(entry.seconds for entry in seen)
+
+
+def test_what_the_callback_raises_ends_the_iteration() -> None:
+    def refuse(progress: Progress) -> None:
+        raise KeyError(progress.iteration)
+
+    monitor = ConvergenceMonitor(0.1, 9, refuse)
+    with pytest.raises(KeyError, match="1"):
+        list(monitor.follow(Problem(0.4), ALPHA, _states([0.5])))
+    assert len(monitor.history) == 1
+
+
+BOUNDS = [0.2, 0.5, 0.905, 0.6, 0.7, 0.91, 0.91, 0.91, 0.8, 0.96, 0.97, 0.97, 0.97, 0.97, 0.98, 0.99]
+
+
+@pytest.mark.parametrize(
+    ("patience", "n_states", "interrupted_at"),
+    [(8, 10, at) for at in range(10)] + [(5, 8, at) for at in range(8)],
+)
+def test_memory_makes_an_interrupted_search_end_where_the_whole_one_does(
+    patience: int, n_states: int, interrupted_at: int
+) -> None:
+    def run(start: int, memory: Memory | None, *certified: float) -> tuple[list[int], list[Memory]]:
+        monitor, iterations, memories = ConvergenceMonitor(0.1, 1000, None), [], []
+        states, problem = _states(BOUNDS, start=start), Problem(*certified)
+        for state in monitor.follow(problem, ALPHA, states, patience=patience, memory=memory):
+            iterations.append(state.iteration)
+            memories.append(monitor.memory)
+        return iterations, memories
+
+    # The bound of .905 at iteration 2 looks good enough and is not, so that .95 is waited for.
+    iterations, memories = run(0, None, 0.3, 0.05)
+    assert iterations == list(range(n_states))
+    again = (0.3, 0.05) if interrupted_at <= 2 else (0.05,)
+    resumed, _ = run(interrupted_at, memories[interrupted_at], *again)
+    assert resumed == list(range(interrupted_at, n_states))
+
+
+def test_memory_of_another_penalty_is_not_heeded() -> None:
+    memory = Memory(2.0 * ALPHA, best_bound=0.99, best_gap=0.01, quiet=29, wanted=0.1)
+    monitor, problem = _follow([0.5, 0.95], 0.05, memory=memory)
+    assert [entry.gap for entry in monitor.history] == pytest.approx([0.05])
+    assert problem.n_certificates == 1
+
+
+def _falling(objectives: list[float]) -> Iterator[State]:
+    """Yield states of these objectives, falling by a tenth each time after the last one."""
+    for iteration in itertools.count():
+        beyond = max(iteration - len(objectives) + 1, 0)
+        yield State(iteration, 0.5, objectives[min(iteration, len(objectives) - 1)] * 0.9**beyond)
+
+
+def test_approach_stops_after_the_first_step_that_gains_little_and_records_its_share() -> None:
+    monitor = ConvergenceMonitor(1e-3, 1000, None)
+    state = monitor.approach(_falling([1.0, 0.999, 0.9, 0.8, 0.77, 0.7]), 0.25)
+    assert state.iteration == 4  # the first step alone may gain little
+    assert [(entry.iteration, entry.share, entry.gap) for entry in monitor.history] == [
+        (number, 0.25, None) for number in (1, 2, 3, 4)
+    ]
+
+
+def test_approach_gives_up_after_twenty_steps_or_at_the_limit_of_all_iterations() -> None:
+    assert ConvergenceMonitor(1e-3, 1000, None).approach(_falling([1.0]), 0.5).iteration == 20
+    assert ConvergenceMonitor(1e-3, 7, None).approach(_falling([1.0]), 0.5).iteration == 7
+
+
+def test_solver_that_ends_by_itself_is_an_error_of_the_approach() -> None:
+    with pytest.raises(NumericalError, match="ended before it converged"):
+        ConvergenceMonitor(1e-3, 1000, None).approach(iter([State(0, 0.5)]), 0.5)
+
+
+def test_iterations_on_parts_count_towards_the_limit() -> None:
+    monitor = ConvergenceMonitor(1e-3, 10, None)
+    monitor.approach(_falling([1.0, 0.5, 0.499]), 0.5)
+    for _ in monitor.follow(Problem(0.4), ALPHA, _states([0.5])):
+        pass
+    assert [entry.share for entry in monitor.history] == [0.5, 0.5] + [1.0] * 8
+    assert [entry.iteration for entry in monitor.history] == list(range(1, 11))

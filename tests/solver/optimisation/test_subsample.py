@@ -1,0 +1,181 @@
+import numpy as np
+import pytest
+import scipy.sparse
+
+from solver import Labels, MultiLabels, PairedRows, make_low_rank_pairs
+from solver.bilinear.problem import BilinearProblem
+from solver.linalg.matrices import from_factors
+from solver.losses.base import FactoredPoint
+from solver.losses.logistic import PairLogisticLoss
+from solver.optimisation.descent import Descent
+from solver.optimisation.subsample import Block, PairSubsample, deal_blocks
+from solver.supervision.base import Supervision
+
+M_SAMPLES, N_SAMPLES = 60, 45
+
+
+def _classes(m: int, n: int, n_classes: int = 5) -> Labels:
+    return Labels(np.arange(m) % n_classes, np.arange(n) % n_classes)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "sizes"),
+    [
+        (60, 50, []),
+        (4499, 4499, []),  # one and a half blocks are solved at once
+        (4501, 4501, [(2251, 2251), (2250, 2250)]),
+        (9000, 9000, [(3000, 3000)] * 3),
+        (60_000, 600, [(30_000, 300)] * 2),
+        (1_000_000, 3, []),
+    ],
+)
+def test_blocks_have_a_geometric_mean_of_about_three_thousand_samples(
+    m: int, n: int, sizes: list[tuple[int, int]]
+) -> None:
+    blocks, n_dealt = deal_blocks(_classes(m, n, 2))
+    assert n_dealt == len(sizes) or not sizes
+    assert [(len(block.x_rows), len(block.z_rows)) for block in blocks] == sizes
+
+
+@pytest.mark.parametrize(
+    "supervision", [_classes(20_000, 15_000), MultiLabels(np.eye(3)[np.arange(20_000) % 3])]
+)
+def test_every_sample_is_dealt_at_random_to_one_block(supervision: Supervision) -> None:
+    blocks, _ = deal_blocks(supervision)
+    for rows, n_all in (
+        ([block.x_rows for block in blocks], len(supervision.x_order)),
+        ([block.z_rows for block in blocks], len(supervision.z_order)),
+    ):
+        np.testing.assert_array_equal(np.sort(np.concatenate(rows)), np.arange(n_all))
+        for some in rows:
+            assert (np.diff(some) > 0).all()
+            # The mean of a uniform draw is within four standard errors of the middle.
+            assert np.mean(some) == pytest.approx(n_all / 2, abs=4 * n_all / np.sqrt(12 * len(some)))
+    assert not np.array_equal(blocks[0].x_rows[:100], blocks[0].z_rows[:100])
+    for block in blocks:
+        assert len(block.supervision.x_order) == len(block.x_rows)
+        assert len(block.supervision.z_order) == len(block.z_rows)
+
+
+def test_blocks_are_the_same_again() -> None:
+    for one, other in zip(*(deal_blocks(_classes(9000, 9000))[0] for _ in range(2)), strict=True):
+        np.testing.assert_array_equal(one.x_rows, other.x_rows)
+        np.testing.assert_array_equal(one.z_rows, other.z_rows)
+
+
+def test_paired_rows_stay_paired() -> None:
+    for block in deal_blocks(PairedRows(9000))[0]:
+        np.testing.assert_array_equal(block.x_rows, block.z_rows)
+        assert block.supervision.n_similar == len(block.x_rows)
+
+
+def test_blocks_that_lack_similar_or_dissimilar_pairs_are_left_out() -> None:
+    rare = np.zeros(9000, int)
+    second = deal_blocks(_classes(9000, 9000))[0][1].x_rows
+    rare[second[0]] = 1  # the only sample of its class is in the second block
+    nothing_dissimilar, n_dealt = deal_blocks(Labels(rare, np.zeros(9000, int)))
+    assert n_dealt == 3
+    assert [block.x_rows[0] for block in nothing_dissimilar] == [second[0]]
+    nothing_similar, _ = deal_blocks(Labels(rare, np.ones(9000, int)))
+    assert [block.x_rows[0] for block in nothing_similar] == [second[0]]
+
+
+@pytest.fixture(params=["dense", "sparse"])
+def subsample(
+    request: pytest.FixtureRequest,
+) -> tuple[PairSubsample, list[PairLogisticLoss], PairLogisticLoss]:
+    data = make_low_rank_pairs(M_SAMPLES, N_SAMPLES, n_features_x=7, n_features_z=6, random_state=0)
+    X = data.X if request.param == "dense" else scipy.sparse.csr_array(data.X)
+    labels = Labels(data.x_labels % 3, data.z_labels % 3)
+    rng = np.random.default_rng(1)
+    blocks = [
+        Block(np.sort(x_rows), np.sort(z_rows), labels.subset(np.sort(x_rows), np.sort(z_rows)))
+        for x_rows, z_rows in zip(
+            np.split(rng.permutation(M_SAMPLES), 3), np.split(rng.permutation(N_SAMPLES), 3), strict=True
+        )
+    ]
+    alone = [
+        PairLogisticLoss(X[block.x_rows], data.Z[block.z_rows], block.supervision, np.float64)
+        for block in blocks
+    ]
+    return PairSubsample(X, data.Z, blocks, 3, 1), alone, PairLogisticLoss(X, data.Z, labels, np.float64)
+
+
+def _point(rank: int = 2, size: float = 0.3) -> FactoredPoint:
+    rng = np.random.default_rng(2)
+    return FactoredPoint(size * rng.standard_normal((7, rank)), size * rng.standard_normal((6, rank)))
+
+
+@pytest.mark.parametrize("n_blocks", [1, 2, 3])
+def test_subsampled_loss_is_the_mean_of_its_blocks(
+    subsample: tuple[PairSubsample, list[PairLogisticLoss], PairLogisticLoss], n_blocks: int
+) -> None:
+    loss, alone, point = subsample[0].loss(n_blocks), subsample[1][:n_blocks], _point()
+    values, gradients = zip(*(each.value_and_gradient(point) for each in alone), strict=True)
+    value, gradient = loss.value_and_gradient(point)
+    assert value == pytest.approx(np.mean(values), rel=1e-5)
+    np.testing.assert_allclose(gradient, np.mean(gradients, axis=0), atol=1e-5)
+    assert loss.value(from_factors(point.left, point.right)) == pytest.approx(value, rel=1e-5)
+
+
+def test_corrected_loss_has_the_gradient_asked_for_and_the_slope_to_match(
+    subsample: tuple[PairSubsample, list[PairLogisticLoss], PairLogisticLoss],
+) -> None:
+    here, wanted = _point(), np.random.default_rng(3).standard_normal((7, 6))
+    loss, plain = subsample[0].gradient_corrected(here, wanted), subsample[0].loss(3)
+    np.testing.assert_allclose(loss.value_and_gradient(here)[1], wanted, atol=1e-5)
+    there = _point(3, 0.2)
+    # The correction is linear: elsewhere it adds the same matrix.
+    value, gradient = loss.value_and_gradient(there)
+    added = wanted - plain.value_and_gradient(here)[1]
+    np.testing.assert_allclose(gradient, plain.value_and_gradient(there)[1] + added, atol=1e-5)
+    expected = plain.value_and_gradient(there)[0] + float(np.vdot(added, there.dense()))
+    assert value == pytest.approx(expected, rel=1e-5)
+    assert loss.value(from_factors(there.left, there.right)) == pytest.approx(expected, rel=1e-5)
+    factored = loss.value_and_factor_gradients(there.left, there.right)
+    assert factored[0] == pytest.approx(expected, rel=1e-5)
+    np.testing.assert_allclose(factored[1], gradient @ there.right, atol=1e-5)
+    np.testing.assert_allclose(factored[2], gradient.T @ there.left, atol=1e-5)
+
+
+def test_curvature_is_in_the_units_of_the_whole(
+    subsample: tuple[PairSubsample, list[PairLogisticLoss], PairLogisticLoss],
+) -> None:
+    found, whole = (loss.mean_curvature(_point()) for loss in (subsample[0].loss(3), subsample[2]))
+    assert found == pytest.approx(whole, rel=0.5)
+    few = subsample[0].loss(2)  # blocks that are left out do not change the units
+    assert few.mean_curvature(_point()) == found
+    assert subsample[0].share(2) == pytest.approx(2 / 9)
+
+
+def _large(n: int = 4600) -> BilinearProblem:
+    data = make_low_rank_pairs(n, n, n_features_x=6, n_features_z=5, noise=1.0, random_state=0)
+    return BilinearProblem(data.X, data.Z, Labels(data.x_labels, data.z_labels), True, None)
+
+
+def test_steps_on_the_subsample_come_near_the_optimum_of_the_whole_until_one_gains_nothing() -> None:
+    problem = _large()
+    alpha = problem.alpha_max / 20
+    descent = Descent(problem, alpha, np.float32)
+    rng = np.random.default_rng(0)
+    start = from_factors(0.1 * rng.standard_normal((7, 4)), 0.1 * rng.standard_normal((6, 4)))
+    states = []
+    for state in descent.states(descent.start(start, is_subsampled=True)):
+        states.append(state)
+        if not state.is_subsampled or state.iteration > 20:
+            break
+    assert 2 < states[-1].iteration <= 20
+    objectives = [state.objective for state in states]
+    assert objectives == sorted(objectives, reverse=True)
+    # The last step, which made the whole no better, was taken back.
+    assert states[-1].M is states[-2].M
+    assert states[-1].objective < states[-3].objective
+    exact = Descent(problem, alpha, np.float64)
+    optimum = None
+    for state in exact.states(exact.start()):
+        optimum = state.objective
+        if state.iteration == 8:
+            break
+    assert optimum is not None
+    assert optimum <= objectives[-1] * (1 + 1e-6)
+    assert objectives[-1] <= optimum * (1 + 1e-4)

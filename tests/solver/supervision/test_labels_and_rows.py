@@ -1,0 +1,231 @@
+import tracemalloc
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import scipy.sparse
+
+from solver import Labels, MultiLabels, PairedRows
+from solver.errors import SupervisionError
+from solver.supervision.base import Supervision
+
+
+def _similar_pairs(supervision: Supervision, block: int) -> npt.NDArray[np.bool]:
+    n, m = len(supervision.x_order), len(supervision.z_order)
+    visited = np.zeros((n, m), dtype=int)
+    for start in range(0, n, block):
+        for first in range(0, m, 2 * block):
+            rows, columns = slice(start, min(start + block, n)), slice(first, min(first + 2 * block, m))
+            for key in supervision.similar_pairs(rows, columns):
+                visited[rows, columns][key] += 1
+    similar = np.zeros_like(visited)
+    similar[np.ix_(supervision.x_order, supervision.z_order)] = visited
+    assert similar.max() <= 1
+    return similar.astype(bool)
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 7, 100])
+def test_rectangles_of_every_block_split_cover_exactly_the_similar_pairs(block: int) -> None:
+    rng = np.random.default_rng(0)
+    x, z = rng.integers(0, 5, 23), rng.integers(2, 8, 17)  # classes 0, 1 only left; 5, 6, 7 only right
+    np.testing.assert_array_equal(_similar_pairs(Labels(x, z), block), x[:, None] == z[None, :])
+
+
+def test_pair_counts_are_those_of_a_hand_worked_case() -> None:
+    supervision = Labels(["a", "b", "b", "c"], ["b", "a", "a"])
+    assert (supervision.n_similar, supervision.n_dissimilar) == (4, 8)
+
+
+def test_orders_visit_each_sample_once_class_by_class() -> None:
+    x = np.array([2, 0, 1, 0, 2])
+    supervision = Labels(x)
+    assert sorted(supervision.x_order.tolist()) == [0, 1, 2, 3, 4]
+    np.testing.assert_array_equal(x[supervision.x_order], np.sort(x))
+    np.testing.assert_array_equal(supervision.x_order, supervision.z_order)
+
+
+def test_string_and_integer_labels_name_the_same_pairs() -> None:
+    x, z = np.array([0, 1, 2, 1]), np.array([1, 1, 0])
+    by_number, by_name = Labels(x, z), Labels(x.astype(str), z.astype(str))
+    np.testing.assert_array_equal(_similar_pairs(by_number, 2), _similar_pairs(by_name, 2))
+
+
+def test_object_labels_are_taken_as_strings() -> None:
+    supervision = Labels(np.array(["a", "b"], dtype=object), ["a", "b", "b"])
+    assert (supervision.n_similar, supervision.n_dissimilar) == (3, 3)
+
+
+def test_labels_without_a_common_class_are_refused() -> None:
+    with pytest.raises(SupervisionError, match="no similar pair"):
+        Labels([0, 1], [2, 3])
+
+
+def test_labels_of_one_class_are_refused() -> None:
+    with pytest.raises(SupervisionError, match="no dissimilar pair"):
+        Labels([1, 1, 1], [1, 1])
+
+
+def test_labels_of_different_kinds_are_refused() -> None:
+    with pytest.raises(SupervisionError, match="not of one kind"):
+        Labels([0, 1], ["0", "1"])
+
+
+@pytest.mark.parametrize("labels", [[], [[0, 1], [1, 0]], 3])
+def test_labels_that_are_not_a_list_are_refused_by_name(labels: npt.ArrayLike) -> None:
+    with pytest.raises(SupervisionError, match="z_labels"):
+        Labels([0, 1], labels)
+
+
+def test_nan_labels_are_refused() -> None:
+    with pytest.raises(SupervisionError, match="NaN"):
+        Labels([0.0, np.nan])
+
+
+def test_two_dimensional_object_labels_are_refused() -> None:
+    with pytest.raises(SupervisionError, match="x_labels"):
+        Labels(np.array([["a", 1], ["b", 2]], dtype=object))
+
+
+def test_missing_labels_are_refused() -> None:
+    with pytest.raises(SupervisionError, match="x_labels"):
+        Labels(None)  # type: ignore[arg-type]
+
+
+def test_labels_leave_their_input_unmodified() -> None:
+    x, z = np.array([2, 0, 1]), np.array([1, 2])
+    Labels(x, z)
+    np.testing.assert_array_equal(x, [2, 0, 1])
+    np.testing.assert_array_equal(z, [1, 2])
+
+
+def _overlapping(
+    n: int, m: int, n_labels: int, density: float, seed: int = 0
+) -> tuple[npt.NDArray[np.bool], ...]:
+    rng = np.random.default_rng(seed)
+    return rng.random((n, n_labels)) < density, rng.random((m, n_labels)) < density
+
+
+@pytest.mark.parametrize("block", [1, 3, 7, 100])
+@pytest.mark.parametrize(
+    ("n_labels", "density"), [(3, 0.3), (30, 0.1)]
+)  # few distinct sets of labels; all distinct
+def test_masks_of_every_block_split_cover_exactly_the_pairs_that_share_a_label(
+    block: int, n_labels: int, density: float
+) -> None:
+    x, z = _overlapping(23, 17, n_labels, density)  # some samples have no label at all
+    supervision = MultiLabels(x, z)
+    expected = (x[:, None, :] & z[None, :, :]).any(axis=2)
+    np.testing.assert_array_equal(_similar_pairs(supervision, block), expected)
+    assert supervision.n_similar == np.count_nonzero(expected)
+    assert supervision.n_dissimilar == np.count_nonzero(~expected)
+
+
+def test_samples_that_all_differ_in_their_labels_need_no_array_of_all_pairs() -> None:
+    x, z = _overlapping(4500, 4400, 40, 0.15)
+    assert len(np.unique(x, axis=0)) > 4300  # hardly any two samples alike
+    tracemalloc.start()
+    try:
+        supervision = MultiLabels(x, z)
+        height = 300
+        n_similar = 0
+        for start in range(0, 4500, height):
+            for key in supervision.similar_pairs(slice(start, min(start + height, 4500)), slice(0, 4400)):
+                n_similar += np.count_nonzero(key)
+        ones = np.ones((4500, 1)), np.ones((4400, 1))
+        assert supervision.sum_over_similar(*ones) == n_similar
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert n_similar == supervision.n_similar
+    # Blocks of 300 rows take 5 MB in float32, a mask of all pairs 20 MB and their scores 79 MB.
+    assert peak < 4500 * 4400
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 7, 100])
+def test_one_label_each_is_the_same_as_classes(block: int) -> None:
+    rng = np.random.default_rng(1)
+    x, z = rng.integers(0, 5, 23), rng.integers(2, 8, 17)
+    by_class, by_indicator = Labels(x, z), MultiLabels(np.eye(8)[x], np.eye(8)[z])
+    np.testing.assert_array_equal(_similar_pairs(by_indicator, block), _similar_pairs(by_class, block))
+    assert by_indicator.n_similar == by_class.n_similar
+    assert by_indicator.n_dissimilar == by_class.n_dissimilar
+
+
+@pytest.mark.parametrize("block", [1, 3, 7, 100])
+def test_diagonals_of_every_block_split_cover_exactly_the_rows_with_their_partners(block: int) -> None:
+    supervision = PairedRows(20)
+    np.testing.assert_array_equal(_similar_pairs(supervision, block), np.eye(20, dtype=bool))
+    assert (supervision.n_similar, supervision.n_dissimilar) == (20, 380)
+
+
+def test_restricted_supervision_names_the_pairs_of_the_chosen_samples() -> None:
+    rng = np.random.default_rng(2)
+    x_rows, z_rows = np.sort(rng.permutation(23)[:9]), np.sort(rng.permutation(17)[:8])
+    x, z = rng.integers(0, 3, 23), rng.integers(0, 3, 17)
+    several = _overlapping(23, 17, 4, 0.3)
+    kinds: list[Supervision] = [Labels(x, z), MultiLabels(*several)]
+    for supervision in kinds:
+        whole = _similar_pairs(supervision, 7)
+        np.testing.assert_array_equal(
+            _similar_pairs(supervision.subset(x_rows, z_rows), 7), whole[np.ix_(x_rows, z_rows)]
+        )
+    assert PairedRows(23).subset(x_rows, x_rows).n_similar == 9
+
+
+@pytest.mark.parametrize("as_sparse", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sum_over_similar_is_the_product_with_the_dense_mask(dtype: type, as_sparse: bool) -> None:
+    rng = np.random.default_rng(3)
+    X, Z = rng.standard_normal((23, 4)).astype(dtype), rng.standard_normal((17, 3)).astype(dtype)
+    kinds: list[Supervision] = [
+        Labels(rng.integers(0, 5, 23), rng.integers(2, 8, 17)),
+        MultiLabels(*_overlapping(23, 17, 4, 0.3)),
+        PairedRows(17),
+    ]
+    for supervision in kinds:
+        x = X[: len(supervision.x_order)]
+        expected = x.T.astype(np.float64) @ _similar_pairs(supervision, 100) @ Z.astype(np.float64)
+        found = supervision.sum_over_similar(*(map(scipy.sparse.csr_array, (x, Z)) if as_sparse else (x, Z)))
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(found, expected, atol=1e-13)  # exact products, summed in float64
+
+
+def test_paired_rows_without_their_partners_are_refused() -> None:
+    with pytest.raises(SupervisionError, match="same rows"):
+        PairedRows(5).subset(np.array([0, 1]), np.array([0, 2]))
+
+
+@pytest.mark.parametrize("n", [1, 0, -3, 2.0, "4", True, None])
+def test_number_of_paired_rows_must_be_an_integer_of_two_or_more(n: object) -> None:
+    with pytest.raises(SupervisionError, match="n must be an integer >= 2"):
+        PairedRows(n)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("x", "z", "words"),
+    [
+        ([[1, 0]], [[0, 1]], "no similar pair"),
+        ([[0, 0], [0, 0]], None, "no similar pair"),
+        ([[1, 0], [1, 1]], None, "no dissimilar pair"),
+        ([[1, 0]], [[0, 1, 1]], "x_indicators has 2 labels, z_indicators has 3"),
+        ([1, 0], None, "x_indicators must be a non-empty"),
+        ([[1, 0]], [[]], "z_indicators must be a non-empty"),
+        ([[1, 2]], None, "x_indicators must hold 0 and 1 only"),
+        ([[1, 0]], [[0.5, 1]], "z_indicators must hold 0 and 1 only"),
+        ([["1", "0"]], None, "x_indicators must hold 0 and 1 only"),
+        ([[1, np.nan]], None, "x_indicators must hold 0 and 1 only"),
+    ],
+)
+def test_unusable_indicators_are_refused(x: npt.ArrayLike, z: npt.ArrayLike | None, words: str) -> None:
+    with pytest.raises(SupervisionError, match=words):
+        MultiLabels(x, z)
+
+
+def test_indicators_may_be_booleans_integers_or_floats_and_stay_unmodified() -> None:
+    x, z = _overlapping(9, 8, 3, 0.4)
+    expected = _similar_pairs(MultiLabels(x, z), 4)
+    for dtype in (np.int8, np.uint16, np.float32):
+        arrays = x.astype(dtype), z.astype(dtype)
+        np.testing.assert_array_equal(_similar_pairs(MultiLabels(*arrays), 4), expected)
+        np.testing.assert_array_equal(arrays[0], x)
+        np.testing.assert_array_equal(arrays[1], z)

@@ -1,0 +1,198 @@
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from solver import FeatureScaler
+from solver.errors import InvalidInputError, InvalidParameterError, NotFittedError
+from solver.scaling import SCALINGS
+
+
+def _counts() -> npt.NDArray[np.float64]:
+    counts: npt.NDArray[np.float64] = np.random.default_rng(0).gamma(2.0, 3.0, (30, 5)) * np.arange(1.0, 6.0)
+    return counts
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+@pytest.mark.parametrize("factor", [1e-200, 1e-6, 1.0, 1e6, 1e20, 1e200])
+def test_training_samples_leave_with_a_root_mean_square_norm_of_one(kind: str, factor: float) -> None:
+    samples = factor * _counts()
+    scaled = FeatureScaler(kind).fit(samples).transform(samples)
+    assert scaled.dtype == np.float32
+    # Float32 output: eps per entry.
+    assert np.sqrt(np.mean(np.sum(scaled.astype(np.float64) ** 2, axis=1))) == pytest.approx(1.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["center", "standard", "sqrt"])
+def test_centring_kinds_leave_features_with_mean_zero(kind: str) -> None:
+    scaled = FeatureScaler(kind).fit(_counts()).transform(_counts())
+    np.testing.assert_allclose(scaled.mean(axis=0), 0.0, atol=1e-6)  # float32 output
+
+
+def test_standard_gives_each_feature_the_same_deviation() -> None:
+    scaled = FeatureScaler("standard").fit(_counts()).transform(_counts())
+    np.testing.assert_allclose(scaled.std(axis=0), 1 / np.sqrt(5), rtol=1e-6)  # float32 output
+
+
+@pytest.mark.parametrize(
+    "value",
+    [4.0, 0.1],
+)
+def test_standard_maps_a_constant_feature_to_zero(value: float) -> None:
+    samples = _counts()
+    samples[:, 2] = value
+    scaled = FeatureScaler("standard").fit(samples).transform(samples)
+    np.testing.assert_array_equal(scaled[:, 2], np.zeros(30))
+    assert np.sqrt(np.mean(np.sum(scaled**2, axis=1))) == pytest.approx(1.0, rel=1e-6)
+
+
+def test_l2_gives_each_sample_norm_one_and_leaves_a_zero_sample_zero() -> None:
+    samples = _counts()
+    samples[3] = 0.0
+    scaled = FeatureScaler("l2").fit(samples).transform(samples)
+    norms = np.linalg.norm(scaled, axis=1)
+    assert norms[3] == 0.0
+    np.testing.assert_allclose(np.delete(norms, 3), 1.0, rtol=1e-6)  # float32 output
+
+
+def test_none_keeps_directions() -> None:
+    samples = _counts()
+    scaled = FeatureScaler("none").fit(samples).transform(samples)
+    np.testing.assert_allclose(scaled / samples, scaled[0, 0] / samples[0, 0], rtol=1e-6)
+
+
+def test_sqrt_is_center_of_the_square_root() -> None:
+    samples = _counts()
+    by_hand = FeatureScaler("center").fit(np.sqrt(samples)).transform(np.sqrt(samples))
+    np.testing.assert_allclose(FeatureScaler("sqrt").fit(samples).transform(samples), by_hand, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+def test_transform_scales_each_sample_by_itself(kind: str) -> None:
+    samples = _counts()
+    scaler = FeatureScaler(kind).fit(samples)
+    np.testing.assert_array_equal(scaler.transform(samples[4:5]), scaler.transform(samples)[4:5])
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+def test_restored_scaler_transforms_to_the_same_bits(kind: str) -> None:
+    scaler = FeatureScaler(kind).fit(_counts())
+    restored = FeatureScaler.restore(kind, scaler.mean_, scaler.scale_)
+    np.testing.assert_array_equal(restored.transform(_counts()), scaler.transform(_counts()))
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+def test_inputs_are_unmodified(kind: str) -> None:
+    samples = _counts()
+    FeatureScaler(kind).fit(samples).transform(samples)
+    np.testing.assert_array_equal(samples, _counts())
+
+
+def test_negative_features_are_refused_by_sqrt_at_fit_and_clipped_afterwards() -> None:
+    scaler = FeatureScaler("sqrt")
+    with pytest.raises(InvalidInputError, match=">= 0"):
+        scaler.fit(_counts() - 5.0)
+    scaler.fit(_counts())
+    np.testing.assert_array_equal(scaler.transform(-_counts()), scaler.transform(0 * _counts()))
+
+
+def test_negative_features_are_refused_by_sqrt_when_fitted_again() -> None:
+    scaler = FeatureScaler("sqrt").fit(_counts())
+    with pytest.raises(InvalidInputError, match=">= 0"):
+        scaler.fit(_counts() - 5.0)
+
+
+@pytest.mark.parametrize("kind", ["center", "standard", "sqrt"])
+@pytest.mark.parametrize("value", [0.0, 0.5, 1e6])
+def test_equal_samples_are_refused(kind: str, value: float) -> None:
+    with pytest.raises(InvalidInputError, match="all samples are the same"):
+        FeatureScaler(kind).fit(np.full((7, 3), value))
+
+
+@pytest.mark.parametrize("kind", ["none", "l2"])
+def test_zero_samples_are_refused_without_centring(kind: str) -> None:
+    with pytest.raises(InvalidInputError, match="all samples are zero"):
+        FeatureScaler(kind).fit(np.zeros((7, 3)))
+
+
+@pytest.mark.parametrize("kind", ["none", "l2"])
+def test_equal_samples_that_are_not_zero_keep_their_direction_without_centring(kind: str) -> None:
+    scaled = FeatureScaler(kind).fit(np.full((7, 4), 3.0)).transform(np.full((1, 4), 3.0))
+    np.testing.assert_allclose(scaled, [[0.5] * 4], rtol=1e-6)
+
+
+def test_failed_fit_leaves_the_scaler_as_it_was() -> None:
+    scaler = FeatureScaler("center").fit(_counts())
+    before = scaler.transform(_counts())
+    with pytest.raises(InvalidInputError, match="all samples are the same"):
+        scaler.fit(np.ones((7, 5)))
+    np.testing.assert_array_equal(scaler.transform(_counts()), before)
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+@pytest.mark.parametrize("other", SCALINGS)
+def test_changing_the_parameter_changes_nothing_before_the_next_fit(kind: str, other: str) -> None:
+    scaler = FeatureScaler(kind).fit(_counts())
+    before = scaler.transform(_counts())
+    scaler.set_params(kind=other)
+    np.testing.assert_array_equal(scaler.transform(_counts()), before)
+    assert scaler.kind_ == kind
+    assert scaler.fit(_counts()).kind_ == other
+
+
+@pytest.mark.parametrize("length", [1e-200, 1e200])
+def test_l2_gives_norm_one_where_squares_leave_the_range_of_floats(length: float) -> None:
+    scaled = FeatureScaler("l2").fit(_counts()).transform(np.full((1, 5), length))
+    np.testing.assert_allclose(np.linalg.norm(scaled), 1.0, rtol=1e-6)
+
+
+def test_samples_beyond_float32_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="exceed float32"):
+        FeatureScaler("none").fit(_counts()).transform(np.full((1, 5), 1e200))
+
+
+ONES = np.ones(3)
+
+
+@pytest.mark.parametrize(
+    ("mean", "scale", "problem"),
+    [
+        (np.ones(1), ONES, "differ in length"),
+        (np.ones((3, 1)), ONES, "^mean must be"),
+        (ONES, ONES * np.nan, "^scale must be"),
+        (ONES.astype(np.int8), ONES, "^mean must be"),
+    ],
+)
+def test_unusable_mean_and_scale_are_not_restored(mean: Any, scale: Any, problem: str) -> None:
+    with pytest.raises(InvalidInputError, match=problem):
+        FeatureScaler.restore("center", mean, scale)
+
+
+@pytest.mark.parametrize("kind", ["whiten", ["l2"], None])
+def test_unknown_kind_is_not_restored(kind: Any) -> None:
+    with pytest.raises(InvalidParameterError, match=r"^kind must be"):
+        FeatureScaler.restore(kind, ONES, ONES)
+
+
+@pytest.mark.parametrize("kind", ["whiten", None, 3])
+def test_unknown_kind_is_refused_at_fit(kind: Any) -> None:
+    scaler = FeatureScaler(kind)
+    with pytest.raises(InvalidParameterError, match=r"^kind must be"):
+        scaler.fit(_counts())
+
+
+def test_unfitted_scaler_says_so() -> None:
+    with pytest.raises(NotFittedError, match="call fit first"):
+        FeatureScaler().transform(_counts())
+
+
+def test_other_number_of_features_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="4 features, expected 5"):
+        FeatureScaler().fit(_counts()).transform(_counts()[:, :4])
+
+
+@pytest.mark.parametrize("broken", [np.array([[np.nan]]), np.array([["a"]]), np.zeros(3), np.zeros((0, 3))])
+def test_unusable_samples_are_refused(broken: Any) -> None:
+    with pytest.raises(InvalidInputError, match="samples"):
+        FeatureScaler().fit(broken)
