@@ -135,6 +135,8 @@ class Services:
                 "LRBS_DATABASE_URL",
                 "is no SQLite database: copy LRBS_DATA_DIR, run pg_dump, copy it again except .database",
             )
+        if self.settings.data_dir.resolve() in folder.resolve().parents:
+            raise InvalidFieldError("folder", f"{folder} lies in the data folder, which is what is copied")
         self.require_current_schema()
         folder.mkdir(parents=True)
         # What the copied database speaks of was there before it was copied, or is young and not swept.

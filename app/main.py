@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 
 import anyio
 from anyio import to_thread
 from fastapi import FastAPI
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.middleware.cors import CORSMiddleware
 
 from app.api import openapi, problems
@@ -25,11 +24,11 @@ from app.api.middleware.response_backpressure import ResponseBackpressureMiddlew
 from app.api.middleware.security_headers import SecurityHeadersMiddleware
 from app.api.own_writes import OwnWrites
 from app.api.probes import Remembered, Watching
+from app.api.repeated import Repeated
 from app.api.routes import collections, health, imports, items, jobs, searches
 from app.api.routes import keys as admin
 from app.api.routes import models as versions
 from app.bootstrap import Services
-from app.domain.errors import ServiceError
 from app.services.health.status import PATIENCE_SECONDS
 from app.services.serving.snapshots import MOST_WAITING
 from app.web.pages import mount_pages
@@ -64,6 +63,11 @@ def create_app(services: Services) -> FastAPI:
     )
     lanes.watch(metrics.on_lane, metrics.on_refusal)
 
+    record_use = Repeated("record when keys were last used", services.access.record_use)
+    keep_up = Repeated(
+        "look for what others have written", partial(services.snapshots.keep_up, PATIENCE_SECONDS)
+    )
+
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         # FastAPI runs plain functions in the threads of this limiter: as many as the lanes let in.
@@ -71,13 +75,13 @@ def create_app(services: Services) -> FastAPI:
             lanes.threads + MOST_WAITING + _OTHER_THREADS
         )
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_record_use, services)
-            tasks.start_soon(_keep_up, services)
+            tasks.start_soon(_record_use, record_use)
+            tasks.start_soon(_keep_up, keep_up)
             if metrics.shares is not None:
-                tasks.start_soon(_share, metrics)
+                tasks.start_soon(_share, Repeated("share metrics with the other processes", metrics.share))
             yield
             tasks.cancel_scope.cancel()
-        await _record_use_once(services)
+        await record_use.run()
 
     # FastAPI's own pages of documentation load their scripts from other hosts; `mount_pages` adds one.
     application = FastAPI(
@@ -133,38 +137,24 @@ def create_app(services: Services) -> FastAPI:
     return application
 
 
-async def _record_use(services: Services) -> None:
+async def _record_use(record_use: Repeated) -> None:
+    """Write down when keys were last used, now and then, so that no request waits for it."""
     while True:
         await anyio.sleep(_RECORD_USE_SECONDS)
-        await _record_use_once(services)
+        await record_use.run()
 
 
-async def _record_use_once(services: Services) -> None:
-    await _attempt(services.access.record_use, "when keys were last used is written down later")
-
-
-async def _share(metrics: Metrics) -> None:
+async def _share(share: Repeated) -> None:
     """Let the other server processes tell what this one counts and holds."""
     while True:
-        await _attempt(metrics.share, "what this process holds is told to the others later")
+        await share.run()
         await anyio.sleep(_SHARE_SECONDS)
 
 
-async def _keep_up(services: Services) -> None:
+async def _keep_up(keep_up: Repeated) -> None:
     """Have what others write, and the versions they activate, brought in by the background."""
     while True:
         began = anyio.current_time()
-        keep_up = partial(services.snapshots.keep_up, PATIENCE_SECONDS)
-        await _attempt(keep_up, "what others have written is looked for later")
+        await keep_up.run()
         # Where the look itself is work, it is made less often.
         await anyio.sleep(max(_KEEP_UP_SECONDS, 10.0 * (anyio.current_time() - began)))
-
-
-async def _attempt(act: Callable[[], object], consequence: str) -> None:
-    """Do something in a thread; what goes wrong is logged, and tried again another time."""
-    try:
-        await to_thread.run_sync(act)
-    except (ServiceError, SQLAlchemyError, OSError) as error:
-        _logger.warning("%s: %s", consequence, error)
-    except Exception:
-        _logger.exception("%s", consequence)

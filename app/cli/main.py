@@ -42,7 +42,13 @@ from app.cli.serve import bound_socket, is_loopback, serve_beside_others, serve_
 from app.cli.serve import serve as run_server
 from app.cli.train import train as run_retrain
 from app.domain.entities import Content, ItemFilter, Modality, Scope
-from app.domain.errors import InvalidFieldError, ModelNotTrainedError, ServiceError, WrongDatabaseError
+from app.domain.errors import (
+    CollectionNotFoundError,
+    InvalidFieldError,
+    ModelNotTrainedError,
+    ServiceError,
+    WrongDatabaseError,
+)
 from app.domain.names import listed
 from app.encoders.registry import PICTURE_TYPES
 from app.logs import log_to_stderr
@@ -85,6 +91,8 @@ def main() -> None:
         _fail(f"{place}{error.strerror or error}", 1)
     except ModelNotTrainedError as error:
         _fail(error.told(f"run lrbs train {error.collection}"), 1)
+    except CollectionNotFoundError as error:
+        _fail(f"{error} in the data folder {Settings().data_dir} (LRBS_DATA_DIR)", 1)
     except (ServiceError, SolverError, ImportError) as error:
         _fail(str(error), 1)
 

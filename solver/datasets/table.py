@@ -59,7 +59,7 @@ def read_picture_text_table(
     label_columns : tuple of str
         Columns whose values become the classes; empty cells are left out.
     split_column : str, optional
-        "train" there marks the training split; every row is trained on when left out.
+        "train" there, in any case, marks the training split; every row is trained on when left out.
 
     Raises
     ------
@@ -128,7 +128,7 @@ class _Columns:
             picture=picture,
             text=cells[self.text],
             labels=tuple(cells[name] for name in self.labels if cells[name]),
-            is_train=self.split is None or cells[self.split] == "train",
+            is_train=self.split is None or cells[self.split].strip().casefold() == "train",
             other={name: value for name, value in cells.items() if name not in self.wanted},
         )
 

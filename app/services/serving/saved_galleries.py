@@ -86,8 +86,10 @@ class SavedGalleries:
                 for side, name in zip("xz", collection.modality_names, strict=True)
             }
         except DamagedBundleError as error:
-            _logger.warning(
-                "%s: its items are read from the database: saved gallery: %s", collection.name, error
+            # A backup is made without saved galleries.
+            level = logging.INFO if isinstance(error.__cause__, FileNotFoundError) else logging.WARNING
+            _logger.log(
+                level, "%s: reads its items from the database: saved gallery: %s", collection.name, error
             )
             return None
 

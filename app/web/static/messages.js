@@ -17,6 +17,7 @@ export function showError(error) {
     if (!refused) return;
     error = new Problem("The service refused this key", "Check that all of it was pasted, or make a new one.", 401);
   }
+  if (error.status === 403) byId("key-form").hidden = false; // another key may do
   box.replaceChildren(element("strong", "", error.message));
   if (error.detail) box.append(element("p", "", error.detail));
   box.hidden = false;

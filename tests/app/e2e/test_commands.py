@@ -115,6 +115,9 @@ def test_a_backup_of_what_is_not_there_is_refused_and_leaves_nothing(lrbs: Lrbs,
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "lrbs.sqlite3").touch()
     fails(lrbs("db", "backup", str(copy)), 1, "lrbs db upgrade")
+    fails(lrbs("db", "backup", str(tmp_path / "typo" / "copy")), 1, "there is no folder")
+    fails(lrbs("db", "backup", str(tmp_path / "data" / "copy")), 1, "lies in the data folder")
+    fails(lrbs("db", "backup", str(tmp_path)), 1, "name a new one")
     assert not copy.exists()
 
 
@@ -232,7 +235,7 @@ def test_only_an_upgrade_changes_an_older_schema(command: tuple[str, ...], tmp_p
         (("keys", "list"), {"LRBS_DATA_DIR": "/dev/null/data"}, 1, ["/dev/null/data"]),
         (("train", "nothing"), {}, 1, ["no collection 'nothing'"]),
         (("search", "nothing", "--text", "a"), {}, 1, ["no collection 'nothing'"]),
-        (("models", "nothing"), {}, 1, ["no collection 'nothing'"]),
+        (("models", "nothing"), {}, 1, ["no collection 'nothing' in the data folder", "LRBS_DATA_DIR"]),
         (("keys", "revoke", "nothing"), {}, 1, ["no key 'nothing'"]),
         (("ingest", "npz", "/nowhere.npz", "-c", "a"), {}, 1, ["/nowhere.npz"]),
         (("ingest", "wikipedia", "/nowhere"), {}, 1, ["nowhere"]),

@@ -177,6 +177,22 @@ def vector_collection(demo_server: str, demo_key: str) -> Iterator[str]:
         client.delete(f"/v1/collections/{name}").raise_for_status()
 
 
+def test_a_key_that_may_not_train_is_exchanged_for_one_that_may(
+    page: Page, demo_server: str, demo_key: str, vector_collection: str
+) -> None:
+    headers = {"Authorization": f"Bearer {demo_key}"}
+    answer = httpx.post(f"{demo_server}/v1/admin/keys", json={"scope": "search"}, headers=headers)
+    page.goto(demo_server)
+    page.get_by_label("Collection").select_option(vector_collection)
+    page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", answer.json()["secret"])
+    page.get_by_role("button", name="Train", exact=True).click()
+    expect(page.locator("#error")).to_contain_text("scope")
+    page.get_by_label("This service asks for a key").fill(demo_key)
+    page.get_by_role("button", name="Use key").click()
+    expect(page.locator("#model-state")).to_contain_text("Model 1 serves.", timeout=120_000)
+    expect(page.locator("#key-form")).to_be_hidden()
+
+
 def test_a_collection_is_trained_searched_and_its_retrain_cancelled(
     page: Page, watch: Watch, demo_server: str, demo_key: str, vector_collection: str
 ) -> None:

@@ -17,7 +17,7 @@ HEADER = "id,image,text,label,colour,split\n"
 
 
 def test_table_rows_come_back_as_written(tmp_path: Path) -> None:
-    path = _table(tmp_path, HEADER + '1,a.jpg,"red, small",shoe,red,train\n2,b.jpg,über,hat,,test\n')
+    path = _table(tmp_path, HEADER + '1,a.jpg,"red, small",shoe,red,Train\n2,b.jpg,über,hat,,test\n')
     first, second = read_picture_text_table(path, label_columns=("label", "colour"), split_column="split")
     assert (first.id, first.text, first.labels, first.is_train) == ("1", "red, small", ("shoe", "red"), True)
     assert first.picture == tmp_path / "a.jpg"

@@ -1,0 +1,43 @@
+import logging
+
+import anyio
+import pytest
+
+from app.api import repeated
+from app.api.repeated import Repeated
+from app.domain.errors import ServiceError
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("error", [ServiceError("no disk"), RuntimeError("no disk")])
+def test_a_failure_is_logged_once_a_minute_and_its_end_once(
+    error: Exception, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, fails = Clock(), True
+
+    def work() -> None:
+        if fails:
+            raise error
+
+    monkeypatch.setattr(repeated, "time", clock)
+    task = Repeated("look around", work)
+    caplog.set_level(logging.INFO)
+    for clock.now in (0.0, 0.5, 59.5, 60.5, 61.0):
+        anyio.run(task.run)
+    assert [record.levelno >= logging.WARNING for record in caplog.records] == [True, True]
+    assert "could not look around, will retry" in caplog.text
+    assert "no disk" in caplog.text
+    fails = False
+    anyio.run(task.run)
+    anyio.run(task.run)
+    assert [record.message for record in caplog.records[2:]] == ["can look around again"]
+    fails = True
+    anyio.run(task.run)
+    assert len(caplog.records) == 4
