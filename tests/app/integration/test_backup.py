@@ -37,9 +37,13 @@ def answers(services: Services, rows: Any) -> list[Any]:
     return [(one.model_version, [(hit.id, hit.score, hit.item.labels) for hit in one.hits]) for one in found]
 
 
-def test_a_restored_copy_gives_the_same_answers(served: Any, tmp_path: Path) -> None:
+def test_a_restored_copy_gives_the_same_answers(
+    served: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     expected = answers(served.services, served.data.Z[:5])
-    folder = tmp_path / "backups" / "monday"
+    with pytest.raises(InvalidFieldError, match="lies in the data folder"):
+        served.services.back_up(served.services.settings.data_dir / "backup")
+    folder = tmp_path_factory.mktemp("backups") / "monday" / "morning"
     assert served.services.back_up(folder) > 0
     served.services.catalogue.delete_item("a", "late")
     restored = build(Settings(data_dir=folder, database_url=""))
