@@ -127,18 +127,29 @@ class Services:
         Parameters
         ----------
         folder : Path
-            Made; raises FileExistsError when it exists, InvalidFieldError on another database, and
-            SchemaOutdatedError when there is nothing to be served in the one there is.
+            Made; its parent is there.
+
+        Raises
+        ------
+        InvalidFieldError
+            If the folder exists, has no parent, or lies in the data folder; and on a database that is not
+            SQLite.
+        SchemaOutdatedError
+            If there is nothing to be served in the database there is.
         """
         if self.database.engine.dialect.name != "sqlite":
             raise InvalidFieldError(
                 "LRBS_DATABASE_URL",
                 "is no SQLite database: copy LRBS_DATA_DIR, run pg_dump, copy it again except .database",
             )
+        self.require_current_schema()
+        if folder.exists():
+            raise InvalidFieldError("folder", f"{folder} exists: name a new one")
+        if not folder.absolute().parent.is_dir():
+            raise InvalidFieldError("folder", f"there is no folder {folder.absolute().parent} to make it in")
         if self.settings.data_dir.resolve() in folder.resolve().parents:
             raise InvalidFieldError("folder", f"{folder} lies in the data folder, which is what is copied")
-        self.require_current_schema()
-        folder.mkdir(parents=True)
+        folder.mkdir()
         # What the copied database speaks of was there before it was copied, or is young and not swept.
         copied = self._copy_files(folder)
         copy_sqlite(self.database.engine, folder / DATABASE_FILE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -25,9 +24,7 @@ from app.api.middleware.security_headers import SecurityHeadersMiddleware
 from app.api.own_writes import OwnWrites
 from app.api.probes import Remembered, Watching
 from app.api.repeated import Repeated
-from app.api.routes import collections, health, imports, items, jobs, searches
-from app.api.routes import keys as admin
-from app.api.routes import models as versions
+from app.api.routes import collections, health, imports, items, jobs, keys, models, searches
 from app.bootstrap import Services
 from app.services.health.status import PATIENCE_SECONDS
 from app.services.serving.snapshots import MOST_WAITING
@@ -45,7 +42,6 @@ _READINESS_SECONDS = 0.2
 _RECORD_USE_SECONDS = 30.0
 _KEEP_UP_SECONDS = 0.5
 _SHARE_SECONDS = 1.0
-_logger = logging.getLogger(__name__)
 
 
 def create_app(services: Services) -> FastAPI:
@@ -81,7 +77,7 @@ def create_app(services: Services) -> FastAPI:
                 tasks.start_soon(_share, Repeated("share metrics with the other processes", metrics.share))
             yield
             tasks.cancel_scope.cancel()
-        await record_use.run()
+        await record_use.run(is_last=True)
 
     # FastAPI's own pages of documentation load their scripts from other hosts; `mount_pages` adds one.
     application = FastAPI(
@@ -105,7 +101,7 @@ def create_app(services: Services) -> FastAPI:
     # Made for each who asks; while one is being made, the others get the one before.
     state.metrics = Remembered(Watching(_WATCHING_SECONDS), metrics.text, 0.0)
     problems.install(application)
-    for module in (collections, items, imports, searches, jobs, versions, admin, health):
+    for module in (collections, items, imports, searches, jobs, models, keys, health):
         application.include_router(module.router)
     openapi.describe(application, ["/metrics"] if services.settings.open_metrics else [])
     mount_pages(application)

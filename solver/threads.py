@@ -1,4 +1,4 @@
-"""Running independent lanes of work on threads, each with a single-threaded BLAS.
+"""Running independent chunks of work on threads, each with a single-threaded BLAS.
 
 Threads over blocks of pairs and threads inside BLAS would fight for the same cores. The number of BLAS
 threads is a property of the whole process, so that all running computations share one limit, which
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
-_Lane = TypeVar("_Lane")
+_Chunk = TypeVar("_Chunk")
 _Result = TypeVar("_Result")
 
 
@@ -84,44 +84,46 @@ def even_slices(n_rows: int, n_parts: int) -> list[slice]:
     return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
 
 
-def map_chunks(evaluate: Callable[[_Lane], _Result], lanes: Sequence[_Lane], n_threads: int) -> list[_Result]:
-    """Return ``[evaluate(lane) for lane in lanes]``, computed on up to `n_threads` threads.
+def map_chunks(
+    evaluate: Callable[[_Chunk], _Result], chunks: Sequence[_Chunk], n_threads: int
+) -> list[_Result]:
+    """Return ``[evaluate(chunk) for chunk in chunks]``, computed on up to `n_threads` threads.
 
     Parameters
     ----------
     evaluate : callable
-        Must not depend on the order in which lanes are taken.
-    lanes : sequence
+        Must not depend on the order in which chunks are taken.
+    chunks : sequence
         Independent parts of the work.
     n_threads : int, >= 1
-        How many lanes run at once; the calling thread takes part.
+        How many chunks run at once; the calling thread takes part.
     """
-    n_helpers = min(n_threads, len(lanes)) - 1
+    n_helpers = min(n_threads, len(chunks)) - 1
     results: dict[int, _Result] = {}
     errors: dict[int, BaseException] = {}
     positions = itertools.count()
 
-    def take_lanes() -> None:
-        while not errors and (position := next(positions)) < len(lanes):
+    def take_chunks() -> None:
+        while not errors and (position := next(positions)) < len(chunks):
             try:
-                results[position] = evaluate(lanes[position])
+                results[position] = evaluate(chunks[position])
             except BaseException as error:  # raised below, in the calling thread
                 errors[position] = error
 
     with _BLAS_LIMIT.hold():
-        helpers = [_helpers(n_helpers).submit(take_lanes) for _ in range(n_helpers)]
+        helpers = [_helpers(n_helpers).submit(take_chunks) for _ in range(n_helpers)]
         try:
-            take_lanes()
-        except BaseException as error:  # an interrupt between two lanes: the helpers are to stop, too
+            take_chunks()
+        except BaseException as error:  # an interrupt between two chunks: the helpers are to stop, too
             errors[-1] = error
         # One that has not begun by now finds nothing left to do.
         wait([helper for helper in helpers if not helper.cancel()])
     if errors:
         raise errors[min(errors)]
-    return [results[position] for position in range(len(lanes))]
+    return [results[position] for position in range(len(chunks))]
 
 
 @functools.cache
 def _helpers(n_helpers: int) -> ThreadPoolExecutor:
-    """Return threads that are kept: starting new ones takes as long as a small lane."""
-    return ThreadPoolExecutor(n_helpers, thread_name_prefix="lanes")
+    """Return threads that are kept: starting new ones takes as long as a small chunk."""
+    return ThreadPoolExecutor(n_helpers, thread_name_prefix="chunks")

@@ -12,12 +12,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.domain.errors import ServiceError
 
 _LOG_SECONDS = 60.0
-"""Between two lines about the same failure."""
+"""Between two lines about failures of one type, and between two about success after failure."""
 _logger = logging.getLogger(__name__)
 
 
 class Repeated:
-    """Work in a thread; a failure is logged once a minute, and its end once.
+    """Work in a thread; failures of one type are logged once a minute, and so is their end.
 
     Parameters
     ----------
@@ -30,26 +30,38 @@ class Repeated:
     def __init__(self, name: str, work: Callable[[], object]) -> None:
         self._name = name
         self._work = work
-        self._logged_at: float | None = None
+        self._is_failing = False
+        self._logged: dict[object, float] = {}
 
-    async def run(self) -> None:
-        """Do the work once; whatever goes wrong, it can be tried again."""
+    async def run(self, *, is_last: bool = False) -> None:
+        """Do the work once.
+
+        Parameters
+        ----------
+        is_last : bool
+            Whether it will not be tried again: a failure is logged in any case.
+        """
         try:
             await to_thread.run_sync(self._work)
         except (ServiceError, SQLAlchemyError, OSError) as error:
-            if self._is_to_be_logged():
+            self._is_failing = True
+            if is_last:
+                _logger.warning("could not %s: %s", self._name, error)
+            elif self._is_due(type(error)):
                 _logger.warning("could not %s, will retry: %s", self._name, error)
-        except Exception:
-            if self._is_to_be_logged():
-                _logger.exception("could not %s, will retry", self._name)
+        except Exception as error:
+            self._is_failing = True
+            if is_last or self._is_due(type(error)):
+                _logger.exception("could not %s", self._name)
         else:
-            if self._logged_at is not None:
+            if self._is_failing and self._is_due("success"):
                 _logger.info("can %s again", self._name)
-            self._logged_at = None
+            self._is_failing = False
 
-    def _is_to_be_logged(self) -> bool:
+    def _is_due(self, event: object) -> bool:
+        """Return whether a line about this is a minute ago, or was never logged."""
         now = time.monotonic()
-        if self._logged_at is not None and now - self._logged_at < _LOG_SECONDS:
+        if now - self._logged.get(event, -_LOG_SECONDS) < _LOG_SECONDS:
             return False
-        self._logged_at = now
+        self._logged[event] = now
         return True

@@ -12,7 +12,6 @@ from rich.console import Console
 
 from app.bootstrap import Services, build, build_on_existing
 from app.domain.entities import ApiKey, KeyBounds, Scope
-from app.domain.errors import InvalidFieldError
 from app.settings import Settings
 
 keys = typer.Typer(no_args_is_help=True, help="API keys.")
@@ -69,10 +68,6 @@ def back_up(
     folder: Annotated[Path, typer.Argument(help="a new folder, to be used as LRBS_DATA_DIR some day")],
 ) -> None:
     """Copy a SQLite database, the pictures and the models, while the service goes on."""
-    if folder.exists():
-        raise InvalidFieldError("folder", f"{folder} exists: name a new one")
-    if not folder.absolute().parent.is_dir():
-        raise InvalidFieldError("folder", f"there is no folder {folder.absolute().parent} to make it in")
     copied = build_on_existing(Settings()).back_up(folder)
     typer.echo(f"the database and {copied} files are in {folder}")
 

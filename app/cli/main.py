@@ -18,6 +18,7 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 from rich.text import Text
+from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.api.schemas.searches import MAX_K
@@ -92,7 +93,7 @@ def main() -> None:
     except ModelNotTrainedError as error:
         _fail(error.told(f"run lrbs train {error.collection}"), 1)
     except CollectionNotFoundError as error:
-        _fail(f"{error} in the data folder {Settings().data_dir} (LRBS_DATA_DIR)", 1)
+        _fail(f"{error} in {_place_of_data(Settings())}", 1)
     except (ServiceError, SolverError, ImportError) as error:
         _fail(str(error), 1)
 
@@ -101,6 +102,12 @@ def _fail(message: str, status: int) -> NoReturn:
     # Not as markup: a message may hold brackets.
     _log.print(Text.assemble(("error: ", "red"), " ".join(message.split())))
     sys.exit(status)
+
+
+def _place_of_data(settings: Settings) -> str:
+    if settings.database_url:
+        return f"the database {make_url(settings.database_url)!r} (LRBS_DATABASE_URL)"  # without password
+    return f"the data folder {settings.data_dir.resolve()} (LRBS_DATA_DIR)"
 
 
 def _settings_line(error: ValidationError) -> str:

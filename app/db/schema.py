@@ -50,5 +50,7 @@ def _revision(engine: Engine, patience_seconds: float | None) -> str | None:
             limit_statements(connection, patience_seconds)
         if not inspect(connection).has_table("alembic_version"):
             return None
-        revision: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+        revision: str | None = connection.execute(
+            text("SELECT version_num FROM alembic_version")
+        ).scalar_one_or_none()
         return revision

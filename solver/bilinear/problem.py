@@ -26,8 +26,6 @@ from solver.supervision.signed_pairs import AnySupervision, SignedPairs
 from solver.supervision.sizes import check_sizes
 from solver.threads import single_threaded_blas
 
-"""All pairs of samples, or a list of them."""
-
 _REDUCED_SPARSE_SAMPLES = 5000
 _ROWS_AT_ONCE = 4096
 

@@ -13,7 +13,7 @@ from solver.linalg.matrices import FloatArray, Samples, is_sparse
 from solver.threads import even_slices, map_chunks
 
 _CHOLESKY_CONDITION = 1e-8
-_GRAM_LANES = 8
+_GRAM_CHUNKS = 8
 _MOST_ENTRIES = 2**27
 """Of a dense array that sparse samples are turned into: 1 GiB in float64."""
 
@@ -100,7 +100,7 @@ def _gram(X: Samples, n_threads: int) -> FloatArray:
         # The Cholesky and eigenvector routines read the lower triangle only.
         np.matmul(exact[rows], exact[: rows.stop].T, out=gram[rows, : rows.stop])
 
-    map_chunks(evaluate, even_slices(len(exact), _GRAM_LANES), n_threads)
+    map_chunks(evaluate, even_slices(len(exact), _GRAM_CHUNKS), n_threads)
     return gram
 
 

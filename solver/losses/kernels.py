@@ -23,7 +23,7 @@ _LARGEST_SCORE = {4: 20.0, 8: 150.0}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TileBuffers:
-    """Memory that the kernels work in, used again for each tile of a lane.
+    """Memory that the kernels work in, used again for each tile of a chunk.
 
     Parameters
     ----------

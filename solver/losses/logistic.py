@@ -3,7 +3,7 @@
 One exponential per pair gives the loss log(1 + exp(-y s)) and its derivative (`solver.losses.kernels`). The
 derivatives themselves are summed, not their differences from a constant: where most pairs are
 fitted well they are small, and so is the rounding of their sums. No array of all pairs is ever made;
-rows are dealt to lanes that run on threads and are added up in a fixed order, so the result does not
+rows are dealt to chunks that run on threads and are added up in a fixed order, so the result does not
 depend on the number of threads.
 """
 
@@ -24,19 +24,11 @@ from solver.supervision.sizes import check_sizes
 from solver.threads import map_chunks
 
 _TILE_BYTES = 3 << 19
-
-
 _TILE_COLUMNS = 1280
-
-
 _COPIED_ROWS = 1024
-
-
-_LANES = 16
-
-
-_LANE_BYTES = 1 << 28
-"""Rows are dealt to this many lanes, whatever the number of threads; fewer where their sums are large."""
+_CHUNKS = 16
+"""Rows are dealt to this many chunks, whatever the number of threads; fewer where their sums are large."""
+_CHUNK_BYTES = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +54,7 @@ class PairLogisticLoss:
     dtype : {float32, float64}
         Precision of the pair computations; sums over tiles are always float64.
     n_threads : int
-        Threads over lanes of rows.
+        Threads over chunks of rows.
 
     References
     ----------
@@ -100,14 +92,14 @@ class PairLogisticLoss:
         """Return l(M)."""
         left, right = self._score_factors(FactoredPoint.of(M))
 
-        def evaluate(lane: slice) -> float:
+        def evaluate(chunk: slice) -> float:
             value, buffers = 0.0, self._buffers()
-            for tile in self._tiles(lane):
+            for tile in self._tiles(chunk):
                 scores = buffers.score(left[tile.rows], right[tile.columns])
                 value += self._weighted(sum_losses(scores, buffers.factors_like(scores), self._keys(tile)))
             return value
 
-        return sum(map_chunks(evaluate, self._lanes(1), self._n_threads))
+        return sum(map_chunks(evaluate, self._chunks(1), self._n_threads))
 
     def value_and_gradient(self, point: FactoredPoint) -> tuple[float, FloatArray]:
         """Return l and its gradient ``-X^T T Z``, an (n_features_x, n_features_z) array."""
@@ -115,16 +107,16 @@ class PairLogisticLoss:
         Z = self.Z
         weighted_Z = np.zeros((self.X.shape[0], Z.shape[1]), self._dtype)
 
-        def evaluate(lane: slice) -> float:
+        def evaluate(chunk: slice) -> float:
             value, buffers = 0.0, self._buffers()
-            for tile in self._tiles(lane):
+            for tile in self._tiles(chunk):
                 scores = buffers.score(left[tile.rows], right[tile.columns])
                 tile_value, derivatives = self._value_and_derivatives(tile, scores, buffers)
                 value += tile_value
                 weighted_Z[tile.rows] += derivatives @ Z[tile.columns]
             return value
 
-        value = sum(map_chunks(evaluate, self._lanes(1), self._n_threads))
+        value = sum(map_chunks(evaluate, self._chunks(1), self._n_threads))
         gradient = self._w_dissimilar * self._x_side.gather(weighted_Z)
         return value, gradient.astype(self._dtype)
 
@@ -143,9 +135,9 @@ class PairLogisticLoss:
         XA, ZB = self._x_side.project(A), self._z_side.project(B)
         along_x = np.zeros_like(XA)
 
-        def evaluate(lane: slice) -> tuple[float, FloatArray]:
+        def evaluate(chunk: slice) -> tuple[float, FloatArray]:
             value, along_z, buffers = 0.0, np.zeros_like(ZB), self._buffers()
-            for tile in self._tiles(lane):
+            for tile in self._tiles(chunk):
                 scores = buffers.score(XA[tile.rows], ZB[tile.columns])
                 tile_value, derivatives = self._value_and_derivatives(tile, scores, buffers)
                 value += tile_value
@@ -154,9 +146,9 @@ class PairLogisticLoss:
             return value, along_z
 
         value, along_z = 0.0, np.zeros(ZB.shape)
-        for lane_value, lane_along_z in map_chunks(evaluate, self._lanes(ZB.shape[1]), self._n_threads):
-            value += lane_value
-            along_z += lane_along_z
+        for chunk_value, chunk_along_z in map_chunks(evaluate, self._chunks(ZB.shape[1]), self._n_threads):
+            value += chunk_value
+            along_z += chunk_along_z
         on_A = self._w_dissimilar * self._x_side.gather(along_x)
         on_B = self._w_dissimilar * self._z_side.gather(along_z.astype(self._dtype))
         return value, on_A, on_B
@@ -168,9 +160,9 @@ class PairLogisticLoss:
         """
         left, right = self._score_factors(point)
 
-        def evaluate(lane: slice) -> float:
+        def evaluate(chunk: slice) -> float:
             total, buffers = 0.0, self._buffers()
-            for tile in self._tiles(lane):
+            for tile in self._tiles(chunk):
                 scores = buffers.score(left[tile.rows], right[tile.columns])
                 keys = self._keys(tile)
                 _, derivatives = self._value_and_derivatives(tile, scores, buffers)
@@ -181,14 +173,14 @@ class PairLogisticLoss:
                 total += self._w_dissimilar * sum_entropies(q)
             return total
 
-        return sum(map_chunks(evaluate, self._lanes(1), self._n_threads))
+        return sum(map_chunks(evaluate, self._chunks(1), self._n_threads))
 
     def mean_curvature(self, point: FactoredPoint) -> float:
         """Return an estimate of ``sum_ij w_ij sigma'(s_ij)`` over the number of pairs, from some tiles."""
         left, right = self._score_factors(point)
         curvature, n_pairs, buffers = 0.0, 0, self._buffers()
-        for lane in self._lanes(1):
-            tile = next(self._tiles(lane))
+        for chunk in self._chunks(1):
+            tile = next(self._tiles(chunk))
             scores = buffers.score(left[tile.rows], right[tile.columns])
             _, slopes = self._value_and_derivatives(tile, scores, buffers)
             # sigma' = sigma(s) sigma(-s), one of which is 1 / F and the other what is left.
@@ -220,19 +212,19 @@ class PairLogisticLoss:
     def _keys(self, tile: _Tile) -> list[PairKey]:
         return self._supervision.similar_pairs(tile.rows, tile.columns)
 
-    def _lanes(self, width: int) -> list[slice]:
+    def _chunks(self, width: int) -> list[slice]:
         """Return contiguous runs of rows, as many as fit if each holds `width` numbers per column."""
         m, n = self.X.shape[0], self.Z.shape[0]
         n_blocks = -(-m // self._height)
-        affordable = _LANE_BYTES // (n * max(width, 1) * self._dtype.itemsize)
-        n_lanes = min(_LANES, n_blocks, max(affordable, 2))
-        edges = [min(i * n_blocks // n_lanes * self._height, m) for i in range(n_lanes + 1)]
+        affordable = _CHUNK_BYTES // (n * max(width, 1) * self._dtype.itemsize)
+        n_chunks = min(_CHUNKS, n_blocks, max(affordable, 2))
+        edges = [min(i * n_blocks // n_chunks * self._height, m) for i in range(n_chunks + 1)]
         return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
 
-    def _tiles(self, lane: slice) -> Iterator[_Tile]:
+    def _tiles(self, chunk: slice) -> Iterator[_Tile]:
         n = self.Z.shape[0]
-        for start in range(lane.start, lane.stop, self._height):
-            rows = slice(start, min(start + self._height, lane.stop))
+        for start in range(chunk.start, chunk.stop, self._height):
+            rows = slice(start, min(start + self._height, chunk.stop))
             for first in range(0, n, self._width):
                 yield _Tile(rows, slice(first, min(first + self._width, n)))
 

@@ -52,7 +52,7 @@ class DensePairs:
         self.Z = _dense(Z)[supervision.z_order].astype(np.float64)
         self._set_pairs(supervision)
         n_x, n_z = self.Y.shape
-        self._lanes = even_slices(n_x, -(-n_x * n_z // _PAIRS_AT_ONCE))
+        self._chunks = even_slices(n_x, -(-n_x * n_z // _PAIRS_AT_ONCE))
         self._n_threads = n_threads or os.cpu_count() or 1
 
     def _set_pairs(self, supervision: Supervision | SignedPairs) -> None:
@@ -80,7 +80,7 @@ class DensePairs:
 
     def loss(self, scores: FloatArray) -> float:
         """Return ``sum_ij w_ij log(1 + exp(-y_ij s_ij))``."""
-        return sum(map_chunks(lambda rows: self._loss_of(rows, scores)[0], self._lanes, self._n_threads))
+        return sum(map_chunks(lambda rows: self._loss_of(rows, scores)[0], self._chunks, self._n_threads))
 
     def loss_and_gradient(self, scores: FloatArray) -> tuple[float, FloatArray]:
         """Return the loss, and ``-X^T T Z`` with ``T = W * Y / (1 + exp(Y * scores))``."""
@@ -94,7 +94,7 @@ class DensePairs:
             T *= self.Y[rows]
             return loss, T @ self.Z
 
-        losses, weighted_Z = zip(*map_chunks(evaluate, self._lanes, self._n_threads), strict=True)
+        losses, weighted_Z = zip(*map_chunks(evaluate, self._chunks, self._n_threads), strict=True)
         return sum(losses), -(self.X.T @ np.vstack(weighted_Z))
 
     def _loss_of(self, rows: slice, scores: FloatArray) -> tuple[float, FloatArray, FloatArray]:

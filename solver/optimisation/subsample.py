@@ -153,7 +153,7 @@ class PairSubsample:
     n_dealt : int
         Into how many blocks all samples were dealt.
     n_threads : int
-        Threads over lanes of rows within a block.
+        Threads over chunks of rows within a block.
     """
 
     def __init__(self, X: Samples, Z: Samples, blocks: Sequence[Block], n_dealt: int, n_threads: int) -> None:

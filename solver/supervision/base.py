@@ -17,7 +17,6 @@ from solver.linalg.matrices import FloatArray, Samples
 
 Indices = npt.NDArray[np.intp]
 
-
 PairKey = tuple[slice, slice] | tuple[Indices, Indices] | npt.NDArray[np.bool_]
 """Anything that picks pairs out of a tile: a rectangle, lists of rows and columns, or a mask."""
 

@@ -73,5 +73,5 @@ class PairedRows:
             If the two differ: a row without its partner says nothing.
         """
         if not np.array_equal(x_rows, z_rows):
-            raise SupervisionError("paired rows can only be restricted to the same rows of both modalities")
+            raise SupervisionError("a subset of paired rows takes the same rows of both modalities")
         return PairedRows(len(x_rows))

@@ -120,3 +120,4 @@ def _csr(table: Any, name: str) -> Any:
 
 
 AnySupervision = Supervision | SignedPairs
+"""All pairs of samples, or a list of them."""

@@ -83,10 +83,10 @@ def test_many_concurrent_holders_restore_the_number() -> None:
 
 @pytest.mark.usefixtures("two_blas_threads")
 @pytest.mark.parametrize("n_threads", [1, 3])
-def test_error_in_a_lane_reaches_the_caller_and_restores_the_number(n_threads: int) -> None:
-    def fail(lane: int) -> None:
+def test_error_in_a_chunk_reaches_the_caller_and_restores_the_number(n_threads: int) -> None:
+    def fail(chunk: int) -> None:
         assert _blas_threads() == {1}
-        raise KeyError(lane)
+        raise KeyError(chunk)
 
     with pytest.raises(KeyError, match="0"):
         map_chunks(fail, [0, 1, 2], n_threads)
@@ -94,18 +94,18 @@ def test_error_in_a_lane_reaches_the_caller_and_restores_the_number(n_threads: i
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 7])
-def test_results_come_in_the_order_of_the_lanes(n_threads: int) -> None:
-    def evaluate(lane: int) -> int:
-        time.sleep(0.002 * (5 - lane))  # the first lane ends last
-        return lane * lane
+def test_results_come_in_the_order_of_the_chunks(n_threads: int) -> None:
+    def evaluate(chunk: int) -> int:
+        time.sleep(0.002 * (5 - chunk))  # the first chunk ends last
+        return chunk * chunk
 
     assert map_chunks(evaluate, range(5), n_threads) == [0, 1, 4, 9, 16]
 
 
-def test_no_more_lanes_run_at_once_than_there_are_threads() -> None:
+def test_no_more_chunks_run_at_once_than_there_are_threads() -> None:
     lock, running, most = threading.Lock(), 0, 0
 
-    def evaluate(lane: Any) -> None:
+    def evaluate(chunk: Any) -> None:
         nonlocal running, most
         with lock:
             running += 1
@@ -122,7 +122,7 @@ def test_forked_process_has_threads_of_its_own() -> None:
     everyone = threading.Barrier(2)
 
     def meet(_: int) -> None:
-        everyone.wait(20)  # broken unless two threads take a lane each
+        everyone.wait(20)  # broken unless two threads take a chunk each
 
     map_chunks(meet, [0, 1], 2)
     child = os.fork()
@@ -137,7 +137,7 @@ def test_forked_process_has_threads_of_its_own() -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_lanes_may_use_lanes() -> None:
+def test_chunks_may_use_chunks() -> None:
     def row(number: int) -> list[int]:
         return map_chunks(lambda other: number * other, range(4), 2)
 

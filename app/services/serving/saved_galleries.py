@@ -86,11 +86,12 @@ class SavedGalleries:
                 for side, name in zip("xz", collection.modality_names, strict=True)
             }
         except DamagedBundleError as error:
-            # A backup is made without saved galleries.
-            level = logging.INFO if isinstance(error.__cause__, FileNotFoundError) else logging.WARNING
-            _logger.log(
-                level, "%s: reads its items from the database: saved gallery: %s", collection.name, error
-            )
+            if saved.folder not in self._files.names():  # as in a backup, which is made without them
+                _logger.info("%s has no saved gallery: its items are read from the database", collection.name)
+            else:
+                _logger.warning(
+                    "%s: its items are read from the database: saved gallery: %s", collection.name, error
+                )
             return None
 
     def save(

@@ -2,9 +2,21 @@
 
 const KEY = "lrbs-key";
 
+let previousKey = null;
+
 export const readKey = () => sessionStorage.getItem(KEY);
-export const keepKey = (key) => sessionStorage.setItem(KEY, key);
-export const forgetKey = () => sessionStorage.removeItem(KEY);
+
+export function keepKey(key) {
+  previousKey = readKey();
+  sessionStorage.setItem(KEY, key);
+}
+
+/** Drop a key that was refused, in favour of the one that it replaced. */
+export function forgetKey() {
+  if (previousKey === null || previousKey === readKey()) sessionStorage.removeItem(KEY);
+  else sessionStorage.setItem(KEY, previousKey);
+  previousKey = null;
+}
 
 export class Problem extends Error {
   constructor(title, detail, status) {

@@ -26,6 +26,7 @@ export function showError(error) {
 
 export function clearError() {
   byId("error").hidden = true;
+  if (readKey() !== null) byId("key-form").hidden = true;
 }
 
 export function say(text) {

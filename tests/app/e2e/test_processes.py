@@ -88,7 +88,7 @@ def test_several_processes_serve_one_database(
 
 _OPENED = """
 from app.bootstrap import build
-from app.serve import serve
+from app.cli.serve import serve
 from app.settings import Settings
 
 services = build(Settings().model_copy(update={"open_search": True, "processes": 2}))
@@ -266,7 +266,7 @@ def test_the_worker_beside_ends_with_the_server(start_server: Callable[..., Any]
 
 _WITHOUT_DESCRIPTORS = """
 import io, pathlib, resource, sys, time
-from app.serve import worker_beside
+from app.cli.serve import worker_beside
 from app.settings import Settings
 
 def wait_for(condition):

@@ -10,10 +10,11 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 
 from app.db.migrate import upgrade
 from app.db.models import Base
-from app.db.schema import is_current
+from app.db.schema import REVISION, is_current
 from app.db.session import SqlDatabase
 from app.domain.entities import Collection, Counts, Item, Modality, ModelVersion, Scope
 from app.domain.errors import (
@@ -51,6 +52,12 @@ def test_migrations_give_the_schema_of_the_models(engine: sqlalchemy.Engine) -> 
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_server_default": True})
         assert compare_metadata(context, Base.metadata) == []
+
+
+def test_the_schema_that_is_asked_for_is_the_latest_migration() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(ROOT / "migrations"))
+    assert ScriptDirectory.from_config(config).get_current_head() == REVISION
 
 
 def test_an_upgrade_can_be_repeated_and_taken_back(engine: sqlalchemy.Engine) -> None:

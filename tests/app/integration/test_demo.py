@@ -1,3 +1,4 @@
+import shutil
 from typing import Any
 
 import httpx
@@ -76,3 +77,14 @@ def test_good_answers_lie_half_way_from_chance_to_perfect(
 ) -> None:
     figures = {"map": map_reached, "first_right": first_right, "chance": 0.0625}
     assert demo.is_good(figures) is passes
+
+
+def test_a_check_of_a_service_that_never_gets_ready_does_not_pass(
+    pairs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services = build(pairs.services.settings)
+    make_small_sample(services)
+    shutil.rmtree(services.settings.data_dir / "models")
+    monkeypatch.setattr(demo, "_READY_SECONDS", 1.0)
+    assert demo.check(services) == {"ready": False, "passed": False}
+    close(services)

@@ -1,5 +1,6 @@
 """Galleries on disk: used when the database knows them and they are whole, and never otherwise."""
 
+import logging
 import shutil
 import threading
 from collections.abc import Iterator
@@ -119,6 +120,18 @@ def test_what_is_missing_or_damaged_is_read_from_the_database(saving: Pairs) -> 
     found, is_used = started(saving)
     assert not is_used
     check_same(found, expected)
+
+
+def test_damage_is_a_warning_and_absence_is_none(saving: Pairs, caplog: pytest.LogCaptureFixture) -> None:
+    folder = save(saving)
+    caplog.set_level(logging.INFO, "app.services.serving")
+    (folder / "x.npy").unlink()
+    started(saving)
+    assert [record.levelname for record in caplog.records if "gallery" in record.message] == ["WARNING"]
+    caplog.clear()
+    folder.rename(folder.with_name("elsewhere"))
+    started(saving)
+    assert [record.levelname for record in caplog.records if "gallery" in record.message] == ["INFO"]
 
 
 def test_what_another_version_or_an_older_database_saved_is_not_used(saving: Pairs) -> None:

@@ -199,7 +199,7 @@ def test_many_tiles_of_every_supervision_equal_the_dense_float64_formula(
     assert value == pytest.approx(expected["value"], rel=tolerance)
     np.testing.assert_allclose(gradient, expected["gradient"], atol=tolerance * size)
     other, on_A, on_B = loss.value_and_factor_gradients(A, B)
-    assert other == pytest.approx(value, rel=1e-12)  # the same tiles, dealt to other lanes
+    assert other == pytest.approx(value, rel=1e-12)  # the same tiles, dealt to other chunks
     np.testing.assert_allclose(on_A, expected["gradient"] @ B, atol=8 * tolerance * size)
     np.testing.assert_allclose(on_B, expected["gradient"].T @ A, atol=8 * tolerance * size)
     assert loss.dual_value(point, 0.6) == pytest.approx(expected["entropy"], rel=tolerance)

@@ -1,4 +1,5 @@
 import logging
+from functools import partial
 
 import anyio
 import pytest
@@ -32,12 +33,27 @@ def test_a_failure_is_logged_once_a_minute_and_its_end_once(
     for clock.now in (0.0, 0.5, 59.5, 60.5, 61.0):
         anyio.run(task.run)
     assert [record.levelno >= logging.WARNING for record in caplog.records] == [True, True]
-    assert "could not look around, will retry" in caplog.text
+    assert "could not look around" in caplog.text
     assert "no disk" in caplog.text
     fails = False
     anyio.run(task.run)
     anyio.run(task.run)
     assert [record.message for record in caplog.records[2:]] == ["can look around again"]
-    fails = True
+    for clock.now in (62.0, 62.5, 63.0, 63.5):  # now and then is not told each time
+        fails = not fails
+        anyio.run(task.run)
+    assert len(caplog.records) == 3
+
+
+def test_another_error_and_the_last_one_are_logged_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    errors: list[Exception] = [ServiceError("no disk"), RuntimeError("a bug"), ServiceError("no disk")]
+
+    def work() -> None:
+        raise errors.pop(0)
+
+    task = Repeated("look around", work)
     anyio.run(task.run)
-    assert len(caplog.records) == 4
+    anyio.run(task.run)
+    assert caplog.records[1].exc_info is not None
+    anyio.run(partial(task.run, is_last=True))
+    assert caplog.records[2].message == "could not look around: no disk"
