@@ -142,13 +142,13 @@ class Services:
                 "LRBS_DATABASE_URL",
                 "is no SQLite database: copy LRBS_DATA_DIR, run pg_dump, copy it again except .database",
             )
-        self.require_current_schema()
         if folder.exists():
             raise InvalidFieldError("folder", f"{folder} exists: name a new one")
         if not folder.absolute().parent.is_dir():
             raise InvalidFieldError("folder", f"there is no folder {folder.absolute().parent} to make it in")
         if self.settings.data_dir.resolve() in folder.resolve().parents:
             raise InvalidFieldError("folder", f"{folder} lies in the data folder, which is what is copied")
+        self.require_current_schema()
         folder.mkdir()
         # What the copied database speaks of was there before it was copied, or is young and not swept.
         copied = self._copy_files(folder)
