@@ -260,7 +260,7 @@ def build(settings: Settings) -> Services:
 
 
 def _upgrade(engine: Engine) -> None:
-    from app.db.migrate import upgrade  # few processes change a schema, and Alembic is slow to import
+    from app.db.migrate import upgrade  # with Alembic, which nobody else needs
 
     upgrade(engine)
 

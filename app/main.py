@@ -71,10 +71,11 @@ def create_app(services: Services) -> FastAPI:
             lanes.threads + MOST_WAITING + _OTHER_THREADS
         )
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_record_use, record_use)
-            tasks.start_soon(_keep_up, keep_up)
+            tasks.start_soon(record_use.repeat, _RECORD_USE_SECONDS)
+            tasks.start_soon(keep_up.repeat, _KEEP_UP_SECONDS)
             if metrics.shares is not None:
-                tasks.start_soon(_share, Repeated("share metrics with the other processes", metrics.share))
+                share = Repeated("share metrics with the other processes", metrics.share)
+                tasks.start_soon(share.repeat, _SHARE_SECONDS)
             yield
             tasks.cancel_scope.cancel()
         await record_use.run(is_last=True)
@@ -131,26 +132,3 @@ def create_app(services: Services) -> FastAPI:
     application.add_middleware(SecurityHeadersMiddleware)
     application.add_middleware(RequestLogMiddleware, on_answer=metrics.on_answer, on_change=metrics.on_change)
     return application
-
-
-async def _record_use(record_use: Repeated) -> None:
-    """Write down when keys were last used, now and then, so that no request waits for it."""
-    while True:
-        await anyio.sleep(_RECORD_USE_SECONDS)
-        await record_use.run()
-
-
-async def _share(share: Repeated) -> None:
-    """Let the other server processes tell what this one counts and holds."""
-    while True:
-        await share.run()
-        await anyio.sleep(_SHARE_SECONDS)
-
-
-async def _keep_up(keep_up: Repeated) -> None:
-    """Have what others write, and the versions they activate, brought in by the background."""
-    while True:
-        began = anyio.current_time()
-        await keep_up.run()
-        # Where the look itself is work, it is made less often.
-        await anyio.sleep(max(_KEEP_UP_SECONDS, 10.0 * (anyio.current_time() - began)))

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
+import anyio
 from anyio import to_thread
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -13,6 +14,8 @@ from app.domain.errors import ServiceError
 
 _LOG_SECONDS = 60.0
 """Between two lines about failures of one type, and between two about success after failure."""
+_REST_FACTOR = 10.0
+"""How many times as long as the work took it rests at least."""
 _logger = logging.getLogger(__name__)
 
 
@@ -32,6 +35,13 @@ class Repeated:
         self._work = work
         self._is_failing = False
         self._logged: dict[object, float] = {}
+
+    async def repeat(self, pause_seconds: float) -> None:
+        """Do the work until cancelled, with pauses; work that takes long is done less often."""
+        while True:
+            began = anyio.current_time()
+            await self.run()
+            await anyio.sleep(max(pause_seconds, _REST_FACTOR * (anyio.current_time() - began)))
 
     async def run(self, *, is_last: bool = False) -> None:
         """Do the work once.

@@ -26,7 +26,7 @@ def create_key(
     collection: Annotated[
         list[str] | None,
         typer.Option(
-            help="the only collection it can see (with open search: write to); may be given several times"
+            help="the only collection it can see, unless searching is open; may be given several times"
         ),
     ] = None,
     expires: Annotated[

@@ -1,7 +1,6 @@
 """Asking whether a database has the current schema.
 
-Every process asks this at its start. `app.db.migrate`, which changes the schema, imports Alembic: that takes
-longer than to import SQLAlchemy.
+Every process asks this at its start; Alembic is for `app.db.migrate` alone, which changes the schema.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class ConcurrencyLimits:
         )
         self.events = ConcurrencyLimiter("events", streams, 0, whole=True, of_caller=max(streams // 2, 1))
         self.keys = ConcurrencyLimiter("keys", _KEYS_AT_ONCE, _KEYS_WAITING, of_caller=_KEYS_OF_ONE)
-        self._of_kind = {
+        self._by_workload = {
             Workload.READ: self.reads,
             Workload.WRITE: self.writes,
             Workload.IMPORT: self.imports,
@@ -83,8 +83,8 @@ class ConcurrencyLimits:
 
     def of(self, scope: Scope) -> ConcurrencyLimiter | None:
         """Return the line of a request; None for what is no work, such as health and pages."""
-        kind = workload_of(scope)
-        return None if kind is None else self._of_kind[kind]
+        workload = workload_of(scope)
+        return None if workload is None else self._by_workload[workload]
 
 
 class _Place:

@@ -35,18 +35,18 @@ SPECIAL = (
     ("POST", f"{_COLLECTION}/search/{{source}}-to-{{target}}/batch", Workload.READ),
     ("GET", "/v1/admin/jobs/{job_id}/events", Workload.EVENTS),
 )
-"""Method and path of the routes whose kind does not follow from the method."""
-_SPECIAL = tuple((method, compile_path(path)[0], kind) for method, path, kind in SPECIAL)
+"""Method and path of the routes whose workload does not follow from the method."""
+_SPECIAL = tuple((method, compile_path(path)[0], workload) for method, path, workload in SPECIAL)
 
 
 def workload_of(scope: Scope) -> Workload | None:
-    """Return the kind of a request; None for what is no work, such as health and pages."""
+    """Return the workload of a request; None for what is no work, such as health and pages."""
     path: str = scope["path"]
     if not path.startswith(_WORK):
         return None
-    for method, pattern, kind in _SPECIAL:
+    for method, pattern, workload in _SPECIAL:
         if scope["method"] == method and pattern.match(path):
-            return kind
+            return workload
     return Workload.READ if scope["method"] in _READING else Workload.WRITE
 
 

@@ -1,4 +1,5 @@
 import logging
+import time
 from functools import partial
 
 import anyio
@@ -57,3 +58,20 @@ def test_another_error_and_the_last_one_are_logged_at_once(caplog: pytest.LogCap
     assert caplog.records[1].exc_info is not None
     anyio.run(partial(task.run, is_last=True))
     assert caplog.records[2].message == "could not look around: no disk"
+
+
+def test_work_is_repeated_and_less_often_where_it_takes_long() -> None:
+    runs: list[float] = []
+
+    async def repeat_for(seconds: float, work_seconds: float) -> int:
+        def work() -> None:
+            runs.append(0.0)
+            time.sleep(work_seconds)
+
+        runs.clear()
+        with anyio.move_on_after(seconds):
+            await Repeated("look around", work).repeat(0.01)
+        return len(runs)
+
+    assert anyio.run(repeat_for, 1.0, 0.0) >= 2
+    assert anyio.run(repeat_for, 0.4, 0.1) == 1
