@@ -60,7 +60,75 @@ _MODEL = {
     "created_at": _WHEN,
     "index_revision": 12,
     "manifest_hash": "0" * 64,
-    "facts": {"held_out": {"image-to-text": 0.91, "text-to-image": 0.89}},
+    "report": {
+        "method": "lrbs",
+        "parameters": {
+            "method": "auto",
+            "alpha": None,
+            "scaling": None,
+            "tol": 0.001,
+            "max_iter": 200,
+            "seed": 0,
+        },
+        "code_version": "0.1.0",
+        "data": {
+            "items": {"image": 400, "text": 500},
+            "classes": ["bag", "shoe"],
+            "unmatched_labels": {"image": [], "text": ["hat"]},
+            "sha256": "0" * 64,
+            "not_learned_from": {},
+            "not_ranked": {},
+        },
+        "selection": {
+            "held_out_map": {"lrbs": 0.9, "semantic": 0.88},
+            "refused": {},
+            "candidates": [
+                {"scaling": "l2", "alpha_fraction": 0.01, "map_x_to_z": 0.91, "map_z_to_x": 0.89, "rank": 9}
+            ],
+        },
+        "fit": {
+            "alpha": 0.001,
+            "scaling": "l2",
+            "rank": 1,
+            "singular_values": [2.5],
+            "convergence": {
+                "iteration": 1,
+                "objective": 0.83,
+                "gap": 0.0007,
+                "rank": 1,
+                "seconds": 0.2,
+                "converged": True,
+                "tol": 0.001,
+            },
+            "history": [{"iteration": 1, "objective": 0.83, "gap": 0.0007, "rank": 1, "seconds": 0.2}],
+            "posteriors": [],
+        },
+        "held_out": {
+            "items": {"image": 80, "text": 100},
+            "directions": {
+                "image-to-text": {
+                    "map": 0.91,
+                    "chance": 0.5,
+                    "curve": {"recall": [0.0, 1.0], "precision": [0.95, 0.8]},
+                },
+                "text-to-image": {
+                    "map": 0.89,
+                    "chance": 0.5,
+                    "curve": {"recall": [0.0, 1.0], "precision": [0.94, 0.77]},
+                },
+            },
+        },
+        "gate": {
+            "compared_with": None,
+            "skipped": "no version is active",
+            "items": {},
+            "new_map": None,
+            "active_map": None,
+            "tolerance": 0.0,
+        },
+        "index": {"recall_at_10": {"image": 1.0, "text": 1.0}, "needed": 0.99},
+        "not_activated": None,
+    },
 }
 _ACTIVATION = {"version": 2, "previous": 1, "at": _WHEN, "by": "key 0123456789abcdef", "reason": None}
 _KEY = {

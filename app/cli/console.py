@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import typer
 from rich.console import Console
@@ -19,6 +18,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from app.domain.entities import TrainingReport
 from app.domain.names import listed, some_of
 from app.services.training.parameters import METHODS
 from solver import SCALINGS
@@ -82,47 +82,48 @@ def _lines(console: Console, began: float) -> Iterator[Show]:
     yield show
 
 
-def validation_lines(facts: Mapping[str, Any]) -> list[str]:
+def validation_lines(report: TrainingReport) -> list[str]:
     """Return a line for each direction: how good a model was on what was held out of the training items."""
-    n_items = facts.get("held_out_items") or {}
-    rests_on = " and ".join(f"{count} {name}" for name, count in n_items.items())
-    chance = facts.get("chance") or {}
     return [
-        f"{direction}: validation MAP {value:.4f}{' on ' if rests_on else ''}{rests_on}"
-        f"{' items' if rests_on else ''} held out of the training items"
-        + (f" (chance {chance[direction]:.4f})" if direction in chance else "")
-        for direction, value in facts["held_out"].items()
+        f"{direction}: validation MAP {quality.map:.4f} on {item_counts(report)} items held out of training"
+        + ("" if quality.chance is None else f" (chance {quality.chance:.4f})")
+        for direction, quality in report.held_out.directions.items()
     ]
 
 
-def label_lines(facts: Mapping[str, Any]) -> list[str]:
+def item_counts(report: TrainingReport) -> str:
+    """Return how many items of each modality the held-out figures rest on."""
+    return " and ".join(f"{count} {name}" for name, count in report.held_out.items.items()) or "unknown"
+
+
+def label_lines(report: TrainingReport) -> list[str]:
     """Return lines that say which classes stand on training items of one modality alone."""
     return [
         f"no training item of the other modality is of these classes of {name!r}: {some_of(labels)}"
-        for name, labels in facts.get("unmatched_labels", {}).items()
+        for name, labels in report.data.unmatched_labels.items()
         if labels
     ]
 
 
-def choice_lines(facts: Mapping[str, Any]) -> list[str]:
+def choice_lines(report: TrainingReport) -> list[str]:
     """Return lines that say why a method was chosen, where there was a choice."""
-    tried, refused = facts.get("methods", {}), facts.get("refused", {})
-    lines = [f"{method!r} could not be tried: {reason}" for method, reason in refused.items()]
-    if len(tried) < 2:
+    selection = report.selection
+    lines = [f"{method!r} could not be tried: {reason}" for method, reason in selection.refused.items()]
+    if len(selection.held_out_map) < 2:
         return lines
-    figures = ", ".join(f"{method} {value:.4f}" for method, value in tried.items())
-    return [f"chose {facts['method']!r} by held-out MAP: {figures}", *lines]
+    figures = ", ".join(f"{method} {value:.4f}" for method, value in selection.held_out_map.items())
+    return [f"chose {report.method!r} by held-out MAP: {figures}", *lines]
 
 
-def convergence_line(facts: Mapping[str, Any]) -> str | None:
+def convergence_line(report: TrainingReport) -> str | None:
     """Return a sentence about a fit that did not converge."""
-    found = facts["convergence"]
-    if found["converged"]:
+    end = report.fit.convergence
+    if end.converged:
         return None
-    wanted = f", {found['tol']:.2%} was wanted" if "tol" in found else ""
+    asked = "" if end.tol is None else f", {end.tol:.2%} was wanted"
     return (
-        f"The fit did not converge: after {found['iteration']} iterations its objective may still fall "
-        f"by up to {found['gap']:.2%}{wanted}."
+        f"The fit did not converge: after {end.iteration} iterations its objective may still fall "
+        f"by up to {end.gap:.2%}{asked}."
     )
 
 

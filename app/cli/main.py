@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import webbrowser
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -42,7 +42,7 @@ from app.cli.models import models
 from app.cli.serve import bound_socket, is_loopback, serve_beside_others, serve_on
 from app.cli.serve import serve as run_server
 from app.cli.train import train as run_retrain
-from app.domain.entities import Content, ItemFilter, Modality, Scope
+from app.domain.entities import Content, ItemFilter, Modality, Scope, TrainingReport
 from app.domain.errors import (
     CollectionNotFoundError,
     InvalidFieldError,
@@ -154,7 +154,7 @@ def _serve_demo(services: Services, bound: socket.socket, open_page: bool) -> No
     log_to_stderr(services.settings.log_format)
     _, secret = services.access.create(Scope.ADMIN, "demo", replace=True)
     versions = services.versions.models(demonstration.COLLECTION)
-    _tell(next(version for version in versions if version.is_active).facts)
+    _print_quality(next(version for version in versions if version.is_active).report)
     _out.print("on the test split, which no training saw: lrbs demo --check", highlight=False)
     _out.print(f"admin key (shown this once, in place of any earlier one): {secret}", highlight=False)
 
@@ -241,19 +241,18 @@ def train(
     what = f"Trains {collection!r}, {size} items: a minute or two for some thousands of them."
     with progress(_log, what) as show:
         version = run_retrain(services, collection, parameters, show)
-    facts = dict(services.versions.model(collection, version).facts)
+    report = services.versions.model(collection, version).report
     if as_json:
-        typer.echo(json.dumps({"version": version, **facts}, indent=2))
+        typer.echo(json.dumps({"version": version, **report.to_json()}, indent=2))
         return
-    scaled = f"scaling {facts['scaling']}, " if facts["scaling"] else ""
-    _out.print(
-        f"version {version}: {facts['method']}, {scaled}alpha {facts['alpha']:.3g}, rank {facts['rank']}"
-    )
-    for line in [*choice_lines(facts), *label_lines(facts)]:
+    fit = report.fit
+    scaled = f"scaling {fit.scaling}, " if fit.scaling else ""
+    _out.print(f"version {version}: {report.method}, {scaled}alpha {fit.alpha:.3g}, rank {fit.rank}")
+    for line in [*choice_lines(report), *label_lines(report)]:
         _out.print(line)
-    _tell(facts)
-    if "not_activated" in facts:
-        _out.print(f"kept, but not serving: {facts['not_activated']}")
+    _print_quality(report)
+    if report.not_activated is not None:
+        _out.print(f"kept, but not serving: {report.not_activated}")
 
 
 @cli.command()
@@ -382,9 +381,9 @@ def _modality(
     )
 
 
-def _tell(facts: Mapping[str, Any]) -> None:
-    for line in validation_lines(facts):
+def _print_quality(report: TrainingReport) -> None:
+    for line in validation_lines(report):
         _out.print(line, highlight=False)
-    unconverged = convergence_line(facts)
+    unconverged = convergence_line(report)
     if unconverged is not None:
         _log.print(unconverged, highlight=False)

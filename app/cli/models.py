@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from app.bootstrap import Services, build
+from app.cli.console import item_counts
 from app.domain.entities import Activation, ModelVersion
 from app.services.models.versions import LARGEST_VERSION
 from app.settings import Settings
@@ -56,21 +57,19 @@ def _list(services: Services, collection: str, as_json: bool) -> None:
     if not found:
         typer.echo(f"collection {collection!r} has no models yet: run lrbs train {collection}", err=True)
     for model in found:
-        facts = {"version": model.version, "is_active": model.is_active, **model.facts}
-        typer.echo(json.dumps(facts) if as_json else _model_line(model))
+        values = {"version": model.version, "is_active": model.is_active, **model.report.to_json()}
+        typer.echo(json.dumps(values) if as_json else _model_line(model))
 
 
 def _model_line(model: ModelVersion) -> str:
-    facts = model.facts
-    scores = ", ".join(f"{name} {value:.4f}" for name, value in facts["held_out"].items())
-    n_items = facts.get("held_out_items") or {}
-    rests_on = " and ".join(f"{count} {name}" for name, count in n_items.items())
-    told = f"validation MAP {scores}{f' ({rests_on} items)' if rests_on else ''}" if scores else ""
-    open_gap = "" if facts["convergence"]["converged"] else "  did not converge"
-    refused = f"  not activated: {facts['not_activated']}" if "not_activated" in facts else ""
+    report = model.report
+    scores = ", ".join(f"{name} {quality.map:.4f}" for name, quality in report.held_out.directions.items())
+    validation = f"validation MAP {scores} ({item_counts(report)} items)" if scores else ""
+    open_gap = "" if report.fit.convergence.converged else "  did not converge"
+    refused = f"  not activated: {report.not_activated}" if report.not_activated else ""
     mark = "*" if model.is_active else " "
     when = f"{model.created_at:%Y-%m-%d %H:%M}"
-    return f"{mark} {model.version:3d}  {when}  {facts['method']:8}  {told}{open_gap}{refused}"
+    return f"{mark} {model.version:3d}  {when}  {report.method:8}  {validation}{open_gap}{refused}"
 
 
 def _activation_line(entry: Activation, as_json: bool) -> str:

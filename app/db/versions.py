@@ -8,7 +8,7 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from app.db.models import ActivationRow, CollectionRow, ModelRow
-from app.domain.entities import Activation, Collection, ModelVersion
+from app.domain.entities import Activation, Collection, ModelVersion, TrainingReport
 from app.domain.errors import ModelNotFoundError
 
 
@@ -27,7 +27,7 @@ class SqlModelRepository:
                 bundle=model.bundle,
                 manifest_hash=model.manifest_hash,
                 index_revision=model.index_revision,
-                facts=dict(model.facts),
+                facts=model.report.to_json(),
                 created_at=model.created_at,
             )
         )
@@ -105,7 +105,7 @@ def _model(row: ModelRow, active_version: int | None) -> ModelVersion:
         bundle=row.bundle,
         manifest_hash=row.manifest_hash,
         index_revision=row.index_revision,
-        facts=row.facts,
+        report=TrainingReport.from_json(row.facts),
         created_at=row.created_at,
         is_active=row.version == active_version,
     )

@@ -10,6 +10,8 @@ import sys
 import threading
 from typing import Any
 
+import msgspec
+
 from app.bootstrap import Services
 from app.domain.entities import BuiltModel
 from app.worker.lease import Lease
@@ -95,7 +97,7 @@ def _followed(process: subprocess.Popen[str], order: str, lease: Lease) -> Outco
         elif "failure" in message:
             return Failure(**message["failure"])
         else:
-            return BuiltModel(**message["built"])
+            return msgspec.convert(message["built"], BuiltModel)
     return None
 
 

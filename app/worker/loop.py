@@ -147,7 +147,7 @@ def _publish(services: Services, lease: Lease, built: BuiltModel) -> None:
         "job %s: published version %d%s",
         job.id,
         entry.version,
-        "" if entry.is_active else f", which does not serve: {entry.facts['not_activated']}",
+        "" if entry.is_active else f", which does not serve: {entry.report.not_activated}",
     )
     try:
         services.versions.prune(job.collection)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.bootstrap import Services
-from app.domain.entities import BuiltModel
+from app.domain.entities import BuiltModel, TrainingParameters
 from app.domain.errors import (
     DatabaseUnavailableError,
     JobCancelledError,
@@ -16,7 +16,6 @@ from app.domain.errors import (
     StorageFullError,
     StorageReadOnlyError,
 )
-from app.services.training.parameters import TrainingParameters
 from app.services.training.select_and_fit import Report
 
 _logger = logging.getLogger(__name__)

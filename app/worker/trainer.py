@@ -10,8 +10,9 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
+
+import msgspec
 
 from app.bootstrap import build
 from app.logs import log_to_stderr
@@ -36,7 +37,7 @@ def main() -> None:
     outcome = attempt(
         services, order["collection"], order["parameters"], lambda progress: tell("progress", progress)
     )
-    tell("failure" if isinstance(outcome, Failure) else "built", asdict(outcome))
+    tell("failure" if isinstance(outcome, Failure) else "built", msgspec.to_builtins(outcome))
     told.close()
 
 

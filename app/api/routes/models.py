@@ -16,7 +16,6 @@ from app.api.schemas.versions import (
     ActivationOut,
     ModelList,
     ModelOut,
-    ModelSummary,
 )
 from app.services.models.versions import LARGEST_VERSION
 
@@ -30,7 +29,7 @@ Wish = Annotated[ActivateIn, parsed(ActivateIn, default=ActivateIn())]
 @router.get("/models", responses=responses(401, 403, 404, 422))
 def list_models(collection: str, versions: Versions) -> ModelList:
     """List model versions, newest first, without their lists (curves, history, classes and their like)."""
-    return ModelList(models=[ModelSummary.of(model) for model in versions.models(collection)])
+    return ModelList(models=[ModelOut.summary_of(model) for model in versions.models(collection)])
 
 
 @router.get("/models/{version}", responses=responses(401, 403, 404, 422))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from app.api.schemas.base import Strict, whole
+from app.api.schemas.reports import TrainingReportOut
 from app.domain.entities import Activation, ModelVersion
 from app.services.models.versions import LARGEST_VERSION
-
-_LONG_FACTS = frozenset({"classes", "curves", "history", "singular_values", "unmatched_labels"})
 
 
 class ModelOut(BaseModel):
@@ -22,13 +21,7 @@ class ModelOut(BaseModel):
     created_at: datetime
     index_revision: int
     manifest_hash: str = Field(description="SHA-256 of the bundle's manifest, which holds all its sums")
-    facts: dict[str, Any] = Field(
-        description="how it was learned (`method`, `parameters`, `seed`, `data_hash`, `code_version`), how "
-        "the fit went (`convergence`, `history` per iteration, `singular_values`), how good it is "
-        "(`held_out` MAP, that of `chance`, and precision-recall `curves` of both directions), what it was "
-        "judged by (`gate`, `index`), which items it leaves out (`not_learned_from`, for their size; "
-        "`not_ranked`), and why it does not serve (`not_activated`)"
-    )
+    report: TrainingReportOut
 
     @classmethod
     def of(cls, model: ModelVersion) -> Self:
@@ -39,25 +32,19 @@ class ModelOut(BaseModel):
             created_at=model.created_at,
             index_revision=model.index_revision,
             manifest_hash=model.manifest_hash,
-            facts=dict(model.facts),
+            report=TrainingReportOut.of(model.report),
         )
 
-
-class ModelSummary(ModelOut):
-    """A model version without its lists: curves, classes, singular values, the history of its fit."""
-
     @classmethod
-    def of(cls, model: ModelVersion) -> Self:
-        """Return the wire form."""
-        whole = super().of(model)
-        whole.facts = {name: fact for name, fact in whole.facts.items() if name not in _LONG_FACTS}
-        return whole
+    def summary_of(cls, model: ModelVersion) -> Self:
+        """Return the wire form without long lists."""
+        return cls.of(model).model_copy(update={"report": TrainingReportOut.summary_of(model.report)})
 
 
 class ModelList(BaseModel):
-    """Versions, newest first."""
+    """Versions, newest first, without the long lists of their reports."""
 
-    models: list[ModelSummary]
+    models: list[ModelOut]
 
 
 class ActivateIn(Strict):

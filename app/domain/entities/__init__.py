@@ -7,6 +7,8 @@ from app.domain.entities.installation import Installation, Mark
 from app.domain.entities.jobs import Job, JobEvent, JobState
 from app.domain.entities.keys import ApiKey, KeyBounds, Scope
 from app.domain.entities.searches import HIT_FIELDS, Hit, ItemFilter, SearchResult, comparable
+from app.domain.entities.training import TrainingParameters
+from app.domain.entities.training_report import TrainingReport
 from app.domain.entities.versions import Activation, BuiltModel, ModelVersion, SavedGallery
 
 __all__ = [
@@ -35,6 +37,8 @@ __all__ = [
     "SavedGallery",
     "Scope",
     "SearchResult",
+    "TrainingParameters",
+    "TrainingReport",
     "Vector",
     "comparable",
 ]

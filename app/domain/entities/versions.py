@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+
+from app.domain.entities.training_report import TrainingReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class ModelVersion:
         SHA-256 of the bundle's manifest.
     index_revision : int
         Collection revision whose items the bundle's indexes hold.
-    facts : mapping
-        Metrics, parameters, seed, convergence.
+    report : TrainingReport
+        How it was trained, and how good it is.
     created_at : datetime
         UTC.
     is_active : bool
@@ -34,7 +34,7 @@ class ModelVersion:
     bundle: str
     manifest_hash: str
     index_revision: int
-    facts: Mapping[str, Any]
+    report: TrainingReport
     created_at: datetime
     is_active: bool
 
@@ -73,21 +73,18 @@ class BuiltModel:
         Folder name and SHA-256 of the manifest.
     index_revision : int
         Collection revision whose items the bundle's indexes hold.
-    facts : mapping
+    report : TrainingReport
         As in the manifest.
     expected_active : int or None
         Version that was active when the training began, and that the new one was compared with.
-    refused : str or None
-        Why it should not serve.
     """
 
     version: int
     bundle: str
     manifest_hash: str
     index_revision: int
-    facts: Mapping[str, Any]
+    report: TrainingReport
     expected_active: int | None
-    refused: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

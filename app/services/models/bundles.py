@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from app.domain.entities import Collection, Features, Matrix, ModelVersion
+from app.domain.entities import Collection, Features, Matrix, ModelVersion, TrainingReport
 from app.domain.errors import DamagedBundleError
 from app.domain.ports import BundleFiles, EncoderSource, IndexFiles
 from solver import ArtifactError, Projector, load_projector, save_projector
@@ -95,13 +95,14 @@ class ModelBundles:
         self,
         collection: Collection,
         model: LoadedModel,
-        facts: Mapping[str, Any],
+        report: TrainingReport,
         judged: HeldOutModel | None = None,
     ) -> tuple[str, str]:
         """Write a bundle and return its folder name and manifest hash."""
+        facts = report.to_json()
 
         def fill(folder: Path) -> None:
-            save_projector(model.projector, folder, dict(facts))
+            save_projector(model.projector, folder, facts)
             if judged is not None:
                 (folder / _JUDGED).mkdir()
                 save_projector(judged.projector, folder / _JUDGED, {"fitted": sorted(judged.fitted)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 from app.domain.entities import Activation, BuiltModel, Collection, Job, JobState, ModelVersion
@@ -133,7 +133,7 @@ class VersionService:
         """Record what a job built, let it serve unless it was refused, and close the job, all at once.
 
         A version that was activated by hand meanwhile keeps serving: the new one is kept, inactive, and
-        says so in its facts.
+        says so in its report.
 
         Parameters
         ----------
@@ -149,20 +149,19 @@ class VersionService:
         JobCancelledError
             If the job was cancelled, or is another worker's by now.
         """
-        progress = {"phase": "done", **built.facts["convergence"]}
+        progress = {"phase": "done", **asdict(built.report.fit.convergence)}
         with self._database.write() as work:
             collection = work.collections.lock(job.collection)
             work.jobs.heartbeat(job, lease_seconds, progress)
-            reason = built.refused
+            reason = built.report.refusal
             if reason is None and collection.active_version != built.expected_active:
                 reason = f"version {collection.active_version} was activated while this one was trained"
-            facts = built.facts if reason is None else {**built.facts, "not_activated": reason}
             entry = ModelVersion(
                 built.version,
                 built.bundle,
                 built.manifest_hash,
                 built.index_revision,
-                facts,
+                replace(built.report, not_activated=reason),
                 datetime.now(UTC),
                 is_active=False,
             )

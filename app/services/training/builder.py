@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.metadata import version as package_version
 from typing import Any
 
 import numpy as np
 
-from app.domain.entities import BuiltModel, Collection, Item, Matrix, ModelVersion
+from app.domain.entities import (
+    BuiltModel,
+    Collection,
+    Item,
+    Matrix,
+    ModelVersion,
+    TrainingParameters,
+    TrainingReport,
+)
+from app.domain.entities.training_report import Gate, IndexRecall, LeftOut, TrainingData
 from app.domain.errors import DamagedBundleError, StorageFullError, StorageReadOnlyError, TrainingDataError
 from app.domain.ports import Database, EncoderSource, GalleryIndex
 from app.services.models.bundles import HeldOutModel, LoadedModel, ModelBundles
 from app.services.models.features import item_features
-from app.services.training.evaluation import PromotionGates, compare, index_recall
-from app.services.training.parameters import TrainingParameters
+from app.services.training.evaluation import PromotionGates, compare_with_active, index_recall
 from app.services.training.select_and_fit import Learned, Report, learn, training_data
 from solver import SolverError, can_be_ranked
 
@@ -102,25 +110,35 @@ class ModelBuilder:
         galleries = {name: _project_all(model, name, items, report) for name in collection.modality_names}
         model = replace(model, galleries=galleries)
         report({"phase": "judging"})
-        facts = {
-            **learned.facts,
-            "data_hash": data_hash,
-            "not_learned_from": _shown(outliers),
-            "not_ranked": _shown(_not_ranked(galleries, items)),
-            "parameters": asdict(parameters),
-            "code_version": package_version("lrbs"),
-            "index": self._measured(model),
-            "gate": self._compared(collection, active, learned, items),
-        }
+        training_report = TrainingReport(
+            learned.method,
+            parameters,
+            package_version("lrbs"),
+            TrainingData(
+                learned.items,
+                learned.classes,
+                learned.unmatched_labels,
+                data_hash,
+                _left_out(outliers),
+                _left_out(_not_ranked(galleries, items)),
+            ),
+            learned.selection,
+            learned.fit,
+            learned.held_out_quality,
+            self._compare(collection, active, learned, items),
+            self._measure(model),
+        )
         report({"phase": "writing"})
-        folder, manifest_hash = self._patiently_published(collection, model, facts, learned.judged, report)
-        return self._read_back(collection, model, facts, folder, manifest_hash)
+        folder, manifest_hash = self._publish_patiently(
+            collection, model, training_report, learned.judged, report
+        )
+        return self._read_back(collection, model, training_report, folder, manifest_hash)
 
-    def _patiently_published(
+    def _publish_patiently(
         self,
         collection: Collection,
         model: LoadedModel,
-        facts: dict[str, Any],
+        training_report: TrainingReport,
         judged: HeldOutModel | None,
         report: Report,
     ) -> tuple[str, str]:
@@ -128,7 +146,7 @@ class ModelBuilder:
         deadline = time.monotonic() + self._patience_seconds
         while True:
             try:
-                return self._bundles.publish(collection, model, facts, judged)
+                return self._bundles.publish(collection, model, training_report, judged)
             except (StorageFullError, StorageReadOnlyError) as error:
                 if time.monotonic() >= deadline:
                     raise
@@ -139,7 +157,7 @@ class ModelBuilder:
         self,
         collection: Collection,
         model: LoadedModel,
-        facts: dict[str, Any],
+        training_report: TrainingReport,
         folder: str,
         manifest_hash: str,
     ) -> BuiltModel:
@@ -148,12 +166,17 @@ class ModelBuilder:
             folder,
             manifest_hash,
             model.index_revision,
-            facts,
+            training_report,
             collection.active_version,
-            _refusal(facts),
         )
         entry = ModelVersion(
-            built.version, folder, manifest_hash, built.index_revision, {}, collection.created_at, False
+            built.version,
+            folder,
+            manifest_hash,
+            built.index_revision,
+            training_report,
+            collection.created_at,
+            is_active=False,
         )
         # What cannot be read back now would not serve either.
         self._bundles.load(collection, entry)
@@ -171,27 +194,27 @@ class ModelBuilder:
             encoders[modality.name] = encoder
         return encoders
 
-    def _measured(self, model: LoadedModel) -> dict[str, Any]:
+    def _measure(self, model: LoadedModel) -> IndexRecall:
         """Return the recall of each gallery's index, asked with projections of the other modality."""
         first, second = model.modality_names
         recalls = {
             target: index_recall(self._make_index(model.galleries[target][1]), model.galleries[source][1])
             for source, target in ((first, second), (second, first))
         }
-        return {"recall_at_10": recalls, "needed": self._gates.index_recall}
+        return IndexRecall(recalls, self._gates.index_recall)
 
-    def _compared(
+    def _compare(
         self, collection: Collection, active: ModelVersion | None, learned: Learned, items: Sequence[Item]
-    ) -> dict[str, Any]:
+    ) -> Gate:
         if active is None:
-            return {"compared_with": None, "skipped": "no version is active"}
+            return Gate(None, "no version is active")
         try:
             old = self._bundles.load(collection, active), self._bundles.load_judged(active)
         except DamagedBundleError as error:
             # Better a new version than one that no process can load.
-            return {"compared_with": active.version, "skipped": f"the active version is damaged: {error}"}
+            return Gate(active.version, f"the active version is damaged: {error}")
         by_id = {item.id: item for item in items}
-        return compare(learned.judged, learned.held_out, old, by_id, self._gates.tolerance)
+        return compare_with_active(learned.judged, learned.held_out, old, by_id, self._gates.tolerance)
 
 
 def _not_ranked(
@@ -204,27 +227,9 @@ def _not_ranked(
     }
 
 
-def _shown(item_ids: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
+def _left_out(item_ids: Mapping[str, Sequence[str]]) -> dict[str, LeftOut]:
     """Return how many items there are of each modality that has any, and the first of them."""
-    return {
-        name: {"count": len(ids), "first": list(ids[:_ITEMS_SHOWN])} for name, ids in item_ids.items() if ids
-    }
-
-
-def _refusal(facts: dict[str, Any]) -> str | None:
-    """Return why a version should not serve."""
-    needed = facts["index"]["needed"]
-    for name, recall in facts["index"]["recall_at_10"].items():
-        if recall < needed:
-            return f"the index of {name!r} has a recall@10 of {recall:.4f}, at least {needed:g} is needed"
-    gate = facts["gate"]
-    if gate.get("passed", True):
-        return None
-    figures = gate["map"]
-    return (
-        f"its held-out MAP of {figures['new']:.4f} is more than {gate['tolerance']:g} below the "
-        f"{figures['active']:.4f} of version {gate['compared_with']} on the same items"
-    )
+    return {name: LeftOut(len(ids), tuple(ids[:_ITEMS_SHOWN])) for name, ids in item_ids.items() if ids}
 
 
 def _project_all(

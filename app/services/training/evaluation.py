@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.domain.entities import Item, Matrix
+from app.domain.entities.training_report import Curve, DirectionQuality, Gate, HeldOutQuality
 from app.domain.ports import GalleryIndex
 from app.services.models.bundles import HeldOutModel, LoadedModel
 from app.services.models.features import item_features
@@ -48,7 +50,7 @@ class PromotionGates:
     index_recall: float
 
 
-def held_out_figures(projector: Projector, held_out: LabelledItems, names: tuple[str, str]) -> dict[str, Any]:
+def held_out_quality(projector: Projector, held_out: LabelledItems, names: tuple[str, str]) -> HeldOutQuality:
     """Return MAP, chance, and precision-recall curve of both directions, over items that can be ranked.
 
     Parameters
@@ -63,36 +65,39 @@ def held_out_figures(projector: Projector, held_out: LabelledItems, names: tuple
     first, second = f"{names[0]}-to-{names[1]}", f"{names[1]}-to-{names[0]}"
     x, z, x_labels, z_labels = sides = project_what_can_be_ranked(projector, held_out)
     turned = (z, x, z_labels, x_labels)
-    return {
-        "held_out": {first: mean_average_precision(*sides), second: mean_average_precision(*turned)},
-        "chance": {
-            first: chance_average_precision(x_labels, z_labels),
-            second: chance_average_precision(z_labels, x_labels),
-        },
-        "held_out_items": {names[0]: len(x), names[1]: len(z)},
-        "curves": {first: _curve(*sides), second: _curve(*turned)},
-    }
+    directions = {first: _direction_quality(*sides), second: _direction_quality(*turned)}
+    return HeldOutQuality({names[0]: len(x), names[1]: len(z)}, directions)
+
+
+def _direction_quality(
+    queries: Matrix, gallery: Matrix, query_labels: npt.NDArray[Any], gallery_labels: npt.NDArray[Any]
+) -> DirectionQuality:
+    return DirectionQuality(
+        mean_average_precision(queries, gallery, query_labels, gallery_labels),
+        chance_average_precision(query_labels, gallery_labels),
+        _curve(queries, gallery, query_labels, gallery_labels),
+    )
 
 
 def _curve(
     queries: Matrix, gallery: Matrix, query_labels: npt.NDArray[Any], gallery_labels: npt.NDArray[Any]
-) -> dict[str, list[float]]:
+) -> Curve:
     parts = []
     for relevant, scores in score_blocks(queries, gallery, query_labels, gallery_labels):
         has_any = np.asarray(relevant).any(axis=-1)
         precision, _ = precision_recall_curve(relevant[has_any], scores[has_any], _RECALL_LEVELS)
         parts.append(precision)
     mean = np.concatenate(parts).mean(axis=0)
-    return {"recall": _RECALL_LEVELS.round(2).tolist(), "precision": mean.round(6).tolist()}
+    return Curve(tuple(_RECALL_LEVELS.round(2).tolist()), tuple(mean.round(6).tolist()))
 
 
-def compare(
+def compare_with_active(
     new: HeldOutModel | None,
     held_out: LabelledItems | None,
     active: tuple[LoadedModel, HeldOutModel | None],
     items: Mapping[str, Item],
     tolerance: float,
-) -> dict[str, Any]:
+) -> Gate:
     """Judge a new version and the active one on the same items, from which neither learned.
 
     For this each version has a second projector, fitted without the items that were held out of its
@@ -110,19 +115,13 @@ def compare(
         All items by id.
     tolerance : float
         How much lower the new one's MAP may be.
-
-    Returns
-    -------
-    dict
-        ``compared_with`` and either ``skipped``, the reason, or the figures and whether it ``passed``.
     """
     model, judged = active
-    facts: dict[str, Any] = {"compared_with": model.version}
     if new is None or held_out is None or judged is None:
-        return {**facts, "skipped": "nothing could be held out of one of the two"}
+        return Gate(model.version, "nothing could be held out of one of the two")
     common = held_out.without(judged.fitted)
     if common is None or min(len(common.x_ids), len(common.z_ids)) < _LEAST_COMPARED:
-        return {**facts, "skipped": f"fewer than {_LEAST_COMPARED} items of a modality are new to both"}
+        return Gate(model.version, f"fewer than {_LEAST_COMPARED} items of a modality are new to both")
     ids = (common.x_ids.tolist(), common.z_ids.tolist())
     features = [
         item_features([items[item_id] for item_id in side], model.encoders[name])
@@ -137,15 +136,11 @@ def compare(
     )
     counts = dict(zip(model.modality_names, (int(x_rows.sum()), int(z_rows.sum())), strict=True))
     if min(counts.values()) < _LEAST_COMPARED:
-        return {**facts, "skipped": "the items that are new to both cannot be ranked by both"}
-    figures = {
-        name: _mean_map(sides, (x_rows, z_rows), common)
-        for name, sides in zip(("new", "active"), projected, strict=True)
-    }
-    if not np.isfinite(list(figures.values())).all():
-        return {**facts, "skipped": "the items that are new to both have no class in common"}
-    passed = figures["new"] >= figures["active"] - tolerance
-    return {**facts, "items": counts, "map": figures, "tolerance": tolerance, "passed": passed}
+        return Gate(model.version, "the items that are new to both cannot be ranked by both")
+    new_map, active_map = (_mean_map(sides, (x_rows, z_rows), common) for sides in projected)
+    if not (math.isfinite(new_map) and math.isfinite(active_map)):
+        return Gate(model.version, "the items that are new to both have no class in common")
+    return Gate(model.version, None, counts, new_map, active_map, tolerance)
 
 
 def _mean_map(

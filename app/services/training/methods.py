@@ -9,7 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from app.services.training.parameters import TrainingParameters
+from app.domain.entities import TrainingParameters
+from app.domain.entities.training_report import (
+    CandidateQuality,
+    ClassifierSummary,
+    Iteration,
+    PosteriorsSummary,
+)
 from solver import (
     DEFAULT_FRACTIONS,
     DEFAULT_SCALINGS,
@@ -73,13 +79,19 @@ class Fitted:
         What serves.
     bilinear : LowRankBilinear
         M, with its certificate.
-    facts : dict
-        What else is to be told of it.
+    scaling : str or None
+        Kind of feature scaling; None where the method has none of its own.
+    candidates : tuple of CandidateQuality
+        What was chosen from, the best first.
+    posteriors : tuple of PosteriorsSummary
+        Of both modalities, where the method has any.
     """
 
     projector: Projector
     bilinear: LowRankBilinear
-    facts: dict[str, Any]
+    scaling: str | None
+    candidates: tuple[CandidateQuality, ...] = ()
+    posteriors: tuple[PosteriorsSummary, ...] = ()
 
 
 class Recipe(Protocol):
@@ -126,15 +138,16 @@ def try_each(
     return trials, {method: f"without held-out items: {error}" for method, error in errors.items()}
 
 
-def shown(progress: Progress) -> dict[str, Any]:
-    """Return an iteration as it is told."""
-    return {
-        "iteration": progress.iteration,
-        "objective": progress.objective,
-        "gap": progress.gap if progress.gap is not None and math.isfinite(progress.gap) else None,
-        "rank": progress.rank,
-        "seconds": round(progress.seconds, 3),
-    }
+def iteration_of(progress: Progress) -> Iteration:
+    """Return an iteration as the report has it."""
+    is_known = progress.gap is not None and math.isfinite(progress.gap)
+    return Iteration(
+        progress.iteration,
+        progress.objective,
+        progress.gap if is_known else None,
+        progress.rank,
+        round(progress.seconds, 3),
+    )
 
 
 class LowRankRecipe:
@@ -186,7 +199,7 @@ class LowRankRecipe:
                 alpha_fractions=_FRACTIONS[self._loss],
                 loss=self._loss,
                 on_candidate=self._on_candidate,
-                callback=lambda step: self._report({"phase": "choosing", **shown(step)}),
+                callback=lambda step: self._report({"phase": "choosing", **asdict(iteration_of(step))}),
             )
         else:
             self._candidates = self._judged(fitting, held_out, self._scalings, self._parameters.alpha)
@@ -200,8 +213,8 @@ class LowRankRecipe:
         """Fit with what was chosen."""
         estimator = self._estimator(self._parameters.tol, self._parameters.max_iter)
         projector = self._fit(data, self._scaling, estimator, "fitting")
-        candidates = [asdict(candidate) for candidate in self._candidates]
-        return Fitted(projector, estimator, {"scaling": self._scaling, "candidates": candidates})
+        candidates = tuple(CandidateQuality(**asdict(candidate)) for candidate in self._candidates)
+        return Fitted(projector, estimator, self._scaling, candidates)
 
     def _judged(
         self, fitting: LabelledPair, held_out: LabelledPair, scalings: tuple[str, ...], alpha: float
@@ -231,7 +244,7 @@ class LowRankRecipe:
         self, data: LabelledPair, scaling: str, estimator: LowRankBilinear, phase: str
     ) -> AffineProjector:
         def follow(step: Progress) -> None:
-            self._report({"phase": phase, **shown(step)})
+            self._report({"phase": phase, **asdict(iteration_of(step))})
 
         with warnings.catch_warnings():
             # Not converging is a fact of the model, told with it.
@@ -274,23 +287,22 @@ class SemanticRecipe:
     def fitted(self, data: LabelledPair) -> Fitted:
         """Fit on all items, with the classifiers that were tried if any were."""
         estimator = self._fit(data, "fitting")
-        posteriors = [
-            {
-                "log_loss": side.log_loss,
-                "classifiers": [
-                    {
-                        "scaling": member.features.scaler.kind_,
-                        "kernel": member.features.kernel,
-                        "weight": member.weight,
-                        "is_read_out": member.is_read_out,
-                    }
+        posteriors = tuple(
+            PosteriorsSummary(
+                side.log_loss,
+                tuple(
+                    ClassifierSummary(
+                        member.features.scaler.kind_,
+                        member.features.kernel,
+                        member.weight,
+                        member.is_read_out,
+                    )
                     for member in side.members
-                ],
-            }
+                ),
+            )
             for side in (estimator.x_posteriors_, estimator.z_posteriors_)
-        ]
-        facts = {"scaling": None, "candidates": [], "posteriors": posteriors}
-        return Fitted(PosteriorProjector.of(estimator), estimator.bilinear_, facts)
+        )
+        return Fitted(PosteriorProjector.of(estimator), estimator.bilinear_, None, posteriors=posteriors)
 
     def _fit(self, data: LabelledPair, phase: str) -> SemanticBilinear:
         told = -math.inf

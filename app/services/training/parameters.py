@@ -1,9 +1,8 @@
-"""What a retrain can be told."""
+"""Training parameters and their limits."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from app.domain.entities import TrainingParameters
 from app.domain.errors import InvalidFieldError
 from app.domain.names import listed
 from solver import SCALINGS
@@ -13,39 +12,6 @@ LARGEST_SEED = 2**32 - 1
 SMALLEST_ALPHA, LARGEST_ALPHA = 1e-30, 1e6
 """What single precision can tell from nothing and from everything."""
 MOST_ITERATIONS = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingParameters:
-    """What a retrain can be told.
-
-    Parameters
-    ----------
-    method : {"auto", "lrbs", "semantic", "squared"}
-        "lrbs" is the paper's low-rank bilinear similarity of features, "semantic" the one of class
-        posteriors (`SemanticBilinear`), "squared" the first with the squared loss, whose cost grows neither
-        with pairs nor with classes. "auto" is the better of the first two on a held-out part of the items;
-        where one of these would take too long or too much memory (`app.services.training.costs`), "squared"
-        is tried in its place.
-    alpha : float or None
-        Penalty weight of "lrbs" or "squared"; chosen on the held-out part when None. Given with "auto" it
-        means "lrbs".
-    scaling : str or None
-        Kind of feature scaling of "lrbs" or "squared". Given with "auto" it leaves "semantic" out.
-    tol : float
-        Relative duality gap of the final fit.
-    max_iter : int
-        Iteration limit of the final fit; seldom met, since a fit takes some twenty.
-    seed : int
-        Of the held-out split.
-    """
-
-    method: str = "auto"
-    alpha: float | None = None
-    scaling: str | None = None
-    tol: float = 1e-3
-    max_iter: int = 200
-    seed: int = 0
 
 
 def check_parameters(parameters: TrainingParameters) -> None:

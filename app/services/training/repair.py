@@ -9,7 +9,7 @@ from app.domain.entities import Collection, ModelVersion
 from app.domain.errors import DamagedBundleError, TrainingAlreadyRunningError, TrainingDataError
 from app.domain.ports import Database
 from app.services.models.bundles import ModelBundles
-from app.services.training.requests import TrainingParameters, TrainingService
+from app.services.training.requests import TrainingService
 
 _logger = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class BundleRepair:
         except DamagedBundleError as error:
             _logger.error("%s, version %d: %s: training it anew", collection.name, version.version, error)
         try:
-            self._training.request(collection.name, TrainingParameters(**version.facts["parameters"]))
+            self._training.request(collection.name, version.report.parameters)
         except (TrainingAlreadyRunningError, TrainingDataError) as error:
             _logger.error("%s: %s", collection.name, error)
             return False

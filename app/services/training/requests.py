@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Generator
 from dataclasses import asdict
 
-from app.domain.entities import Job, JobEvent
+from app.domain.entities import Job, JobEvent, TrainingParameters
 from app.domain.ports import Database
 from app.services.training.eligibility import check_labels, check_posteriors
-from app.services.training.parameters import TrainingParameters, check_parameters
+from app.services.training.parameters import check_parameters
 
 __all__ = ["TrainingParameters", "TrainingService"]
 

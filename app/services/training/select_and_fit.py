@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.domain.entities import Collection, Item, Matrix
+from app.domain.entities import Collection, Item, Matrix, TrainingParameters
+from app.domain.entities.training_report import Convergence, Fit, HeldOutQuality, Selection
 from app.domain.errors import TrainingDataError
 from app.services.models.bundles import HeldOutModel
 from app.services.models.features import item_features
@@ -21,7 +22,7 @@ from app.services.training.costs import (
     posteriors_too_slow,
     sums_too_large,
 )
-from app.services.training.evaluation import held_out_figures
+from app.services.training.evaluation import held_out_quality
 from app.services.training.holdout import LabelledItems
 from app.services.training.methods import (
     LowRankRecipe,
@@ -30,11 +31,10 @@ from app.services.training.methods import (
     SemanticRecipe,
     Trial,
     default_scalings,
-    shown,
+    iteration_of,
     try_each,
 )
-from app.services.training.parameters import TrainingParameters
-from solver import InvalidInputError, Progress, Projector, SupervisionError, is_sparse
+from solver import InvalidInputError, LowRankBilinear, Progress, Projector, SupervisionError, is_sparse
 
 __all__ = ["Learned", "Report", "learn", "training_data"]
 
@@ -52,8 +52,20 @@ class Learned:
     ----------
     projector : Projector
         Fitted on all training items: the one that serves.
-    facts : dict
-        How it was learned and how good it is.
+    method : str
+        The chosen one.
+    items : mapping of str to int
+        Training items, by modality.
+    classes : tuple of str
+        Classes on items of both modalities.
+    unmatched_labels : mapping of str to tuple of str
+        Classes on items of one modality alone.
+    selection : Selection
+        Why this method.
+    fit : Fit
+        How it was fitted.
+    held_out_quality : HeldOutQuality
+        How good it is.
     judged : HeldOutModel or None
         The same recipe without the held-out items; None when too few items could be held out.
     held_out : LabelledItems or None
@@ -61,7 +73,13 @@ class Learned:
     """
 
     projector: Projector
-    facts: dict[str, Any]
+    method: str
+    items: Mapping[str, int]
+    classes: tuple[str, ...]
+    unmatched_labels: Mapping[str, tuple[str, ...]]
+    selection: Selection
+    fit: Fit
+    held_out_quality: HeldOutQuality
     judged: HeldOutModel | None
     held_out: LabelledItems | None
 
@@ -133,7 +151,7 @@ def learn(
     trials: dict[str, Trial] = {}
     refused: dict[str, str] = {}
     judged, held_out, best = None, None, recipes[0]
-    figures: dict[str, Any] = {"held_out": {}, "chance": {}, "held_out_items": {}, "curves": {}}
+    quality = HeldOutQuality()
     try:
         # Where nothing dearer is compared, what is judged learns from as many items as what serves.
         is_cheap = all(recipe.method == "squared" for recipe in recipes)
@@ -149,38 +167,46 @@ def learn(
         best = max(tried, key=lambda recipe: trials[recipe.method].held_out_map)
         projector = trials[best.method].projector
         judged = HeldOutModel(projector, frozenset([*fitting.x_ids.tolist(), *fitting.z_ids.tolist()]))
-        figures = held_out_figures(projector, held_out, names)
+        quality = held_out_quality(projector, held_out, names)
     fitted = best.fitted(data)
     bilinear = fitted.bilinear
     x_classes, z_classes = set(data.x_labels.tolist()), set(data.z_labels.tolist())
-    facts = {
-        "method": best.method,
-        "methods": {method: trial.held_out_map for method, trial in trials.items()},
-        "refused": too_dear | refused,
-        "seed": parameters.seed,
-        "train_items": {names[0]: len(data.x_ids), names[1]: len(data.z_ids)},
-        "classes": sorted(x_classes & z_classes),
-        "unmatched_labels": {
-            names[0]: sorted(x_classes - z_classes),
-            names[1]: sorted(z_classes - x_classes),
+    held_out_map = {method: trial.held_out_map for method, trial in trials.items()}
+    return Learned(
+        fitted.projector,
+        best.method,
+        {names[0]: len(data.x_ids), names[1]: len(data.z_ids)},
+        tuple(sorted(x_classes & z_classes)),
+        {
+            names[0]: tuple(sorted(x_classes - z_classes)),
+            names[1]: tuple(sorted(z_classes - x_classes)),
         },
-        "alpha": float(bilinear.alpha),
-        "rank": bilinear.rank_,
-        "singular_values": bilinear.singular_values_.tolist(),
-        "convergence": {
-            "iteration": bilinear.n_iter_,
-            "objective": bilinear.objective_,
-            "gap": bilinear.duality_gap_,
-            "rank": bilinear.rank_,
-            "converged": bilinear.converged_,
-            "tol": parameters.tol,
-            "seconds": bilinear.history_[-1].seconds,
-        },
-        "history": [shown(step) for step in _thinned(bilinear.history_)],
-        **fitted.facts,
-        **figures,
-    }
-    return Learned(fitted.projector, facts, judged, held_out)
+        Selection(held_out_map, too_dear | refused, fitted.candidates),
+        Fit(
+            float(bilinear.alpha),
+            fitted.scaling,
+            bilinear.rank_,
+            tuple(bilinear.singular_values_.tolist()),
+            _convergence(bilinear, parameters.tol),
+            tuple(iteration_of(step) for step in _thinned(bilinear.history_)),
+            fitted.posteriors,
+        ),
+        quality,
+        judged,
+        held_out,
+    )
+
+
+def _convergence(bilinear: LowRankBilinear, tol: float) -> Convergence:
+    return Convergence(
+        bilinear.n_iter_,
+        bilinear.objective_,
+        bilinear.duality_gap_,
+        bilinear.rank_,
+        bilinear.converged_,
+        tol,
+        bilinear.history_[-1].seconds,
+    )
 
 
 def _recipes(

@@ -55,8 +55,8 @@ async function tellMore(collection, onChange) {
   if (jobs.length > 0 && WAITS.has(jobs[0].state)) {
     if (isShown()) await followToEnd(collection, jobs[0], onChange);
   } else if (collection.active_version !== null) {
-    const facts = await factsOf(collection, collection.active_version);
-    if (isShown()) tell(serving(collection.active_version, facts));
+    const report = await reportOf(collection, collection.active_version);
+    if (isShown()) tell(serving(collection.active_version, report));
   }
 }
 
@@ -136,13 +136,13 @@ async function outcome(collection, last) {
   if (last.state === "cancelled") return "The training was cancelled; nothing has changed.";
   if (last.state === "failed") return `The training failed: ${last.error}`;
   const version = last.model_version;
-  const facts = await factsOf(collection, version);
-  if (facts.not_activated) return `Model ${version} was trained but does not serve: ${facts.not_activated}`;
-  return serving(version, facts);
+  const report = await reportOf(collection, version);
+  if (report.not_activated) return `Model ${version} was trained but does not serve: ${report.not_activated}`;
+  return serving(version, report);
 }
 
-async function factsOf(collection, version) {
-  return (await (await call(`${adminPath(collection)}/models/${version}`)).json()).facts;
+async function reportOf(collection, version) {
+  return (await (await call(`${adminPath(collection)}/models/${version}`)).json()).report;
 }
 
-const serving = (version, facts) => `Model ${version} serves. ${METHODS[facts.method] ?? ""}`;
+const serving = (version, report) => `Model ${version} serves. ${METHODS[report.method] ?? ""}`;

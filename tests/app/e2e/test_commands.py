@@ -128,9 +128,9 @@ def test_a_table_is_brought_in_trained_and_searched(lrbs: Lrbs, tmp_path: Path) 
     )
     trained = json.loads(said(lrbs("train", "things", "--method", "lrbs", "--json")))
     assert trained["version"] == 1
-    assert trained["classes"] == sorted(COLOURS)
-    assert trained["train_items"] == {"image": 24, "text": 24}
-    assert trained["held_out"].keys() == {"image-to-text", "text-to-image"}
+    assert trained["data"]["classes"] == sorted(COLOURS)
+    assert trained["data"]["items"] == {"image": 24, "text": 24}
+    assert trained["held_out"]["directions"].keys() == {"image-to-text", "text-to-image"}
 
     lines = said(lrbs("search", "things", "--text", "meadow green", "-k", "5", "--json")).splitlines()
     hits = [json.loads(line) for line in lines]
@@ -150,8 +150,9 @@ def test_a_table_is_brought_in_trained_and_searched(lrbs: Lrbs, tmp_path: Path) 
     said(lrbs("models", "things", "--activate", "1"))
     models = [json.loads(line) for line in said(lrbs("models", "things", "--json")).splitlines()]
     assert [(model["version"], model["is_active"]) for model in models] == [(2, False), (1, True)]
-    assert models[0]["alpha"] == 0.001
-    assert models[0]["history"][-1]["iteration"] == models[0]["convergence"]["iteration"]
+    fit = models[0]["fit"]
+    assert fit["alpha"] == 0.001
+    assert fit["history"][-1]["iteration"] == fit["convergence"]["iteration"]
     fails(lrbs("models", "things", "--activate", "2", "--expected", "2"), 1, "version 1 is")
     listed = said(lrbs("models", "things", "--rollback", "--reason", "worse on mobile")).splitlines()
     assert [line.split()[0] for line in listed] == ["*", "1"]

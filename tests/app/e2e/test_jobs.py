@@ -176,8 +176,8 @@ def test_a_job_is_followed_to_its_end_and_again_from_any_event(place: Place) -> 
         assert states == ["queued", "running", "succeeded"]
         assert seen[-1][2] == {"state": "succeeded", "error": None, "model_version": 1}
         steps = [data for _, kind, data in seen if kind == "progress" and data["phase"] == "fitting"]
-        model = client.get("/v1/admin/collections/a/models/1").json()["facts"]
-        assert len(steps) == model["convergence"]["iteration"] > 1
+        report = client.get("/v1/admin/collections/a/models/1").json()["report"]
+        assert len(steps) == report["fit"]["convergence"]["iteration"] > 1
         assert {"iteration", "objective", "gap", "rank"} <= steps[0].keys()
         (listed,) = client.get("/v1/admin/collections/a/jobs").json()["jobs"]
         assert (listed["id"], listed["state"], listed["model_version"]) == (job_id, "succeeded", 1)

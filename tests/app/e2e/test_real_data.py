@@ -85,18 +85,20 @@ def held_out_items(client: httpx.Client, modality: str) -> list[tuple[str, str]]
     return found
 
 
-def solver_maps(data: PairedFeatures, facts: dict[str, Any]) -> tuple[float, float]:
+def solver_maps(data: PairedFeatures, report: dict[str, Any]) -> tuple[float, float]:
     """Return what the solver alone reaches with what the service chose."""
     train, test = data.is_train, ~data.is_train
-    if facts["method"] == "semantic":
+    if report["method"] == "semantic":
         semantic = SemanticBilinear().fit(data.X[train], data.Z[train], Labels(data.labels[train]))
         return _maps(PosteriorProjector.of(semantic), data, test)
-    x_scaler, z_scaler = (FeatureScaler(facts["scaling"]).fit(side[train]) for side in (data.X, data.Z))
+    x_scaler, z_scaler = (
+        FeatureScaler(report["fit"]["scaling"]).fit(side[train]) for side in (data.X, data.Z)
+    )
     X, Z = x_scaler.transform(data.X[train]), z_scaler.transform(data.Z[train])
     supervision = Labels(data.labels[train])
-    assert facts["alpha"] < alpha_max(X, Z, supervision)
-    max_iter = facts["parameters"]["max_iter"]
-    estimator = LowRankBilinear(alpha=facts["alpha"], max_iter=max_iter).fit(X, Z, supervision)
+    alpha, max_iter = report["fit"]["alpha"], report["parameters"]["max_iter"]
+    assert alpha < alpha_max(X, Z, supervision)
+    estimator = LowRankBilinear(alpha=alpha, max_iter=max_iter).fit(X, Z, supervision)
     projector = AffineProjector.of(x_scaler, z_scaler, estimator)
     return _maps(projector, data, test)
 
@@ -132,12 +134,13 @@ def test_features_reach_the_wanted_map_over_http_and_in_the_solver(
     ingest = ("wikipedia", str(folder)) if release else ("npz", str(archive))
     with serve_trained(*ingest, method=method) as client:
         over_http = http_map(client, "image", "text"), http_map(client, "text", "image")
-        facts = client.get("/v1/admin/collections/set/models/1").raise_for_status().json()["facts"]
-    alone = solver_maps(data, facts)
-    print(f"{name}: over HTTP {over_http}, solver alone {alone}, gap {facts['convergence']['gap']:.3g}")  # noqa: T201
+        report = client.get("/v1/admin/collections/set/models/1").raise_for_status().json()["report"]
+    alone = solver_maps(data, report)
+    gap = report["fit"]["convergence"]["gap"]
+    print(f"{name}: over HTTP {over_http}, solver alone {alone}, gap {gap:.3g}")  # noqa: T201
     assert over_http[0] >= wanted[0]
     assert over_http[1] >= wanted[1]
-    assert facts["method"] == method
+    assert report["method"] == method
     assert over_http == pytest.approx(alone, abs=tolerance)
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from app.cli.console import choice_lines
 from app.domain.errors import TrainingDataError
 from app.services.training.costs import (
     Sizes,
@@ -50,21 +49,23 @@ def test_many_labels_are_learned_from_sums_without_an_array_of_samples_and_class
     finally:
         tracemalloc.stop()
     assert peak < 8 * len(data.X) * N_LABELS  # what one array of them took
-    facts = learned.facts
-    assert (facts["method"], list(facts["methods"])) == ("squared", ["squared"])
-    assert "pairs of items of 2500 labels" in facts["refused"]["lrbs"]
-    assert "at most 2 GB" in facts["refused"]["semantic"]
-    assert [line.split(" could")[0] for line in choice_lines(facts)] == ["'lrbs'", "'semantic'"]
+    assert (learned.method, list(learned.selection.held_out_map)) == ("squared", ["squared"])
+    refused = learned.selection.refused
+    assert list(refused) == ["lrbs", "semantic"]
+    assert "pairs of items of 2500 labels" in refused["lrbs"]
+    assert "at most 2 GB" in refused["semantic"]
     assert {step["phase"] for step in told} == {"choosing", "judging", "fitting"}
     # What is judged learned from all items but those on which it is judged.
     assert learned.judged is not None
     assert learned.held_out is not None
-    n_held = facts["held_out_items"]["x"] + facts["held_out_items"]["z"]
+    quality = learned.held_out_quality
+    n_held = quality.items["x"] + quality.items["z"]
     assert len(learned.judged.fitted) == 2 * len(data.X) - n_held
     assert not learned.judged.fitted & {*learned.held_out.x_ids.tolist(), *learned.held_out.z_ids.tolist()}
     chance = chance_average_precision(learned.held_out.x_labels, learned.held_out.z_labels)
-    assert min(facts["held_out"].values()) > 100 * chance
-    assert min(facts["held_out"].values()) > 0.5
+    worse = min(direction.map for direction in quality.directions.values())
+    assert worse > 100 * chance
+    assert worse > 0.5
     probabilities = learned.projector.probability(
         learned.projector.project_x(data.X[:50]) @ learned.projector.project_z(data.Z[:50]).T
     )

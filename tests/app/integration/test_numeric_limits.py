@@ -8,6 +8,7 @@ import pytest
 
 from app.bootstrap import build
 from app.domain.entities import JobState
+from app.domain.entities.training_report import LeftOut
 from app.domain.errors import InvalidFieldError
 from app.index.exact import ExactIndex
 from app.services.health.readiness import Readiness
@@ -139,10 +140,10 @@ def test_a_vector_beyond_all_proportion_is_not_learned_from_and_told(pairs: Any,
     versions = {}
     for name in "ab":
         pairs.train(name, TrainingParameters(method=method, scaling=scaling, max_iter=50))
-        versions[name] = pairs.services.versions.model(name, 1).facts
-    assert versions["a"]["not_learned_from"] == {}
-    assert versions["b"]["not_learned_from"] == {"x": {"count": 2, "first": ["far-0", "far-1"]}}
-    assert versions["b"]["held_out"] == versions["a"]["held_out"]
+        versions[name] = pairs.services.versions.model(name, 1).report
+    assert versions["a"].data.not_learned_from == {}
+    assert versions["b"].data.not_learned_from == {"x": LeftOut(2, ("far-0", "far-1"))}
+    assert versions["b"].held_out == versions["a"].held_out
     scores = {name: {hit.id: hit.score for hit in pairs.search(name).hits} for name in "ab"}
     assert {item_id: scores["b"][item_id] for item_id in scores["a"]} == scores["a"]
 
@@ -156,9 +157,9 @@ def test_held_out_items_beyond_the_range_are_left_out_of_the_figures(pairs: Any)
     far = [pairs.item("x", name, [0.0, 1e3], str(n)) for n, name in enumerate(held_out[:2])]
     pairs.services.catalogue.add_items("a", far)
     pairs.train("a", TrainingParameters(method="lrbs", scaling="standard", max_iter=20, seed=0))
-    facts = pairs.services.versions.model("a", 1).facts
-    assert facts["held_out_items"] == {"x": 10, "z": 12}
-    assert all(np.isfinite(found) for found in facts["held_out"].values())
+    held_out = pairs.services.versions.model("a", 1).report.held_out
+    assert held_out.items == {"x": 10, "z": 12}
+    assert all(np.isfinite(quality.map) for quality in held_out.directions.values())
 
 
 def test_one_collection_that_cannot_be_loaded_does_not_take_readiness_away(pairs: Any) -> None:

@@ -1,4 +1,5 @@
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +14,30 @@ from solver.bilinear.selection import select
 from tests.app.integration.loading import load
 
 
+def held_out_map(pairs: Any, version: int) -> dict[str, float]:
+    directions = pairs.services.versions.model("a", version).report.held_out.directions
+    return {name: quality.map for name, quality in directions.items()}
+
+
 def test_the_held_out_figures_are_those_of_the_given_penalty(pairs: Any) -> None:
     pairs.fill("a")
     pairs.train("a", TrainingParameters(alpha=1e5))  # leaves nothing: every ranking is that of the ids
-    nothing = pairs.services.versions.model("a", 1).facts
-    assert nothing["rank"] == 0
-    assert {candidate["rank"] for candidate in nothing["candidates"]} == {0}
-    assert all(candidate["alpha_fraction"] > 1 for candidate in nothing["candidates"])
+    nothing = pairs.services.versions.model("a", 1).report
+    assert nothing.fit.rank == 0
+    assert {candidate.rank for candidate in nothing.selection.candidates} == {0}
+    assert all(candidate.alpha_fraction > 1 for candidate in nothing.selection.candidates)
     pairs.train("a", TrainingParameters(alpha=1e-3, scaling="center"))
-    (own,) = pairs.services.versions.model("a", 2).facts["candidates"]
-    assert own["scaling"] == "center"
+    (own,) = pairs.services.versions.model("a", 2).report.selection.candidates
+    assert own.scaling == "center"
     pairs.train("a", TrainingParameters(scaling="center"))
-    chosen = pairs.services.versions.model("a", 3).facts
+    chosen = pairs.services.versions.model("a", 3).report
     for direction in ("x-to-z", "z-to-x"):
-        figures = [pairs.services.versions.model("a", number).facts["held_out"] for number in (1, 2)]
-        assert figures[0][direction] < 0.6 < figures[1][direction]
+        figures = [held_out_map(pairs, number)[direction] for number in (1, 2)]
+        assert figures[0] < 0.6 < figures[1]
     # Its own choice, given by hand, is judged as it was when it was chosen.
-    best = chosen["candidates"][0]
-    judged = {"x-to-z": best["map_x_to_z"], "z-to-x": best["map_z_to_x"]}
-    assert chosen["held_out"] == pytest.approx(judged, abs=0.02)
+    best = chosen.selection.candidates[0]
+    judged = {"x-to-z": best.map_x_to_z, "z-to-x": best.map_z_to_x}
+    assert held_out_map(pairs, 3) == pytest.approx(judged, abs=0.02)
 
 
 def test_a_penalty_is_judged_as_the_selection_judges_it(pairs: Any) -> None:
@@ -50,7 +56,7 @@ def test_a_penalty_is_judged_as_the_selection_judges_it(pairs: Any) -> None:
     alpha = 0.1 * alpha_max(X, Z, Labels(fitting.x_labels, fitting.z_labels))
     recipe = LowRankRecipe(TrainingParameters(alpha=alpha, scaling="center"), lambda _: None)
     recipe.tried(*data.split(0.2, 3000, 0))
-    (found,) = (Candidate(**each) for each in recipe.fitted(data).facts["candidates"])
+    (found,) = (Candidate(**asdict(each)) for each in recipe.fitted(data).candidates)
     assert found.alpha_fraction == pytest.approx(0.1)
     assert found.rank == expected.rank
     assert found.mean == pytest.approx(expected.mean, abs=1e-6)
@@ -61,7 +67,7 @@ def test_a_given_penalty_needs_no_held_out_part(pairs: Any) -> None:
     items = [pairs.item(side, f"{side}{n}", [n - 1.0] * 3, str(n)) for side in "xz" for n in (0, 2)]
     pairs.services.catalogue.add_items("a", items)
     pairs.train("a", TrainingParameters(alpha=1e-2))
-    assert pairs.services.versions.model("a", 1).facts["held_out"] == {}
+    assert held_out_map(pairs, 1) == {}
 
 
 def test_a_bundle_that_cannot_be_read_back_is_not_activated(
@@ -96,7 +102,7 @@ def test_a_version_chosen_during_a_retrain_keeps_serving(pairs: Any, monkeypatch
     assert (job.state, job.model_version) == (JobState.SUCCEEDED, 3)
     newest, *others = pairs.services.versions.models("a")
     assert [model.is_active for model in (newest, *others)] == [False, False, True]
-    assert "version 1" in newest.facts["not_activated"]
+    assert "version 1" in (newest.report.not_activated or "")
     assert pairs.search("a").model_version == 1
     monkeypatch.undo()
     assert pairs.services.versions.activate("a", 3, "test").is_active
@@ -153,15 +159,16 @@ def test_of_two_methods_the_better_one_on_held_out_items_serves(pairs: Any) -> N
     pairs.train("a", TrainingParameters())
     pairs.train("a", TrainingParameters(method="lrbs"))
     pairs.train("a", TrainingParameters(method="semantic"))
-    chosen, low_rank, semantic = (pairs.services.versions.model("a", number).facts for number in (1, 2, 3))
-    assert (chosen["method"], low_rank["method"], semantic["method"]) == ("semantic", "lrbs", "semantic")
-    assert chosen["methods"]["semantic"] > chosen["methods"]["lrbs"] + 0.2
-    assert chosen["methods"]["lrbs"] == pytest.approx(low_rank["methods"]["lrbs"])
-    assert np.mean(list(chosen["held_out"].values())) == pytest.approx(chosen["methods"]["semantic"])
-    assert chosen["held_out"] == semantic["held_out"]
-    for side in chosen["posteriors"]:
-        assert sum(each["weight"] for each in side["classifiers"]) == pytest.approx(1.0)
-        assert [each["is_read_out"] for each in side["classifiers"]][-1]
+    chosen, low_rank, semantic = (pairs.services.versions.model("a", number).report for number in (1, 2, 3))
+    assert (chosen.method, low_rank.method, semantic.method) == ("semantic", "lrbs", "semantic")
+    tried = chosen.selection.held_out_map
+    assert tried["semantic"] > tried["lrbs"] + 0.2
+    assert tried["lrbs"] == pytest.approx(low_rank.selection.held_out_map["lrbs"])
+    assert np.mean(list(held_out_map(pairs, 1).values())) == pytest.approx(tried["semantic"])
+    assert chosen.held_out == semantic.held_out
+    for side in chosen.fit.posteriors:
+        assert sum(classifier.weight for classifier in side.classifiers) == pytest.approx(1.0)
+        assert side.classifiers[-1].is_read_out
     result = pairs.search("a", k=20, row=[1.0, 0.0, 0.0])
     assert {hit.item.labels for hit in result.hits} == {("0",)}
     assert all(0.5 < hit.probability <= 1.0 for hit in result.hits)
@@ -174,7 +181,7 @@ def test_what_is_of_the_papers_method_alone_chooses_it(pairs: Any, field: str, v
 
     pairs.fill("a")
     pairs.train("a", TrainingParameters(**{field: value}))
-    assert pairs.services.versions.model("a", 1).facts["method"] == "lrbs"
+    assert pairs.services.versions.model("a", 1).report.method == "lrbs"
     with pytest.raises(InvalidFieldError, match="semantic") as caught:
         check_parameters(TrainingParameters(method="semantic", **{field: value}))
     assert caught.value.field == field

@@ -29,9 +29,9 @@ def test_items_not_to_learn_from_are_found(trained: Services, vectors: Synthetic
     items = [vector_item("x", f"held{n}", 50.0 + vectors.X[n], "strange", train=False) for n in range(5)]
     trained.catalogue.add_items(NAME, items)
     assert train(trained) == 2
-    facts = trained.versions.models(NAME)[0].facts
-    assert facts["train_items"] == {"x": N_X, "z": N_Z}
-    assert "strange" not in facts["classes"]
+    data = trained.versions.models(NAME)[0].report.data
+    assert data.items == {"x": N_X, "z": N_Z}
+    assert "strange" not in data.classes
     after, _ = load_projector(bundle_of(trained))
     for name, values in before.arrays().items():
         np.testing.assert_allclose(after.arrays()[name], values, rtol=1e-4, atol=1e-5)
@@ -41,7 +41,7 @@ def test_items_not_to_learn_from_are_found(trained: Services, vectors: Synthetic
 
 
 def test_labels_that_stand_on_one_modality_alone_are_told(trained: Services, vectors: SyntheticPairs) -> None:
-    assert trained.versions.models(NAME)[0].facts["unmatched_labels"] == {"x": [], "z": []}
+    assert trained.versions.models(NAME)[0].report.data.unmatched_labels == {"x": (), "z": ()}
     trained.catalogue.add_items(
         NAME, [vector_item("x", f"odd{n}", vectors.X[n], "Strange") for n in range(3)]
     )
@@ -49,9 +49,9 @@ def test_labels_that_stand_on_one_modality_alone_are_told(trained: Services, vec
         NAME, [vector_item("z", f"odd-z{n}", vectors.Z[n], "strange") for n in range(3)]
     )
     train(trained)
-    facts = trained.versions.models(NAME)[0].facts
-    assert facts["unmatched_labels"] == {"x": ["Strange"], "z": ["strange"]}
-    assert label_lines(facts) == [
+    report = trained.versions.models(NAME)[0].report
+    assert report.data.unmatched_labels == {"x": ("Strange",), "z": ("strange",)}
+    assert label_lines(report) == [
         "no training item of the other modality is of these classes of 'x': 'Strange'",
         "no training item of the other modality is of these classes of 'z': 'strange'",
     ]

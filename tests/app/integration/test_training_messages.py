@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,25 +15,26 @@ from app.services.training.requests import TrainingParameters
 def test_a_fit_that_did_not_converge_is_a_fact_and_a_sentence(pairs: Any) -> None:
     pairs.fill("a")
     short = pairs.train("a", TrainingParameters(alpha=1e-3, scaling="standard", max_iter=1, tol=1e-6))
-    facts = pairs.services.versions.model("a", short).facts
-    assert facts["convergence"]["converged"] is False
-    assert facts["convergence"]["gap"] > facts["convergence"]["tol"] == 1e-6
-    said = convergence_line(facts)
+    report = pairs.services.versions.model("a", short).report
+    assert report.fit.convergence.converged is False
+    assert report.fit.convergence.gap > report.fit.convergence.tol == 1e-6
+    said = convergence_line(report)
     assert said is not None
     assert "after 1 iterations" in said
-    full = pairs.services.versions.model("a", pairs.train("a", TrainingParameters(alpha=1e-3))).facts
-    assert full["convergence"]["converged"] is True
+    full = pairs.services.versions.model("a", pairs.train("a", TrainingParameters(alpha=1e-3))).report
+    assert full.fit.convergence.converged is True
     assert convergence_line(full) is None
 
 
 def test_validation_figures_say_what_they_rest_on(pairs: Any) -> None:
     pairs.fill("a")
-    facts = pairs.services.versions.model("a", pairs.train("a")).facts
-    assert facts["held_out_items"] == {"x": 12, "z": 9}
-    lines = validation_lines(facts)
+    report = pairs.services.versions.model("a", pairs.train("a")).report
+    assert report.held_out.items == {"x": 12, "z": 9}
+    lines = validation_lines(report)
     assert len(lines) == 2
     assert all("validation MAP" in line and "12 x and 9 z items held out" in line for line in lines)
-    assert len(validation_lines({**facts, "held_out_items": None})) == 2
+    of_older_version = replace(report, held_out=replace(report.held_out, items={}))
+    assert all("on unknown items" in line for line in validation_lines(of_older_version))
 
 
 def test_chance_is_that_of_the_held_out_items_not_of_the_number_of_classes(pairs: Any) -> None:
@@ -41,11 +43,14 @@ def test_chance_is_that_of_the_held_out_items_not_of_the_number_of_classes(pairs
     for side, rows in (("x", pairs.data.X), ("z", pairs.data.Z)):
         items = [pairs.item(side, f"{side}{n}", rows[n % len(rows)], label) for n, label in enumerate(labels)]
         pairs.services.catalogue.add_items("a", items)
-    facts = pairs.services.versions.model("a", pairs.train("a")).facts
-    assert facts["held_out_items"] == {"x": 10, "z": 10}
-    assert facts["chance"] == pytest.approx({"x-to-z": 0.68, "z-to-x": 0.68})  # (8 * 0.8 + 2 * 0.2) / 10
-    assert all("(chance 0.6800)" in line for line in validation_lines(facts))
-    of_older_version = {name: fact for name, fact in facts.items() if name != "chance"}
+    report = pairs.services.versions.model("a", pairs.train("a")).report
+    assert report.held_out.items == {"x": 10, "z": 10}
+    directions = report.held_out.directions
+    chance = {name: quality.chance for name, quality in directions.items()}
+    assert chance == pytest.approx({"x-to-z": 0.68, "z-to-x": 0.68})  # (8 * 0.8 + 2 * 0.2) / 10
+    assert all("(chance 0.6800)" in line for line in validation_lines(report))
+    without = {name: replace(quality, chance=None) for name, quality in directions.items()}
+    of_older_version = replace(report, held_out=replace(report.held_out, directions=without))
     assert not any("chance" in line for line in validation_lines(of_older_version))
 
 

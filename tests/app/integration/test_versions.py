@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from app.bootstrap import build
-from app.domain.entities import JobState
+from app.domain.entities import JobState, TrainingReport
+from app.domain.entities.training_report import IndexRecall
 from app.domain.errors import (
     ActiveVersionConflictError,
     DamagedBundleError,
@@ -57,31 +58,37 @@ def three(either: Any) -> Any:
 
 def test_a_version_tells_everything_about_itself(three: Any) -> None:
     model = three.services.versions.model("a", 3)
-    facts = model.facts
+    report = model.report
     manifest = json.loads((bundle_of(three, 3) / "manifest.json").read_text())
-    assert manifest["facts"] == facts
+    assert TrainingReport.from_json(manifest["facts"]) == report
+    assert manifest["facts"]["format"] == 2
     files = {path.name for path in bundle_of(three, 3).rglob("*") if path.is_file()} - {"manifest.json"}
     assert {Path(name).name for name in manifest["files"]} == files
     assert all(len(value) == 64 for value in manifest["files"].values())
-    assert (facts["seed"], facts["parameters"]["seed"], facts["method"]) == (2, 2, "lrbs")
-    assert len(facts["data_hash"]) == 64
-    assert facts["code_version"]
-    assert facts["rank"] == len(facts["singular_values"]) > 0
-    assert facts["history"][-1]["iteration"] == facts["convergence"]["iteration"]
-    assert facts["index"] == {"recall_at_10": {"x": 1.0, "z": 1.0}, "needed": 0.99}
+    assert (report.parameters.seed, report.method) == (2, "lrbs")
+    assert len(report.data.sha256) == 64
+    assert report.code_version
+    assert report.fit.rank == len(report.fit.singular_values) > 0
+    assert report.fit.history[-1].iteration == report.fit.convergence.iteration
+    assert report.index == IndexRecall({"x": 1.0, "z": 1.0}, 0.99)
     for direction in ("x-to-z", "z-to-x"):
-        curve = facts["curves"][direction]
-        assert len(curve["recall"]) == len(curve["precision"]) == 21
-        assert all(np.diff(curve["precision"]) <= 1e-9)  # interpolated: the best at that recall or beyond
+        quality = report.held_out.directions[direction]
+        curve = quality.curve
+        assert curve is not None
+        assert len(curve.recall) == len(curve.precision) == 21
+        assert all(np.diff(curve.precision) <= 1e-9)  # interpolated: the best at that recall or beyond
         # The area under the interpolated curve bounds MAP from above, up to its 21 levels.
-        assert np.mean(curve["precision"]) >= facts["held_out"][direction] - 0.05
+        assert np.mean(curve.precision) >= quality.map - 0.05
     with three.client() as client:
         whole = client.get("/v1/admin/collections/a/models/3").json()
         (newest, *_) = client.get("/v1/admin/collections/a/models").json()["models"]
-    assert whole["facts"] == facts
+    assert TrainingReport.from_json({"format": 2, **whole["report"]}) == report
     assert whole["manifest_hash"] == model.manifest_hash
-    lists = {"classes", "curves", "history", "singular_values", "unmatched_labels"}
-    assert whole["facts"].keys() - newest["facts"].keys() == lists
+    long, short = whole["report"], newest["report"]
+    assert (short["fit"]["history"], short["fit"]["singular_values"]) == (None, None)
+    assert (short["data"]["classes"], short["data"]["unmatched_labels"]) == (None, None)
+    assert all(quality["curve"] is None for quality in short["held_out"]["directions"].values())
+    assert (short["method"], short["gate"]) == (long["method"], long["gate"])
 
 
 def test_the_history_says_what_served_when(three: Any) -> None:
@@ -313,7 +320,7 @@ def test_a_damaged_active_version_is_trained_anew(three: Any) -> None:
     assert done is not None
     assert done.state is JobState.SUCCEEDED, done.error
     assert active_versions(three) == [4]
-    assert "damaged" in three.services.versions.model("a", 4).facts["gate"]["skipped"]
+    assert "damaged" in (three.services.versions.model("a", 4).report.gate.skipped or "")
     late = build(three.services.settings)
     assert load(late) == Readiness(True)
     close(late)
@@ -323,26 +330,26 @@ def test_a_worse_version_is_kept_but_does_not_serve(three: Any) -> None:
     job = three.try_to_train("a", NOTHING)
     assert (job.state, job.model_version) == (JobState.SUCCEEDED, 4)
     assert active_versions(three) == [3]
-    facts = three.services.versions.model("a", 4).facts
-    gate = facts["gate"]
-    assert gate["compared_with"] == 3
-    assert gate["passed"] is False
-    assert gate["map"]["new"] < gate["map"]["active"] - gate["tolerance"]
-    assert f"{gate['map']['active']:.4f} of version 3" in facts["not_activated"]
+    report = three.services.versions.model("a", 4).report
+    gate = report.gate
+    assert gate.compared_with == 3
+    assert gate.new_map < gate.active_map - gate.tolerance
+    assert report.not_activated == gate.refusal
+    assert f"{gate.active_map:.4f} of version 3" in report.not_activated
     assert three.services.versions.history("a", 1)[0].version == 3
     assert three.services.versions.activate("a", 4, "test").is_active  # people may overrule it
 
 
 def test_versions_are_compared_on_items_that_neither_learned_from(three: Any) -> None:
-    facts = three.services.versions.model("a", 3).facts
+    report = three.services.versions.model("a", 3).report
     # Other seeds hold out other items: only those are compared that were held out of both.
-    assert "skipped" in facts["gate"]
+    assert report.gate.skipped is not None
     same = three.train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=2))
-    gate = three.services.versions.model("a", same).facts["gate"]
-    assert gate["items"] == facts["held_out_items"]
-    assert gate["map"]["new"] == pytest.approx(gate["map"]["active"], abs=1e-6)
-    held_out = facts["held_out"]
-    assert gate["map"]["new"] == pytest.approx(np.mean(list(held_out.values())), abs=1e-6)
+    gate = three.services.versions.model("a", same).report.gate
+    assert gate.items == report.held_out.items
+    assert gate.new_map == pytest.approx(gate.active_map, abs=1e-6)
+    mean = np.mean([quality.map for quality in report.held_out.directions.values()])
+    assert gate.new_map == pytest.approx(mean, abs=1e-6)
 
 
 def test_a_tolerance_lets_a_worse_version_serve(three: Any) -> None:
@@ -367,9 +374,9 @@ def test_an_index_below_the_gate_does_not_serve(three: Any, monkeypatch: pytest.
     monkeypatch.setattr(three.services.builder, "_make_index", Forgetful)
     three.try_to_train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=2))
     monkeypatch.undo()
-    facts = three.services.versions.model("a", 4).facts
-    assert facts["index"]["recall_at_10"]["x"] < 0.9
-    assert "recall@10" in facts["not_activated"]
+    report = three.services.versions.model("a", 4).report
+    assert report.index.recall_at_10["x"] < 0.9
+    assert "recall@10" in (report.not_activated or "")
     assert active_versions(three) == [3]
 
 

@@ -9,6 +9,7 @@ import pytest
 from app.bootstrap import Services, build
 from app.cli.train import train
 from app.domain.entities import Job, JobState
+from app.domain.entities.training_report import Iteration
 from app.domain.errors import DatabaseUnavailableError, SchemaOutdatedError, TrainingDataError
 from app.services.training.requests import TrainingParameters, TrainingService
 from app.worker import run_forever, run_once
@@ -333,9 +334,9 @@ def test_each_step_of_the_fit_is_an_event(either: Any) -> None:
     _, events = either.services.training.events(job.id, 0, 10_000)
     assert [event.number for event in events] == list(range(1, len(events) + 1))
     steps = [event.data for event in events if event.data.get("phase") == "fitting"]
-    facts = either.services.versions.model("a", 1).facts
-    assert [step["iteration"] for step in steps] == list(range(1, facts["convergence"]["iteration"] + 1))
-    assert [{k: v for k, v in step.items() if k != "phase"} for step in steps] == facts["history"]
+    fit = either.services.versions.model("a", 1).report.fit
+    assert [step["iteration"] for step in steps] == list(range(1, fit.convergence.iteration + 1))
+    assert [Iteration(**{k: v for k, v in step.items() if k != "phase"}) for step in steps] == [*fit.history]
     assert {"iteration", "objective", "gap", "rank"} <= steps[-1].keys()
     assert [event.data["state"] for event in events if event.kind == "state"] == [
         *("queued", "running", "succeeded")

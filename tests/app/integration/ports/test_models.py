@@ -6,16 +6,19 @@ from datetime import UTC, datetime
 import pytest
 
 from app.db.session import SqlDatabase
-from app.domain.entities import Collection, Modality, ModelVersion
+from app.domain.entities import Collection, Modality, ModelVersion, TrainingReport
 from app.domain.errors import ModelNotFoundError
 
 MODALITIES = (Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"}))
 
 
 def version(number: int, bundle: str = "") -> ModelVersion:
-    facts = {"rank": 2, "text": "Straße", "gap": 1e-300, "list": [1.5, None]}
+    # As a version before formats wrote it.
+    report = TrainingReport.from_json(
+        {"rank": 2, "classes": ["Straße"], "alpha": 1e-300, "singular_values": [1.5, 0.1]}
+    )
     created = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
-    return ModelVersion(number, bundle or f"bundle-{number}", "0" * 64, 3, facts, created, False)
+    return ModelVersion(number, bundle or f"bundle-{number}", "0" * 64, 3, report, created, False)
 
 
 def add(database: SqlDatabase, collection: Collection, *models: ModelVersion) -> None:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from app.cli.console import choice_lines
+from app.domain.entities import TrainingParameters, TrainingReport
 from app.services.training.methods import LowRankRecipe, SemanticRecipe, try_each
-from app.services.training.parameters import TrainingParameters
 from solver import make_low_rank_pairs
 from solver.errors import InvalidInputError, NumericalError, SolverError, SupervisionError
 from solver.evaluation.splits import LabelledPair
@@ -38,7 +38,8 @@ def test_the_other_method_is_used_when_one_cannot_be_fitted(
         trials, refused = try_each(order, *parts)
         assert list(trials) == ["lrbs"]
         assert refused == {"refusing": "without held-out items: too odd"}
-    assert choice_lines({"methods": {"lrbs": 0.5}, "refused": refused}) == [
+    report = TrainingReport.from_json({"methods": {"lrbs": 0.5}, "refused": refused})
+    assert choice_lines(report) == [
         "'refusing' could not be tried: without held-out items: too odd"
     ]
 
@@ -66,5 +67,5 @@ def test_all_items_are_fitted_with_the_classifiers_that_were_tried(
 
 
 def classifiers(recipe: SemanticRecipe, data: LabelledPair) -> list[list[tuple[str, str, float]]]:
-    posteriors = recipe.fitted(data).facts["posteriors"]
-    return [[(c["scaling"], c["kernel"], c["weight"]) for c in side["classifiers"]] for side in posteriors]
+    posteriors = recipe.fitted(data).posteriors
+    return [[(c.scaling, c.kernel, c.weight) for c in side.classifiers] for side in posteriors]

@@ -1,0 +1,177 @@
+"""The wire model of a training report."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.domain.entities import TrainingReport
+
+
+class _Read(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+
+class LeftOutOut(_Read):
+    """Items of one modality that were left out."""
+
+    count: int
+    first: list[str] = Field(description="ids of the first few")
+
+
+class ParametersOut(_Read):
+    """What was asked for."""
+
+    method: str
+    alpha: float | None
+    scaling: str | None
+    tol: float
+    max_iter: int
+    seed: int = Field(description="of the held-out split")
+
+
+class DataOut(_Read):
+    """What was learned from; objects are by modality."""
+
+    items: dict[str, int] = Field(description="training items with a label")
+    classes: list[str] | None = Field(None, description="classes on items of both modalities; not in lists")
+    unmatched_labels: dict[str, list[str]] | None = Field(
+        None, description="classes on items of this modality alone; not in lists"
+    )
+    sha256: str = Field(description="of features and labels")
+    not_learned_from: dict[str, LeftOutOut] = Field(description="items too large beside all others")
+    not_ranked: dict[str, LeftOutOut] = Field(description="items that the model cannot place")
+
+
+class CandidateOut(_Read):
+    """A scaling and penalty weight that were tried."""
+
+    scaling: str
+    alpha_fraction: float = Field(description="penalty weight as a share of the one that makes M zero")
+    map_x_to_z: float = Field(description="held-out MAP from the first modality to the second")
+    map_z_to_x: float
+    rank: int
+
+
+class SelectionOut(_Read):
+    """Why this method."""
+
+    held_out_map: dict[str, float] = Field(description="of each method tried, averaged over both directions")
+    refused: dict[str, str] = Field(description="why other methods were not tried")
+    candidates: list[CandidateOut] = Field(description="what the method chose from, the best first")
+
+
+class IterationOut(_Read):
+    """One step of the fit."""
+
+    iteration: int
+    objective: float
+    gap: float | None = Field(description="relative duality gap, where it was computed")
+    rank: int
+    seconds: float
+
+
+class ConvergenceOut(IterationOut):
+    """How the fit ended."""
+
+    converged: bool = Field(description="whether the gap met tol")
+    tol: float | None
+
+
+class ClassifierOut(_Read):
+    """One classifier of an ensemble."""
+
+    scaling: str
+    kernel: str
+    weight: float
+    is_read_out: bool
+
+
+class PosteriorsOut(_Read):
+    """The class posteriors of one modality."""
+
+    log_loss: float = Field(description="cross-validated, in nats per item")
+    classifiers: list[ClassifierOut]
+
+
+class FitOut(_Read):
+    """The fit on all training items."""
+
+    alpha: float
+    scaling: str | None
+    rank: int
+    singular_values: list[float] | None = Field(None, description="of M; not in lists")
+    convergence: ConvergenceOut
+    history: list[IterationOut] | None = Field(None, description="a thousand steps at most; not in lists")
+    posteriors: list[PosteriorsOut]
+
+
+class CurveOut(_Read):
+    """A precision-recall curve."""
+
+    recall: list[float]
+    precision: list[float]
+
+
+class DirectionQualityOut(_Read):
+    """How well the queries of one direction were answered."""
+
+    map: float = Field(description="mean average precision")
+    chance: float | None = Field(description="that of a random ranking")
+    curve: CurveOut | None = Field(None, description="not in lists")
+
+
+class HeldOutOut(_Read):
+    """Quality on items held out of the training; empty where none could be held out."""
+
+    items: dict[str, int]
+    directions: dict[str, DirectionQualityOut] = Field(description='by name, such as "image-to-text"')
+
+
+class GateOut(_Read):
+    """The comparison with the active version, on items that neither learned from."""
+
+    compared_with: int | None
+    skipped: str | None = Field(description="why they were not compared")
+    items: dict[str, int]
+    new_map: float | None
+    active_map: float | None
+    tolerance: float = Field(description="how much lower the new MAP may be")
+
+
+class IndexOut(_Read):
+    """How much of the exact ranking the indexes find."""
+
+    recall_at_10: dict[str, float]
+    needed: float
+
+
+class TrainingReportOut(_Read):
+    """What a training learned, how good it is, and whether its model may serve."""
+
+    method: str
+    parameters: ParametersOut
+    code_version: str
+    data: DataOut
+    selection: SelectionOut
+    fit: FitOut
+    held_out: HeldOutOut
+    gate: GateOut
+    index: IndexOut
+    not_activated: str | None = Field(description="why the version does not serve")
+
+    @classmethod
+    def of(cls, report: TrainingReport) -> Self:
+        """Return the wire form."""
+        return cls.model_validate(report)
+
+    @classmethod
+    def summary_of(cls, report: TrainingReport) -> Self:
+        """Return the wire form without long lists."""
+        summary = cls.of(report)
+        summary.data.classes = summary.data.unmatched_labels = None
+        summary.fit.singular_values = summary.fit.history = None
+        for quality in summary.held_out.directions.values():
+            quality.curve = None
+        return summary
