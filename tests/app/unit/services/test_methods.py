@@ -39,9 +39,7 @@ def test_the_other_method_is_used_when_one_cannot_be_fitted(
         assert list(trials) == ["lrbs"]
         assert refused == {"refusing": "without held-out items: too odd"}
     report = TrainingReport.from_json({"methods": {"lrbs": 0.5}, "refused": refused})
-    assert choice_lines(report) == [
-        "'refusing' could not be tried: without held-out items: too odd"
-    ]
+    assert choice_lines(report) == ["'refusing' could not be tried: without held-out items: too odd"]
 
 
 def test_when_none_can_be_fitted_the_first_says_why(parts: tuple[LabelledPair, LabelledPair]) -> None:
