@@ -62,6 +62,7 @@ PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
     errors.DatabaseMissingError: (503, "database-unavailable", "Database file missing"),
     errors.WrongDatabaseError: (503, "wrong-database", "Not the database of the data folder"),
     errors.SchemaOutdatedError: (503, "schema-outdated", "Database schema outdated"),
+    errors.UnknownReportFormatError: (503, "schema-outdated", "Database written by a newer release"),
 }
 """Every child of ServiceError has a row; a test walks them. That of a LineError is its cause's."""
 

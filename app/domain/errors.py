@@ -274,6 +274,18 @@ class SchemaOutdatedError(ServiceError):
         super().__init__(reason)
 
 
+class UnknownReportFormatError(SchemaOutdatedError):
+    """A training report was stored by a newer release, in a format that this one does not know."""
+
+    def __init__(self, stored: object, known: int) -> None:
+        super().__init__(
+            f"the training report of a model version has format {stored!r}, and this release reads formats "
+            f"up to {known}: run the release that wrote it, or a newer one"
+        )
+        self.stored = stored
+        self.known = known
+
+
 class UnauthenticatedError(ServiceError):
     """The call needs a key."""
 

@@ -1,4 +1,4 @@
-"""The report of a training: what was asked for, what came of it, how good it is, and whether it may serve."""
+"""The report of a training: the request, the data, the fit, its quality, and whether it may serve."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Any, Self
 
 import msgspec
 
+from app.domain.entities.report_upgrade import upgraded_report
 from app.domain.entities.training import TrainingParameters
+from app.domain.errors import UnknownReportFormatError
 
 _FORMAT = 2
+"""Number stored with a report; reports of the first format, a flat object, carry none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +23,9 @@ class LeftOut:
     Parameters
     ----------
     count : int
-        How many.
+        Number of items.
     first : tuple of str
-        The ids of the first few.
+        Ids of the first few.
     """
 
     count: int
@@ -31,22 +34,22 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """What was learned from; mappings are by modality.
+    """The training data; mappings are keyed by modality.
 
     Parameters
     ----------
     items : mapping of str to int
         Training items with a label.
     classes : tuple of str
-        Classes on items of both modalities.
+        Classes with items of both modalities.
     unmatched_labels : mapping of str to tuple of str
-        Classes on items of this modality alone.
+        Classes with items of this modality only.
     sha256 : str
         Hash of features and labels.
     not_learned_from : mapping of str to LeftOut
-        Items whose vectors are larger than all others out of proportion.
+        Outliers: items whose vectors are larger than the others by orders of magnitude.
     not_ranked : mapping of str to LeftOut
-        Items that the model cannot place in a ranking.
+        Items whose projections are not finite, so that they have no place in a ranking.
     """
 
     items: Mapping[str, int]
@@ -59,7 +62,7 @@ class TrainingData:
 
 @dataclass(frozen=True, slots=True)
 class CandidateQuality:
-    """A scaling and penalty weight that were tried on the held-out items.
+    """Held-out quality of one combination of scaling and penalty weight.
 
     Parameters
     ----------
@@ -68,9 +71,9 @@ class CandidateQuality:
     alpha_fraction : float
         Penalty weight as a share of the smallest one that makes the solution zero.
     map_x_to_z, map_z_to_x : float
-        Mean average precision (MAP) from the first modality to the second, and back.
+        Mean average precision (MAP) of queries of the first modality, and of the second.
     rank : int
-        Of the solution.
+        Rank of the solution.
     """
 
     scaling: str
@@ -82,16 +85,16 @@ class CandidateQuality:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Why this method.
+    """Selection of the method and its parameters.
 
     Parameters
     ----------
     held_out_map : mapping of str to float
-        Held-out MAP of each method that was tried, averaged over both directions.
+        Held-out MAP of each evaluated method, averaged over both directions.
     refused : mapping of str to str
-        Why the others were not tried.
+        Methods that were not evaluated, each with the reason.
     candidates : tuple of CandidateQuality
-        What the chosen method chose from, the best first.
+        Combinations that the selected method was evaluated with, the best first.
     """
 
     held_out_map: Mapping[str, float]
@@ -101,20 +104,20 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """One step of the fit.
+    """One iteration of the fit.
 
     Parameters
     ----------
     iteration : int
-        Counted from 1.
+        Its number, from 1.
     objective : float
-        After it.
+        Objective after the iteration.
     gap : float or None
-        Relative duality gap, where it was computed.
+        Relative duality gap; None where it was not computed.
     rank : int
-        Of M.
+        Rank of M.
     seconds : float
-        Since the fit began.
+        Time since the fit began.
     """
 
     iteration: int
@@ -126,16 +129,16 @@ class Iteration:
 
 @dataclass(frozen=True, slots=True)
 class Convergence:
-    """How the fit ended.
+    """State in which the fit ended.
 
     Parameters
     ----------
     iteration, objective, gap, rank, seconds
-        Of the last iteration; the gap of the rounded factors, in float64.
+        As in `Iteration`, for the last one; the gap is that of the rounded factors, computed in float64.
     converged : bool
         Whether the gap met `tol`.
     tol : float or None
-        Relative duality gap that was asked for; None in reports of early versions.
+        Requested relative duality gap; None in reports of early releases.
     """
 
     iteration: int
@@ -149,16 +152,16 @@ class Convergence:
 
 @dataclass(frozen=True, slots=True)
 class ClassifierSummary:
-    """One classifier of an ensemble of class posteriors.
+    """One classifier of an ensemble.
 
     Parameters
     ----------
     scaling, kernel : str
-        Of its feature map.
+        Scaling and kernel of its feature map.
     weight : float
-        Its share of the average.
+        Weight of its posteriors in the average.
     is_read_out : bool
-        Whether it is read out of a similarity rather than a logistic regression.
+        Whether it votes by similarity to labelled items; a logistic regression otherwise.
     """
 
     scaling: str
@@ -169,14 +172,14 @@ class ClassifierSummary:
 
 @dataclass(frozen=True, slots=True)
 class PosteriorsSummary:
-    """The class posteriors of one modality.
+    """The ensemble that computes the class posteriors of one modality.
 
     Parameters
     ----------
     log_loss : float
         Cross-validated mean negative log-likelihood, in nats per item.
     classifiers : tuple of ClassifierSummary
-        Their average is the posterior.
+        Members of the ensemble; the posterior is their weighted average.
     """
 
     log_loss: float
@@ -192,17 +195,17 @@ class Fit:
     alpha : float
         Penalty weight.
     scaling : str or None
-        Kind of feature scaling; None where the method has none of its own.
+        Kind of feature scaling; None where it is part of each classifier.
     rank : int
-        Of M.
+        Rank of M.
     singular_values : tuple of float
-        Of M, in descending order.
+        Singular values of M, in descending order.
     convergence : Convergence
-        How it ended.
+        State in which the fit ended.
     history : tuple of Iteration
-        A thousand steps at most, evenly spread.
+        At most 1000 iterations, evenly spaced.
     posteriors : tuple of PosteriorsSummary
-        Of both modalities, where the method has any.
+        Ensembles of both modalities; empty for methods without class posteriors.
     """
 
     alpha: float
@@ -230,16 +233,16 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class DirectionQuality:
-    """How well the queries of one direction were answered.
+    """Quality of the rankings of one direction.
 
     Parameters
     ----------
     map : float
         Mean average precision.
     chance : float or None
-        That of a random ranking; None in reports of early versions.
+        Mean average precision of a random ranking; None in reports of early releases.
     curve : Curve or None
-        Precision over recall; None in reports of early versions.
+        Precision-recall curve; None in reports of early releases.
     """
 
     map: float
@@ -249,14 +252,14 @@ class DirectionQuality:
 
 @dataclass(frozen=True, slots=True)
 class HeldOutQuality:
-    """Quality on items that were held out of the training; empty where none could be held out.
+    """Quality on items that were held out of the training; empty if none could be held out.
 
     Parameters
     ----------
     items : mapping of str to int
-        How many were ranked, by modality.
+        Number of ranked items, by modality.
     directions : mapping of str to DirectionQuality
-        By name, such as ``"image-to-text"``.
+        Quality by direction, such as ``"image-to-text"``.
     """
 
     items: Mapping[str, int] = field(default_factory=dict)
@@ -265,20 +268,20 @@ class HeldOutQuality:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The comparison with the active version, on items that neither learned from.
+    """Comparison with the active version on items that neither version learned from.
 
     Parameters
     ----------
     compared_with : int or None
-        The active version; None when none was active.
+        The active version; None if none was active.
     skipped : str or None
-        Why they were not compared; None when they were.
+        Why there was no comparison; None if there was one.
     items : mapping of str to int
-        How many were ranked by both, by modality.
+        Number of items that both versions ranked, by modality.
     new_map, active_map : float or None
-        MAP of both, averaged over both directions.
+        MAP of each version, averaged over both directions.
     tolerance : float
-        How much lower the new one's may be.
+        Accepted loss of MAP.
     """
 
     compared_with: int | None
@@ -290,7 +293,7 @@ class Gate:
 
     @property
     def refusal(self) -> str | None:
-        """Why the new version should not serve; None when it may."""
+        """Why the new version should not serve; None if it may."""
         if (
             self.new_map is None
             or self.active_map is None
@@ -305,14 +308,14 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class IndexRecall:
-    """How much of the exact ranking the indexes find.
+    """Recall of the indexes, compared with the exact ranking.
 
     Parameters
     ----------
     recall_at_10 : mapping of str to float
-        By modality of the gallery.
+        Recall by modality of the gallery.
     needed : float
-        Below this a version does not serve.
+        Smallest recall with which a version may serve.
     """
 
     recall_at_10: Mapping[str, float]
@@ -320,7 +323,7 @@ class IndexRecall:
 
     @property
     def refusal(self) -> str | None:
-        """Why the new version should not serve; None when it may."""
+        """Why the new version should not serve; None if it may."""
         for name, recall in self.recall_at_10.items():
             if recall < self.needed:
                 return f"the index of {name!r} has a recall@10 of {recall:.4f}, {self.needed:g} is needed"
@@ -329,30 +332,30 @@ class IndexRecall:
 
 @dataclass(frozen=True, slots=True)
 class TrainingReport:
-    """What a training learned, how good it is, and whether its model may serve.
+    """What a training learned, how good its model is, and whether it may serve.
 
     Parameters
     ----------
     method : str
-        The one that was chosen.
+        Selected method.
     parameters : TrainingParameters
-        What was asked for.
+        Requested parameters.
     code_version : str
-        Of this package.
+        Version of this package.
     data : TrainingData
-        What was learned from.
+        Training data.
     selection : Selection
-        Why this method.
+        Selection of the method and its parameters.
     fit : Fit
-        How it was fitted on all training items.
+        Fit on all training items.
     held_out : HeldOutQuality
-        How good it is, judged by the same method fitted without the held-out items.
+        Quality of the same method fitted without the held-out items, on these.
     gate : Gate
-        How it compares with the active version.
+        Comparison with the active version.
     index : IndexRecall
-        How exact its indexes are.
+        Recall of the indexes.
     not_activated : str or None
-        Why the version does not serve; None when it was activated.
+        Why the version was not activated; None if it was.
     """
 
     method: str
@@ -368,69 +371,25 @@ class TrainingReport:
 
     @property
     def refusal(self) -> str | None:
-        """Why the version should not serve; None when it may."""
+        """Why the version should not serve; None if it may."""
         return self.index.refusal or self.gate.refusal
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values, which `from_json` reads."""
+        """Return JSON values that `from_json` reads."""
         return {"format": _FORMAT, **msgspec.to_builtins(self)}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Return the report of which these are the values, as `to_json` or an earlier version wrote them."""
-        return msgspec.convert(values if "format" in values else _upgraded(values), cls)
+        """Return the report that `to_json`, of this release or an earlier one, stored as these values.
 
-
-def _upgraded(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a report that a version before formats wrote: one flat object."""
-    gate, index = facts.get("gate", {}), facts.get("index", {})
-    chance, curves = facts.get("chance") or {}, facts.get("curves") or {}
-    return {
-        "method": facts.get("method", "lrbs"),
-        "parameters": facts.get("parameters", {}),
-        "code_version": facts.get("code_version", ""),
-        "data": {
-            "items": facts.get("train_items", {}),
-            "classes": facts.get("classes", []),
-            "unmatched_labels": facts.get("unmatched_labels", {}),
-            "sha256": facts.get("data_hash", ""),
-            "not_learned_from": facts.get("not_learned_from", {}),
-            "not_ranked": facts.get("not_ranked", {}),
-        },
-        "selection": {
-            "held_out_map": facts.get("methods", {}),
-            "refused": facts.get("refused", {}),
-            "candidates": facts.get("candidates", []),
-        },
-        "fit": {
-            "alpha": facts.get("alpha", 0.0),
-            "scaling": facts.get("scaling"),
-            "rank": facts.get("rank", 0),
-            "singular_values": facts.get("singular_values", []),
-            "convergence": {"tol": None, **facts.get("convergence", _UNKNOWN_CONVERGENCE)},
-            "history": facts.get("history", []),
-            "posteriors": facts.get("posteriors", []),
-        },
-        "held_out": {
-            "items": facts.get("held_out_items") or {},
-            "directions": {
-                name: {"map": value, "chance": chance.get(name), "curve": curves.get(name)}
-                for name, value in facts.get("held_out", {}).items()
-            },
-        },
-        "gate": {
-            "compared_with": gate.get("compared_with"),
-            "skipped": gate.get("skipped"),
-            "items": gate.get("items", {}),
-            "new_map": gate.get("map", {}).get("new"),
-            "active_map": gate.get("map", {}).get("active"),
-            "tolerance": gate.get("tolerance", 0.0),
-        },
-        "index": {"recall_at_10": index.get("recall_at_10", {}), "needed": index.get("needed", 0.0)},
-        "not_activated": facts.get("not_activated"),
-    }
-
-
-_UNKNOWN_CONVERGENCE = {
-    "iteration": 0, "objective": 0.0, "gap": 0.0, "rank": 0, "converged": True, "seconds": 0.0
-}  # fmt: skip
+        Raises
+        ------
+        UnknownReportFormatError
+            If a newer release stored them.
+        """
+        stored = values.get("format")
+        if stored is None:
+            return msgspec.convert(upgraded_report(values), cls)
+        if stored != _FORMAT:
+            raise UnknownReportFormatError(stored, _FORMAT)
+        return msgspec.convert(values, cls)

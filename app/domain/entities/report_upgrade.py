@@ -1,0 +1,80 @@
+"""Upgrade of training reports that were stored before reports had a format number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def upgraded_report(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a report in the current format.
+
+    Parameters
+    ----------
+    facts : mapping
+        One flat object, as stored in the column ``facts`` and in bundles up to format 1. Early releases
+        wrote fewer fields; what they did not record becomes None, zero or empty.
+    """
+    return {
+        "method": facts.get("method", "lrbs"),
+        "parameters": {"seed": facts.get("seed", 0), **facts.get("parameters", {})},
+        "code_version": facts.get("code_version", ""),
+        "data": {
+            "items": facts.get("train_items", {}),
+            "classes": facts.get("classes", []),
+            "unmatched_labels": facts.get("unmatched_labels", {}),
+            "sha256": facts.get("data_hash", ""),
+            "not_learned_from": facts.get("not_learned_from", {}),
+            "not_ranked": facts.get("not_ranked", {}),
+        },
+        "selection": {
+            "held_out_map": facts.get("methods", {}),
+            "refused": facts.get("refused", {}),
+            "candidates": facts.get("candidates", []),
+        },
+        "fit": _fit(facts),
+        "held_out": _held_out(facts),
+        "gate": _gate(facts.get("gate", {})),
+        "index": {"recall_at_10": {}, "needed": 0.0, **facts.get("index", {})},
+        "not_activated": facts.get("not_activated"),
+    }
+
+
+def _fit(facts: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = {"iteration": 0, "objective": 0.0, "gap": 0.0, "rank": 0, "converged": True, "seconds": 0.0}
+    return {
+        "alpha": facts.get("alpha", 0.0),
+        "scaling": facts.get("scaling"),
+        "rank": facts.get("rank", 0),
+        "singular_values": facts.get("singular_values", []),
+        "convergence": {"tol": None, **facts.get("convergence", unknown)},
+        "history": facts.get("history", []),
+        "posteriors": facts.get("posteriors", []),
+    }
+
+
+def _held_out(facts: Mapping[str, Any]) -> dict[str, Any]:
+    chance, curves = facts.get("chance") or {}, facts.get("curves") or {}
+    return {
+        "items": facts.get("held_out_items") or {},
+        "directions": {
+            direction: {
+                "map": value,
+                "chance": chance.get(direction),
+                "curve": curves.get(direction),
+            }
+            for direction, value in facts.get("held_out", {}).items()
+        },
+    }
+
+
+def _gate(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the gate; whether it was passed is not stored, since the figures say so."""
+    return {
+        "compared_with": facts.get("compared_with"),
+        "skipped": facts.get("skipped"),
+        "items": facts.get("items", {}),
+        "new_map": facts.get("map", {}).get("new"),
+        "active_map": facts.get("map", {}).get("active"),
+        "tolerance": facts.get("tolerance", 0.0),
+    }

@@ -1,0 +1,111 @@
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from app.domain.entities import TrainingReport
+from app.domain.entities.training_report import TrainingData
+from app.domain.errors import SchemaOutdatedError, UnknownReportFormatError
+from tests.app.earlier_reports import FACTS
+
+
+def values_of(report: TrainingReport) -> dict[str, Any]:
+    """Return a report as JSON gives it back."""
+    return dict(json.loads(json.dumps(report.to_json())))
+
+
+def facts_of(report: TrainingReport) -> dict[str, Any]:
+    """Return the flat object that the release before formats recorded of the same training."""
+    values = values_of(report)
+    data, fit, held_out, gate = values["data"], values["fit"], values["held_out"], values["gate"]
+    directions = held_out["directions"]
+    facts = {
+        "method": values["method"],
+        "methods": values["selection"]["held_out_map"],
+        "refused": values["selection"]["refused"],
+        "seed": values["parameters"]["seed"],
+        "train_items": data["items"],
+        "classes": data["classes"],
+        "unmatched_labels": data["unmatched_labels"],
+        "alpha": fit["alpha"],
+        "rank": fit["rank"],
+        "singular_values": fit["singular_values"],
+        "convergence": fit["convergence"],
+        "history": fit["history"],
+        "scaling": fit["scaling"],
+        "candidates": values["selection"]["candidates"],
+        "held_out": {name: quality["map"] for name, quality in directions.items()},
+        "chance": {name: quality["chance"] for name, quality in directions.items()},
+        "held_out_items": held_out["items"],
+        "curves": {name: quality["curve"] for name, quality in directions.items()},
+        "data_hash": data["sha256"],
+        "not_learned_from": data["not_learned_from"],
+        "not_ranked": data["not_ranked"],
+        "parameters": values["parameters"],
+        "code_version": values["code_version"],
+        "index": values["index"],
+        "gate": {"compared_with": gate["compared_with"]},
+    }
+    if gate["skipped"] is not None:
+        facts["gate"]["skipped"] = gate["skipped"]
+    else:
+        facts["gate"] |= {
+            "items": gate["items"],
+            "map": {"new": gate["new_map"], "active": gate["active_map"]},
+            "tolerance": gate["tolerance"],
+            "passed": report.gate.refusal is None,
+        }
+    if fit["posteriors"]:
+        facts["posteriors"] = fit["posteriors"]
+    if values["not_activated"] is not None:
+        facts["not_activated"] = values["not_activated"]
+    return facts
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_no_field_of_an_earlier_report_is_lost(name: str) -> None:
+    assert facts_of(TrainingReport.from_json(FACTS[name])) == FACTS[name]
+
+
+def test_the_recorded_reports_are_of_every_method_and_outcome() -> None:
+    reports = {name: TrainingReport.from_json(facts) for name, facts in FACTS.items()}
+    assert {report.method for report in reports.values()} == {"lrbs", "semantic", "squared"}
+    refused = reports["refused"]
+    assert refused.refusal == refused.not_activated is not None
+    assert reports["squared"].gate.compared_with == 2
+    assert reports["squared"].refusal is None
+    assert reports["semantic"].fit.posteriors
+    assert reports["lrbs"].data.not_learned_from["x"].first == ("far",)
+    assert reports["unplaced"].data.not_ranked["x"].count == 1
+    assert reports["few"].held_out.directions == {}
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_an_upgraded_report_survives_being_stored(name: str) -> None:
+    report = TrainingReport.from_json(FACTS[name])
+    assert report.to_json()["format"] == 2
+    assert TrainingReport.from_json(values_of(report)) == report
+
+
+def test_a_report_of_the_first_release_lacks_only_what_was_not_recorded() -> None:
+    facts = {
+        name: FACTS["lrbs"][name] for name in ("rank", "classes", "alpha", "singular_values", "held_out")
+    }
+    report = TrainingReport.from_json({**facts, "seed": 7})
+    assert (report.fit.rank, report.fit.alpha) == (FACTS["lrbs"]["rank"], FACTS["lrbs"]["alpha"])
+    assert report.data == TrainingData({}, tuple(FACTS["lrbs"]["classes"]), {}, "")
+    assert report.parameters.seed == 7
+    assert {name: quality.map for name, quality in report.held_out.directions.items()} == facts["held_out"]
+    assert report.refusal is None
+
+
+@pytest.mark.parametrize("number", [3, 1, "2", 2.5])
+def test_a_format_that_this_release_does_not_know_is_refused(number: Any) -> None:
+    values = {**values_of(TrainingReport.from_json(FACTS["lrbs"])), "format": number}
+    before = copy.deepcopy(values)
+    with pytest.raises(UnknownReportFormatError, match=r"this release reads formats up to 2") as caught:
+        TrainingReport.from_json(values)
+    assert repr(number) in str(caught.value)
+    assert isinstance(caught.value, SchemaOutdatedError)
+    assert values == before
