@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping
+from typing import ClassVar, Self
 
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
-from solver.errors import InvalidParameterError, NotFittedError
+from solver.errors import NotFittedError
 from solver.linalg.matrices import FloatArray
 from solver.linalg.samples import project_affinely
+from solver.parameters import Rule, check_parameters
 from solver.supervision.base import Supervision
-
-Constraint = tuple[Callable[[Any], bool], str]
-"""A predicate on a parameter's value and the words that say what it asks for."""
 
 
 class CrossModalEstimator(BaseEstimator, ABC):
@@ -26,7 +24,8 @@ class CrossModalEstimator(BaseEstimator, ABC):
     attributes (`get_params`, `set_params` and `clone` of scikit-learn work) and are validated in `fit`.
     """
 
-    _parameter_constraints: ClassVar[Mapping[str, Constraint]] = {}
+    _parameter_rules: ClassVar[Mapping[str, Rule]] = {}
+    """Rule of each parameter; not in the format of scikit-learn's `_parameter_constraints`."""
     _fitted_attribute: ClassVar[str]
     """Set by `fit`: an estimator without it is not fitted."""
 
@@ -52,10 +51,7 @@ class CrossModalEstimator(BaseEstimator, ABC):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
 
     def _check_parameters(self) -> None:
-        for name, (is_valid, expected) in self._parameter_constraints.items():
-            value = getattr(self, name)
-            if not is_valid(value):
-                raise InvalidParameterError(name, value, expected)
+        check_parameters(self._parameter_rules, self.get_params(deep=False))
 
 
 class LinearCrossModalEstimator(CrossModalEstimator):

@@ -1,36 +1,151 @@
-"""What the parameters of the estimators may be."""
+"""Rules for parameters: one table of conditions for every estimator and function of the library.
+
+A rule is a predicate and the words that say what it asks for. Numbers follow one convention everywhere: an
+integer is accepted where a float is expected, NumPy's scalars count as numbers, and a bool never does.
+
+scikit-learn has such a module, too (`sklearn.utils._param_validation`), but it is private, accepts True for
+an integer, and says nothing of NaN.
+"""
 
 from __future__ import annotations
 
 import math
 import numbers
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
-from solver.base import Constraint
+import numpy as np
+
+from solver.errors import InvalidParameterError
 
 
-def is_real(value: Any) -> bool:
-    """Return whether a value is a finite real number, and no bool."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(float(value))
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A condition on the value of a parameter.
+
+    Parameters
+    ----------
+    accepts : callable
+        Takes a value of any type; returns whether it meets the condition. Never raises.
+    expected : str
+        The condition in words, to follow "must be".
+    """
+
+    accepts: Callable[[object], bool]
+    expected: str
+
+    def check(self, name: str, value: object) -> None:
+        """Raise InvalidParameterError unless the value meets the condition.
+
+        Parameters
+        ----------
+        name : str
+            The parameter; it appears in the error.
+        value : object
+            Its value.
+        """
+        if not self.accepts(value):
+            raise InvalidParameterError(name, value, self.expected)
 
 
-def is_count(value: Any, least: int = 1) -> bool:
-    """Return whether a value is an integer of at least that."""
+def check_parameters(rules: Mapping[str, Rule], values: Mapping[str, object]) -> None:
+    """Raise InvalidParameterError for the first parameter that breaks its rule.
+
+    Parameters
+    ----------
+    rules : mapping of str to Rule
+        Rule of each parameter.
+    values : mapping of str to object
+        Values of at least these parameters.
+    """
+    for name, rule in rules.items():
+        rule.check(name, values[name])
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a finite real number; a bool is none."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:  # an integer beyond the largest float
+        return False
+
+
+def is_integer(value: object, least: int = 1) -> bool:
+    """Return whether a value is an integer of at least `least`; a bool is none."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= least
 
 
-def one_of(*choices: str) -> Constraint:
-    """Return the constraint that a value is one of some words."""
-    return (lambda value: isinstance(value, str) and value in choices), f"one of {choices}"
+def number_within(low: float, high: float, closed: Literal["left", "right", "neither"] = "neither") -> Rule:
+    """Return the rule of a number between two bounds.
+
+    Parameters
+    ----------
+    low, high : float
+        The bounds; `high` may be infinite.
+    closed : {"left", "right", "neither"}
+        Which of the two bounds is allowed itself.
+    """
+
+    def accepts(value: object) -> bool:
+        if not is_number(value):
+            return False
+        number = float(value)  # type: ignore[arg-type] # a number, as was just found
+        is_above = number >= low if closed == "left" else number > low
+        return is_above and (number <= high if closed == "right" else number < high)
+
+    if math.isinf(high):
+        return Rule(accepts, f"a finite number {'>=' if closed == 'left' else '>'} {low:g}")
+    left, right = "[" if closed == "left" else "(", "]" if closed == "right" else ")"
+    return Rule(accepts, f"a number in {left}{low:g}, {high:g}{right}")
 
 
-POSITIVE: Constraint = (lambda value: is_real(value) and float(value) > 0), "a finite number > 0"
-POSITIVE_OR_NONE: Constraint = (
-    (lambda v: v is None or (is_real(v) and float(v) > 0)),
-    "None or a number > 0",
-)
-NOT_NEGATIVE: Constraint = (lambda value: is_real(value) and float(value) >= 0), "a finite number >= 0"
-COUNT: Constraint = is_count, "an integer >= 1"
-COUNT_OR_NONE: Constraint = (lambda value: value is None or is_count(value)), "None or an integer >= 1"
-METRIC: Constraint = one_of("cosine", "inner")
-PAIRS: Constraint = one_of("auto", "rows", "similar")
+def integer_from(least: int) -> Rule:
+    """Return the rule of an integer of at least `least`."""
+    return Rule(lambda value: is_integer(value, least), f"an integer >= {least}")
+
+
+def one_of(*choices: str) -> Rule:
+    """Return the rule of one of some words."""
+    return Rule(lambda value: isinstance(value, str) and value in choices, f"one of {choices}")
+
+
+def some_of(*choices: str) -> Rule:
+    """Return the rule of a tuple or list of one or more words out of some."""
+
+    def accepts(value: object) -> bool:
+        return (
+            isinstance(value, tuple | list)
+            and len(value) > 0
+            and all(isinstance(word, str) and word in choices for word in value)
+        )
+
+    return Rule(accepts, f"one or more of {choices}, as a tuple")
+
+
+def list_of(rule: Rule) -> Rule:
+    """Return the rule of one or more values in a sequence or vector, each of which meets a rule."""
+
+    def accepts(value: object) -> bool:
+        values = np.atleast_1d(np.asarray(value, dtype=object))
+        return values.ndim == 1 and len(values) > 0 and all(rule.accepts(item) for item in values)
+
+    return Rule(accepts, f"a non-empty list, and each value in it {rule.expected}")
+
+
+def optional(rule: Rule) -> Rule:
+    """Return the rule of None, or of a value that meets a rule."""
+    return Rule(lambda value: value is None or rule.accepts(value), f"None or {rule.expected}")
+
+
+POSITIVE = number_within(0.0, math.inf)
+NOT_NEGATIVE = number_within(0.0, math.inf, closed="left")
+FRACTION = number_within(0.0, 1.0)
+COUNT = integer_from(1)
+SEED = integer_from(0)
+N_FOLDS = integer_from(2)
+BOOL = Rule(lambda value: isinstance(value, bool), "a bool")
+METRIC = one_of("cosine", "inner")
+PAIRS = one_of("auto", "rows", "similar")

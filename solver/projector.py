@@ -11,13 +11,14 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from solver.base import LinearCrossModalEstimator
-from solver.errors import InvalidInputError, InvalidParameterError, OutOfRangeError
+from solver.errors import InvalidInputError, OutOfRangeError
 from solver.evaluation.ranking import can_be_ranked
 from solver.evaluation.splits import LabelledPair
 from solver.linalg.centered import dense_where_small
 from solver.linalg.matrices import FloatArray, is_sparse
 from solver.linalg.row_space import RowSpaceBasis
 from solver.losses.base import LOSSES
+from solver.parameters import one_of
 from solver.scaling import SCALINGS, FeatureScaler
 
 _ARRAY_NAMES = (
@@ -204,8 +205,7 @@ class AffineProjector:
             n_features = len(arrays[f"{side}_factors"]) if arrays[f"{side}_factors"].ndim else 0
             check_array(f"{side}_mean", arrays[f"{side}_mean"], (n_features,))
             check_array(f"{side}_scale", arrays[f"{side}_scale"], (n_features,))
-            if scaling not in SCALINGS:
-                raise InvalidParameterError(f"{side}_scaling", scaling, f"one of {SCALINGS}")
+            one_of(*SCALINGS).check(f"{side}_scaling", scaling)
             scalers[side] = FeatureScaler.restore(scaling, arrays[f"{side}_mean"], arrays[f"{side}_scale"])
         return cls(
             scalers["x"],

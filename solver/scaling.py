@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
-from solver.errors import InvalidInputError, InvalidParameterError, NotFittedError, OutOfRangeError
+from solver.errors import InvalidInputError, NotFittedError, OutOfRangeError
 from solver.linalg.centered import Centered
 from solver.linalg.matrices import FloatArray, Samples, is_sparse
 from solver.linalg.samples import check_samples
+from solver.parameters import one_of
 
 SCALINGS = ("none", "center", "standard", "l2", "sqrt")
 _CENTRING = ("center", "standard", "sqrt")
@@ -158,8 +159,7 @@ class FeatureScaler(BaseEstimator):
 
 
 def _check_kind(kind: object) -> None:
-    if kind not in SCALINGS:
-        raise InvalidParameterError("kind", kind, f"one of {SCALINGS}")
+    one_of(*SCALINGS).check("kind", kind)
 
 
 def _prepare(array: FloatArray, kind: str) -> FloatArray:

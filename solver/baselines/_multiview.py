@@ -10,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from solver.base import Constraint
 from solver.baselines._bases import CentredBasis
 from solver.baselines._linear import LinearBaseline
 from solver.baselines._pairs import class_indicators
 from solver.errors import InvalidInputError
 from solver.linalg.matrices import FloatArray
-from solver.parameters import COUNT_OR_NONE, METRIC, NOT_NEGATIVE, POSITIVE
+from solver.parameters import COUNT, METRIC, NOT_NEGATIVE, POSITIVE, Rule, optional
 from solver.supervision.signed_pairs import AnySupervision
 from solver.supervision.sizes import check_sizes
 
@@ -49,8 +48,8 @@ class MultiviewBaseline(LinearBaseline):
         Of the chosen directions, in descending order.
     """
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "n_components": COUNT_OR_NONE,
+    _parameter_rules: ClassVar[dict[str, Rule]] = {
+        "n_components": optional(COUNT),
         "coupling": NOT_NEGATIVE,
         "mu": POSITIVE,
         "gamma": POSITIVE,

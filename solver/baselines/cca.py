@@ -8,12 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from solver.base import Constraint
 from solver.baselines._bases import CentredBasis
 from solver.baselines._linear import LinearBaseline
 from solver.baselines._pairs import mean_cross_product
 from solver.linalg.matrices import FloatArray
-from solver.parameters import COUNT_OR_NONE, METRIC, NOT_NEGATIVE, PAIRS
+from solver.parameters import COUNT, METRIC, NOT_NEGATIVE, PAIRS, Rule, optional
 from solver.supervision.signed_pairs import AnySupervision
 
 
@@ -74,8 +73,8 @@ class CCA(LinearBaseline):
     (60, 50)
     """
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "n_components": COUNT_OR_NONE,
+    _parameter_rules: ClassVar[dict[str, Rule]] = {
+        "n_components": optional(COUNT),
         "reg": NOT_NEGATIVE,
         "correlation_power": NOT_NEGATIVE,
         "metric": METRIC,

@@ -8,10 +8,9 @@ import numpy as np
 import scipy.sparse
 from sklearn.metrics import pairwise_distances_chunked
 
-from solver.base import Constraint
 from solver.baselines._multiview import MultiviewBaseline, View, class_anchors
 from solver.linalg.matrices import FloatArray
-from solver.parameters import COUNT
+from solver.parameters import COUNT, Rule
 
 
 class GMMFA(MultiviewBaseline):
@@ -80,8 +79,8 @@ class GMMFA(MultiviewBaseline):
     (60, 50)
     """
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        **MultiviewBaseline._parameter_constraints,
+    _parameter_rules: ClassVar[dict[str, Rule]] = {
+        **MultiviewBaseline._parameter_rules,
         "n_intrinsic": COUNT,
         "n_penalty": COUNT,
     }

@@ -7,12 +7,11 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from solver.base import Constraint
 from solver.baselines._linear import LinearBaseline
 from solver.errors import InvalidInputError
 from solver.linalg.matrices import FloatArray, singular_triplets_above
 from solver.linalg.samples import check_samples
-from solver.parameters import COUNT_OR_NONE, METRIC
+from solver.parameters import COUNT, METRIC, Rule, optional
 from solver.supervision.signed_pairs import AnySupervision
 from solver.supervision.sizes import check_sizes
 
@@ -64,8 +63,8 @@ class MsAlg(LinearBaseline):
     (60, 50)
     """
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "n_components": COUNT_OR_NONE,
+    _parameter_rules: ClassVar[dict[str, Rule]] = {
+        "n_components": optional(COUNT),
         "metric": METRIC,
     }
 

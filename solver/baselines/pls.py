@@ -9,13 +9,12 @@ import numpy.typing as npt
 import scipy.linalg
 from sklearn.cross_decomposition import PLSCanonical
 
-from solver.base import Constraint
 from solver.baselines._bases import CentredBasis
 from solver.baselines._linear import LinearBaseline
 from solver.baselines._pairs import mean_cross_product, rows_are_pairs
 from solver.errors import SupervisionError
 from solver.linalg.matrices import FloatArray
-from solver.parameters import COUNT_OR_NONE, METRIC, PAIRS, one_of
+from solver.parameters import COUNT, METRIC, PAIRS, Rule, one_of, optional
 from solver.supervision.signed_pairs import AnySupervision
 
 _MAX_ITER = 10_000
@@ -69,8 +68,8 @@ class PLS(LinearBaseline):
     (60, 50)
     """
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "n_components": COUNT_OR_NONE,
+    _parameter_rules: ClassVar[dict[str, Rule]] = {
+        "n_components": optional(COUNT),
         "deflation": one_of("cross", "canonical"),
         "metric": METRIC,
         "pairs": PAIRS,

@@ -6,12 +6,12 @@ from typing import ClassVar, Self
 
 import numpy.typing as npt
 
-from solver.base import Constraint, CrossModalEstimator
+from solver.base import CrossModalEstimator
 from solver.baselines._pairs import class_indicators
 from solver.baselines.cca import CCA
 from solver.baselines.semantic_matching import SemanticMatching
 from solver.linalg.matrices import FloatArray
-from solver.parameters import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, PAIRS, POSITIVE, POSITIVE_OR_NONE
+from solver.parameters import COUNT, NOT_NEGATIVE, PAIRS, POSITIVE, Rule, optional
 from solver.supervision.signed_pairs import AnySupervision
 
 
@@ -62,13 +62,13 @@ class SCM(CrossModalEstimator):
     (50, 4)
     """
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "n_components": COUNT_OR_NONE,
+    _parameter_rules: ClassVar[dict[str, Rule]] = {
+        "n_components": optional(COUNT),
         "reg": NOT_NEGATIVE,
         "correlation_power": NOT_NEGATIVE,
         "pairs": PAIRS,
         "C": POSITIVE,
-        "z_C": POSITIVE_OR_NONE,
+        "z_C": optional(POSITIVE),
         "tol": POSITIVE,
         "max_iter": COUNT,
     }

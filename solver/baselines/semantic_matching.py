@@ -7,12 +7,12 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from solver.base import Constraint, CrossModalEstimator
+from solver.base import CrossModalEstimator
 from solver.baselines._pairs import class_indicators
 from solver.linalg.matrices import FloatArray, Samples
 from solver.linalg.samples import check_samples, project_affinely
 from solver.logistic import LinearClassifier, Regression, Targets
-from solver.parameters import COUNT, POSITIVE, POSITIVE_OR_NONE
+from solver.parameters import COUNT, POSITIVE, Rule, optional
 from solver.supervision.multi_labels import MultiLabels
 from solver.supervision.signed_pairs import AnySupervision
 from solver.supervision.sizes import check_sizes
@@ -69,9 +69,9 @@ class SemanticMatching(CrossModalEstimator):
     (60, 4)
     """
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+    _parameter_rules: ClassVar[dict[str, Rule]] = {
         "C": POSITIVE,
-        "z_C": POSITIVE_OR_NONE,
+        "z_C": optional(POSITIVE),
         "tol": POSITIVE,
         "max_iter": COUNT,
     }

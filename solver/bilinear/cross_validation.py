@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,17 +11,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from solver.base import Constraint, LinearCrossModalEstimator
+from solver.base import LinearCrossModalEstimator
 from solver.bilinear.estimator import LowRankBilinear
 from solver.bilinear.path import regularisation_path
 from solver.bilinear.problem import BilinearProblem, alpha_max
-from solver.errors import InvalidParameterError, SupervisionError
+from solver.errors import SupervisionError
 from solver.evaluation.metrics import mean_average_precision
 from solver.evaluation.splits import stratified_folds
 from solver.linalg.matrices import FloatArray, Samples
 from solver.linalg.samples import check_samples
 from solver.optimisation.convergence import Progress
-from solver.parameters import COUNT, COUNT_OR_NONE, is_count
+from solver.parameters import BOOL, COUNT, FRACTION, N_FOLDS, POSITIVE, SEED, Rule, list_of, optional
 from solver.supervision.base import Indices
 from solver.supervision.labels import Labels
 from solver.supervision.multi_labels import MultiLabels
@@ -30,10 +29,6 @@ from solver.supervision.paired_rows import PairedRows
 from solver.supervision.signed_pairs import AnySupervision
 
 _PATH_MAX_ITER = 60
-
-
-def _is_fraction(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and 0 < float(value) < 1
 
 
 class LowRankBilinearCV(LinearCrossModalEstimator):
@@ -91,14 +86,15 @@ class LowRankBilinearCV(LinearCrossModalEstimator):
     (5, 3)
     """
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+    _parameter_rules: ClassVar[dict[str, Rule]] = {
+        "alphas": optional(list_of(POSITIVE)),
         "n_alphas": COUNT,
-        "smallest_fraction": (_is_fraction, "a number in (0, 1)"),
-        "n_folds": (lambda v: is_count(v, least=2), "an integer >= 2"),
-        "one_standard_error": (lambda v: isinstance(v, bool), "a bool"),
-        "path_tol": (lambda v: isinstance(v, numbers.Real) and 0 < float(v) < math.inf, "a number > 0"),
-        "random_state": (lambda v: is_count(v, least=0), "an integer >= 0"),
-        "n_jobs": COUNT_OR_NONE,
+        "smallest_fraction": FRACTION,
+        "n_folds": N_FOLDS,
+        "one_standard_error": BOOL,
+        "path_tol": POSITIVE,
+        "random_state": SEED,
+        "n_jobs": optional(COUNT),
     }
 
     best_estimator_: LowRankBilinear
@@ -188,10 +184,7 @@ class LowRankBilinearCV(LinearCrossModalEstimator):
         if self.alphas is None:
             largest = alpha_max(X, Z, supervision, fit_intercept=self.fit_intercept)
             return largest * np.geomspace(1.0, self.smallest_fraction, self.n_alphas)
-        alphas = np.atleast_1d(np.asarray(self.alphas, np.float64))
-        if alphas.ndim != 1 or len(alphas) == 0 or not (np.isfinite(alphas) & (alphas > 0)).all():
-            raise InvalidParameterError("alphas", self.alphas, "a non-empty list of finite numbers > 0")
-        return np.sort(alphas)[::-1]
+        return np.sort(np.atleast_1d(np.asarray(self.alphas, np.float64)))[::-1]
 
     def _scores(
         self,

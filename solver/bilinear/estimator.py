@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from solver.base import Constraint, LinearCrossModalEstimator
+from solver.base import LinearCrossModalEstimator
 from solver.bilinear.problem import BilinearProblem
 from solver.bilinear.rounding import FactorRounding
 from solver.bilinear.subsampled import subsampled_problems
@@ -22,7 +22,7 @@ from solver.optimisation.checkpoint import Checkpoint
 from solver.optimisation.convergence import ConvergenceMonitor, Progress
 from solver.optimisation.descent import Descent, DescentState
 from solver.optimisation.paper import DensePairs, iterate_paper
-from solver.parameters import is_count, is_real
+from solver.parameters import BOOL, COUNT, POSITIVE, Rule, one_of, optional
 from solver.supervision.signed_pairs import AnySupervision
 
 _PAPER_CHECK_EVERY = 10
@@ -103,16 +103,16 @@ class LowRankBilinear(LinearCrossModalEstimator):
     (True, (60, 50))
     """
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "alpha": (lambda v: is_real(v) and bool(v > 0), "a finite number > 0"),
-        "loss": (lambda v: v in LOSSES, f"one of {LOSSES}"),
-        "solver": (lambda v: v in ("apg", "paper"), '"apg" or "paper"'),
-        "tol": (lambda v: is_real(v) and bool(v > 0), "a finite number > 0"),
-        "max_iter": (is_count, "an integer >= 1"),
-        "fit_intercept": (lambda v: isinstance(v, bool), "a bool"),
-        "dtype": (lambda v: bool(v in (np.float32, np.float64)), "numpy.float32 or numpy.float64"),
-        "n_threads": (lambda v: v is None or is_count(v), "None or an integer >= 1"),
-        "warm_start": (lambda v: isinstance(v, bool), "a bool"),
+    _parameter_rules: ClassVar[dict[str, Rule]] = {
+        "alpha": POSITIVE,
+        "loss": one_of(*LOSSES),
+        "solver": one_of("apg", "paper"),
+        "tol": POSITIVE,
+        "max_iter": COUNT,
+        "fit_intercept": BOOL,
+        "dtype": Rule(lambda v: bool(v in (np.float32, np.float64)), "numpy.float32 or numpy.float64"),
+        "n_threads": optional(COUNT),
+        "warm_start": BOOL,
     }
 
     def __init__(

@@ -12,13 +12,14 @@ import numpy.typing as npt
 from solver.bilinear.estimator import LowRankBilinear
 from solver.bilinear.path import regularisation_path
 from solver.bilinear.problem import BilinearProblem, alpha_max
-from solver.errors import InvalidInputError, InvalidParameterError, OutOfRangeError
+from solver.errors import InvalidInputError, OutOfRangeError
 from solver.evaluation.metrics import mean_average_precision
-from solver.evaluation.splits import LabelledPair, is_number
+from solver.evaluation.splits import LabelledPair
 from solver.linalg.centered import Centered
 from solver.linalg.matrices import Samples
 from solver.linalg.row_space import RowSpaceBasis, compact
 from solver.optimisation.convergence import Progress
+from solver.parameters import POSITIVE, list_of, some_of
 from solver.projector import AffineProjector
 from solver.scaling import SCALINGS, FeatureScaler
 from solver.supervision.labels import Labels
@@ -197,10 +198,8 @@ def select_on(
 
 
 def _check_grid(scalings: tuple[str, ...], alpha_fractions: tuple[float, ...]) -> None:
-    if not scalings or any(scaling not in SCALINGS for scaling in scalings):
-        raise InvalidParameterError("scalings", scalings, f"one or more of {SCALINGS}")
-    if not alpha_fractions or not all(is_number(share) and share > 0 for share in alpha_fractions):
-        raise InvalidParameterError("alpha_fractions", alpha_fractions, "one or more finite numbers > 0")
+    some_of(*SCALINGS).check("scalings", scalings)
+    list_of(POSITIVE).check("alpha_fractions", alpha_fractions)
 
 
 def _walk_path(

@@ -17,6 +17,7 @@ from solver.errors import InvalidInputError, InvalidParameterError, SolverError
 from solver.evaluation.metrics import average_precisions, chance_average_precision, score_blocks
 from solver.evaluation.significance import bootstrap_interval, sign_flip_p_value
 from solver.linalg.matrices import FloatArray
+from solver.parameters import COUNT, N_FOLDS, SEED, optional
 
 MEASURES = ("image_query", "text_query", "average")
 OnOutcome = Callable[[int, int, Outcome, bool], None]
@@ -190,15 +191,9 @@ def _check(
 ) -> None:
     if not pca or not all(isinstance(value, bool) for value in pca):
         raise InvalidParameterError("pca", pca, "one or two of False and True")
-    for name, value, least in (
-        ("n_folds", n_folds, 2),
-        ("random_state", random_state, 0),
-        ("n_jobs", n_jobs, 1),
-    ):
-        if value is None and name == "n_jobs":
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-            raise InvalidParameterError(name, value, f"an integer >= {least}")
+    N_FOLDS.check("n_folds", n_folds)
+    SEED.check("random_state", random_state)
+    optional(COUNT).check("n_jobs", n_jobs)
     if data.is_train.all() or not data.is_train.any():
         raise InvalidInputError("the set must have training rows and test rows")
 

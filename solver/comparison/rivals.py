@@ -6,18 +6,18 @@ from typing import ClassVar, Self
 
 import numpy.typing as npt
 
-from solver.base import Constraint, CrossModalEstimator
+from solver.base import CrossModalEstimator
 from solver.baselines import SemanticMatching
 from solver.errors import InvalidInputError
 from solver.linalg.matrices import FloatArray, Samples
-from solver.parameters import COUNT, POSITIVE, is_count, is_real
+from solver.parameters import COUNT, POSITIVE, SEED, Rule
 from solver.semantic.ensemble import FeatureMapConfig
 from solver.semantic.estimator import SemanticBilinear, check_features
 from solver.semantic.feature_maps import KERNELS, FeatureMap
 from solver.supervision.signed_pairs import AnySupervision
 
-_MAP: Constraint = (
-    lambda v: isinstance(v, tuple) and len(v) == 2 and v[0] in KERNELS and is_real(v[1]) and bool(v[1] > 0),
+_MAP = Rule(
+    lambda v: isinstance(v, tuple) and len(v) == 2 and v[0] in KERNELS and POSITIVE.accepts(v[1]),
     f"a pair of one of {KERNELS} and a width > 0",
 )
 
@@ -59,13 +59,13 @@ class KernelSemanticMatching(CrossModalEstimator):
         Of mapped samples.
     """
 
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
+    _parameter_rules: ClassVar[dict[str, Rule]] = {
         "x_map": _MAP,
         "z_map": _MAP,
         "C": POSITIVE,
         "z_C": POSITIVE,
         "n_landmarks": COUNT,
-        "random_state": (lambda v: is_count(v, 0), "an integer >= 0"),
+        "random_state": SEED,
     }
     _fitted_attribute: ClassVar[str] = "semantic_matching_"
 

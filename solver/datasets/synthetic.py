@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from solver.errors import InvalidParameterError
 from solver.linalg.matrices import FloatArray
+from solver.parameters import COUNT, NOT_NEGATIVE, integer_from
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,13 +66,16 @@ def make_low_rank_pairs(
         If there are fewer features or samples than classes, fewer than two classes, or `noise` is
         negative or not finite.
     """
+    integer_from(2).check("n_classes", n_classes)
     for name, value in (("n_features_x", n_features_x), ("n_features_z", n_features_z)):
+        COUNT.check(name, value)
         if value < n_classes:
             raise InvalidParameterError(name, value, f"at least n_classes={n_classes}")
-    if n_classes < 2 or min(n_samples_x, n_samples_z) < n_classes:
-        raise InvalidParameterError("n_classes", n_classes, "at least 2 and at most the number of samples")
-    if not 0.0 <= noise < np.inf:
-        raise InvalidParameterError("noise", noise, "a finite number >= 0")
+    for name, value in (("n_samples_x", n_samples_x), ("n_samples_z", n_samples_z)):
+        COUNT.check(name, value)
+        if value < n_classes:
+            raise InvalidParameterError("n_classes", n_classes, f"at most {name}={value}")
+    NOT_NEGATIVE.check("noise", noise)
     rng = np.random.default_rng(random_state)
     codes = np.eye(n_classes) - 1.0 / n_classes
     codes /= np.linalg.norm(codes, axis=1, keepdims=True)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from solver.errors import InvalidInputError, InvalidParameterError
+from solver.errors import InvalidInputError
 from solver.linalg.matrices import FloatArray
+from solver.parameters import COUNT, FRACTION, SEED
 
 _BLOCK = 2**22
 
@@ -37,9 +38,9 @@ def bootstrap_interval(
     InvalidParameterError
         If an option is not as described.
     """
-    if not 0.0 < level < 1.0:
-        raise InvalidParameterError("level", level, "a number in (0, 1)")
-    _check_count("n_resamples", n_resamples)
+    FRACTION.check("level", level)
+    COUNT.check("n_resamples", n_resamples)
+    SEED.check("random_state", random_state)
     array = _numbers(values)
     rng = np.random.default_rng(random_state)
     means = np.concatenate(
@@ -78,7 +79,8 @@ def sign_flip_p_value(
     InvalidParameterError
         If `n_permutations` is not as described.
     """
-    _check_count("n_permutations", n_permutations)
+    COUNT.check("n_permutations", n_permutations)
+    SEED.check("random_state", random_state)
     a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if a.shape != b.shape:
         raise InvalidInputError(f"first {a.shape} and second {b.shape} are not of the same queries")
@@ -102,11 +104,6 @@ def _numbers(values: npt.ArrayLike) -> FloatArray:
     if len(array) == 0:
         raise InvalidInputError("there is no query with anything relevant")
     return array
-
-
-def _check_count(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InvalidParameterError(name, value, "an integer >= 1")
 
 
 def _counts(n_draws: int, n_queries: int) -> list[int]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from solver.errors import InvalidParameterError, SupervisionError
+from solver.errors import SupervisionError
 from solver.linalg.matrices import Samples
+from solver.parameters import FRACTION, integer_from
 
 _LEAST = 2  # of a class: one to fit, one to hold out
 
@@ -74,10 +74,8 @@ class LabelledPair:
         SupervisionError
             If no class of a modality has two samples.
         """
-        if not (is_number(holdout) and 0.0 < holdout < 1.0):
-            raise InvalidParameterError("holdout", holdout, "a number in (0, 1)")
-        if isinstance(max_samples, bool) or not isinstance(max_samples, int | np.integer) or max_samples < 4:
-            raise InvalidParameterError("max_samples", max_samples, "an integer >= 4")
+        FRACTION.check("holdout", holdout)
+        integer_from(4).check("max_samples", max_samples)
         rng = np.random.default_rng(seed)
         kept = self._classes_within(max_samples, rng)
         x_fit, x_held = _stratified(self.x_labels, kept, holdout, max_samples, rng)
@@ -148,8 +146,3 @@ def _counts(labels: npt.NDArray[np.str_], classes: npt.NDArray[Any]) -> npt.NDAr
     names, counts = np.unique(labels, return_counts=True)
     where = np.minimum(np.searchsorted(names, classes), len(names) - 1)
     return np.where(names[where] == classes, counts[where], 0)
-
-
-def is_number(value: object) -> bool:
-    """Say whether `value` is a finite real number."""
-    return isinstance(value, int | float | np.integer | np.floating) and math.isfinite(value)

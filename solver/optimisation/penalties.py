@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from solver.errors import InvalidParameterError
 from solver.linalg.matrices import FloatArray, LowRankMatrix, singular_triplets_above
+from solver.parameters import NOT_NEGATIVE, POSITIVE
 
 
 class NuclearNorm:
@@ -18,8 +16,7 @@ class NuclearNorm:
     """
 
     def __init__(self, alpha: float) -> None:
-        if not (np.isfinite(alpha) and alpha >= 0):
-            raise InvalidParameterError("alpha", alpha, "a finite number >= 0")
+        NOT_NEGATIVE.check("alpha", alpha)
         self.alpha = float(alpha)
 
     def value(self, M: LowRankMatrix) -> float:
@@ -57,8 +54,7 @@ class NuclearNorm:
         The singular-value shrinkage of Algorithm 1 in Kang et al., CIKM 2015: the singular vectors
         are kept, each singular value s becomes max(s - step_size * alpha, 0).
         """
-        if not (np.isfinite(step_size) and step_size > 0):
-            raise InvalidParameterError("step_size", step_size, "a finite number > 0")
+        POSITIVE.check("step_size", step_size)
         threshold = step_size * self.alpha
         kept = singular_triplets_above(A, threshold, rank_guess, relative_noise)
         return LowRankMatrix(kept.U, (kept.s - threshold).astype(A.dtype), kept.V)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from solver.base import Constraint, CrossModalEstimator
+from solver.base import CrossModalEstimator
 from solver.bilinear.estimator import LowRankBilinear
 from solver.bilinear.problem import alpha_max
 from solver.errors import InvalidInputError, SupervisionError
@@ -18,7 +18,19 @@ from solver.linalg.row_space import most_compact
 from solver.linalg.samples import check_samples
 from solver.logistic import Targets
 from solver.losses.base import LOSSES
-from solver.parameters import is_count, is_real
+from solver.parameters import (
+    COUNT,
+    FRACTION,
+    N_FOLDS,
+    POSITIVE,
+    SEED,
+    Rule,
+    integer_from,
+    number_within,
+    one_of,
+    optional,
+    some_of,
+)
 from solver.scaling import SCALINGS
 from solver.semantic.ensemble import Posteriors, Recipe
 from solver.semantic.feature_maps import KERNELS
@@ -31,10 +43,6 @@ from solver.supervision.multi_labels import MultiLabels
 
 _FEW_FEATURES = 256
 """Sparse samples with no more of them are made dense: they may have any kernel."""
-
-
-def _are_some_of(words: tuple[str, ...]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, tuple) and len(value) > 0 and all(word in words for word in value)
 
 
 class SemanticBilinear(CrossModalEstimator):
@@ -115,24 +123,21 @@ class SemanticBilinear(CrossModalEstimator):
     z_posteriors_: Posteriors
 
     _fitted_attribute = "bilinear_"
-    _parameter_constraints: ClassVar[dict[str, Constraint]] = {
-        "loss": (lambda v: v in LOSSES, f"one of {LOSSES}"),
-        "alpha_fraction": (lambda v: isinstance(v, float) and 0 < v < 1, "a number in (0, 1)"),
-        "scalings": (_are_some_of(SCALINGS), f"a tuple of some of {SCALINGS}"),
-        "kernels": (_are_some_of(KERNELS), f"a tuple of some of {KERNELS}"),
-        "n_landmarks": (lambda v: is_count(v, 1), "an integer >= 1"),
-        "n_folds": (lambda v: is_count(v, 2), "an integer >= 2"),
-        "n_kept": (lambda v: is_count(v, 1), "an integer >= 1"),
-        "n_rounds": (lambda v: is_count(v, 1), "an integer >= 1"),
-        "max_samples": (lambda v: is_count(v, 10), "an integer >= 10"),
-        "read_out": (lambda v: is_real(v) and 0 <= float(v) < 1, "a number in [0, 1)"),
-        "read_out_scale": (
-            lambda v: is_real(v) and 0 < float(v) <= LARGEST_SCALE,
-            f"a number in (0, {LARGEST_SCALE:g}]",
-        ),
-        "tol": (lambda v: isinstance(v, float) and 0 < v < np.inf, "a finite number > 0"),
-        "random_state": (lambda v: is_count(v, 0), "an integer >= 0"),
-        "n_jobs": (lambda v: v is None or is_count(v), "None or an integer >= 1"),
+    _parameter_rules: ClassVar[dict[str, Rule]] = {
+        "loss": one_of(*LOSSES),
+        "alpha_fraction": FRACTION,
+        "scalings": some_of(*SCALINGS),
+        "kernels": some_of(*KERNELS),
+        "n_landmarks": COUNT,
+        "n_folds": N_FOLDS,
+        "n_kept": COUNT,
+        "n_rounds": COUNT,
+        "max_samples": integer_from(10),
+        "read_out": number_within(0.0, 1.0, closed="left"),
+        "read_out_scale": number_within(0.0, LARGEST_SCALE, closed="right"),
+        "tol": POSITIVE,
+        "random_state": SEED,
+        "n_jobs": optional(COUNT),
     }
 
     def __init__(

@@ -10,9 +10,10 @@ import scipy.linalg
 import scipy.sparse
 from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
 
-from solver.errors import InvalidInputError, InvalidParameterError, OutOfRangeError
+from solver.errors import InvalidInputError, OutOfRangeError
 from solver.linalg.centered import Centered
 from solver.linalg.matrices import FloatArray, Samples, is_sparse
+from solver.parameters import one_of
 from solver.scaling import FeatureScaler
 
 KERNELS = ("linear", "rbf", "laplacian")
@@ -56,8 +57,7 @@ class FeatureMap:
 
     def __post_init__(self) -> None:
         """Refuse parts that do not fit each other."""
-        if self.kernel not in KERNELS:
-            raise InvalidParameterError("kernel", self.kernel, f"one of {KERNELS}")
+        one_of(*KERNELS).check("kernel", self.kernel)
         n_features = len(self.scaler.mean_)
         if self.landmarks.ndim != 2 or self.landmarks.shape[1] != n_features:
             raise InvalidInputError(f"landmarks {self.landmarks.shape} do not have {n_features} features")

@@ -6,6 +6,7 @@ import numpy as np
 
 from solver.errors import SupervisionError
 from solver.linalg.matrices import FloatArray, Samples, is_sparse
+from solver.parameters import is_integer
 from solver.supervision.base import Indices, PairKey
 
 _ROWS_AT_ONCE = 4096
@@ -26,7 +27,7 @@ class PairedRows:
     """
 
     def __init__(self, n: int) -> None:
-        if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 2:
+        if not is_integer(n, least=2):
             raise SupervisionError(f"n must be an integer >= 2 (one row has no dissimilar pair), got {n!r}")
         self._order = np.arange(n)
 

@@ -50,9 +50,25 @@ INVALID = [
     ("coupling", -1.0), ("coupling", np.nan), ("mu", 0.0), ("mu", np.inf), ("gamma", 0.0), ("gamma", None),
     ("eigenvalue_power", -0.5), ("eigenvalue_power", None),
     ("n_intrinsic", 0), ("n_intrinsic", 2.0), ("n_penalty", 0), ("n_penalty", None),
+    ("alphas", (True,)), ("alphas", "0.1"), ("alphas", ("0.1",)), ("x_map", ("rbf", True)),
+    ("scalings", "standard"), ("scalings", (["standard"],)), ("kernels", (1,)),
     ("x_map", "rbf"), ("x_map", ("rbf", 0.0)), ("z_map", ("no such kernel", 1.0)), ("z_map", None),
     ("random_state", -1), ("random_state", None), ("n_jobs", 0), ("n_jobs", 1.5),
 ]  # fmt: skip
+
+NO_NUMBER = [True, False, np.True_, np.nan, np.inf, -np.inf, "1", 1j, (1.0,), np.ones(1), object()]
+"""Values that no numeric parameter accepts; None is not among them, since some parameters allow it."""
+NUMERIC: dict[str, tuple[Any, Any]] = {
+    "alpha": (0.0, 1), "tol": (0.0, 1), "path_tol": (0, 1), "C": (0.0, 1), "z_C": (-1, 1),
+    "mu": (0.0, 1), "gamma": (0, 1), "reg": (-1e-9, 0), "coupling": (-1, 0), "correlation_power": (-1, 1),
+    "eigenvalue_power": (-0.5, 1), "alpha_fraction": (1, 0.1), "smallest_fraction": (0, 0.1),
+    "read_out": (1, 0), "read_out_scale": (10_001, 1),
+    "n_components": (0, 2), "max_iter": (0, 2000), "n_alphas": (0, 2), "n_folds": (1, 2),
+    "n_landmarks": (0, 20), "n_kept": (0, 1), "n_rounds": (0, 1), "max_samples": (9, 50),
+    "n_intrinsic": (0, 5), "n_penalty": (0, 5), "n_threads": (0, 1), "n_jobs": (0, 1),
+    "random_state": (-1, 3),
+}  # fmt: skip
+"""Numeric parameters: a number out of range, and an integer (where one is in range) that is accepted."""
 
 
 def parameters_of(Estimator: type[Any]) -> set[str]:

@@ -21,6 +21,8 @@ from tests.solver.every_estimator import (
     INVALID,
     ITERATIVE,
     LINEAR,
+    NO_NUMBER,
+    NUMERIC,
     cheap,
     fitted,
     parameters_of,
@@ -93,6 +95,35 @@ def test_invalid_parameter_is_named_at_fit(
         model.fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
     assert caught.value.name == name
     assert caught.value.value is value
+
+
+def _with_numeric_parameters() -> list[tuple[type[Any], str]]:
+    return [(each, name) for each in CROSS_MODAL for name in NUMERIC if name in parameters_of(each)]
+
+
+def test_each_parameter_with_a_number_for_its_default_is_known_to_be_numeric() -> None:
+    for Estimator in CROSS_MODAL:
+        for name, value in Estimator().get_params().items():
+            is_numeric = isinstance(value, int | float) and not isinstance(value, bool)
+            assert not is_numeric or name in NUMERIC
+
+
+@pytest.mark.parametrize(("Estimator", "name"), _with_numeric_parameters())
+def test_no_estimator_takes_what_is_no_number_or_out_of_range(
+    Estimator: type[Any], name: str, pairs: SyntheticPairs
+) -> None:
+    for value in [*NO_NUMBER, NUMERIC[name][0]]:
+        with pytest.raises(InvalidParameterError, match=f"^{name} must be") as caught:
+            cheap(Estimator, **{name: value}).fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
+        assert caught.value.value is value
+
+
+@pytest.mark.parametrize(("Estimator", "name"), _with_numeric_parameters())
+def test_numbers_of_any_type_are_accepted_alike(Estimator: type[Any], name: str) -> None:
+    accepted = NUMERIC[name][1]
+    types = [np.int64, int] if isinstance(accepted, int) else [np.float32, np.float64, float]
+    for to_type in types:
+        cheap(Estimator, **{name: to_type(accepted)})._check_parameters()
 
 
 @pytest.mark.parametrize("Estimator", CROSS_MODAL)
