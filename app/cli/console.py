@@ -1,4 +1,4 @@
-"""What the commands take and say: bars on a terminal, plain lines everywhere else."""
+"""Options and output of the commands: progress bars on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from solver import SCALINGS
 
 EVERY_SECONDS = 5.0
 Show = Callable[[str, int, int, str], None]
-"""Takes what is being done, how much of it is, of how much (0: unknown), and a remark."""
+"""Called with the current step, the amount done, the total (0 if unknown), and a remark."""
 
 
 @contextmanager
 def progress(console: Console, announcement: str) -> Iterator[Show]:
-    """Say what follows, show how it goes, and say how long it took.
+    """Print an announcement, show progress, and print the duration at the end.
 
     Parameters
     ----------
     console : Console
-        Bars where it is a terminal, else a line for each new step and every few seconds.
+        Bars on a terminal; elsewhere a line for each new step and every few seconds.
     announcement : str
-        What follows, and roughly how long it takes.
+        What is done, and roughly how long it takes.
     """
     began = time.monotonic()
     console.print(announcement, highlight=False, markup=False)
@@ -83,7 +83,7 @@ def _lines(console: Console, began: float) -> Iterator[Show]:
 
 
 def validation_lines(report: TrainingReport) -> list[str]:
-    """Return a line for each direction: how good a model was on what was held out of the training items."""
+    """Return a line for each direction with the quality on held-out training items."""
     return [
         f"{direction}: validation MAP {quality.map:.4f} on {item_counts(report)} items held out of training"
         + ("" if quality.chance is None else f" (chance {quality.chance:.4f})")
@@ -92,12 +92,12 @@ def validation_lines(report: TrainingReport) -> list[str]:
 
 
 def item_counts(report: TrainingReport) -> str:
-    """Return how many items of each modality the held-out figures rest on."""
+    """Return the number of held-out items of each modality, in words."""
     return " and ".join(f"{count} {name}" for name, count in report.held_out.items.items()) or "unknown"
 
 
 def label_lines(report: TrainingReport) -> list[str]:
-    """Return lines that say which classes stand on training items of one modality alone."""
+    """Return a warning for classes that only one modality has training items of."""
     return [
         f"no training item of the other modality is of these classes of {name!r}: {some_of(labels)}"
         for name, labels in report.data.unmatched_labels.items()
@@ -106,7 +106,7 @@ def label_lines(report: TrainingReport) -> list[str]:
 
 
 def choice_lines(report: TrainingReport) -> list[str]:
-    """Return lines that say why a method was chosen, where there was a choice."""
+    """Return lines that explain the choice of the method, where there was one."""
     selection = report.selection
     lines = [f"{method!r} could not be tried: {reason}" for method, reason in selection.refused.items()]
     if len(selection.held_out_map) < 2:
@@ -116,33 +116,33 @@ def choice_lines(report: TrainingReport) -> list[str]:
 
 
 def convergence_line(report: TrainingReport) -> str | None:
-    """Return a sentence about a fit that did not converge."""
+    """Return a warning if the fit did not converge."""
     end = report.fit.convergence
     if end.converged:
         return None
-    asked = "" if end.tol is None else f", {end.tol:.2%} was wanted"
+    tolerance = "" if end.tol is None else f", {end.tol:.2%} was asked for"
     return (
         f"The fit did not converge: after {end.iteration} iterations its objective may still fall "
-        f"by up to {end.gap:.2%}{asked}."
+        f"by up to {end.gap:.2%}{tolerance}."
     )
 
 
 def positive(value: float | None) -> float | None:
-    """Refuse an option that is no number above 0."""
+    """Validate that an option is a positive number."""
     if value is not None and not (math.isfinite(value) and value > 0):
         raise typer.BadParameter(f"expected a finite number above 0, got {value}")
     return value
 
 
 def known_method(value: str) -> str:
-    """Refuse a method that does not exist."""
+    """Validate the name of a method."""
     if value not in METHODS:
         raise typer.BadParameter(f"expected {listed(METHODS)}, got {value!r}")
     return value
 
 
 def known_scaling(value: str | None) -> str | None:
-    """Refuse a kind of scaling that does not exist."""
+    """Validate the kind of scaling."""
     if value is not None and value not in SCALINGS:
         raise typer.BadParameter(f"expected {listed(SCALINGS)}, got {value!r}")
     return value

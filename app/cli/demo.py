@@ -1,4 +1,4 @@
-"""The demo: draw the sample set, train on it, serve it, and check itself over HTTP."""
+"""The demo: draw the sample set, train on it, serve it, and evaluate it over HTTP."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 
 from app.bootstrap import Services
-from app.cli.ingest import batched, store
+from app.cli.ingest import split_into_batches, store
 from app.cli.serve import Server, bound_socket, url_of
 from app.cli.train import train
 from app.domain.entities import Content, Modality, Scope
@@ -41,7 +41,7 @@ _QUESTIONS = (
 
 
 def prepare(services: Services, per_kind: int, on_progress: Callable[[str, int, int, str], None]) -> None:
-    """Draw, store and train whatever is not there yet.
+    """Draw, store and train unless that was done before.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def prepare(services: Services, per_kind: int, on_progress: Callable[[str, int, 
         _make_collection(services)
         n_drawn = 0
 
-        def counted() -> Iterator[NewItem]:
+        def count_pictures() -> Iterator[NewItem]:
             nonlocal n_drawn
             for item in _items(per_kind):
                 n_drawn += item.modality == "image"
@@ -66,14 +66,14 @@ def prepare(services: Services, per_kind: int, on_progress: Callable[[str, int, 
         def on_stored(_: int) -> None:
             on_progress("drawing and storing", n_drawn, total, "")
 
-        store(services, COLLECTION, counted(), on_stored)
+        store(services, COLLECTION, count_pictures(), on_stored)
     collection, _ = services.catalogue.collection(COLLECTION)
     if collection.active_version is None:
         train(services, COLLECTION, TrainingParameters(), on_progress)
 
 
 def check(services: Services) -> dict[str, Any]:
-    """Query the demo over HTTP in both directions and say how good the answers are.
+    """Query the demo over HTTP in both directions and evaluate the rankings.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def check(services: Services) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``passed`` and the figures it rests on: ``test`` of the test split, which no training saw.
+        ``passed`` and the figures behind it: ``test`` on the test split, which is never trained on.
     """
     key, secret = services.access.create(Scope.ADMIN, "demo check")
     try:
@@ -98,7 +98,7 @@ def _check(services: Services, headers: dict[str, str]) -> dict[str, Any]:
         _Served(services) as url,
         httpx.Client(base_url=url, headers=headers, timeout=60.0, trust_env=False) as client,
     ):
-        if not _becomes_ready(client):
+        if not _wait_until_ready(client):
             return {"ready": False, "passed": False}
         models = client.get(f"{admin}/models").raise_for_status().json()["models"]
         summary: dict[str, Any] = {
@@ -108,7 +108,7 @@ def _check(services: Services, headers: dict[str, str]) -> dict[str, Any]:
                 "image-to-text": _test_figures(client, "image", "text"),
                 "text-to-image": _test_figures(client, "text", "image"),
             },
-            "questions": [_answered(client, question, kind) for question, kind in _QUESTIONS],
+            "questions": [_ask(client, question, kind) for question, kind in _QUESTIONS],
             "model_version": next(model["version"] for model in models if model["is_active"]),
         }
     summary["passed"] = bool(
@@ -118,7 +118,7 @@ def _check(services: Services, headers: dict[str, str]) -> dict[str, Any]:
 
 
 def is_good(figures: Mapping[str, float]) -> bool:
-    """Return whether answers lie at least half-way from chance to perfect: as rankings, and the first alone.
+    """Return whether MAP and precision at 1 are at least half-way from chance to perfect.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def _make_collection(services: Services) -> None:
 
 def _items(per_kind: int) -> Iterator[NewItem]:
     order = list(itertools.product(range(per_kind), KINDS))
-    # Ctrl-C reaches every process of a terminal; this one ends the others.
+    # Ctrl-C reaches every process of a terminal; this one stops the others.
     ignored = signal.SIGINT, signal.SIG_IGN
     with ProcessPoolExecutor(os.cpu_count(), initializer=signal.signal, initargs=ignored) as pool:
         drawn = pool.map(_draw, [kind for _, kind in order], [index for index, _ in order], chunksize=8)
@@ -195,8 +195,8 @@ class _Served:
         self._binding.__exit__(None, None, None)
 
 
-def _becomes_ready(client: httpx.Client) -> bool:
-    """Return whether the service is ready within the time that a load of the model may take."""
+def _wait_until_ready(client: httpx.Client) -> bool:
+    """Return whether the service becomes ready within the time that loading the model may take."""
     deadline = time.monotonic() + _READY_SECONDS
     while client.get("/readyz").status_code != 200:
         if time.monotonic() > deadline:
@@ -205,33 +205,33 @@ def _becomes_ready(client: httpx.Client) -> bool:
     return True
 
 
-def _answered(client: httpx.Client, question: str, kind: str) -> dict[str, Any]:
-    """Return what a question finds; four of them prove nothing, so they are shown and not judged."""
+def _ask(client: httpx.Client, question: str, kind: str) -> dict[str, Any]:
+    """Return the labels that a question finds; four questions prove nothing and are not judged."""
     body = {"text": question, "k": _SHOWN, "include": ["labels"]}
     path = f"/v1/collections/{COLLECTION}/search/text-to-image"
     hits = client.post(path, json=body).raise_for_status().json()["hits"]
-    found = [hit["labels"][0] for hit in hits]
-    return {"question": question, "expected": kind, "right": found.count(kind), "found": found}
+    labels = [hit["labels"][0] for hit in hits]
+    return {"question": question, "expected": kind, "right": labels.count(kind), "found": labels}
 
 
 def _test_figures(client: httpx.Client, source: str, target: str) -> dict[str, float]:
-    """Return figures over the test items of `target`, every test item of `source` a query."""
+    """Evaluate every test item of `source` as a query on the test items of `target`."""
     queries, gallery = _test_items(client, source), _test_items(client, target)
     path = f"/v1/collections/{COLLECTION}/search/{source}-to-{target}/batch"
     options = {"k": len(gallery), "filter": {"metadata": {"split": "test"}}, "include": ["labels"]}
     results: list[dict[str, Any]] = []
-    for batch in batched(queries, max(_HITS_PER_CALL // max(len(gallery), 1), 1)):
+    for batch in split_into_batches(queries, max(_HITS_PER_CALL // max(len(gallery), 1), 1)):
         body = {"queries": [{"item_id": item_id} for item_id, _ in batch], **options}
         results += client.post(path, json=body).raise_for_status().json()["results"]
     relevant = [
         [hit["labels"][0] == label for hit in result["hits"]]
         for (_, label), result in zip(queries, results, strict=True)
     ]
-    precisions = [average_precision(each, [-rank for rank in range(len(each))]) for each in relevant]
+    precisions = [average_precision(ranking, [-rank for rank in range(len(ranking))]) for ranking in relevant]
     chance = chance_average_precision([label for _, label in queries], [label for _, label in gallery])
     return {
         "map": round(sum(precisions) / len(queries), 4),
-        "first_right": round(sum(each[0] for each in relevant) / len(queries), 4),
+        "first_right": round(sum(ranking[0] for ranking in relevant) / len(queries), 4),
         "chance": round(chance, 4),
         "queries": len(queries),
         "gallery": len(gallery),
@@ -239,13 +239,13 @@ def _test_figures(client: httpx.Client, source: str, target: str) -> dict[str, f
 
 
 def _test_items(client: httpx.Client, modality: str) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    items: list[tuple[str, str]] = []
     cursor: str | None = "0"
     while cursor is not None:
         parameters = {"modality": modality, "cursor": cursor, "limit": "1000"}
         page = client.get(f"/v1/collections/{COLLECTION}/items", params=parameters).raise_for_status().json()
-        found += [
+        items += [
             (item["id"], item["labels"][0]) for item in page["items"] if item["metadata"]["split"] == "test"
         ]
         cursor = page["next_cursor"]
-    return found
+    return items

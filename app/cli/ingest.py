@@ -1,4 +1,4 @@
-"""Bringing data sets into collections: release files, arrays, tables of pictures and texts."""
+"""Import data sets into collections: release files, arrays, tables of pictures and texts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from app.domain.errors import CollectionNotFoundError, InvalidFieldError
 from app.services.catalogue.service import NewItem
 from solver.datasets import PairedFeatures, PictureTextRow, read_picture_text_table
 
-BATCH = 200
+_BATCH = 200
+"""Items per transaction: pictures of one batch fit into memory."""
 _Entry = TypeVar("_Entry")
 
 
 def ensure_collection(services: Services, name: str, modalities: Sequence[Modality]) -> None:
-    """Create the collection unless it is there."""
+    """Create the collection unless it exists."""
     try:
         services.catalogue.collection(name)
     except CollectionNotFoundError:
@@ -25,7 +26,7 @@ def ensure_collection(services: Services, name: str, modalities: Sequence[Modali
 
 
 def store(services: Services, name: str, items: Iterable[NewItem], on_stored: Callable[[int], None]) -> int:
-    """Store items in batches, replacing those of the same id, and return how many.
+    """Store items in batches, replacing those with the same id, and return their number.
 
     Parameters
     ----------
@@ -34,12 +35,12 @@ def store(services: Services, name: str, items: Iterable[NewItem], on_stored: Ca
     name : str
         Collection.
     items : iterable of NewItem
-        With ids, so that running it again changes nothing.
+        With ids, so that a second run changes nothing.
     on_stored : callable
         Called with the number of items just stored.
     """
     total = 0
-    for batch in batched(items, BATCH):
+    for batch in split_into_batches(items, _BATCH):
         services.catalogue.add_items(name, batch, replace=True)
         on_stored(len(batch))
         total += len(batch)
@@ -47,7 +48,7 @@ def store(services: Services, name: str, items: Iterable[NewItem], on_stored: Ca
 
 
 def feature_items(data: PairedFeatures, modality_names: tuple[str, str]) -> Iterator[NewItem]:
-    """Yield both sides of paired features as items of `vector` encoders."""
+    """Yield both modalities of paired features as items of `vector` encoders."""
     for name, features, ids in (
         (modality_names[0], data.X, data.x_ids),
         (modality_names[1], data.Z, data.z_ids),
@@ -94,7 +95,7 @@ def read_table(file: Path, **columns: Any) -> list[PictureTextRow]:
     return rows
 
 
-def batched(entries: Iterable[_Entry], size: int) -> Iterator[list[_Entry]]:
+def split_into_batches(entries: Iterable[_Entry], size: int) -> Iterator[list[_Entry]]:
     """Yield lists of at most `size` entries."""
     batch: list[_Entry] = []
     for entry in entries:

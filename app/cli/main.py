@@ -1,4 +1,4 @@
-"""The commands."""
+"""The command `lrbs`."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ from app.cli.console import (
     progress,
     validation_lines,
 )
-from app.cli.keys_and_db import db, keys
+from app.cli.database import db
+from app.cli.keys import keys
 from app.cli.models import models
+from app.cli.reference import reference
 from app.cli.serve import bound_socket, is_loopback, serve_beside_others, serve_on
 from app.cli.serve import serve as run_server
 from app.cli.train import train as run_retrain
@@ -65,22 +67,23 @@ from solver.datasets import load_npz, load_wikipedia
 cli = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Search pictures by text, and texts by picture."
 )
-ingest = typer.Typer(no_args_is_help=True, help="Bring data into a collection.")
+ingest = typer.Typer(no_args_is_help=True, help="Import data into a collection.")
 cli.add_typer(keys, name="keys")
 cli.add_typer(db, name="db")
 cli.add_typer(ingest, name="ingest")
 cli.add_typer(bench, name="bench")
+cli.add_typer(reference, name="reference")
 cli.command("models")(models)
 cli.command("compare")(compare)
 _logger = logging.getLogger(__name__)
 _out, _log = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 
-CollectionOption = Annotated[str, typer.Option("--collection", "-c", help="collection; made when missing")]
+CollectionOption = Annotated[str, typer.Option("--collection", "-c", help="collection; created if missing")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 
 def main() -> None:
-    """Run a command; what can be expected to go wrong ends with one line, and status 1 (2: a bad setting)."""
+    """Run a command; an expected error prints one line and exits with status 1 (2 for a bad setting)."""
     try:
         cli()
     except ValidationError as error:
@@ -111,14 +114,14 @@ def _place_of_data(settings: Settings) -> str:
 
 
 def _settings_line(error: ValidationError) -> str:
-    found = [f"LRBS_{entry['loc'][0]}".upper() + f": {entry['msg']}" for entry in error.errors()]
-    return "; ".join(found)
+    problems = [f"LRBS_{entry['loc'][0]}".upper() + f": {entry['msg']}" for entry in error.errors()]
+    return "; ".join(problems)
 
 
 @cli.command()
 def demo(
     check: Annotated[
-        bool, typer.Option(help="query itself over HTTP, print a JSON summary and stop")
+        bool, typer.Option(help="query the demo over HTTP, print a JSON summary and exit")
     ] = False,
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="open the page in a browser")] = True,
     per_kind: Annotated[
@@ -129,21 +132,21 @@ def demo(
     settings = Settings()
     settings.open_search = is_loopback(settings.host)
     if check:
-        services = _prepared(settings, per_kind)
+        services = _prepare(settings, per_kind)
         summary = demonstration.check(services)
         typer.echo(json.dumps(summary, indent=2))
         raise typer.Exit(0 if summary["passed"] else 1)
-    # The port first: that it is taken should not be learned after the training.
+    # Bind first: a port that is in use should be reported before the training, not after it.
     with bound_socket(settings) as bound:
-        _serve_demo(_prepared(settings, per_kind), bound, open_page)
+        _serve_demo(_prepare(settings, per_kind), bound, open_page)
 
 
-def _prepared(settings: Settings, per_kind: int) -> Services:
+def _prepare(settings: Settings, per_kind: int) -> Services:
     services = build(settings)
     services.upgrade_schema()
     what = (
-        f"Draws {per_kind * len(KINDS)} pictures of {len(KINDS)} kinds of scenes with their sentences and "
-        "trains on four fifths of them: a minute or two on two cores, nothing to do the second time."
+        f"Drawing {per_kind * len(KINDS)} pictures of {len(KINDS)} kinds of scenes with sentences, and "
+        "training on four fifths of them: a minute or two on two cores, nothing the second time."
     )
     with progress(_log, what) as show:
         demonstration.prepare(services, per_kind, show)
@@ -155,7 +158,10 @@ def _serve_demo(services: Services, bound: socket.socket, open_page: bool) -> No
     _, secret = services.access.create(Scope.ADMIN, "demo", replace=True)
     versions = services.versions.models(demonstration.COLLECTION)
     _print_quality(next(version for version in versions if version.is_active).report)
-    _out.print("on the test split, which no training saw: lrbs demo --check", highlight=False)
+    _out.print(
+        "quality on the test split, which is never trained on: lrbs demo --check",
+        highlight=False,
+    )
     _out.print(f"admin key (shown this once, in place of any earlier one): {secret}", highlight=False)
 
     def on_listening(url: str) -> None:
@@ -181,20 +187,20 @@ def serve(
     try:
         services.set_up()
     except WrongDatabaseError as error:
-        _logger.error("not ready: %s", error)  # until the right one is there, without another start
+        _logger.error("not ready: %s", error)  # ready without a restart once the right one is back
     run_server(services, worker, lambda url: _logger.info("LRBS serves on %s", url))
 
 
 @cli.command("server-process", hidden=True)
 def server_process(descriptor: int, parent: int) -> None:
-    """Serve as one process of several."""
+    """Serve as one of several processes."""
     log_to_stderr(Settings().log_format)
     serve_beside_others(descriptor, parent)
 
 
 @cli.command()
 def worker(
-    parent: Annotated[int | None, typer.Option(hidden=True, help="end when this process is gone")] = None,
+    parent: Annotated[int | None, typer.Option(hidden=True, help="exit when this process has ended")] = None,
 ) -> None:
     """Run retrain jobs until stopped."""
     stopping = False
@@ -207,7 +213,7 @@ def worker(
     settings = Settings()
     log_to_stderr(settings.log_format)
     services = build(settings)
-    with contextlib.suppress(WrongDatabaseError):  # it takes no job until the right one is there
+    with contextlib.suppress(WrongDatabaseError):  # claims no job until the right one is back
         services.require_current_schema()
     run_forever(services, lambda: stopping or (parent is not None and os.getppid() != parent))
 
@@ -219,8 +225,8 @@ def train(
         str,
         typer.Option(
             callback=known_method,
-            help=f"{listed(METHODS)}: the better on held-out items, the paper's, that of class posteriors, "
-            "or the paper's with the squared loss, cheap for any number of labels",
+            help=f"{listed(METHODS)}: the best on held-out items, the paper's, that of class posteriors, "
+            "or the paper's with the squared loss, fast for any number of labels",
         ),
     ] = METHODS[0],
     alpha: Annotated[
@@ -233,12 +239,12 @@ def train(
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="of the held-out part")] = 0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Retrain a collection and let the new version serve."""
+    """Retrain a collection and activate the new version unless it is worse."""
     services = _ready(Settings())
     parameters = TrainingParameters(method=method, alpha=alpha, scaling=scaling, seed=seed)
     _, counts = services.catalogue.collection(collection)
     size = " and ".join(f"{count} {name}" for name, count in counts.items())
-    what = f"Trains {collection!r}, {size} items: a minute or two for some thousands of them."
+    what = f"Training on {collection!r} ({size} items): a minute or two for some thousands of items."
     with progress(_log, what) as show:
         version = run_retrain(services, collection, parameters, show)
     report = services.versions.model(collection, version).report
@@ -252,7 +258,7 @@ def train(
         _out.print(line)
     _print_quality(report)
     if report.not_activated is not None:
-        _out.print(f"kept, but not serving: {report.not_activated}")
+        _out.print(f"stored, but not activated: {report.not_activated}")
 
 
 @cli.command()
@@ -268,19 +274,19 @@ def search(
 ) -> None:
     """Search a collection from the command line."""
     services = _ready(Settings())
-    found, _ = services.catalogue.collection(collection)
-    if sum(given is not None for given in (text, picture, item)) != 1:
+    entry, _ = services.catalogue.collection(collection)
+    if [text, picture, item].count(None) != 2:
         raise typer.BadParameter("give exactly one of --text, --picture, --item")
     if item is not None:
         source, query = services.catalogue.item(collection, item).modality, Query(item_id=item)
     elif text is not None:
-        source = _modality(found.name, found.modalities, ("tfidf",), "text")
+        source = _modality(entry.name, entry.modalities, ("tfidf",), "text")
         query = Query(Content(text=text))
     else:
         content = Content(picture=picture.read_bytes() if picture else b"", picture_field="--picture")
-        source = _modality(found.name, found.modalities, PICTURE_TYPES, "picture")
+        source = _modality(entry.name, entry.modalities, PICTURE_TYPES, "picture")
         query = Query(content)
-    target = next(name for name in found.modality_names if name != source)
+    target = next(name for name in entry.modality_names if name != source)
     (result,) = services.search.search(collection, source, target, [query], k, 0, ItemFilter())
     for hit in result.hits:
         fields: dict[str, Any] = {
@@ -297,7 +303,7 @@ def search(
 
 @ingest.command("wikipedia")
 def ingest_wikipedia(directory: Path, collection: CollectionOption = "wikipedia") -> None:
-    """Bring in the release files of the Wikipedia image-text set."""
+    """Import the release files of the Wikipedia image-text set."""
     _ingest_features(load_wikipedia(directory), collection)
 
 
@@ -308,7 +314,7 @@ def ingest_npz(
     x: Annotated[str | None, typer.Option(help="first modality in the archive")] = None,
     z: Annotated[str | None, typer.Option(help="second modality in the archive")] = None,
 ) -> None:
-    """Bring in arrays named <modality>_tr, <modality>_te, y_tr, y_te."""
+    """Import arrays named <modality>_tr, <modality>_te, y_tr, y_te."""
     _ingest_features(load_npz(file, x, z), collection)
 
 
@@ -323,7 +329,7 @@ def ingest_table(
     split_column: Annotated[str | None, typer.Option(help="column with 'train' for training rows")] = None,
     onnx: Annotated[Path | None, typer.Option(help="ONNX picture model; hog-color when absent")] = None,
 ) -> None:
-    """Bring in a CSV of pictures and texts."""
+    """Import a CSV of pictures and texts."""
     rows = ingestion.read_table(
         file,
         id_column=id_column,
@@ -354,7 +360,7 @@ def _store(collection: str, modalities: list[Modality], items: Callable[[], Any]
     services = _ready(Settings())
     ingestion.ensure_collection(services, collection, modalities)
     done = 0
-    with progress(_log, f"Brings {total} items into {collection!r}: some hundreds a second.") as show:
+    with progress(_log, f"Importing {total} items into {collection!r}: some hundreds per second.") as show:
 
         def on_stored(count: int) -> None:
             nonlocal done
@@ -364,7 +370,7 @@ def _store(collection: str, modalities: list[Modality], items: Callable[[], Any]
         try:
             stored = ingestion.store(services, collection, items(), on_stored)
         except ServiceError:
-            _log.print(f"{done} items were stored in {collection!r} before this: repeat when it is corrected")
+            _log.print(f"{done} items were stored in {collection!r} before this error: correct it, run again")
             raise
     _out.print(f"{stored} items stored in {collection!r}")
 
@@ -375,9 +381,9 @@ def _modality(
     for modality in modalities:
         if modality.encoder["type"] in types:
             return modality.name
-    taken = "text" if what == "text" else "pictures"
+    content = "text" if what == "text" else "pictures"
     raise InvalidFieldError(
-        f"--{what}", f"collection {collection!r} has no modality that takes {taken}; search it with --item"
+        f"--{what}", f"collection {collection!r} has no modality for {content}; search with --item"
     )
 
 

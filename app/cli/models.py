@@ -1,4 +1,4 @@
-"""The command `lrbs models`: which versions there are, which one serves, and since when."""
+"""The command `lrbs models`: list model versions, activate one, roll back, show the history."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _LONGEST_HISTORY = 1000
 def models(
     collection: str,
     activate: Annotated[
-        int | None, typer.Option(min=1, max=LARGEST_VERSION, help="let this version serve")
+        int | None, typer.Option(min=1, max=LARGEST_VERSION, help="activate this version")
     ] = None,
     rollback: Annotated[
-        bool, typer.Option("--rollback", help="let the version serve that served before the active one")
+        bool, typer.Option("--rollback", help="activate the version that was active before")
     ] = False,
     expected: Annotated[
         int | None,
-        typer.Option(min=0, max=LARGEST_VERSION, help="only if this version is active, 0 for none"),
+        typer.Option(min=0, max=LARGEST_VERSION, help="only if this version is active; 0 for none"),
     ] = None,
-    reason: Annotated[str | None, typer.Option(help="why, for the history")] = None,
+    reason: Annotated[str | None, typer.Option(help="reason, for the history")] = None,
     history: Annotated[
-        bool, typer.Option("--history", help="show which version began to serve when, by whom and why")
+        bool, typer.Option("--history", help="list activations: when, by whom and why")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON, a line for each")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON lines")] = False,
 ) -> None:
-    """List model versions; activate one, roll back, or show what served when."""
+    """List model versions; activate one, roll back, or show the history of activations."""
     if sum((activate is not None, rollback, history)) > 1:
         raise typer.BadParameter("give at most one of --activate, --rollback, --history")
     services = build(Settings())
@@ -53,10 +53,10 @@ def models(
 
 
 def _list(services: Services, collection: str, as_json: bool) -> None:
-    found = services.versions.models(collection)
-    if not found:
+    versions = services.versions.models(collection)
+    if not versions:
         typer.echo(f"collection {collection!r} has no models yet: run lrbs train {collection}", err=True)
-    for model in found:
+    for model in versions:
         values = {"version": model.version, "is_active": model.is_active, **model.report.to_json()}
         typer.echo(json.dumps(values) if as_json else _model_line(model))
 
@@ -74,8 +74,8 @@ def _model_line(model: ModelVersion) -> str:
 
 def _activation_line(entry: Activation, as_json: bool) -> str:
     if as_json:
-        facts: dict[str, Any] = {**asdict(entry), "at": entry.at.isoformat()}
-        return json.dumps(facts)
+        values: dict[str, Any] = {**asdict(entry), "at": entry.at.isoformat()}
+        return json.dumps(values)
     before = "" if entry.previous is None else f" after {entry.previous}"
     why = f": {entry.reason}" if entry.reason else ""
     return f"{entry.at:%Y-%m-%d %H:%M:%S}  version {entry.version}{before}, by {entry.by}{why}"

@@ -1,4 +1,4 @@
-"""A retrain that is asked for and waited for in one process, as `lrbs train` and the demo do."""
+"""Queue a retrain and wait for it in this process, as `lrbs train` and the demo do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def train(
     parameters: TrainingParameters,
     on_progress: Callable[[str, int, int, str], None],
 ) -> int:
-    """Queue a retrain, work on it here unless a running worker takes it, and return the new version.
+    """Queue a retrain, run it here unless a worker claims it, and return the new version.
 
     Parameters
     ----------
@@ -41,10 +41,10 @@ def train(
         If the job fails or is cancelled; carries its reason.
     """
     with ThreadPoolExecutor(1) as pool:
-        # Ctrl-C only ever meets this thread: it cannot part the job from its id.
-        asked = pool.submit(services.training.request, name, parameters)
+        # In a thread of its own, so that an interrupt cannot lose the job id.
+        request = pool.submit(services.training.request, name, parameters)
         try:
-            job = asked.result()
+            job = request.result()
             worker = pool.submit(_work_until_closed, services, job)
             while not worker.done():
                 wait([worker], timeout=_POLL_SECONDS)
@@ -52,7 +52,7 @@ def train(
             closed = worker.result()
         except BaseException:
             with contextlib.suppress(ServiceError):
-                services.training.cancel(asked.result().id)
+                services.training.cancel(request.result().id)
             raise
     if closed.state is not JobState.SUCCEEDED or closed.model_version is None:
         raise TrainingDataError(f"the retrain {closed.state.value}: {closed.error}")
@@ -60,7 +60,7 @@ def train(
 
 
 def _work_until_closed(services: Services, job: Job) -> Job:
-    """Run the job, or wait for the worker that has it; take it over when that one dies."""
+    """Run the job, or wait for the worker that claimed it; take over if that worker dies."""
     name = job.collection
     try:
         while job.state.is_open:
@@ -76,7 +76,7 @@ def _show(services: Services, job_id: str, on_progress: Callable[[str, int, int,
     try:
         progress = services.training.job(job_id).progress
     except ServiceError:
-        return  # the working thread meets it as well, and decides
+        return  # the thread that works on the job gets the same error and handles it
     gap, candidates = progress.get("gap"), int(progress.get("candidates", 0))
     done = progress.get("candidate") if candidates else progress.get("iteration", progress.get("step"))
     remark = "" if gap is None else f"gap {gap:.1e}"

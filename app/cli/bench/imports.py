@@ -1,4 +1,4 @@
-"""`lrbs bench import`: how fast items come in over HTTP, and how soon a restarted server is ready."""
+"""`lrbs bench import`: items imported per second over HTTP, and the time a restarted server needs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def import_command(
 
 
 def _prepare(settings: Settings, dim: int) -> tuple[str, list[float]]:
-    """Make a key and a small trained collection; returns the key and a vector to search with."""
+    """Create a key and a small trained collection; return the key and a query vector."""
     services = build(settings)
     services.upgrade_schema()
     _, key = services.access.create(Scope.ADMIN)
@@ -152,12 +152,11 @@ def _measure(
 def _import(client: httpx.Client, lines: IO[bytes], expected: dict[str, int]) -> float:
     lines.seek(0)
     began = time.perf_counter()
-    answer = client.post(f"/v1/collections/{_NAME}/items:import", content=_blocks(lines))
+    response = client.post(f"/v1/collections/{_NAME}/items:import", content=_blocks(lines))
     seconds = time.perf_counter() - began
-    answer.raise_for_status()
-    told = answer.json()
-    if any(told[name] != count for name, count in expected.items()):
-        raise RuntimeError(f"expected {expected}, the import answered {told['created']} created")
+    counts = response.raise_for_status().json()
+    if any(counts[name] != count for name, count in expected.items()):
+        raise RuntimeError(f"expected {expected}, the import created {counts['created']}")
     return seconds
 
 

@@ -1,4 +1,4 @@
-"""`lrbs bench overload`: what a service does when far more is asked of it than it can answer."""
+"""`lrbs bench overload`: latencies under more load than the service can answer."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ _out, _log = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 
 @dataclass
 class _Load:
-    """What came of one load; latencies in ms."""
+    """Requests of one load and their latencies, in ms."""
 
-    asked: int = 0
+    n_requests: int = 0
     accepted: list[float] = field(default_factory=list)
     refused: list[float] = field(default_factory=list)
     began: float = field(default_factory=time.perf_counter)
-    asked_until: float = 0.0
+    last_request: float = 0.0
     ended: float = 0.0
 
     def summary(self) -> dict[str, float | None]:
         seconds = self.ended - self.began
         return {
-            "asked": self.asked / (self.asked_until - self.began),
+            "asked": self.n_requests / (self.last_request - self.began),
             "answered": len(self.accepted) / seconds,
             "p50": _quantile(self.accepted, 0.5),
             "p99": _quantile(self.accepted, 0.99),
@@ -62,28 +62,28 @@ def overload_command(
     times: Annotated[float, typer.Option(min=1, help="offered load, as a multiple of the capacity")] = 4.0,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Latency of accepted and of refused searches when far more are asked than can be answered."""
+    """Measure the latency of accepted and rejected searches under overload."""
     with _log.status("building a gallery") as status:
-        found = measure_overload(seconds, items, times, on_phase=status.update)
-    facts = machine()
+        measurements = measure_overload(seconds, items, times, on_phase=status.update)
+    environment = machine()
     if as_json:
-        typer.echo(json.dumps({"machine": facts, **found}, indent=1))
+        typer.echo(json.dumps({"machine": environment, **measurements}, indent=1))
         return
     table = Table("load", "asked/s", "answered/s", "p50 ms", "p99 ms", "refused/s", "p50 ms", "p99 ms")
-    for name, load in found["loads"].items():
+    for name, load in measurements["loads"].items():
         columns = ("asked", "answered", "p50", "p99", "refused", "refused_p50", "refused_p99")
         table.add_row(name, *("" if load[column] is None else f"{load[column]:.1f}" for column in columns))
     _out.print(table)
-    _out.print(", ".join(f"{name} {value}" for name, value in facts.items()))
+    _out.print(", ".join(f"{name} {value}" for name, value in environment.items()))
 
 
 def measure_overload(
     seconds: float, items: int, times: float, on_phase: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Measure one client alone, as many as can run at once, and an offered load beyond the capacity.
+    """Measure one client, as many clients as requests may run, and a load beyond the capacity.
 
     Client and server share the machine. A request is a batch of searches, so that the client's own work
-    stays small beside the server's.
+    is small compared to the server's.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def measure_overload(
     times : float
         Offered load as a multiple of the capacity.
     on_phase : callable
-        Told what is being done.
+        Called with the name of each phase.
 
     Returns
     -------
@@ -155,14 +155,14 @@ async def _measure(
     async with httpx.AsyncClient(
         base_url=url, headers=headers, timeout=60.0, limits=limits, trust_env=False
     ) as client:
-        await _closed(client, body, 1, seconds / 5)  # warm
+        await _load_closed(client, body, 1, seconds / 5)  # warm
         on_phase("one client alone")
-        alone = await _closed(client, body, 1, seconds)
+        alone = await _load_closed(client, body, 1, seconds)
         on_phase("capacity")
-        full = await _closed(client, body, running, seconds)
+        full = await _load_closed(client, body, running, seconds)
         rate = times * len(full.accepted) / (full.ended - full.began)
         on_phase(f"{rate:.0f} requests a second")
-        beyond = await _open(client, body, rate, seconds)
+        beyond = await _load_open(client, body, rate, seconds)
     return {
         "alone": alone.summary(),
         f"{running} clients": full.summary(),
@@ -170,7 +170,7 @@ async def _measure(
     }
 
 
-async def _closed(client: httpx.AsyncClient, body: bytes, clients: int, seconds: float) -> _Load:
+async def _load_closed(client: httpx.AsyncClient, body: bytes, clients: int, seconds: float) -> _Load:
     load, end = _Load(), time.perf_counter() + seconds
 
     async def ask_again() -> None:
@@ -178,25 +178,25 @@ async def _closed(client: httpx.AsyncClient, body: bytes, clients: int, seconds:
             await _ask(client, body, load)
 
     await asyncio.gather(*(ask_again() for _ in range(clients)))
-    load.asked_until = load.ended = time.perf_counter()
+    load.last_request = load.ended = time.perf_counter()
     return load
 
 
-async def _open(client: httpx.AsyncClient, body: bytes, rate: float, seconds: float) -> _Load:
-    """Ask at a fixed rate, whether there are answers or not."""
+async def _load_open(client: httpx.AsyncClient, body: bytes, rate: float, seconds: float) -> _Load:
+    """Send requests at a fixed rate, whether or not answers arrive (an open loop)."""
     load, began = _Load(), time.perf_counter()
-    asked: list[asyncio.Task[None]] = []
+    requests: list[asyncio.Task[None]] = []
     for number in range(int(rate * seconds)):
         await asyncio.sleep(max(began + number / rate - time.perf_counter(), 0.0))
-        asked.append(asyncio.create_task(_ask(client, body, load)))
-    load.asked_until = time.perf_counter()
-    await asyncio.gather(*asked)
+        requests.append(asyncio.create_task(_ask(client, body, load)))
+    load.last_request = time.perf_counter()
+    await asyncio.gather(*requests)
     load.ended = time.perf_counter()
     return load
 
 
 async def _ask(client: httpx.AsyncClient, body: bytes, load: _Load) -> None:
-    load.asked += 1
+    load.n_requests += 1
     began = time.perf_counter()
     answer = await client.post(_PATH, content=body)
     took = (time.perf_counter() - began) * 1000

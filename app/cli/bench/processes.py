@@ -1,4 +1,4 @@
-"""A server process of one's own, to be measured."""
+"""A server process to measure."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class ServerProcess:
     Parameters
     ----------
     settings : Settings
-        All of them but host and port.
+        Host and port are replaced.
     seconds : float
-        How long it may take until it is ready.
+        Time limit for the start.
 
     Attributes
     ----------
     url : str
-        Where it serves.
+        Base URL of the server.
     seconds_to_ready : float
-        From the start of the process to its first answer of being ready.
+        From the start of the process to its first positive readiness probe.
     """
 
     def __init__(self, settings: Settings, seconds: float = 600.0) -> None:
@@ -57,24 +57,24 @@ class ServerProcess:
         self.seconds_to_ready = time.perf_counter() - began
 
     def peak_memory_mib(self) -> float | None:
-        """Return the most memory the process has held so far; None where the system does not say."""
+        """Return the peak resident memory of the process; None where the system does not report it."""
         status = Path(f"/proc/{self._process.pid}/status")
         if not status.is_file():
             return None
-        found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text(encoding="ascii"))
-        return int(found[1]) / 1024 if found else None
+        peak = re.search(r"VmHWM:\s+(\d+) kB", status.read_text(encoding="ascii"))
+        return int(peak[1]) / 1024 if peak else None
 
     def cpu_seconds(self) -> float | None:
-        """Return the processor time it has used so far; None where the system does not say."""
+        """Return the CPU time of the process; None where the system does not report it."""
         status = Path(f"/proc/{self._process.pid}/stat")
         if not status.is_file():
             return None
-        # The name before may hold spaces; the 14th and 15th field are user and system time.
+        # The process name before it may contain spaces; the 14th and 15th field are user and system time.
         fields = status.read_text(encoding="utf-8").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def stop(self) -> None:
-        """End it and wait until it is gone."""
+        """Stop the process and wait for its end."""
         self._process.send_signal(signal.SIGINT)
         try:
             self._process.wait(_STOP_SECONDS)
@@ -84,12 +84,12 @@ class ServerProcess:
 
     def _wait(self, deadline: float) -> str:
         while time.perf_counter() < deadline:
-            said = self._log.read_text(encoding="utf-8", errors="replace")
+            output = self._log.read_text(encoding="utf-8", errors="replace")
             if self._process.poll() is not None:
-                raise RuntimeError(f"the server ended with {self._process.returncode}: {said.strip()}")
-            found = _STARTED.search(said)
-            if found and _is_ready(found[1]):
-                return found[1]
+                raise RuntimeError(f"the server ended with {self._process.returncode}: {output.strip()}")
+            address = _STARTED.search(output)
+            if address and _is_ready(address[1]):
+                return address[1]
             time.sleep(_POLL_SECONDS)
         raise RuntimeError("the server was not ready in time")
 

@@ -31,8 +31,8 @@ def solver_command(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON, with every curve")] = False,
 ) -> None:
     """Objective against time of the solver, of Algorithm 1 to the letter, and of plain L-BFGS."""
-    wanted = tuple(name.strip() for name in methods.split(","))
-    unknown = sorted(set(wanted) - {"apg", "paper", "lbfgs"})
+    selection = tuple(name.strip() for name in methods.split(","))
+    unknown = sorted(set(selection) - {"apg", "paper", "lbfgs"})
     if unknown:
         raise typer.BadParameter(f"unknown method {unknown[0]!r}: give some of apg,paper,lbfgs")
     results = []
@@ -44,14 +44,14 @@ def solver_command(
                 status.update(f"{name}: {method} step {progress.iteration}, rank {progress.rank}{gap}")
 
             instance = make_instance(name, Settings().test_data)
-            results.append(run_solver_benchmark(instance, wanted, on_step=show))
-    facts = machine()
+            results.append(run_solver_benchmark(instance, selection, on_step=show))
+    environment = machine()
     if as_json:
-        report = {"machine": facts, "target": TARGET, "results": results}
+        report = {"machine": environment, "target": TARGET, "results": results}
         typer.echo(json.dumps(report, indent=1))
         return
     _out.print(_table(results))
-    _out.print(", ".join(f"{name} {value}" for name, value in facts.items()))
+    _out.print(", ".join(f"{name} {value}" for name, value in environment.items()))
 
 
 def _table(results: list[dict[str, Any]]) -> Table:

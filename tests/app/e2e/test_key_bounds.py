@@ -9,7 +9,7 @@ import sqlalchemy
 import typer
 
 from app.bootstrap import build
-from app.cli.keys_and_db import moment
+from app.cli.keys import parse_expiry
 from app.db.models import KeyRow
 from app.domain.entities import KeyBounds, Scope
 from app.main import create_app
@@ -206,11 +206,11 @@ def test_the_command_line_binds_keys(run_lrbs: Callable[..., str]) -> None:
 
 def test_expiry_is_a_span_or_a_date() -> None:
     now = datetime(2026, 1, 31, tzinfo=UTC)
-    assert moment(None) is None
-    assert moment("30d", now) == now + timedelta(days=30)
-    assert moment("12h", now) == now + timedelta(hours=12)
-    assert moment("2030-01-31") == datetime(2030, 1, 31, tzinfo=UTC)
-    assert moment("2030-01-31T12:00+02:00") == datetime(2030, 1, 31, 10, tzinfo=UTC)
+    assert parse_expiry(None) is None
+    assert parse_expiry("30d", now) == now + timedelta(days=30)
+    assert parse_expiry("12h", now) == now + timedelta(hours=12)
+    assert parse_expiry("2030-01-31") == datetime(2030, 1, 31, tzinfo=UTC)
+    assert parse_expiry("2030-01-31T12:00+02:00") == datetime(2030, 1, 31, 10, tzinfo=UTC)
     for wrong in ("soon", "d", "-3d", "2030-13-01"):
         with pytest.raises(typer.BadParameter):
-            moment(wrong, now)
+            parse_expiry(wrong, now)

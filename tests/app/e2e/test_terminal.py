@@ -55,7 +55,7 @@ def test_long_work_says_what_it_does_without_a_terminal(lrbs: Lrbs, tmp_path: Pa
     brought = lrbs("ingest", "npz", archive(tmp_path / "pairs.npz"), "-c", "arrays")
     assert brought.returncode == 0
     first, *steps, last = brought.stderr.splitlines()
-    assert first.startswith("Brings 120 items into 'arrays'")
+    assert first.startswith("Importing 120 items into 'arrays'")
     assert any("storing 120 of 120" in step for step in steps)
     assert re.fullmatch(r"done in \d+ s", last)
 
@@ -69,7 +69,7 @@ def test_long_work_says_what_it_does_without_a_terminal(lrbs: Lrbs, tmp_path: Pa
 
     trained = lrbs("train", "arrays")
     assert trained.returncode == 0, trained.stderr
-    assert trained.stderr.startswith("Trains 'arrays', 60 image and 60 text items")
+    assert trained.stderr.startswith("Training on 'arrays' (60 image and 60 text items)")
     assert "training: " in trained.stderr
     assert re.search(r"^done in \d+ s$", trained.stderr, re.MULTILINE)
     assert "Warning" not in trained.stderr
@@ -83,7 +83,7 @@ def test_long_work_says_what_it_does_without_a_terminal(lrbs: Lrbs, tmp_path: Pa
 
     by_text = lrbs("search", "arrays", "--text", "hi")
     assert by_text.returncode == 1
-    assert "--text: collection 'arrays' has no modality that takes text; search it" in by_text.stderr
+    assert "--text: collection 'arrays' has no modality for text; search with" in by_text.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,45 @@
+"""The commands `lrbs db`: schema, backup, ownership and garbage collection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.bootstrap import build, build_on_existing
+from app.settings import Settings
+
+db = typer.Typer(no_args_is_help=True, help="The database: its schema and copies of it.")
+
+
+@db.command("upgrade")
+def upgrade() -> None:
+    """Upgrade the database to the current schema; a concurrent upgrade waits."""
+    build(Settings()).upgrade_schema()
+    typer.echo("the schema is current")
+
+
+@db.command("backup")
+def back_up(
+    folder: Annotated[Path, typer.Argument(help="a new folder; serve it with LRBS_DATA_DIR")],
+) -> None:
+    """Copy a SQLite database with its pictures and models while the service runs."""
+    copied = build_on_existing(Settings()).back_up(folder)
+    typer.echo(f"the database and {copied} files are in {folder}")
+
+
+@db.command("adopt")
+def adopt() -> None:
+    """Declare that the database and the data folder belong together as they are."""
+    build(Settings()).adopt()
+    typer.echo("the database and the data folder belong together")
+
+
+@db.command("sweep")
+def sweep() -> None:
+    """Move all files that the database does not refer to into the trash, however many they are."""
+    services = build(Settings())
+    services.require_current_schema()
+    services.ownership.require_current()
+    typer.echo(f"{services.garbage_collector.sweep(any_share=True)} unused files and folders were swept")

@@ -1,0 +1,98 @@
+"""The commands `lrbs keys`: API keys."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from app.bootstrap import Services, build
+from app.domain.entities import ApiKey, KeyBounds, Scope
+from app.settings import Settings
+
+keys = typer.Typer(no_args_is_help=True, help="API keys.")
+_log = Console(stderr=True, soft_wrap=True)
+
+
+@keys.command("create")
+def create_key(
+    scope: Annotated[Scope, typer.Option(help="what the key permits")] = Scope.SEARCH,
+    name: Annotated[str | None, typer.Option(help="name of the key")] = None,
+    collection: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="limit the key to this collection (may be repeated); without effect where search is open"
+        ),
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option(help="when it expires: 30d, 12h, or a date such as 2030-01-31")
+    ] = None,
+    rate_limit: Annotated[
+        int | None, typer.Option(min=1, max=100_000, help="requests a minute; LRBS_RATE_LIMIT when absent")
+    ] = None,
+) -> None:
+    """Create a key and print its secret, which is shown only once; its id goes to standard error."""
+    bounds = KeyBounds(tuple(collection) if collection else None, parse_expiry(expires), rate_limit)
+    key, secret = _ready().access.create(scope, name, bounds=bounds)
+    _log.print(f"key {key.id}, revoke it by this id", highlight=False)
+    typer.echo(secret)
+
+
+@keys.command("list")
+def list_keys() -> None:
+    """List keys, without their secrets."""
+    for key in _ready().access.list_keys():
+        typer.echo(key_line(key))
+
+
+@keys.command("revoke")
+def revoke_key(key_id: str) -> None:
+    """Revoke a key."""
+    _ready().access.revoke(key_id)
+
+
+def parse_expiry(text: str | None, now: datetime | None = None) -> datetime | None:
+    """Parse the value of --expires: days or hours from now, or a date, in UTC unless it has an offset.
+
+    Parameters
+    ----------
+    text : str or None
+        Such as ``30d``, ``12h``, ``2030-01-31`` or ``2030-01-31T12:00+01:00``; None stays None.
+    now : datetime, optional
+        Defaults to the present.
+    """
+    if text is None:
+        return None
+    span = re.fullmatch(r"(\d{1,5})([dh])", text)
+    if span is not None:
+        hours = int(span[1]) * (24 if span[2] == "d" else 1)
+        return (now or datetime.now(UTC)) + timedelta(hours=hours)
+    try:
+        time = datetime.fromisoformat(text)
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise typer.BadParameter(f"expected 30d, 12h or a date such as 2030-01-31, got {text!r}") from error
+
+
+def key_line(key: ApiKey) -> str:
+    """Describe a key on one line, without its secret."""
+    bounds = key.bounds
+    details = ["never used" if key.last_used_at is None else f"used {key.last_used_at:%Y-%m-%d %H:%M}"]
+    if bounds.collections is not None:
+        details.append(f"only {', '.join(bounds.collections)}")
+    if bounds.expires_at is not None:
+        verb = "expired" if bounds.expires_at <= datetime.now(UTC) else "expires"
+        details.append(f"{verb} {bounds.expires_at:%Y-%m-%d %H:%M}")
+    if bounds.requests_per_minute is not None:
+        details.append(f"{bounds.requests_per_minute} requests a minute")
+    name = f"  {key.name}" if key.name else ""
+    return f"{key.id}  {key.scope.value:6s}  {key.created_at:%Y-%m-%d %H:%M}  {'; '.join(details)}{name}"
+
+
+def _ready() -> Services:
+    services = build(Settings())
+    services.set_up()
+    return services

@@ -1,0 +1,76 @@
+"""The commands `lrbs reference`: the tables of the documents, made from the code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from app.api.problems import PROBLEMS
+from app.settings import Settings
+
+reference = typer.Typer(no_args_is_help=True, help="Print reference tables in Markdown.")
+
+_SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"))
+_OTHER_PROBLEMS = (
+    (400, "http", "Request malformed, and other errors of HTTP itself (404, 405, 408, 431)"),
+    (422, "invalid-request", "Request invalid"),
+    (500, "internal", "Internal error"),
+)
+"""Problems without an error of a service behind them."""
+
+
+@reference.command("settings")
+def print_settings() -> None:
+    """Print all settings with defaults and meanings."""
+    typer.echo(settings_table())
+
+
+@reference.command("problems")
+def print_problems() -> None:
+    """Print all types of problems with their status."""
+    typer.echo(problems_table())
+
+
+def settings_table() -> str:
+    """Return a Markdown table of the settings, by concern."""
+    return "\n".join(["| variable | default | meaning |", "|---|---|---|", *_setting_rows()])
+
+
+def problems_table() -> str:
+    """Return a Markdown table of the problem types, by status."""
+    rows: dict[tuple[int, str], list[str]] = {}
+    for status, name, title in [*PROBLEMS.values(), *_OTHER_PROBLEMS]:
+        titles = rows.setdefault((status, name), [])
+        if title not in titles:
+            titles.append(title)
+    lines = [
+        f"| {status} | `{name}` | {'; '.join(titles)} |" for (status, name), titles in sorted(rows.items())
+    ]
+    return "\n".join(["| status | type | meaning |", "|---|---|---|", *lines])
+
+
+def _setting_rows() -> Iterator[str]:
+    for group in reversed(Settings.__mro__):
+        names = [name for name in vars(group).get("__annotations__", {}) if name in Settings.model_fields]
+        if issubclass(group, BaseModel) and names:
+            yield f"| **{(group.__doc__ or '').splitlines()[0].rstrip('.')}** | | |"
+            for name in names:
+                field = Settings.model_fields[name]
+                yield f"| `LRBS_{name.upper()}` | {_default(name, field)} | {field.description} |"
+
+
+def _default(name: str, field: FieldInfo) -> str:
+    value: Any = field.default
+    if value is None or value == "":
+        return "none"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if name.endswith("_bytes"):
+        for size, unit in _SIZES:
+            if value and value % size == 0:
+                return f"{value // size} {unit}"
+    return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
