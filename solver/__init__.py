@@ -25,7 +25,9 @@ from solver.errors import (
     SupervisionError,
 )
 from solver.evaluation.metrics import (
+    DirectionalMap,
     average_precision,
+    bidirectional_map,
     chance_average_precision,
     mean_average_precision,
     precision_at_scope,
@@ -33,7 +35,7 @@ from solver.evaluation.metrics import (
     score_blocks,
 )
 from solver.evaluation.ranking import BoolArray, can_be_ranked, rank_gallery
-from solver.evaluation.splits import LabelledPair
+from solver.evaluation.splits import MIN_CLASS_SIZE, LabelledPair, class_counts, hold_out_by_class
 from solver.linalg.centered import is_finite
 from solver.linalg.matrices import FloatArray, is_sparse
 from solver.linalg.row_space import can_be_compact, compact
@@ -75,6 +77,9 @@ __all__ = [
     "fit_projector",
     "select_on",
     "LabelledPair",
+    "MIN_CLASS_SIZE",
+    "class_counts",
+    "hold_out_by_class",
     # Progress of a fit
     "Progress",
     "Checkpoint",
@@ -87,6 +92,8 @@ __all__ = [
     "save_projector",
     # Measures
     "average_precision",
+    "bidirectional_map",
+    "DirectionalMap",
     "chance_average_precision",
     "mean_average_precision",
     "precision_at_scope",

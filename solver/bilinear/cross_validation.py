@@ -16,7 +16,7 @@ from solver.bilinear.estimator import LowRankBilinear
 from solver.bilinear.path import regularisation_path
 from solver.bilinear.problem import BilinearProblem, alpha_max
 from solver.errors import SupervisionError
-from solver.evaluation.metrics import mean_average_precision
+from solver.evaluation.metrics import bidirectional_map
 from solver.evaluation.splits import stratified_folds
 from solver.linalg.matrices import FloatArray, Samples
 from solver.linalg.samples import check_samples
@@ -207,13 +207,8 @@ class LowRankBilinearCV(LinearCrossModalEstimator):
             problem, alphas.tolist(), tol=self.path_tol, max_iter=_PATH_MAX_ITER, callback=callback
         )
         for point in path:
-            x, z = point.project(X[x_held], Z[z_held])
-            yield (
-                mean_average_precision(x, z, x_target, z_target),
-                mean_average_precision(z, x, z_target, x_target),
-                point.M.rank,
-                point.duality_gap,
-            )
+            quality = bidirectional_map(*point.project(X[x_held], Z[z_held]), x_target, z_target)
+            yield quality.x_to_z, quality.z_to_x, point.M.rank, point.duality_gap
 
     def _choose(self, alphas: FloatArray, outcomes: FloatArray) -> None:
         """Keep the results, of shape (n_folds, n_alphas, 4), and the weight they speak for."""

@@ -13,7 +13,7 @@ from solver.bilinear.estimator import LowRankBilinear
 from solver.bilinear.path import regularisation_path
 from solver.bilinear.problem import BilinearProblem, alpha_max
 from solver.errors import InvalidInputError, OutOfRangeError
-from solver.evaluation.metrics import mean_average_precision
+from solver.evaluation.metrics import bidirectional_map
 from solver.evaluation.splits import LabelledPair
 from solver.linalg.centered import Centered
 from solver.linalg.matrices import Samples
@@ -234,14 +234,8 @@ def _walk_path(
         callback=callback,
     )
     for fraction, point in zip(fractions, path, strict=True):
-        x, z = point.project(held_X, held_Z)
-        yield Candidate(
-            scaling,
-            fraction,
-            mean_average_precision(x, z, x_labels, z_labels),
-            mean_average_precision(z, x, z_labels, x_labels),
-            point.M.rank,
-        )
+        quality = bidirectional_map(*point.project(held_X, held_Z), x_labels, z_labels)
+        yield Candidate(scaling, fraction, quality.x_to_z, quality.z_to_x, point.M.rank)
 
 
 def _in_range(

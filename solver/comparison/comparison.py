@@ -14,7 +14,7 @@ from solver.comparison.cells import Cell, Outcome, OutcomeStore, cells, run_cell
 from solver.comparison.methods import Method, chosen_methods
 from solver.datasets import PairedFeatures
 from solver.errors import InvalidInputError, InvalidParameterError, SolverError
-from solver.evaluation.metrics import average_precisions, chance_average_precision, score_blocks
+from solver.evaluation.metrics import chance_average_precision, projected_average_precisions
 from solver.evaluation.significance import bootstrap_interval, sign_flip_p_value
 from solver.linalg.matrices import FloatArray
 from solver.parameters import COUNT, N_FOLDS, SEED, optional
@@ -246,16 +246,10 @@ def _numbered(number: int, cell: Cell) -> tuple[int, Outcome | str]:
 def _query_precisions(outcome: Outcome, labels: Any) -> tuple[FloatArray, FloatArray]:
     """Return the average precision of each query of the first modality, and of the second."""
     x, z = outcome.x_test, outcome.z_test
-    forth, back = (
-        np.concatenate(
-            [
-                average_precisions(relevant, scores)
-                for relevant, scores in score_blocks(query, gallery, labels, labels)
-            ]
-        )
-        for query, gallery in ((x, z), (z, x))
+    return (
+        projected_average_precisions(x, z, labels, labels),
+        projected_average_precisions(z, x, labels, labels),
     )
-    return forth, back
 
 
 def _row(

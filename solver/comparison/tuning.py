@@ -21,7 +21,7 @@ from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 from solver.comparison.methods import Axis, Method
 from solver.comparison.preparation import Part, Parts
 from solver.errors import ConvergenceWarning, InvalidInputError, NumericalError
-from solver.evaluation.metrics import mean_average_precision
+from solver.evaluation.metrics import bidirectional_map
 
 _WORST = float("-inf")
 
@@ -155,7 +155,4 @@ class _Search:
         Z, z_held = self._parts.features(fold, "z", scalings[1], self._pca)
         labels = self._parts.data.labels[fold.judging]
         for project in self._method.projections(X, Z, self._parts.supervision(fold), candidates):
-            x, z = project(x_held, z_held)
-            forth = mean_average_precision(x, z, labels, labels)
-            back = mean_average_precision(z, x, labels, labels)
-            yield (forth + back) / 2.0
+            yield bidirectional_map(*project(x_held, z_held), labels, labels).mean

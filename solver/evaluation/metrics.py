@@ -1,13 +1,14 @@
 """How good a ranking is: average precision, precision-recall and precision-scope curves.
 
 Ties are broken by gallery index, before scoring (see `ranking`).
-`average_precisions` and the two curves take the scores they are given; `mean_average_precision` makes
-them block by block and never holds more than one block of queries against the gallery.
+`average_precisions` and the two curves take scores; `mean_average_precision` and its relatives compute them
+from projections, block by block, and never hold more than one block of queries against the gallery.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,30 @@ from solver.evaluation.ranking import BoolArray, ranked_hits, shared_classes
 from solver.linalg.matrices import FloatArray
 
 _BLOCK_SCORES = 2**20
+"""Scores computed at once: 8 MiB in float64, so that memory does not grow with the number of queries."""
 _RECALL_ROUNDING = 1e-9
+"""Far above the rounding of ``level * n_relevant`` in float64, far below one item."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectionalMap:
+    """MAP of both query directions.
+
+    Parameters
+    ----------
+    x_to_z : float
+        Queries of the first modality against a gallery of the second; NaN when none has a relevant item.
+    z_to_x : float
+        Queries of the second modality against a gallery of the first.
+    """
+
+    x_to_z: float
+    z_to_x: float
+
+    @property
+    def mean(self) -> float:
+        """Average of both directions."""
+        return (self.x_to_z + self.z_to_x) / 2.0
 
 
 def average_precision(relevant: npt.ArrayLike, scores: npt.ArrayLike) -> float:
@@ -97,8 +121,68 @@ def mean_average_precision(
     InvalidInputError
         If projections or labels do not fit each other, or are not finite.
     """
+    return _mean_of_defined(
+        [projected_average_precisions(query_projections, gallery_projections, query_labels, gallery_labels)]
+    )
+
+
+def bidirectional_map(
+    x_projections: npt.ArrayLike,
+    z_projections: npt.ArrayLike,
+    x_labels: npt.ArrayLike,
+    z_labels: npt.ArrayLike,
+) -> DirectionalMap:
+    """Return MAP of both directions: each modality's samples as queries against all of the other's.
+
+    Parameters
+    ----------
+    x_projections : array-like of shape (n_samples_x, rank)
+        Projected samples of the first modality.
+    z_projections : array-like of shape (n_samples_z, rank)
+        Projected samples of the second modality; the similarity is the inner product.
+    x_labels : array-like of shape (n_samples_x,) or (n_samples_x, n_classes)
+        Classes of the first modality's samples: one each, or 0/1 indicators of several.
+    z_labels : array-like of shape (n_samples_z,) or (n_samples_z, n_classes)
+        Classes of the second modality's samples, in the same form.
+
+    Raises
+    ------
+    InvalidInputError
+        If projections or labels do not fit each other, or are not finite.
+    """
+    return DirectionalMap(
+        mean_average_precision(x_projections, z_projections, x_labels, z_labels),
+        mean_average_precision(z_projections, x_projections, z_labels, x_labels),
+    )
+
+
+def projected_average_precisions(
+    query_projections: npt.ArrayLike,
+    gallery_projections: npt.ArrayLike,
+    query_labels: npt.ArrayLike,
+    gallery_labels: npt.ArrayLike,
+) -> FloatArray:
+    """Return AveP of each query of one direction.
+
+    Parameters
+    ----------
+    query_projections, gallery_projections, query_labels, gallery_labels : array-like
+        As `mean_average_precision` takes them.
+
+    Returns
+    -------
+    ndarray of shape (n_queries,)
+        NaN where a query has nothing relevant.
+
+    Raises
+    ------
+    InvalidInputError
+        If projections or labels do not fit each other, or are not finite.
+    """
     blocks = score_blocks(query_projections, gallery_projections, query_labels, gallery_labels)
-    return _mean_of_defined([average_precisions(relevant, scores) for relevant, scores in blocks])
+    return np.concatenate(
+        [np.zeros(0), *(average_precisions(relevant, scores) for relevant, scores in blocks)]
+    )
 
 
 def score_blocks(

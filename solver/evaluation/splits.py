@@ -1,7 +1,13 @@
-"""Labelled samples of two modalities, and how a part of them is held out."""
+"""Labelled samples of two modalities, and how a part of them is held out.
+
+scikit-learn's `StratifiedKFold` and `StratifiedShuffleSplit` are not used: they refuse or warn of classes
+with fewer samples than parts, which are kept here, draw the two modalities of a pair apart, and would draw
+other parts than before from the same seed.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +18,12 @@ from solver.errors import SupervisionError
 from solver.linalg.matrices import Samples
 from solver.parameters import FRACTION, integer_from
 
-_LEAST = 2  # of a class: one to fit, one to hold out
+MIN_CLASS_SIZE = 2
+"""Samples of a class that can be split: one to fit, one to hold out."""
+_MIN_SAMPLES = 2 * MIN_CLASS_SIZE
+"""Samples of a modality at least: without a second class there is no dissimilar pair."""
+
+Rows = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,11 +86,11 @@ class LabelledPair:
             If no class of a modality has two samples.
         """
         FRACTION.check("holdout", holdout)
-        integer_from(4).check("max_samples", max_samples)
+        integer_from(_MIN_SAMPLES).check("max_samples", max_samples)
         rng = np.random.default_rng(seed)
-        kept = self._classes_within(max_samples, rng)
-        x_fit, x_held = _stratified(self.x_labels, kept, holdout, max_samples, rng)
-        z_fit, z_held = _stratified(self.z_labels, kept, holdout, max_samples, rng)
+        classes = self._classes_within(max_samples, rng)
+        x_fit, x_held = _split(self.x_labels, classes, holdout, max_samples, rng)
+        z_fit, z_held = _split(self.z_labels, classes, holdout, max_samples, rng)
         if min(len(x_held), len(z_held)) == 0:
             raise SupervisionError("too few samples of each class to hold a part out")
         return self._take(x_fit, z_fit), self._take(x_held, z_held)
@@ -87,28 +98,33 @@ class LabelledPair:
     def _classes_within(self, max_samples: int, rng: np.random.Generator) -> npt.NDArray[Any]:
         """Return classes that can have two samples each, first those of which both modalities have two."""
         classes = rng.permutation(np.union1d(self.x_labels, self.z_labels))
-        least = np.minimum([_counts(labels, classes) for labels in (self.x_labels, self.z_labels)], _LEAST)
+        least = np.minimum(
+            [class_counts(labels, classes) for labels in (self.x_labels, self.z_labels)], MIN_CLASS_SIZE
+        )
         order = np.argsort(-least.min(axis=0), kind="stable")
         fits = (np.cumsum(least[:, order], axis=1) <= max_samples).all(axis=0)
         return classes[order][fits]
 
-    def _take(self, x_rows: npt.NDArray[np.intp], z_rows: npt.NDArray[np.intp]) -> LabelledPair:
+    def _take(self, x_rows: Rows, z_rows: Rows) -> LabelledPair:
         return LabelledPair(self.X[x_rows], self.Z[z_rows], self.x_labels[x_rows], self.z_labels[z_rows])
 
 
-def stratified_folds(
-    targets: npt.NDArray[Any], n_folds: int, rng: np.random.Generator
-) -> list[npt.NDArray[np.intp]]:
-    """Deal samples to folds label by label, like cards, so that each fold has its share of each.
+def stratified_folds(targets: npt.NDArray[Any], n_folds: int, rng: np.random.Generator) -> list[Rows]:
+    """Deal samples to folds class by class, like cards, so that each fold has its share of each class.
 
     Parameters
     ----------
     targets : ndarray of shape (n_samples,) or (n_samples, n_classes)
-        What each sample is of.
-    n_folds : int, >= 2
+        Class of each sample, or indicators of several; samples with equal indicators count as one class.
+    n_folds : int, >= 1
         Number of folds.
     rng : Generator
-        Draws who is dealt first.
+        Shuffles the samples before they are dealt.
+
+    Returns
+    -------
+    list of ndarray of int
+        Rows of each fold.
     """
     order = rng.permutation(len(targets))
     keys = targets if targets.ndim == 1 else np.unique(targets, axis=0, return_inverse=True)[1].reshape(-1)
@@ -116,33 +132,55 @@ def stratified_folds(
     return [by_label[fold::n_folds] for fold in range(n_folds)]
 
 
-def _stratified(
+def hold_out_by_class(members: Iterable[Rows], n_drawn: Iterable[int], holdout: float) -> tuple[Rows, Rows]:
+    """Draw rows of each class and hold a share of them out.
+
+    Parameters
+    ----------
+    members : iterable of ndarray of int
+        Rows of each class, in the order in which they are drawn; the first of them are held out.
+    n_drawn : iterable of int
+        How many rows of each class are drawn.
+    holdout : float in (0, 1)
+        Share of the drawn rows of a class that is held out: at least one of two or more, and never all.
+
+    Returns
+    -------
+    fitting, held_out : ndarray of int
+        The drawn rows, class by class.
+    """
+    fitting, held_out = [np.zeros(0, np.intp)], [np.zeros(0, np.intp)]
+    for rows, count in zip(members, n_drawn, strict=True):
+        n_held_out = min(max(round(holdout * int(count)), 1), max(int(count) - 1, 0))
+        held_out.append(rows[:n_held_out])
+        fitting.append(rows[n_held_out:count])
+    return np.concatenate(fitting), np.concatenate(held_out)
+
+
+def class_counts(labels: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Rows:
+    """Return the (n_classes,) numbers of labels of each class, 0 for a class that is absent."""
+    names, counts = np.unique(labels, return_counts=True)
+    places = np.minimum(np.searchsorted(names, classes), len(names) - 1)
+    return np.where(names[places] == classes, counts[places], 0)
+
+
+def _split(
     labels: npt.NDArray[np.str_],
     classes: npt.NDArray[Any],
     holdout: float,
     max_samples: int,
     rng: np.random.Generator,
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+) -> tuple[Rows, Rows]:
     """Draw rows of each class; shuffled, because equal scores are ranked in the order of the rows."""
-    fitting, held = [np.zeros(0, np.intp)], [np.zeros(0, np.intp)]
-    for label, n_drawn in zip(classes, _quotas(_counts(labels, classes), max_samples), strict=True):
-        members = rng.permutation(np.flatnonzero(labels == label))[:n_drawn]
-        n_held = min(max(round(holdout * len(members)), 1), max(len(members) - 1, 0))
-        held.append(members[:n_held])
-        fitting.append(members[n_held:])
-    return rng.permutation(np.concatenate(fitting)), rng.permutation(np.concatenate(held))
+    members = (rng.permutation(np.flatnonzero(labels == label)) for label in classes)
+    quotas = _quotas(class_counts(labels, classes), max_samples)
+    fitting, held_out = hold_out_by_class(members, quotas.tolist(), holdout)
+    return rng.permutation(fitting), rng.permutation(held_out)
 
 
-def _quotas(counts: npt.NDArray[np.intp], max_samples: int) -> npt.NDArray[np.intp]:
+def _quotas(counts: Rows, max_samples: int) -> Rows:
     """Share `max_samples` out among classes: two each, the rest in proportion to what they have left."""
-    least = np.minimum(counts, _LEAST)
+    least = np.minimum(counts, MIN_CLASS_SIZE)
     n_left = counts - least
     n_spare = min(max_samples - int(least.sum()), int(n_left.sum()))
     return least + n_left * n_spare // max(int(n_left.sum()), 1)
-
-
-def _counts(labels: npt.NDArray[np.str_], classes: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
-    """Return how many samples there are of each class."""
-    names, counts = np.unique(labels, return_counts=True)
-    where = np.minimum(np.searchsorted(names, classes), len(names) - 1)
-    return np.where(names[where] == classes, counts[where], 0)

@@ -19,6 +19,7 @@ from app.services.training.holdout import LabelledItems
 from solver import (
     BoolArray,
     Projector,
+    bidirectional_map,
     can_be_ranked,
     chance_average_precision,
     mean_average_precision,
@@ -149,8 +150,7 @@ def _mean_map(
     """Return MAP over some items, averaged over both directions; NaN when they share no class."""
     x, z = (side[some] for side, some in zip(projected, rows, strict=True))
     x_labels, z_labels = held_out.x_labels[rows[0]], held_out.z_labels[rows[1]]
-    there = mean_average_precision(x, z, x_labels, z_labels)
-    return (there + mean_average_precision(z, x, z_labels, x_labels)) / 2.0
+    return bidirectional_map(x, z, x_labels, z_labels).mean
 
 
 def index_recall(index: GalleryIndex, queries: Matrix) -> float:

@@ -1,4 +1,4 @@
-"""Which items are held out: decided by their ids, so that it stays the same while a collection grows."""
+"""Which items are held out: decided by their ids, so that the choice lasts while a collection grows."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from solver import LabelledPair, SupervisionError
+from solver import MIN_CLASS_SIZE, LabelledPair, SupervisionError, class_counts, hold_out_by_class
 
-_LEAST = 2  # of a class: one to fit, one to hold out
 _Rows = npt.NDArray[np.intp]
 
 
@@ -19,8 +18,8 @@ _Rows = npt.NDArray[np.intp]
 class LabelledItems(LabelledPair):
     """Training items of both modalities.
 
-    An item that was held out when one version was trained is held out again when the next one is, as
-    long as both use the same seed. So two versions can be compared on items that neither learned from.
+    An item that was held out of the training of one version is held out of the next one's, too, as long as
+    both use the same seed. So two versions can be compared on items that neither was trained on.
 
     Parameters
     ----------
@@ -36,11 +35,22 @@ class LabelledItems(LabelledPair):
     def split(
         self, holdout: float, max_samples: int, seed: int, fit_all_others: bool = False
     ) -> tuple[LabelledItems, LabelledItems]:
-        """Return a fitting and a held-out part; parameters as of `LabelledPair.split`.
+        """Return a fitting and a held-out part.
 
-        Each class is put in an order that depends on ids and seed alone, and the first of it are held out.
-        Of more than about `max_samples`, the same share of each class is used, two of each at least. With
-        `fit_all_others` the same items are held out, but all others are in the fitting part.
+        The items of each class are ordered by a hash of id and seed, and the first of them are held out. Of
+        more than about `max_samples` items the same share of each class is used, at least two of each.
+
+        Parameters
+        ----------
+        holdout, max_samples, seed
+            As of `LabelledPair.split`.
+        fit_all_others : bool
+            Hold the same items out, but put all others into the fitting part.
+
+        Raises
+        ------
+        SupervisionError
+            If no class of a modality has two items.
         """
         x_keys, z_keys = _keys(self.x_ids, seed), _keys(self.z_ids, seed)
         classes = self._classes(max_samples, seed)
@@ -49,7 +59,7 @@ class LabelledItems(LabelledPair):
         if min(len(x_held), len(z_held)) == 0:
             raise SupervisionError("too few samples of each class to hold a part out for choosing alpha")
         if fit_all_others:
-            x_fit, z_fit = _others(x_held, x_keys), _others(z_held, z_keys)
+            x_fit, z_fit = _complement(x_held, x_keys), _complement(z_held, z_keys)
         return self._rows(x_fit, z_fit), self._rows(x_held, z_held)
 
     def without(self, item_ids: Container[str]) -> LabelledItems | None:
@@ -63,18 +73,11 @@ class LabelledItems(LabelledPair):
     def _classes(self, max_samples: int, seed: int) -> npt.NDArray[np.str_]:
         """Return the classes to use: all, or as many as can have two items each, shared ones first."""
         classes = np.union1d(self.x_labels, self.z_labels)
-        if _LEAST * len(classes) <= max_samples:
+        if MIN_CLASS_SIZE * len(classes) <= max_samples:
             return classes
-        x_counts, z_counts = (
-            {
-                str(name): int(count)
-                for name, count in zip(*np.unique(labels, return_counts=True), strict=True)
-            }
-            for labels in (self.x_labels, self.z_labels)
-        )
-        least = [min(x_counts.get(c, 0), z_counts.get(c, 0), _LEAST) for c in classes.tolist()]
-        order = np.lexsort((_keys(classes, seed), -np.asarray(least)))
-        return classes[order[: max_samples // _LEAST]]
+        counts = np.minimum(class_counts(self.x_labels, classes), class_counts(self.z_labels, classes))
+        order = np.lexsort((_keys(classes, seed), -np.minimum(counts, MIN_CLASS_SIZE)))
+        return classes[order[: max_samples // MIN_CLASS_SIZE]]
 
     def _rows(self, x_rows: _Rows, z_rows: _Rows) -> LabelledItems:
         return LabelledItems(
@@ -94,7 +97,6 @@ def _split(
     holdout: float,
     max_samples: int,
 ) -> tuple[_Rows, _Rows]:
-    fitting, held = [np.zeros(0, np.intp)], [np.zeros(0, np.intp)]
     order = np.argsort(keys, kind="stable")
     ordered = labels[order]
     n_all = int(np.isin(labels, classes).sum())
@@ -102,25 +104,22 @@ def _split(
     by_class = np.argsort(ordered, kind="stable")
     ordered, order = ordered[by_class], order[by_class]
     starts, stops = (np.searchsorted(ordered, classes, side) for side in ("left", "right"))
-    for start, stop in zip(starts, stops, strict=True):
-        members = order[start:stop]
-        n_drawn = max(int(len(members) * share), min(len(members), _LEAST))
-        n_held = min(max(round(holdout * n_drawn), 1), max(n_drawn - 1, 0))
-        held.append(members[:n_held])
-        fitting.append(members[n_held:n_drawn])
+    members = [order[start:stop] for start, stop in zip(starts, stops, strict=True)]
+    n_drawn = [max(int(len(rows) * share), min(len(rows), MIN_CLASS_SIZE)) for rows in members]
+    fitting, held_out = hold_out_by_class(members, n_drawn, holdout)
     # In the order of the keys, which says nothing of the class: equal scores are ranked in the order of rows.
-    return tuple(_by_key(np.concatenate(rows), keys) for rows in (fitting, held))  # type: ignore[return-value]
+    return _sort_by_key(fitting, keys), _sort_by_key(held_out, keys)
 
 
-def _others(held: _Rows, keys: npt.NDArray[np.uint64]) -> _Rows:
-    return _by_key(np.setdiff1d(np.arange(len(keys)), held), keys)
+def _complement(rows: _Rows, keys: npt.NDArray[np.uint64]) -> _Rows:
+    return _sort_by_key(np.setdiff1d(np.arange(len(keys)), rows), keys)
 
 
-def _by_key(rows: _Rows, keys: npt.NDArray[np.uint64]) -> _Rows:
+def _sort_by_key(rows: _Rows, keys: npt.NDArray[np.uint64]) -> _Rows:
     return rows[np.argsort(keys[rows], kind="stable")]
 
 
 def _keys(names: npt.NDArray[np.str_], seed: int) -> npt.NDArray[np.uint64]:
-    """Return a number for each name, as if drawn at random."""
+    """Return a 64-bit hash of each name and the seed, as good as drawn at random."""
     digests = (hashlib.sha256(f"{seed}:{name}".encode()).digest() for name in names.tolist())
     return np.fromiter((int.from_bytes(digest[:8]) for digest in digests), np.uint64, len(names))

@@ -22,6 +22,7 @@ from solver import (
     AffineProjector,
     Candidate,
     ConvergenceWarning,
+    DirectionalMap,
     InvalidInputError,
     LabelledPair,
     Labels,
@@ -34,11 +35,11 @@ from solver import (
     SolverError,
     SupervisionError,
     alpha_max,
+    bidirectional_map,
     can_be_compact,
     compact,
     fit_projector,
     is_sparse,
-    mean_average_precision,
     project_what_can_be_ranked,
     select_on,
 )
@@ -207,7 +208,7 @@ class LowRankRecipe:
         self._scaling = best.scaling
         self._fraction = best.alpha_fraction if self._parameters.alpha is None else None
         projector = self._fit(fitting, self._scaling, self._estimator(_LOOSE_TOL, _TRIAL_STEPS), "judging")
-        return Trial(projector, _mean_map(projector, held_out))
+        return Trial(projector, _map(projector, held_out).mean)
 
     def fitted(self, data: LabelledPair) -> Fitted:
         """Fit with what was chosen."""
@@ -227,7 +228,8 @@ class LowRankRecipe:
             projector = self._fit(fitting, scaling, self._estimator(_LOOSE_TOL, _FEW_STEPS), "choosing")
             x, z = projector.x_scaler.transform(fitting.X), projector.z_scaler.transform(fitting.Z)
             fraction = alpha / alpha_max(compact(x)[0], compact(z)[0], supervision, loss=self._loss)
-            candidate = Candidate(scaling, fraction, *_maps(projector, held_out), projector.rank)
+            quality = _map(projector, held_out)
+            candidate = Candidate(scaling, fraction, quality.x_to_z, quality.z_to_x, projector.rank)
             if math.isfinite(candidate.mean):
                 candidates.append(candidate)
         if not candidates:
@@ -278,7 +280,7 @@ class SemanticRecipe:
         """Fit on the one part, score on the other."""
         chosen = self._fit(fitting, "judging")
         projector = PosteriorProjector.of(chosen)
-        mean = _mean_map(projector, held_out)
+        mean = _map(projector, held_out).mean
         if not math.isfinite(mean):
             raise InvalidInputError("the held-out parts of the two modalities have no class in common")
         self._chosen = chosen
@@ -335,10 +337,6 @@ def default_scalings(data: LabelledPair) -> tuple[str, ...]:
     return tuple(scaling for scaling in DEFAULT_SCALINGS if scaling != "center")
 
 
-def _maps(projector: Projector, held_out: LabelledPair) -> tuple[float, float]:
-    x, z, x_labels, z_labels = project_what_can_be_ranked(projector, held_out)
-    return mean_average_precision(x, z, x_labels, z_labels), mean_average_precision(z, x, z_labels, x_labels)
-
-
-def _mean_map(projector: Projector, held_out: LabelledPair) -> float:
-    return sum(_maps(projector, held_out)) / 2.0
+def _map(projector: Projector, held_out: LabelledPair) -> DirectionalMap:
+    """Return MAP over the held-out items that can be ranked."""
+    return bidirectional_map(*project_what_can_be_ranked(projector, held_out))

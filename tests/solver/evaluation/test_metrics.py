@@ -12,10 +12,12 @@ from solver.errors import InvalidInputError, InvalidParameterError
 from solver.evaluation.metrics import (
     average_precision,
     average_precisions,
+    bidirectional_map,
     chance_average_precision,
     mean_average_precision,
     precision_at_scope,
     precision_recall_curve,
+    projected_average_precisions,
     score_blocks,
 )
 
@@ -110,6 +112,28 @@ def test_mean_average_precision_counts_items_that_share_a_class_as_relevant() ->
     ]
     found = mean_average_precision(queries, gallery, labels, targets.astype(int))
     assert found == pytest.approx(np.nanmean(expected), rel=1e-12)  # sums of 30 terms
+
+
+def test_bidirectional_map_is_that_of_either_direction_and_their_mean() -> None:
+    rng = np.random.default_rng(6)
+    x, z = rng.standard_normal((30, 2)), rng.standard_normal((50, 2))
+    x_labels, z_labels = rng.integers(0, 4, 30), rng.integers(0, 5, 50)
+    both = bidirectional_map(x, z, x_labels, z_labels)
+    assert both.x_to_z == mean_average_precision(x, z, x_labels, z_labels)
+    assert both.z_to_x == mean_average_precision(z, x, z_labels, x_labels)
+    assert both.mean == (both.x_to_z + both.z_to_x) / 2.0
+    assert both.x_to_z != both.z_to_x
+    assert np.isnan(bidirectional_map(x, z, x_labels, z_labels + 10).mean)
+
+
+def test_average_precisions_of_projections_are_those_of_their_scores() -> None:
+    rng = np.random.default_rng(7)
+    queries, gallery = rng.standard_normal((40, 3)), rng.standard_normal((60_000, 3))
+    labels, targets = rng.integers(0, 3, 40), rng.integers(0, 2, 60_000)
+    expected = average_precisions(labels[:, None] == targets, queries @ gallery.T)
+    found = projected_average_precisions(queries, gallery, labels, targets)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)  # NaN at queries of class 2
+    assert np.isnan(found).any()
 
 
 def test_one_class_per_sample_and_its_indicators_give_the_same() -> None:

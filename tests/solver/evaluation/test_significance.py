@@ -76,3 +76,24 @@ def test_what_does_not_fit_is_refused() -> None:
         bootstrap_interval([0.1], level=1.0)
     with pytest.raises(InvalidParameterError, match="n_permutations"):
         sign_flip_p_value([0.1], [0.2], n_permutations=0)
+
+
+def test_the_interval_is_that_of_means_resampled_by_hand() -> None:
+    values = np.random.default_rng(0).random(40)
+    rng = np.random.default_rng(7)
+    means = values[rng.integers(0, 40, (3000, 40))].mean(axis=1)
+    expected = np.quantile(means, [0.05, 0.95])
+    found = bootstrap_interval(values, level=0.9, n_resamples=3000, random_state=1)
+    # Each end is a quantile of 3000 draws: its standard error is about 0.04 of the standard deviation.
+    np.testing.assert_allclose(found, expected, atol=0.2 * means.std())
+
+
+def test_one_query_alone_has_an_interval_and_no_significance() -> None:
+    assert bootstrap_interval([0.3, np.nan]) == (0.3, 0.3)
+    assert sign_flip_p_value([0.3], [0.1]) == 1.0
+
+
+def test_sums_that_differ_by_rounding_only_are_equally_extreme() -> None:
+    differences = np.asarray([0.1, 0.2, -0.3, 0.1, 0.2, -0.3])
+    assert differences.sum() != 0.0  # but for rounding it is
+    assert sign_flip_p_value(differences, np.zeros(6)) == 1.0
