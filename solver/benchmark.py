@@ -98,7 +98,7 @@ class Instance:
     X: FloatArray
     Z: FloatArray
     supervision: Labels
-    alpha: float
+    alpha_fraction: float
     tol: float
 
 
@@ -148,7 +148,7 @@ def make_instance(name: str, data_dir: Path | None) -> Instance:
             random_state=SEED,
         )
         X, Z, labels = data.X.astype(np.float32), data.Z.astype(np.float32), (data.x_labels, data.z_labels)
-        return _instance(name, X, Z, Labels(*labels), size.alpha_fraction, size.tol)
+        return Instance(name, X, Z, Labels(*labels), size.alpha_fraction, size.tol)
     if name not in DATASETS:
         raise InvalidParameterError("sizes", name, f"one of {', '.join([*SIZES, *DATASETS])}")
     if data_dir is None or not (data_dir / name).is_dir():
@@ -160,7 +160,7 @@ def make_instance(name: str, data_dir: Path | None) -> Instance:
         pairs = load_npz(next((data_dir / name).glob("*.npz")), x=x, z=z)
     train = np.flatnonzero(pairs.is_train)
     X, Z = (FeatureScaler("center").fit(side[train]).transform(side[train]) for side in (pairs.X, pairs.Z))
-    return _instance(name, X, Z, Labels(pairs.labels[train]), 1 / 50, 1e-3)
+    return Instance(name, X, Z, Labels(pairs.labels[train]), 1 / 50, 1e-3)
 
 
 def run_solver_benchmark(
@@ -197,15 +197,15 @@ def run_solver_benchmark(
         optimum = _optimum(instance, model)
     curves = [apg]
     if "paper" in methods:
-        curves.append(_run_paper(instance, optimum))
+        curves.append(_run_paper(instance, model.alpha_, optimum))
     if "lbfgs" in methods:
-        curves.append(_run_lbfgs(instance, 2 * model.rank_))
+        curves.append(_run_lbfgs(instance, model.alpha_, 2 * model.rank_))
     to_target = {curve.method: curve.seconds_to(optimum * (1 + TARGET)) for curve in curves}
     fastest = to_target["apg"]
     return {
         "instance": instance.name,
         "shape": [*instance.X.shape, *instance.Z.shape],
-        "alpha": instance.alpha,
+        "alpha": model.alpha_,
         "optimum": optimum,
         "seconds_to_target": to_target,
         "ratio_to_apg": {
@@ -292,7 +292,7 @@ def _run_apg(instance: Instance, callback: Callable[[Progress], None] | None) ->
 def _fit(
     instance: Instance, dtype: type, tol: float, callback: Callable[[Progress], None] | None = None
 ) -> LowRankBilinear:
-    model = LowRankBilinear(instance.alpha, tol=tol, dtype=dtype)
+    model = LowRankBilinear(alpha_fraction=instance.alpha_fraction, tol=tol, dtype=dtype)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(instance.X, instance.Z, instance.supervision, callback=callback)
@@ -304,7 +304,7 @@ def _optimum(instance: Instance, model: LowRankBilinear) -> float:
     return min(exact.objective_, model.objective_)
 
 
-def _run_paper(instance: Instance, optimum: float) -> Curve:
+def _run_paper(instance: Instance, alpha: float, optimum: float) -> Curve:
     """Time the literal iteration on the raw features; count iterations on an equivalent smaller problem.
 
     Algorithm 1 takes the same steps in any orthonormal basis, so that its iterations can be counted in
@@ -312,10 +312,8 @@ def _run_paper(instance: Instance, optimum: float) -> Curve:
     """
     X, Z = (np.hstack([side, np.ones((len(side), 1), side.dtype)]) for side in (instance.X, instance.Z))
     problem = BilinearProblem(instance.X, instance.Z, instance.supervision, True, None)
-    scale = problem.penalty_scale
-    literal = iterate_paper(
-        DensePairs(X, Z, instance.supervision), instance.alpha, problem.first_step / scale**2
-    )
+    first_step = problem.first_step / problem.penalty_scale**2
+    literal = iterate_paper(DensePairs(X, Z, instance.supervision), alpha, first_step)
     next(literal)
     begin = time.perf_counter()
     for _ in range(_LITERAL_ITERATIONS):
@@ -323,7 +321,9 @@ def _run_paper(instance: Instance, optimum: float) -> Curve:
     per_iteration = (time.perf_counter() - begin) / _LITERAL_ITERATIONS
     curve = Curve("paper", facts={"seconds_per_iteration": per_iteration, "extrapolated": True})
     states = iterate_paper(
-        DensePairs(problem.X, problem.Z, instance.supervision), instance.alpha / scale, problem.first_step
+        DensePairs(problem.X, problem.Z, instance.supervision),
+        problem.to_problem_units(alpha),
+        problem.first_step,
     )
     for state in states:
         curve.seconds.append(state.iteration * per_iteration)
@@ -334,18 +334,18 @@ def _run_paper(instance: Instance, optimum: float) -> Curve:
     return curve
 
 
-def _run_lbfgs(instance: Instance, rank: int) -> Curve:
+def _run_lbfgs(instance: Instance, alpha: float, rank: int) -> Curve:
     curve, begin = Curve("lbfgs", facts={"rank": rank}), time.perf_counter()
     problem = BilinearProblem(instance.X, instance.Z, instance.supervision, True, None)
-    loss, alpha, (d1, d2) = problem.loss(np.float32), instance.alpha / problem.penalty_scale, problem.shape
+    loss, weight, (d1, d2) = problem.loss(np.float32), problem.to_problem_units(alpha), problem.shape
     last = np.inf
 
     def evaluate(flat: FloatArray) -> tuple[float, FloatArray]:
         nonlocal last
         A, B = flat[: d1 * rank].reshape(d1, rank), flat[d1 * rank :].reshape(d2, rank)
         value, on_A, on_B = loss.value_and_factor_gradients(A, B)
-        last = value + 0.5 * alpha * float(flat @ flat)
-        return last, np.concatenate([on_A.ravel(), on_B.ravel()]) + alpha * flat
+        last = value + 0.5 * weight * float(flat @ flat)
+        return last, np.concatenate([on_A.ravel(), on_B.ravel()]) + weight * flat
 
     def record(_: FloatArray) -> None:
         curve.seconds.append(time.perf_counter() - begin)
@@ -357,13 +357,6 @@ def _run_lbfgs(instance: Instance, rank: int) -> Curve:
     found = minimize(evaluate, start, jac=True, method="L-BFGS-B", callback=record, options=options)
     curve.facts |= {"evaluations": int(found.nfev), "seconds": time.perf_counter() - begin}
     return curve
-
-
-def _instance(
-    name: str, X: FloatArray, Z: FloatArray, supervision: Labels, fraction: float, tol: float
-) -> Instance:
-    problem = BilinearProblem(X, Z, supervision, True, None)
-    return Instance(name, X, Z, supervision, fraction * problem.alpha_max * problem.penalty_scale, tol)
 
 
 def _best(run: Callable[[], object]) -> float:

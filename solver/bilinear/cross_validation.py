@@ -14,7 +14,7 @@ import numpy.typing as npt
 from solver.base import LinearCrossModalEstimator
 from solver.bilinear.estimator import LowRankBilinear
 from solver.bilinear.path import regularisation_path
-from solver.bilinear.problem import BilinearProblem, alpha_max
+from solver.bilinear.problem import BilinearProblem
 from solver.errors import SupervisionError
 from solver.evaluation.metrics import bidirectional_map
 from solver.evaluation.splits import stratified_folds
@@ -165,7 +165,8 @@ class LowRankBilinearCV(LinearCrossModalEstimator):
         final._check_parameters()
         samples = check_samples(X, "X", sparse=True), check_samples(Z, "Z", sparse=True)
         targets = _targets(supervision)
-        alphas = self._path(*samples, supervision)
+        problem = BilinearProblem(*samples, supervision, self.fit_intercept, None)
+        alphas = self._path(problem)
 
         def run_fold(held: tuple[Indices, Indices]) -> list[tuple[float, float, int, float]]:
             return list(self._scores(samples, supervision, targets, alphas, held, callback))
@@ -174,16 +175,15 @@ class LowRankBilinearCV(LinearCrossModalEstimator):
         with ThreadPoolExecutor(min(self.n_jobs or os.cpu_count() or 1, len(folds))) as pool:
             outcomes = np.asarray(list(pool.map(run_fold, folds)), np.float64)
         self._choose(alphas, outcomes)
-        final.set_params(alpha=self.alpha_).fit(*samples, supervision, callback=callback)
+        final.set_params(alpha=self.alpha_)._fit_problem(problem, samples, callback)
         self.best_estimator_ = final
         self.x_factors_, self.x_intercept_ = final.x_factors_, final.x_intercept_
         self.z_factors_, self.z_intercept_ = final.z_factors_, final.z_intercept_
         return self
 
-    def _path(self, X: Samples, Z: Samples, supervision: AnySupervision) -> FloatArray:
+    def _path(self, problem: BilinearProblem) -> FloatArray:
         if self.alphas is None:
-            largest = alpha_max(X, Z, supervision, fit_intercept=self.fit_intercept)
-            return largest * np.geomspace(1.0, self.smallest_fraction, self.n_alphas)
+            return problem.largest_alpha * np.geomspace(1.0, self.smallest_fraction, self.n_alphas)
         return np.sort(np.atleast_1d(np.asarray(self.alphas, np.float64)))[::-1]
 
     def _scores(

@@ -14,18 +14,27 @@ from solver.base import LinearCrossModalEstimator
 from solver.bilinear.problem import BilinearProblem
 from solver.bilinear.rounding import FactorRounding
 from solver.bilinear.subsampled import subsampled_problems
-from solver.errors import ConvergenceWarning, InvalidInputError, InvalidParameterError
-from solver.linalg.matrices import FloatArray, LowRankMatrix
+from solver.errors import (
+    ConvergenceWarning,
+    InvalidInputError,
+    InvalidParameterError,
+    NumericalError,
+    SupervisionError,
+)
+from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples
 from solver.linalg.samples import check_samples
 from solver.losses.base import LOSSES
 from solver.optimisation.checkpoint import Checkpoint
 from solver.optimisation.convergence import ConvergenceMonitor, Progress
 from solver.optimisation.descent import Descent, DescentState
 from solver.optimisation.paper import DensePairs, iterate_paper
-from solver.parameters import BOOL, COUNT, POSITIVE, Rule, one_of, optional
+from solver.parameters import BOOL, COUNT, POSITIVE, Rule, number_within, one_of, optional
 from solver.supervision.signed_pairs import AnySupervision
 
+_DEFAULT_ALPHA = 1e-3
+"""Kept from the first version; it suits no samples in particular, for which there is `alpha_fraction`."""
 _PAPER_CHECK_EVERY = 10
+"""Iterations of Algorithm 1 between two bounds of the gap; it takes hundreds, and each bound needs a norm."""
 
 
 class LowRankBilinear(LinearCrossModalEstimator):
@@ -40,8 +49,12 @@ class LowRankBilinear(LinearCrossModalEstimator):
 
     Parameters
     ----------
-    alpha : float, > 0
-        Penalty weight; lambda in the paper. At or above `alpha_max` the solution is zero.
+    alpha : float, > 0, or None
+        Penalty weight; lambda in the paper. At or above `alpha_max` the solution is zero. When it and
+        `alpha_fraction` are both None, the weight is 1e-3.
+    alpha_fraction : float in (0, 1], or None
+        The weight as a fraction of `alpha_max` of the samples that are fitted, given instead of `alpha`; at 1
+        the solution is zero.
     loss : {"logistic", "squared", "softmax"}
         "logistic" is the paper's, above. "squared" (`solver.losses.squared`) fits the probability of a match,
         all pairs weighing the same, and needs no pass over the pairs. "softmax"
@@ -75,6 +88,10 @@ class LowRankBilinear(LinearCrossModalEstimator):
         Of M, in descending order.
     rank_ : int
         Rank of M.
+    alpha_ : float
+        Penalty weight of the fit: `alpha`, or `alpha_fraction` times `alpha_max_`.
+    alpha_max_ : float
+        Smallest penalty weight at which the solution for these samples is zero, see `alpha_max`.
     objective_ : float
         Loss plus penalty at M as the factors give it, computed in float64.
     duality_gap_ : float
@@ -94,17 +111,17 @@ class LowRankBilinear(LinearCrossModalEstimator):
 
     Examples
     --------
-    >>> from solver import LowRankBilinear, Labels, alpha_max, make_low_rank_pairs
+    >>> from solver import LowRankBilinear, Labels, make_low_rank_pairs
     >>> data = make_low_rank_pairs(n_samples_x=60, n_samples_z=50, random_state=0)
     >>> supervision = Labels(data.x_labels, data.z_labels)
-    >>> alpha = alpha_max(data.X, data.Z, supervision) / 10
-    >>> model = LowRankBilinear(alpha=alpha).fit(data.X, data.Z, supervision)
+    >>> model = LowRankBilinear(alpha_fraction=0.1).fit(data.X, data.Z, supervision)
     >>> model.converged_, model.similarity(data.X, data.Z).shape
     (True, (60, 50))
     """
 
     _parameter_rules: ClassVar[dict[str, Rule]] = {
-        "alpha": POSITIVE,
+        "alpha": optional(POSITIVE),
+        "alpha_fraction": optional(number_within(0.0, 1.0, closed="right")),
         "loss": one_of(*LOSSES),
         "solver": one_of("apg", "paper"),
         "tol": POSITIVE,
@@ -117,8 +134,9 @@ class LowRankBilinear(LinearCrossModalEstimator):
 
     def __init__(
         self,
-        alpha: float = 1e-3,
+        alpha: float | None = None,
         *,
+        alpha_fraction: float | None = None,
         loss: str = "logistic",
         solver: str = "apg",
         tol: float = 1e-3,
@@ -129,6 +147,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
         warm_start: bool = False,
     ) -> None:
         self.alpha = alpha
+        self.alpha_fraction = alpha_fraction
         self.loss = loss
         self.solver = solver
         self.tol = tol
@@ -174,11 +193,8 @@ class LowRankBilinear(LinearCrossModalEstimator):
         NumericalError
             If the objective stops being finite.
         """
-        for _ in self.states(X, Z, supervision, callback=callback, start=start):
-            pass
-        if not self.converged_:
-            self._warn()
-        return self
+        samples = self._checked(X, Z)
+        return self._fit_problem(self._problem(samples, supervision), samples, callback, start)
 
     def states(
         self,
@@ -201,23 +217,72 @@ class LowRankBilinear(LinearCrossModalEstimator):
         Checkpoint
             After each step on all pairs; `solver="paper"` and steps on some of the pairs give none.
         """
+        samples = self._checked(X, Z)
+        yield from self._solve(self._problem(samples, supervision), samples, callback, start)
+
+    def _checked(self, X: npt.ArrayLike, Z: npt.ArrayLike) -> tuple[Samples, Samples]:
+        """Return checked samples of both modalities, after a check of the parameters."""
         self._check_parameters()
-        samples = check_samples(X, "X", sparse=True), check_samples(Z, "Z", sparse=True)
-        problem = BilinearProblem(*samples, supervision, self.fit_intercept, self.n_threads, self.loss)
+        if self.alpha is not None and self.alpha_fraction is not None:
+            raise InvalidParameterError("alpha_fraction", self.alpha_fraction, "None where alpha is given")
+        return check_samples(X, "X", sparse=True), check_samples(Z, "Z", sparse=True)
+
+    def _problem(self, samples: tuple[Samples, Samples], supervision: AnySupervision) -> BilinearProblem:
+        return BilinearProblem(*samples, supervision, self.fit_intercept, self.n_threads, self.loss)
+
+    def _fit_problem(
+        self,
+        problem: BilinearProblem,
+        samples: tuple[Samples, Samples],
+        callback: Callable[[Progress], None] | None = None,
+        start: Checkpoint | None = None,
+    ) -> Self:
+        """Fit on samples whose problem is prepared already."""
+        for _ in self._solve(problem, samples, callback, start):
+            pass
+        if not self.converged_:
+            self._warn()
+        return self
+
+    def _solve(
+        self,
+        problem: BilinearProblem,
+        samples: tuple[Samples, Samples],
+        callback: Callable[[Progress], None] | None,
+        start: Checkpoint | None,
+    ) -> Iterator[Checkpoint]:
         is_paper = self.solver == "paper"
         if is_paper and self.loss != "logistic":
             raise InvalidParameterError("solver", self.solver, f"'apg' with loss={self.loss!r}")
+        user_alpha = self._penalty_weight(problem)
+        alpha = problem.to_problem_units(user_alpha)
         monitor = ConvergenceMonitor(self.tol, self.max_iter, callback, _PAPER_CHECK_EVERY if is_paper else 1)
         if is_paper:
             rounding = FactorRounding(problem, *samples, self.fit_intercept, np.float64)
-            M = self._run_paper(problem, monitor)
+            M = self._run_paper(problem, alpha, monitor)
         else:
             rounding = FactorRounding(problem, *samples, self.fit_intercept, self.dtype)
-            M = yield from self._run_apg(problem, monitor, rounding, start)
+            M = yield from self._run_apg(problem, alpha, monitor, rounding, start)
+        self.alpha_, self.alpha_max_ = user_alpha, problem.largest_alpha
         self._keep(problem.lift(M).s, *rounding.factors(M), monitor)
 
-    def _run_paper(self, problem: BilinearProblem, monitor: ConvergenceMonitor) -> LowRankMatrix:
-        alpha = float(self.alpha) / problem.penalty_scale
+    def _penalty_weight(self, problem: BilinearProblem) -> float:
+        """Return the penalty weight in the user's units."""
+        if self.alpha_fraction is None:
+            return _DEFAULT_ALPHA if self.alpha is None else float(self.alpha)
+        alpha = float(self.alpha_fraction) * problem.largest_alpha
+        if alpha == 0.0:
+            raise SupervisionError(
+                "alpha_max is zero: no feature tells similar pairs from dissimilar ones, so that there is "
+                "nothing to learn with alpha_fraction"
+            )
+        if not math.isfinite(alpha):
+            raise NumericalError(f"alpha_max is {problem.largest_alpha}: scale the samples")
+        return alpha
+
+    def _run_paper(
+        self, problem: BilinearProblem, alpha: float, monitor: ConvergenceMonitor
+    ) -> LowRankMatrix:
         pairs = DensePairs(problem.X, problem.Z, problem.supervision, self.n_threads)
         states = iterate_paper(pairs, alpha, problem.first_step)
         M = LowRankMatrix.zeros(*problem.shape, dtype=np.float64)
@@ -228,13 +293,13 @@ class LowRankBilinear(LinearCrossModalEstimator):
     def _run_apg(
         self,
         problem: BilinearProblem,
+        alpha: float,
         monitor: ConvergenceMonitor,
         rounding: FactorRounding,
         start: Checkpoint | None,
     ) -> Generator[Checkpoint, None, LowRankMatrix]:
-        alpha = float(self.alpha) / problem.penalty_scale
         descent = Descent(problem, alpha, np.dtype(self.dtype).type)
-        first = last = self._first_state(problem, monitor, descent, start)
+        first = last = self._first_state(problem, alpha, monitor, descent, start)
         memory = None if start is None else start.memory
         states = descent.states(first)
         # All pairs of a large problem are too dear to be visited for a sharper bound than was asked for.
@@ -247,6 +312,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
     def _first_state(
         self,
         problem: BilinearProblem,
+        alpha: float,
         monitor: ConvergenceMonitor,
         descent: Descent,
         start: Checkpoint | None,
@@ -267,19 +333,8 @@ class LowRankBilinear(LinearCrossModalEstimator):
         M = self._previous_solution(problem)
         if M.rank > 0:
             return descent.start(M)
-        M = self._approach(problem, monitor)
+        M = _approach(problem, alpha, monitor)
         return descent.start(M, is_subsampled=M.rank > 0)
-
-    def _approach(self, problem: BilinearProblem, monitor: ConvergenceMonitor) -> LowRankMatrix:
-        """Fit ever more of a large problem's pairs, each part from the solution of the one before."""
-        M = LowRankMatrix.zeros(*problem.shape, np.float64)
-        if float(self.alpha) >= problem.alpha_max * problem.penalty_scale:
-            return M
-        for part in subsampled_problems(problem):
-            alpha = float(self.alpha) / problem.penalty_scale * part.penalty_growth
-            descent = Descent(part, alpha, np.float32)
-            M = monitor.approach(descent.states(descent.start(M)), part.share).M
-        return M
 
     def _previous_solution(self, problem: BilinearProblem) -> LowRankMatrix:
         zero = LowRankMatrix.zeros(*problem.shape, dtype=np.float64)
@@ -320,5 +375,16 @@ class LowRankBilinear(LinearCrossModalEstimator):
         warnings.warn(
             f"stopped after {self.n_iter_} iterations with {reached}: {advice}",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
+
+
+def _approach(problem: BilinearProblem, alpha: float, monitor: ConvergenceMonitor) -> LowRankMatrix:
+    """Fit growing subsamples of a large problem's pairs, each from the solution of the one before."""
+    M = LowRankMatrix.zeros(*problem.shape, np.float64)
+    if alpha >= problem.alpha_max:
+        return M
+    for part in subsampled_problems(problem):
+        descent = Descent(part, alpha * part.penalty_growth, np.float32)
+        M = monitor.approach(descent.states(descent.start(M)), part.share).M
+    return M

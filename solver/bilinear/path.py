@@ -75,7 +75,7 @@ def regularisation_path(
     """
     M: LowRankMatrix | None = None
     for alpha in sorted(alphas, reverse=True):
-        scaled = float(alpha) / problem.penalty_scale
+        scaled = problem.to_problem_units(alpha)
         monitor = ConvergenceMonitor(tol, max_iter, callback)
         descent = Descent(problem, scaled, np.float32)
         for state in monitor.follow(problem, scaled, descent.states(descent.start(M))):

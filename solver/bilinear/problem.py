@@ -14,7 +14,7 @@ from solver.errors import SupervisionError
 from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples, from_factors, is_sparse, spectral_norm
 from solver.linalg.row_space import RowSpaceBasis
 from solver.linalg.samples import check_samples
-from solver.losses.base import FactoredPoint, PairLoss
+from solver.losses.base import CertifiableLoss, FactoredPoint
 from solver.losses.listed import ListedPairLoss
 from solver.losses.logistic import PairLogisticLoss
 from solver.losses.softmax import PairSoftmaxLoss
@@ -53,7 +53,8 @@ class BilinearProblem:
     n_features : tuple of int
         Features of both modalities with their constants, before any change of basis.
     penalty_scale : float
-        A penalty weight in the user's units is divided by it to hold for this problem.
+        Penalty weight in the user's units that corresponds to a weight of 1 in this problem, a power of two;
+        see `to_problem_units`.
 
     Notes
     -----
@@ -78,7 +79,7 @@ class BilinearProblem:
         self._loss_name = loss
         self._n_threads = n_threads or os.cpu_count() or 1
         self.supervision = supervision
-        self._losses: dict[type, PairLoss] = {}
+        self._losses: dict[type, CertifiableLoss] = {}
         self.n_features = X.shape[1] + fit_intercept, Z.shape[1] + fit_intercept
         x_norm, z_norm = _typical_norm(X, fit_intercept), _typical_norm(Z, fit_intercept)
         x_size, z_size = _power_of_two(x_norm, X.dtype), _power_of_two(z_norm, Z.dtype)
@@ -96,7 +97,7 @@ class BilinearProblem:
         """Shape of the bilinear matrix in the basis of this problem."""
         return self.X.shape[1], self.Z.shape[1]
 
-    def loss(self, dtype: type) -> PairLoss:
+    def loss(self, dtype: type) -> CertifiableLoss:
         """Return the smooth term in the given precision; made once."""
         if dtype not in self._losses:
             self._losses[dtype] = self._make_loss(dtype)
@@ -113,7 +114,7 @@ class BilinearProblem:
         gradient: FloatArray = 0.5 * dissimilar * np.outer(*sums) - 0.5 * (similar + dissimilar) * of_similar
         return gradient
 
-    def _make_loss(self, dtype: type) -> PairLoss:
+    def _make_loss(self, dtype: type) -> CertifiableLoss:
         if isinstance(self.supervision, SignedPairs):
             return ListedPairLoss(self.X, self.Z, self.supervision, dtype)
         if self._loss_name == "squared":
@@ -141,6 +142,15 @@ class BilinearProblem:
         """``||l'(0)||_2`` in the units of this problem, computed in float64."""
         with single_threaded_blas():
             return spectral_norm(self._gradient_at_zero())
+
+    @property
+    def largest_alpha(self) -> float:
+        """`alpha_max` in the user's units, as the function of that name returns it."""
+        return self.alpha_max * self.penalty_scale
+
+    def to_problem_units(self, alpha: float) -> float:
+        """Return a penalty weight that is given in the user's units in those of this problem, exactly."""
+        return float(alpha) / self.penalty_scale
 
     @property
     def first_step(self) -> float:
@@ -217,7 +227,7 @@ def alpha_max(
         None,
         loss,
     )
-    return problem.alpha_max * problem.penalty_scale
+    return problem.largest_alpha
 
 
 def _typical_norm(samples: Samples, with_constant: bool) -> float:

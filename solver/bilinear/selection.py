@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from solver.bilinear.estimator import LowRankBilinear
 from solver.bilinear.path import regularisation_path
-from solver.bilinear.problem import BilinearProblem, alpha_max
+from solver.bilinear.problem import BilinearProblem
 from solver.errors import InvalidInputError, OutOfRangeError
 from solver.evaluation.metrics import bidirectional_map
 from solver.evaluation.splits import LabelledPair
@@ -19,7 +19,7 @@ from solver.linalg.centered import Centered
 from solver.linalg.matrices import Samples
 from solver.linalg.row_space import RowSpaceBasis, compact
 from solver.optimisation.convergence import Progress
-from solver.parameters import POSITIVE, list_of, some_of
+from solver.parameters import list_of, number_within, some_of
 from solver.projector import AffineProjector
 from solver.scaling import SCALINGS, FeatureScaler
 from solver.supervision.labels import Labels
@@ -85,8 +85,8 @@ def fit_projector(
         Kind of `FeatureScaler`.
     estimator : LowRankBilinear
         Fitted in place.
-    alpha_fraction : float, > 0, or None
-        Set the estimator's `alpha` to this share of `alpha_max`; keep it as it is when None.
+    alpha_fraction : float in (0, 1], or None
+        Set the estimator's `alpha_fraction` to this, and its `alpha` to None; keep both when None.
     callback : callable, optional
         Follows the fit.
     """
@@ -94,8 +94,7 @@ def fit_projector(
     (X, x_basis), (Z, z_basis) = compact(x_scaler.transform(data.X)), compact(z_scaler.transform(data.Z))
     supervision = Labels(data.x_labels, data.z_labels)
     if alpha_fraction is not None:
-        largest = alpha_max(X, Z, supervision, fit_intercept=estimator.fit_intercept, loss=estimator.loss)
-        estimator.set_params(alpha=alpha_fraction * largest)
+        estimator.set_params(alpha=None, alpha_fraction=alpha_fraction)
     estimator.fit(X, Z, supervision, callback=callback)
     return AffineProjector.of(x_scaler, z_scaler, estimator, (x_basis, z_basis))
 
@@ -119,7 +118,7 @@ def select(
         The training split; nothing else is looked at.
     scalings : tuple of str, not empty
         Kinds of `FeatureScaler` to try.
-    alpha_fractions : tuple of float, not empty, each > 0
+    alpha_fractions : tuple of float in (0, 1], not empty
         Shares of `alpha_max`, walked from the largest down.
     holdout : float in (0, 1)
         Share of each class that is held out.
@@ -199,7 +198,7 @@ def select_on(
 
 def _check_grid(scalings: tuple[str, ...], alpha_fractions: tuple[float, ...]) -> None:
     some_of(*SCALINGS).check("scalings", scalings)
-    list_of(POSITIVE).check("alpha_fractions", alpha_fractions)
+    list_of(number_within(0.0, 1.0, closed="right")).check("alpha_fractions", alpha_fractions)
 
 
 def _walk_path(
@@ -224,11 +223,10 @@ def _walk_path(
     )
     held_X, x_labels = _in_range(x_scaler, x_basis, held_out.X, held_out.x_labels)
     held_Z, z_labels = _in_range(z_scaler, z_basis, held_out.Z, held_out.z_labels)
-    largest = problem.alpha_max * problem.penalty_scale
     fractions = sorted(alpha_fractions, reverse=True)
     path = regularisation_path(
         problem,
-        [fraction * largest for fraction in fractions],
+        [fraction * problem.largest_alpha for fraction in fractions],
         tol=_LOOSE_TOL,
         max_iter=_MAX_STEPS,
         callback=callback,

@@ -70,7 +70,7 @@ class Cell:
             "code": code_version(),
             "own_code": [
                 _source(each)
-                for each in (*self.method.estimator.__mro__, self.method.prepare, self.method.walk)
+                for each in (*self.method.estimator.__mro__, self.method.walk)
                 if each is not None
             ],
         }

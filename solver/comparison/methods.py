@@ -15,7 +15,7 @@ from solver.base import CrossModalEstimator
 from solver.baselines import CCA, GMLDA, GMMFA, PLS, SCM, MsAlg, SemanticMatching
 from solver.bilinear.estimator import LowRankBilinear
 from solver.bilinear.path import regularisation_path
-from solver.bilinear.problem import BilinearProblem, alpha_max
+from solver.bilinear.problem import BilinearProblem
 from solver.comparison.rivals import KernelSemanticMatching, SemanticIdentity
 from solver.errors import InvalidParameterError
 from solver.linalg.matrices import FloatArray
@@ -32,7 +32,6 @@ Parameters = Mapping[str, Any]
 Project = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 """Takes samples of both modalities to the common space."""
 Walk = Callable[[FloatArray, FloatArray, Labels, Sequence[Any]], Iterator[Project]]
-Prepare = Callable[[FloatArray, FloatArray, Labels, Parameters], Parameters]
 
 _PATH_TOL, _PATH_MAX_ITER = 3e-2, 20
 
@@ -68,8 +67,6 @@ class Method:
         What is tuned, one axis after the other.
     fixed : mapping
         Parameters that are not tuned.
-    prepare : callable, optional
-        Turns tuned parameters into the estimator's own, for the samples at hand; the same when left out.
     scalings : tuple of str
         Kinds of `FeatureScaler` it chooses from; "none" alone for a method that chooses inside `fit`.
     has_matrix : bool
@@ -84,7 +81,6 @@ class Method:
     estimator: type[CrossModalEstimator]
     grid: tuple[Axis, ...] = ()
     fixed: Parameters = field(default_factory=dict)
-    prepare: Prepare | None = None
     walk: Walk | None = None
     scalings: tuple[str, ...] = SCALING_CHOICES
     has_matrix: bool = False
@@ -104,8 +100,7 @@ class Method:
         self, X: FloatArray, Z: FloatArray, labels: Labels, parameters: Parameters
     ) -> CrossModalEstimator:
         """Return the estimator fitted with tuned parameters."""
-        own = parameters if self.prepare is None else self.prepare(X, Z, labels, parameters)
-        return self.estimator(**self.fixed, **own).fit(X, Z, labels)
+        return self.estimator(**self.fixed, **parameters).fit(X, Z, labels)
 
     def projections(
         self, X: FloatArray, Z: FloatArray, labels: Labels, candidates: Sequence[Parameters]
@@ -122,17 +117,13 @@ def _project(fitted: CrossModalEstimator, X: FloatArray, Z: FloatArray) -> tuple
     return fitted.project_x(X), fitted.project_z(Z)
 
 
-def _share_to_alpha(X: FloatArray, Z: FloatArray, labels: Labels, parameters: Parameters) -> Parameters:
-    return {"alpha": parameters["alpha_share"] * alpha_max(X, Z, labels)}
-
-
-def _walk_alphas(X: FloatArray, Z: FloatArray, labels: Labels, shares: Sequence[float]) -> Iterator[Project]:
+def _walk_alphas(
+    X: FloatArray, Z: FloatArray, labels: Labels, fractions: Sequence[float]
+) -> Iterator[Project]:
     """Walk down the regularisation path, each solution begun at the one before."""
     problem = BilinearProblem(X, Z, labels, fit_intercept=True, n_threads=1)
-    largest = problem.alpha_max * problem.penalty_scale
-    path = regularisation_path(
-        problem, [share * largest for share in shares], tol=_PATH_TOL, max_iter=_PATH_MAX_ITER
-    )
+    alphas = [fraction * problem.largest_alpha for fraction in fractions]
+    path = regularisation_path(problem, alphas, tol=_PATH_TOL, max_iter=_PATH_MAX_ITER)
     for point in path:
         yield point.project
 
@@ -154,9 +145,8 @@ _Z_INVERSE_PENALTY = Axis("z_C", (1.0, 3.0, 10.0, 30.0, 100.0, 1000.0), 10.0)
 _ENTRIES = (
     Method(
         LowRankBilinear,
-        (Axis("alpha_share", (0.3, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002), 0.05),),
+        (Axis("alpha_fraction", (0.3, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002), 0.05),),
         fixed={"n_threads": 1},
-        prepare=_share_to_alpha,
         walk=_walk_alphas,
         has_matrix=True,
     ),

@@ -56,9 +56,9 @@ class SmoothLoss(Protocol):
         ...
 
 
-class PairLoss(SmoothLoss, Protocol):
-    """Weighted logistic loss of a set of pairs, whatever says which pairs they are."""
+class CertifiableLoss(SmoothLoss, Protocol):
+    """A smooth loss whose conjugate is known, so that a dual value bounds the optimum from below."""
 
     def dual_value(self, point: FactoredPoint, scale: float) -> float:
-        """Return the dual objective of the scaled pair variables at `point`."""
+        """Return the dual objective of the pair variables at `point` multiplied by `scale`."""
         ...

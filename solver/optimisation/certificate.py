@@ -16,25 +16,12 @@ and both sides vanish at the optimum.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from solver.linalg.matrices import FloatArray, LowRankMatrix, spectral_norm
-from solver.losses.base import FactoredPoint
+from solver.losses.base import CertifiableLoss, FactoredPoint
 from solver.optimisation.penalties import NuclearNorm
-
-
-class DualisableLoss(Protocol):
-    """A loss that knows its gradient and its dual value."""
-
-    def value_and_gradient(self, point: FactoredPoint) -> tuple[float, FloatArray]:
-        """Return the loss and its gradient."""
-        ...
-
-    def dual_value(self, point: FactoredPoint, scale: float) -> float:
-        """Return the dual objective of the scaled pair variables at `point`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +45,14 @@ class Certificate:
         return max(self.objective - self.dual_value, 0.0) / self.objective
 
 
-def certify(loss: DualisableLoss, penalty: NuclearNorm, M: LowRankMatrix, enough: float = 0.0) -> Certificate:
+def certify(
+    loss: CertifiableLoss, penalty: NuclearNorm, M: LowRankMatrix, enough: float = 0.0
+) -> Certificate:
     """Compute the duality gap of `M`.
 
     Parameters
     ----------
-    loss : DualisableLoss
+    loss : CertifiableLoss
         In float64 for a gap that is good to the last digits.
     penalty : NuclearNorm
         Its weight bounds the dual's spectral norm.

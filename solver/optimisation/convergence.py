@@ -11,7 +11,7 @@ import numpy as np
 
 from solver.errors import NumericalError
 from solver.linalg.matrices import FloatArray, LowRankMatrix
-from solver.losses.base import FactoredPoint, PairLoss
+from solver.losses.base import CertifiableLoss, FactoredPoint
 from solver.optimisation.certificate import Certificate, certify, lower_bound
 from solver.optimisation.penalties import NuclearNorm
 from solver.threads import single_threaded_blas
@@ -127,7 +127,7 @@ class SolverState(Protocol):
 class CertifiableProblem(Protocol):
     """A problem whose loss can be had in float64."""
 
-    def loss(self, dtype: type) -> PairLoss:
+    def loss(self, dtype: type) -> CertifiableLoss:
         """Return the smooth term in the given precision."""
         ...
 

@@ -26,7 +26,7 @@ from solver.losses.base import FactoredPoint, SmoothLoss
 from solver.optimisation.penalties import NuclearNorm
 from solver.optimisation.preconditioner import GramSpectrum
 from solver.optimisation.proximal import proximal_step
-from solver.optimisation.refinement import FactorableLoss, refine_factors
+from solver.optimisation.refinement import refine_factors
 from solver.optimisation.subsample import PairSubsample
 from solver.threads import single_threaded_blas
 
@@ -235,7 +235,7 @@ class Descent:
         return self._in_float64(new) if self._is_drowned(state, new) else new
 
     def _refined(
-        self, loss: FactorableLoss, M: LowRankMatrix, alpha: float, gradient_target: float
+        self, loss: SmoothLoss, M: LowRankMatrix, alpha: float, gradient_target: float
     ) -> tuple[LowRankMatrix, float]:
         """Return M moved within its rank, and the gradient norm striven for if alpha is the final one."""
         if M.rank == 0:

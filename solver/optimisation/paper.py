@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
@@ -17,7 +18,6 @@ import scipy.linalg
 from solver.errors import NumericalError
 from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples, is_sparse
 from solver.losses.base import FactoredPoint
-from solver.optimisation.proximal import ApgState
 from solver.supervision.base import Supervision
 from solver.supervision.signed_pairs import SignedPairs
 from solver.threads import even_slices, map_chunks
@@ -107,7 +107,41 @@ class DensePairs:
         return float(losses.sum()), margins, decay
 
 
-def iterate_paper(pairs: DensePairs, alpha: float, step_size: float) -> Iterator[ApgState]:
+@dataclass(frozen=True, slots=True, eq=False)
+class PaperState:
+    """One iteration of Algorithm 1.
+
+    Parameters
+    ----------
+    iteration : int
+        Number of steps taken.
+    M : LowRankMatrix
+        Current iterate M_t.
+    momentum : float
+        The paper's alpha_t.
+    step_size : float
+        The paper's eta, as accepted by the last backtracking.
+    objective : float
+        Loss plus penalty at M.
+    search_point : FactoredPoint
+        Q_t, from which the last step was taken.
+    search_value : float
+        The loss at the search point.
+    gradient : ndarray of shape (n_features_x, n_features_z)
+        Gradient of the loss at the search point.
+    """
+
+    iteration: int
+    M: LowRankMatrix
+    momentum: float
+    step_size: float
+    objective: float
+    search_point: FactoredPoint
+    search_value: float
+    gradient: FloatArray
+
+
+def iterate_paper(pairs: DensePairs, alpha: float, step_size: float) -> Iterator[PaperState]:
     """Yield the states of Algorithm 1, without end.
 
     Parameters
@@ -126,7 +160,6 @@ def iterate_paper(pairs: DensePairs, alpha: float, step_size: float) -> Iterator
     """
     shape = pairs.shape
     M, Q, momentum = np.zeros(shape), np.zeros(shape), 1.0
-    factors = LowRankMatrix.zeros(*shape, dtype=np.float64)
     M_scores = Q_scores = np.zeros(pairs.Y.shape)
     iteration = 0
     while True:
@@ -149,11 +182,9 @@ def iterate_paper(pairs: DensePairs, alpha: float, step_size: float) -> Iterator
         search_point = FactoredPoint(Q, np.eye(shape[1]))
         Q = new_M + extrapolation * (new_M - M)
         Q_scores = new_scores + extrapolation * (new_scores - M_scores)
-        previous, factors, M, M_scores, momentum = factors, new_factors, new_M, new_scores, next_momentum
-        objective = loss + alpha * factors.nuclear_norm
-        yield ApgState(
-            iteration, factors, previous, momentum, step_size, objective, search_point, at_Q, gradient
-        )
+        M, M_scores, momentum = new_M, new_scores, next_momentum
+        objective = loss + alpha * new_factors.nuclear_norm
+        yield PaperState(iteration, new_factors, momentum, step_size, objective, search_point, at_Q, gradient)
 
 
 def _shrink(A: FloatArray, threshold: float) -> LowRankMatrix:

@@ -1,50 +1,31 @@
-"""Accelerated proximal gradient with growing steps, backtracking and adaptive restart.
+"""The proximal gradient step, with backtracking.
 
-Algorithm 1 of Kang et al. (CIKM 2015) made quicker: the iterates stay in factored form, the step grows
-again after it was cut (so that it follows the local curvature), and the momentum restarts when it
-points uphill (O'Donoghue and Candes, "Adaptive restart for accelerated gradient schemes", 2015).
-The algorithm sees a smooth and a proximable term through two Protocols and yields immutable states;
-stopping, history and cancellation belong to whoever iterates. `solver.optimisation.descent` goes faster still
-by quasi-Newton steps between its proximal steps; this plain form is what it is compared with.
+One step of Algorithm 1 of Kang et al. (CIKM 2015) from a given point: against the gradient of the smooth
+term, then the proximal operator of the penalty. The step size is halved until the objective lies below its
+quadratic model. The step sees the two terms through Protocols; the choice of points, stopping and history
+belong to the caller (`solver.optimisation.descent`).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from solver.errors import NumericalError
 from solver.linalg.matrices import FloatArray, LowRankMatrix
-from solver.losses.base import FactoredPoint
+from solver.losses.base import FactoredPoint, SmoothLoss
 
-_GROWTH = 1.5
 _SHRINKAGE = 0.5
+"""Factor of a rejected step size, as in the paper."""
 _MAX_BACKTRACKS = 60
+"""Halvings after which a step size has shrunk by 1e18, below what float64 can tell from no step."""
 _FLOAT32_NOISE = 1e-6
-
-
-class SmoothTerm(Protocol):
-    """A convex function with a Lipschitz-continuous gradient."""
-
-    def value(self, M: LowRankMatrix) -> float:
-        """Return the value at `M`."""
-        ...
-
-    def value_and_gradient(self, point: FactoredPoint) -> tuple[float, FloatArray]:
-        """Return value and dense gradient at a factored point."""
-        ...
+"""Assumed relative noise of a float32 gradient: about ten times the machine epsilon of 1.2e-7."""
 
 
 class ProximableTerm(Protocol):
     """A convex function with a cheap proximal operator."""
-
-    def value(self, M: LowRankMatrix) -> float:
-        """Return the value at `M`."""
-        ...
 
     def prox(
         self, A: FloatArray, step_size: float, rank_guess: int = 0, relative_noise: float | None = None
@@ -53,86 +34,8 @@ class ProximableTerm(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ApgState:
-    """Everything one step needs to know; never changed after it was made.
-
-    Parameters
-    ----------
-    iteration : int
-        Number of steps taken.
-    M : LowRankMatrix
-        Current iterate M_t.
-    previous : LowRankMatrix
-        M_{t-1}, for the extrapolation.
-    momentum : float
-        The paper's alpha_t; 1 right after a restart.
-    step_size : float
-        The paper's eta, as accepted by the last backtracking.
-    objective : float
-        Smooth plus proximable term at M.
-    search_point : FactoredPoint
-        Q_t, from which the last step was taken.
-    search_value : float
-        The smooth term at the search point.
-    gradient : ndarray of shape (n_features_x, n_features_z)
-        Gradient of the smooth term at the search point.
-    """
-
-    iteration: int
-    M: LowRankMatrix
-    previous: LowRankMatrix
-    momentum: float
-    step_size: float
-    objective: float
-    search_point: FactoredPoint
-    search_value: float
-    gradient: FloatArray
-
-
-def iterate(
-    smooth: SmoothTerm,
-    penalty: ProximableTerm,
-    start: LowRankMatrix,
-    step_size: float,
-) -> Iterator[ApgState]:
-    """Yield the states of accelerated proximal gradient, without end.
-
-    Parameters
-    ----------
-    smooth : SmoothTerm
-        Convex with Lipschitz gradient; the constant need not be known.
-    penalty : ProximableTerm
-        Convex, with a proximal operator.
-    start : LowRankMatrix
-        M_0.
-    step_size : float, > 0
-        First trial step.
-
-    Raises
-    ------
-    NumericalError
-        If an objective is not finite or no step decreases the model.
-    """
-    value = smooth.value(start)
-    state = ApgState(
-        iteration=0,
-        M=start,
-        previous=start,
-        momentum=1.0,
-        step_size=step_size,
-        objective=value + penalty.value(start),
-        search_point=FactoredPoint.of(start),
-        search_value=value,
-        gradient=np.zeros(start.shape, start.U.dtype),
-    )
-    while True:
-        state = _advance(smooth, penalty, state)
-        yield state
-
-
 def proximal_step(
-    smooth: SmoothTerm,
+    smooth: SmoothLoss,
     penalty: ProximableTerm,
     point: FactoredPoint,
     value: float,
@@ -144,12 +47,12 @@ def proximal_step(
 
     Parameters
     ----------
-    smooth, penalty : SmoothTerm, ProximableTerm
-        The objective.
+    smooth, penalty : SmoothLoss, ProximableTerm
+        The two terms of the objective.
     point : FactoredPoint
-        Where to start.
+        Starting point.
     value, gradient : float, ndarray of shape (n_features_x, n_features_z)
-        Of the smooth term at `point`.
+        Of the smooth term at `point`. The dtype of the gradient is that of the result.
     step_size : float, > 0
         First trial; halved until the objective lies below its quadratic model.
     rank_guess : int
@@ -184,33 +87,6 @@ def proximal_step(
             return M, new_value, step_size
         step_size *= _SHRINKAGE
     raise NumericalError("no step decreased the objective")
-
-
-def _advance(smooth: SmoothTerm, penalty: ProximableTerm, state: ApgState) -> ApgState:
-    iteration = state.iteration + 1
-    momentum = (1.0 + math.sqrt(1.0 + 4.0 * state.momentum**2)) / 2.0
-    Q = _extrapolate(state.M, state.previous, (state.momentum - 1.0) / momentum)
-    value, gradient = smooth.value_and_gradient(Q)
-    try:
-        M, new_value, step_size = proximal_step(
-            smooth, penalty, Q, value, gradient, state.step_size * _GROWTH, state.M.rank
-        )
-    except NumericalError as error:
-        raise NumericalError(f"{error} at iteration {iteration}") from error
-    objective = new_value + penalty.value(M)
-    dense = M.dense()
-    uphill = float(np.vdot(dense - Q.dense(), dense - state.M.dense())) < 0.0
-    if uphill or objective > state.objective:
-        momentum = 1.0
-    return ApgState(iteration, M, state.M, momentum, step_size, objective, Q, value, gradient)
-
-
-def _extrapolate(M: LowRankMatrix, previous: LowRankMatrix, weight: float) -> FactoredPoint:
-    """Return ``M + weight * (M - previous)`` without leaving the factored form."""
-    if weight == 0.0:
-        return FactoredPoint.of(M)
-    left = np.hstack([(1.0 + weight) * (M.U * M.s), -weight * (previous.U * previous.s)])
-    return FactoredPoint(left, np.hstack([M.V, previous.V]))
 
 
 def _quadratic_model(value: float, gradient: FloatArray, move: FloatArray, step_size: float) -> float:

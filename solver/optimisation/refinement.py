@@ -11,30 +11,16 @@ and to the certificate.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy.optimize
 
 from solver.linalg.matrices import FloatArray, LowRankMatrix, from_factors
-from solver.losses.base import FactoredPoint
+from solver.losses.base import FactoredPoint, SmoothLoss
 from solver.optimisation.preconditioner import FactorPreconditioner, GramSpectrum
 
 _MEMORY = 20
-
-
-class FactorableLoss(Protocol):
-    """A smooth loss of a bilinear matrix that differentiates with respect to its factors."""
-
-    def value_and_factor_gradients(
-        self, A: FloatArray, B: FloatArray
-    ) -> tuple[float, FloatArray, FloatArray]:
-        """Return the loss at A B^T and its gradients with respect to A and B."""
-        ...
-
-    def mean_curvature(self, point: FactoredPoint) -> float:
-        """Return the mean over all pairs of the weight times sigma'."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +43,7 @@ class Refinement:
 
 
 def refine_factors(
-    loss: FactorableLoss,
+    loss: SmoothLoss,
     spectra: tuple[GramSpectrum, GramSpectrum],
     alpha: float,
     M: LowRankMatrix,
@@ -71,7 +57,7 @@ def refine_factors(
 
     Parameters
     ----------
-    loss : FactorableLoss
+    loss : SmoothLoss
         The smooth term.
     spectra : tuple of GramSpectrum
         Of both modalities' samples.
@@ -123,7 +109,7 @@ class _FactorDescent:
     """The objective as a function of one flat vector of scaled factors."""
 
     def __init__(
-        self, loss: FactorableLoss, spectra: tuple[GramSpectrum, GramSpectrum], alpha: float, M: LowRankMatrix
+        self, loss: SmoothLoss, spectra: tuple[GramSpectrum, GramSpectrum], alpha: float, M: LowRankMatrix
     ) -> None:
         A, B = (factor.astype(np.float64) for factor in M.balanced_factors())
         curvature = loss.mean_curvature(FactoredPoint.of(M))

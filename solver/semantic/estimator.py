@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from solver.base import CrossModalEstimator
 from solver.bilinear.estimator import LowRankBilinear
-from solver.bilinear.problem import alpha_max
 from solver.errors import InvalidInputError, SupervisionError
 from solver.linalg.matrices import FloatArray, Samples, is_sparse
 from solver.linalg.row_space import most_compact
@@ -230,9 +229,8 @@ class SemanticBilinear(CrossModalEstimator):
         )
         posteriors = fuse(of_classifiers[0], of_classifiers[1], supervision, options, heartbeat)
         x, z = (each.out_of_fold for each in posteriors)
-        largest = alpha_max(x, z, supervision, fit_intercept=False, loss=self.loss)
         bilinear = LowRankBilinear(
-            self.alpha_fraction * largest,
+            alpha_fraction=self.alpha_fraction,
             loss=self.loss,
             tol=self.tol,
             fit_intercept=False,

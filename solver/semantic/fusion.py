@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from solver.bilinear.estimator import LowRankBilinear
-from solver.bilinear.problem import alpha_max
 from solver.errors import ConvergenceWarning, SupervisionError
 from solver.linalg.matrices import FloatArray, Samples
 from solver.linalg.row_space import RowSpaceBasis, compact
@@ -151,16 +150,20 @@ def _fit(
         part = supervision.subset(rows[0], rows[1])
     except SupervisionError:
         return None
-    alpha = _ALPHA_FRACTION * alpha_max(A, B, part, loss="softmax")
-    if not alpha > 0.0:
-        return None
     bilinear = LowRankBilinear(
-        alpha, loss="softmax", tol=_TOLERANCE, max_iter=_MOST_ITERATIONS, n_threads=options.n_jobs
+        alpha_fraction=_ALPHA_FRACTION,
+        loss="softmax",
+        tol=_TOLERANCE,
+        max_iter=_MOST_ITERATIONS,
+        n_threads=options.n_jobs,
     )
     with warnings.catch_warnings():
         # It is judged by what it predicts, like the classifiers.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        bilinear.fit(A, B, part, callback=lambda _: heartbeat())
+        try:
+            bilinear.fit(A, B, part, callback=lambda _: heartbeat())
+        except SupervisionError:
+            return None
 
     def read_out(
         factors: FloatArray,

@@ -30,7 +30,8 @@ CHEAP["SemanticIdentity"] = {**CHEAP["SemanticBilinear"], "kernels": ("rbf",), "
 CHEAP["KernelSemanticMatching"] = {"n_landmarks": 20}
 
 INVALID = [
-    ("alpha", 0.0), ("alpha", -1.0), ("alpha", np.nan), ("alpha", np.inf), ("alpha", "1"), ("alpha", None),
+    ("alpha", 0.0), ("alpha", -1.0), ("alpha", np.nan), ("alpha", np.inf), ("alpha", "1"), ("alpha", True),
+    ("alpha_fraction", 0.0), ("alpha_fraction", 1.1), ("alpha_fraction", np.nan), ("alpha_fraction", "1"),
     ("solver", "sgd"), ("solver", None), ("tol", 0.0), ("tol", np.inf), ("max_iter", 0), ("max_iter", 1.5),
     ("loss", "hinge"), ("loss", None), ("alpha_fraction", 1.0), ("scalings", ("log",)), ("kernels", ()),
     ("n_landmarks", 0), ("n_kept", 0), ("n_rounds", 0), ("max_samples", 9),

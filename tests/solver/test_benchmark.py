@@ -50,7 +50,7 @@ def test_paper_counts_the_iterations_of_the_literal_algorithm() -> None:
     instance = make_instance("tiny", None)
     report = run_solver_benchmark(instance, ("apg", "paper"))
     counted = next(curve for curve in report["curves"] if curve["method"] == "paper")
-    literal = LowRankBilinear(instance.alpha, solver="paper", tol=1e-9, max_iter=len(counted["objective"]))
+    literal = LowRankBilinear(report["alpha"], solver="paper", tol=1e-9, max_iter=len(counted["objective"]))
     with pytest.warns(UserWarning, match="stopped after"):
         literal.fit(instance.X, instance.Z, instance.supervision)
     objectives = [step.objective for step in literal.history_]
@@ -68,7 +68,8 @@ def test_evaluation_is_timed_beside_its_floor() -> None:
     from solver import LowRankBilinear
 
     instance = make_instance("tiny", None)
-    model = LowRankBilinear(instance.alpha).fit(instance.X, instance.Z, instance.supervision)
+    model = LowRankBilinear(alpha_fraction=instance.alpha_fraction)
+    model.fit(instance.X, instance.Z, instance.supervision)
     cost = evaluation_cost(instance, model)
     assert cost["ratio"] == cost["evaluation"] / cost["floor"] > 0
     assert cost["ratio_two_products"] == cost["evaluation"] / cost["floor_two_products"]
@@ -97,4 +98,4 @@ def test_absent_data_are_named(name: str, tmp_path: Path) -> None:
 def test_real_sets_can_be_made(name: str, test_data: Path) -> None:
     instance = make_instance(name, test_data)
     assert len(instance.X) == len(instance.Z) >= 1000
-    assert instance.alpha > 0
+    assert 0 < instance.alpha_fraction < 1

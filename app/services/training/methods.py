@@ -34,10 +34,8 @@ from solver import (
     SemanticBilinear,
     SolverError,
     SupervisionError,
-    alpha_max,
     bidirectional_map,
     can_be_compact,
-    compact,
     fit_projector,
     is_sparse,
     project_what_can_be_ranked,
@@ -221,13 +219,12 @@ class LowRankRecipe:
         self, fitting: LabelledPair, held_out: LabelledPair, scalings: tuple[str, ...], alpha: float
     ) -> list[Candidate]:
         """Score a given penalty weight with each scaling."""
-        supervision = Labels(fitting.x_labels, fitting.z_labels)
         candidates: list[Candidate] = []
         for scaling in scalings:
             # As when weights are chosen: it only has to be good enough to be compared.
-            projector = self._fit(fitting, scaling, self._estimator(_LOOSE_TOL, _FEW_STEPS), "choosing")
-            x, z = projector.x_scaler.transform(fitting.X), projector.z_scaler.transform(fitting.Z)
-            fraction = alpha / alpha_max(compact(x)[0], compact(z)[0], supervision, loss=self._loss)
+            estimator = self._estimator(_LOOSE_TOL, _FEW_STEPS)
+            projector = self._fit(fitting, scaling, estimator, "choosing")
+            fraction = alpha / estimator.alpha_max_
             quality = _map(projector, held_out)
             candidate = Candidate(scaling, fraction, quality.x_to_z, quality.z_to_x, projector.rank)
             if math.isfinite(candidate.mean):

@@ -183,7 +183,7 @@ def learn(
         },
         Selection(held_out_map, too_dear | refused, fitted.candidates),
         Fit(
-            float(bilinear.alpha),
+            bilinear.alpha_,
             fitted.scaling,
             bilinear.rank_,
             tuple(bilinear.singular_values_.tolist()),

@@ -9,8 +9,9 @@ import scipy.linalg
 import scipy.optimize
 
 from solver import Labels, LowRankBilinear, alpha_max, make_low_rank_pairs, mean_average_precision
+from solver.bilinear.problem import BilinearProblem
 from solver.datasets import SyntheticPairs, load_wikipedia
-from solver.errors import ConvergenceWarning
+from solver.errors import ConvergenceWarning, InvalidParameterError, SupervisionError
 
 
 def _dense_solution(model: LowRankBilinear) -> npt.NDArray[np.float64]:
@@ -270,3 +271,69 @@ def test_history_is_consistent_with_the_result(pairs: SyntheticPairs) -> None:
     for entry in model.history_:
         # A valid bound at every step: nothing is further from the optimum than its gap says.
         assert entry.gap is None or entry.objective * (1 - entry.gap) <= model.objective_ * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("solver", ["apg", "paper"])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("alpha_fraction", [0.3, 0.05])
+def test_alpha_fraction_gives_the_factors_of_that_share_of_alpha_max(
+    pairs: SyntheticPairs, solver: str, fit_intercept: bool, alpha_fraction: float
+) -> None:
+    X, Z, supervision = 3e4 * pairs.X, 1e-3 * pairs.Z, Labels(pairs.x_labels, pairs.z_labels)
+    largest = alpha_max(X, Z, supervision, fit_intercept=fit_intercept)
+    options = {"solver": solver, "fit_intercept": fit_intercept, "tol": 1e-2}
+    by_alpha = LowRankBilinear(alpha_fraction * largest, **options).fit(X, Z, supervision)
+    by_fraction = LowRankBilinear(alpha_fraction=alpha_fraction, **options).fit(X, Z, supervision)
+    assert (by_fraction.alpha, by_fraction.alpha_fraction) == (None, alpha_fraction)
+    assert by_fraction.alpha_ == by_alpha.alpha_ == alpha_fraction * largest
+    assert by_fraction.alpha_max_ == by_alpha.alpha_max_ == largest
+    np.testing.assert_array_equal(by_fraction.x_factors_, by_alpha.x_factors_)
+    np.testing.assert_array_equal(by_fraction.z_factors_, by_alpha.z_factors_)
+
+
+@pytest.mark.parametrize("loss", ["squared", "softmax"])
+def test_alpha_fraction_is_of_the_chosen_loss(pairs: SyntheticPairs, loss: str) -> None:
+    supervision = Labels(pairs.x_labels, pairs.z_labels)
+    model = LowRankBilinear(alpha_fraction=0.1, loss=loss).fit(pairs.X, pairs.Z, supervision)
+    assert model.alpha_ == 0.1 * alpha_max(pairs.X, pairs.Z, supervision, loss=loss)
+
+
+@pytest.mark.parametrize("solver", ["apg", "paper"])
+def test_the_whole_of_alpha_max_gives_zero(pairs: SyntheticPairs, solver: str) -> None:
+    model = LowRankBilinear(alpha_fraction=1.0, solver=solver)
+    assert model.fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels)).rank_ == 0
+
+
+def test_weight_without_alpha_and_alpha_fraction_is_a_thousandth(pairs: SyntheticPairs) -> None:
+    supervision = Labels(pairs.x_labels, pairs.z_labels)
+    model = LowRankBilinear().fit(pairs.X, pairs.Z, supervision)
+    assert model.alpha_ == 1e-3
+    same = LowRankBilinear(1e-3).fit(pairs.X, pairs.Z, supervision)
+    np.testing.assert_array_equal(model.x_factors_, same.x_factors_)
+
+
+def test_alpha_and_alpha_fraction_exclude_each_other(pairs: SyntheticPairs) -> None:
+    model = LowRankBilinear(0.01, alpha_fraction=0.1)
+    with pytest.raises(
+        InvalidParameterError, match="alpha_fraction must be None where alpha is given"
+    ) as error:
+        model.fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
+    assert (error.value.name, error.value.value) == ("alpha_fraction", 0.1)
+
+
+def test_alpha_fraction_of_samples_without_information_is_a_supervision_error(pairs: SyntheticPairs) -> None:
+    model = LowRankBilinear(alpha_fraction=0.1, fit_intercept=False)
+    with pytest.raises(SupervisionError, match="alpha_max is zero"):
+        model.fit(np.zeros_like(pairs.X), pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
+
+
+def test_the_problem_is_prepared_once(pairs: SyntheticPairs, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared: list[BilinearProblem] = []
+
+    def prepare(*arguments: Any) -> BilinearProblem:
+        prepared.append(BilinearProblem(*arguments))
+        return prepared[-1]
+
+    monkeypatch.setattr("solver.bilinear.estimator.BilinearProblem", prepare)
+    LowRankBilinear(alpha_fraction=0.1).fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
+    assert len(prepared) == 1

@@ -155,7 +155,7 @@ def test_projector_is_the_scaled_estimator(scaling: str) -> None:
     projector = fit_projector(data, scaling, estimator, 0.05)
     x_scaler, z_scaler = FeatureScaler(scaling).fit(data.X), FeatureScaler(scaling).fit(data.Z)
     X, Z = x_scaler.transform(data.X), z_scaler.transform(data.Z)
-    assert estimator.alpha == 0.05 * alpha_max(X, Z, Labels(data.x_labels, data.z_labels))
+    assert estimator.alpha_ == 0.05 * alpha_max(X, Z, Labels(data.x_labels, data.z_labels))
     assert (projector.x_scaling, projector.z_scaling) == (scaling, scaling)
     np.testing.assert_array_equal(projector.project_x(data.X), estimator.project_x(X))
     np.testing.assert_array_equal(projector.project_z(data.Z), estimator.project_z(Z))
@@ -165,5 +165,5 @@ def test_penalty_of_the_estimator_is_kept_without_a_fraction() -> None:
     estimator = LowRankBilinear(alpha=0.02)
     seen: list[Progress] = []
     fit_projector(_related(), "center", estimator, None, seen.append)
-    assert estimator.alpha == 0.02
+    assert (estimator.alpha, estimator.alpha_) == (0.02, 0.02)
     assert seen == estimator.history_

@@ -157,10 +157,10 @@ def test_the_walk_down_in_alpha_scores_as_separate_fits_do(data: PairedFeatures)
     X, x = parts.features(fold, "x", "l2", False)
     Z, z = parts.features(fold, "z", "l2", False)
     labels = Labels(data.labels[fold.fitting])
-    candidates = [{"alpha_share": share} for share in (0.3, 0.1, 0.02)]
+    candidates = [{"alpha_fraction": fraction} for fraction in (0.3, 0.1, 0.02)]
     held = data.labels[fold.judging]
     for parameters, project in zip(candidates, walked.projections(X, Z, labels, candidates), strict=True):
-        alpha = parameters["alpha_share"] * alpha_max(X, Z, labels)
+        alpha = parameters["alpha_fraction"] * alpha_max(X, Z, labels)
         model = LowRankBilinear(alpha=alpha).fit(X, Z, labels)
         expected = mean_average_precision(model.project_x(x), model.project_z(z), held, held)
         assert mean_average_precision(*project(x, z), held, held) == pytest.approx(expected, abs=0.02)

@@ -11,7 +11,7 @@ from solver.bilinear.problem import BilinearProblem
 from solver.datasets import SyntheticPairs
 from solver.errors import ConvergenceWarning, NumericalError
 from solver.linalg.matrices import FloatArray, LowRankMatrix, from_factors
-from solver.losses.base import PairLoss
+from solver.losses.base import CertifiableLoss
 from solver.losses.logistic import PairLogisticLoss
 from solver.optimisation.descent import Descent, DescentState
 
@@ -184,7 +184,7 @@ class _PoisonedProblem:
         self.first_step = problem.first_step
         self._problem = problem
 
-    def loss(self, dtype: type) -> PairLoss:
+    def loss(self, dtype: type) -> CertifiableLoss:
         return _PoisonedLoss(self._problem.X, self._problem.Z, self._problem.supervision, dtype)  # type: ignore[arg-type]
 
 
