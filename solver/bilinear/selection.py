@@ -19,7 +19,7 @@ from solver.linalg.centered import Centered
 from solver.linalg.matrices import Samples
 from solver.linalg.row_space import RowSpaceBasis, compact
 from solver.optimisation.convergence import Progress
-from solver.parameters import list_of, number_within, some_of
+from solver.parameters import POSITIVE, list_of, some_of
 from solver.projector import AffineProjector
 from solver.scaling import SCALINGS, FeatureScaler
 from solver.supervision.labels import Labels
@@ -118,8 +118,8 @@ def select(
         The training split; nothing else is looked at.
     scalings : tuple of str, not empty
         Kinds of `FeatureScaler` to try.
-    alpha_fractions : tuple of float in (0, 1], not empty
-        Shares of `alpha_max`, walked from the largest down.
+    alpha_fractions : tuple of float, not empty, each > 0
+        Fractions of `alpha_max`, walked from the largest down; from 1 on the solution is zero.
     holdout : float in (0, 1)
         Share of each class that is held out.
     max_samples : int, >= 4
@@ -198,7 +198,7 @@ def select_on(
 
 def _check_grid(scalings: tuple[str, ...], alpha_fractions: tuple[float, ...]) -> None:
     some_of(*SCALINGS).check("scalings", scalings)
-    list_of(number_within(0.0, 1.0, closed="right")).check("alpha_fractions", alpha_fractions)
+    list_of(POSITIVE).check("alpha_fractions", alpha_fractions)
 
 
 def _walk_path(
