@@ -9,7 +9,14 @@ from solver.baselines import CCA, GMLDA, GMMFA, PLS, SCM, MsAlg, SemanticMatchin
 from solver.bilinear.cross_validation import LowRankBilinearCV
 from solver.bilinear.estimator import LowRankBilinear
 from solver.bilinear.problem import alpha_max
-from solver.bilinear.selection import DEFAULT_FRACTIONS, DEFAULT_SCALINGS, Candidate, fit_projector, select_on
+from solver.bilinear.selection import (
+    DEFAULT_FRACTIONS,
+    DEFAULT_SCALINGS,
+    Candidate,
+    CandidateProgress,
+    fit_projector,
+    select_on,
+)
 from solver.comparison import compare
 from solver.datasets import make_low_rank_pairs
 from solver.errors import (
@@ -40,7 +47,7 @@ from solver.linalg.centered import is_finite
 from solver.linalg.matrices import FloatArray, is_sparse
 from solver.linalg.row_space import can_be_compact, compact
 from solver.optimisation.checkpoint import Checkpoint
-from solver.optimisation.convergence import Progress
+from solver.progress import IterationProgress, Progress, StepProgress
 from solver.projector import AffineProjector, Projector, project_what_can_be_ranked
 from solver.scaling import SCALINGS, FeatureScaler
 from solver.semantic.estimator import SemanticBilinear
@@ -82,6 +89,9 @@ __all__ = [
     "hold_out_by_class",
     # Progress of a fit
     "Progress",
+    "IterationProgress",
+    "StepProgress",
+    "CandidateProgress",
     "Checkpoint",
     # Projection, and its file
     "AffineProjector",

@@ -28,8 +28,8 @@ from solver.bilinear.problem import BilinearProblem
 from solver.datasets import load_npz, load_wikipedia, make_low_rank_pairs
 from solver.errors import ConvergenceWarning, DatasetError, InvalidParameterError
 from solver.linalg.matrices import FloatArray
-from solver.optimisation.convergence import Progress
 from solver.optimisation.paper import DensePairs, iterate_paper
+from solver.progress import IterationProgress
 from solver.scaling import FeatureScaler
 from solver.supervision.labels import Labels
 from solver.threads import even_slices, map_chunks
@@ -167,7 +167,7 @@ def run_solver_benchmark(
     instance: Instance,
     methods: tuple[str, ...] = ("apg", "paper", "lbfgs"),
     *,
-    on_step: Callable[[str, Progress], None] | None = None,
+    on_step: Callable[[str, IterationProgress], None] | None = None,
 ) -> dict[str, Any]:
     """Run the methods one after the other and compare them.
 
@@ -187,7 +187,7 @@ def run_solver_benchmark(
         of an evaluation against its floor.
     """
 
-    def report(method: str) -> Callable[[Progress], None] | None:
+    def report(method: str) -> Callable[[IterationProgress], None] | None:
         return None if on_step is None else lambda progress: on_step(method, progress)
 
     apg = _run_apg(instance, report("apg"))
@@ -267,10 +267,10 @@ def evaluation_cost(instance: Instance, model: LowRankBilinear) -> dict[str, flo
     }
 
 
-def _run_apg(instance: Instance, callback: Callable[[Progress], None] | None) -> Curve:
+def _run_apg(instance: Instance, callback: Callable[[IterationProgress], None] | None) -> Curve:
     curve, begin = Curve("apg"), time.perf_counter()
 
-    def record(progress: Progress) -> None:
+    def record(progress: IterationProgress) -> None:
         if progress.share == 1.0:
             curve.seconds.append(time.perf_counter() - begin)
             curve.objective.append(progress.objective)
@@ -290,7 +290,7 @@ def _run_apg(instance: Instance, callback: Callable[[Progress], None] | None) ->
 
 
 def _fit(
-    instance: Instance, dtype: type, tol: float, callback: Callable[[Progress], None] | None = None
+    instance: Instance, dtype: type, tol: float, callback: Callable[[IterationProgress], None] | None = None
 ) -> LowRankBilinear:
     model = LowRankBilinear(alpha_fraction=instance.alpha_fraction, tol=tol, dtype=dtype)
     with warnings.catch_warnings():

@@ -20,8 +20,8 @@ from solver.evaluation.metrics import bidirectional_map
 from solver.evaluation.splits import stratified_folds
 from solver.linalg.matrices import FloatArray, Samples
 from solver.linalg.samples import check_samples
-from solver.optimisation.convergence import Progress
 from solver.parameters import BOOL, COUNT, FRACTION, N_FOLDS, POSITIVE, SEED, Rule, list_of, optional
+from solver.progress import IterationProgress
 from solver.supervision.base import Indices
 from solver.supervision.labels import Labels
 from solver.supervision.multi_labels import MultiLabels
@@ -136,7 +136,7 @@ class LowRankBilinearCV(LinearCrossModalEstimator):
         Z: npt.ArrayLike,
         supervision: AnySupervision,
         *,
-        callback: Callable[[Progress], None] | None = None,
+        callback: Callable[[IterationProgress], None] | None = None,
     ) -> Self:
         """Choose alpha and learn M.
 
@@ -193,7 +193,7 @@ class LowRankBilinearCV(LinearCrossModalEstimator):
         targets: tuple[npt.NDArray[Any], npt.NDArray[Any]],
         alphas: FloatArray,
         held: tuple[Indices, Indices],
-        callback: Callable[[Progress], None] | None,
+        callback: Callable[[IterationProgress], None] | None,
     ) -> Iterator[tuple[float, float, int, float]]:
         """Yield MAP of both directions, rank and gap along the path of one fold."""
         (X, Z), (x_held, z_held) = samples, held

@@ -25,10 +25,11 @@ from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples
 from solver.linalg.samples import check_samples
 from solver.losses.base import LOSSES
 from solver.optimisation.checkpoint import Checkpoint
-from solver.optimisation.convergence import ConvergenceMonitor, Progress
+from solver.optimisation.convergence import ConvergenceMonitor
 from solver.optimisation.descent import Descent, DescentState
 from solver.optimisation.paper import DensePairs, iterate_paper
 from solver.parameters import BOOL, COUNT, POSITIVE, Rule, number_within, one_of, optional
+from solver.progress import IterationProgress
 from solver.supervision.signed_pairs import AnySupervision
 
 _DEFAULT_ALPHA = 1e-3
@@ -101,7 +102,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
         Steps taken.
     converged_ : bool
         Whether ``duality_gap_ <= tol``.
-    history_ : list of Progress
+    history_ : list of IterationProgress
         One entry per iteration.
 
     References
@@ -163,7 +164,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
         Z: npt.ArrayLike,
         supervision: AnySupervision,
         *,
-        callback: Callable[[Progress], None] | None = None,
+        callback: Callable[[IterationProgress], None] | None = None,
         start: Checkpoint | None = None,
     ) -> Self:
         """Learn M.
@@ -202,7 +203,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
         Z: npt.ArrayLike,
         supervision: AnySupervision,
         *,
-        callback: Callable[[Progress], None] | None = None,
+        callback: Callable[[IterationProgress], None] | None = None,
         start: Checkpoint | None = None,
     ) -> Iterator[Checkpoint]:
         """Fit step by step; the estimator is fitted when the iteration ends.
@@ -234,7 +235,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
         self,
         problem: BilinearProblem,
         samples: tuple[Samples, Samples],
-        callback: Callable[[Progress], None] | None = None,
+        callback: Callable[[IterationProgress], None] | None = None,
         start: Checkpoint | None = None,
     ) -> Self:
         """Fit on samples whose problem is prepared already."""
@@ -248,7 +249,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
         self,
         problem: BilinearProblem,
         samples: tuple[Samples, Samples],
-        callback: Callable[[Progress], None] | None,
+        callback: Callable[[IterationProgress], None] | None,
         start: Checkpoint | None,
     ) -> Iterator[Checkpoint]:
         is_paper = self.solver == "paper"

@@ -9,8 +9,9 @@ import numpy as np
 
 from solver.bilinear.problem import BilinearProblem
 from solver.linalg.matrices import FloatArray, LowRankMatrix
-from solver.optimisation.convergence import ConvergenceMonitor, Progress
+from solver.optimisation.convergence import ConvergenceMonitor
 from solver.optimisation.descent import Descent
+from solver.progress import IterationProgress
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +52,7 @@ def regularisation_path(
     *,
     tol: float,
     max_iter: int,
-    callback: Callable[[Progress], None] | None = None,
+    callback: Callable[[IterationProgress], None] | None = None,
 ) -> Iterator[PathPoint]:
     """Solve a problem for each of several penalty weights.
 

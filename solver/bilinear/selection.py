@@ -18,8 +18,8 @@ from solver.evaluation.splits import LabelledPair
 from solver.linalg.centered import Centered
 from solver.linalg.matrices import Samples
 from solver.linalg.row_space import RowSpaceBasis, compact
-from solver.optimisation.convergence import Progress
 from solver.parameters import POSITIVE, list_of, some_of
+from solver.progress import IterationProgress, Progress
 from solver.projector import AffineProjector
 from solver.scaling import SCALINGS, FeatureScaler
 from solver.supervision.labels import Labels
@@ -28,6 +28,7 @@ __all__ = [
     "DEFAULT_FRACTIONS",
     "DEFAULT_SCALINGS",
     "Candidate",
+    "CandidateProgress",
     "LabelledPair",
     "fit_projector",
     "select",
@@ -68,12 +69,31 @@ class Candidate:
         return (self.map_x_to_z + self.map_z_to_x) / 2.0
 
 
+@dataclass(frozen=True, slots=True)
+class CandidateProgress(Progress):
+    """A candidate of a selection has its score.
+
+    Parameters
+    ----------
+    number : int
+        How many candidates have been scored, this one included.
+    total : int
+        How many there are.
+    candidate : Candidate
+        The choice and its score.
+    """
+
+    number: int
+    total: int
+    candidate: Candidate
+
+
 def fit_projector(
     data: LabelledPair,
     scaling: str,
     estimator: LowRankBilinear,
     alpha_fraction: float | None,
-    callback: Callable[[Progress], None] | None = None,
+    callback: Callable[[IterationProgress], None] | None = None,
 ) -> AffineProjector:
     """Scale both modalities and fit the estimator.
 
@@ -107,7 +127,6 @@ def select(
     holdout: float = 0.2,
     max_samples: int = 3000,
     random_state: int = 0,
-    on_candidate: Callable[[int, int, Candidate], None] | None = None,
     callback: Callable[[Progress], None] | None = None,
 ) -> list[Candidate]:
     """Hold a part out and score every scaling along a warm-started path of penalty weights.
@@ -127,10 +146,9 @@ def select(
         there are too many of them.
     random_state : int
         Seed of the split.
-    on_candidate : callable, optional
-        Called with (number done, number of all, candidate).
     callback : callable, optional
-        Follows each fit; what it raises ends the selection.
+        Called with an `IterationProgress` after each iteration and a `CandidateProgress` after each
+        candidate; an exception it raises ends the selection.
 
     Returns
     -------
@@ -153,7 +171,6 @@ def select(
         held_out,
         scalings=scalings,
         alpha_fractions=alpha_fractions,
-        on_candidate=on_candidate,
         callback=callback,
     )
 
@@ -165,7 +182,6 @@ def select_on(
     scalings: tuple[str, ...] = DEFAULT_SCALINGS,
     alpha_fractions: tuple[float, ...] = DEFAULT_FRACTIONS,
     loss: str = "logistic",
-    on_candidate: Callable[[int, int, Candidate], None] | None = None,
     callback: Callable[[Progress], None] | None = None,
 ) -> list[Candidate]:
     """Score as `select` does, on a part that is already held out.
@@ -174,7 +190,7 @@ def select_on(
     ----------
     fitting, held_out : LabelledPair
         Two parts of the training split.
-    scalings, alpha_fractions, on_candidate, callback
+    scalings, alpha_fractions, callback
         As of `select`.
     loss : {"logistic", "squared", "softmax"}
         Of the similarity, see `LowRankBilinear`.
@@ -186,11 +202,12 @@ def select_on(
     """
     _check_grid(scalings, alpha_fractions)
     candidates: list[Candidate] = []
+    total = len(scalings) * len(alpha_fractions)
     for scaling in scalings:
         for candidate in _walk_path(fitting, held_out, scaling, alpha_fractions, loss, callback):
             candidates.append(candidate)
-            if on_candidate is not None:
-                on_candidate(len(candidates), len(scalings) * len(alpha_fractions), candidate)
+            if callback is not None:
+                callback(CandidateProgress(len(candidates), total, candidate))
     if all(np.isnan(candidate.mean) for candidate in candidates):
         raise InvalidInputError("the held-out parts of the two modalities have no class in common")
     return sorted(candidates, key=lambda candidate: (-candidate.mean, -candidate.alpha_fraction))

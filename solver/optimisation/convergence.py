@@ -14,44 +14,13 @@ from solver.linalg.matrices import FloatArray, LowRankMatrix
 from solver.losses.base import CertifiableLoss, FactoredPoint
 from solver.optimisation.certificate import Certificate, certify, lower_bound
 from solver.optimisation.penalties import NuclearNorm
+from solver.progress import IterationProgress
 from solver.threads import single_threaded_blas
 
 _PATIENCE = 30
 _WORTHWHILE = 0.9
 _LOOSE_GAIN = 0.05
 _LOOSE_STEPS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """One iteration as seen from outside.
-
-    Parameters
-    ----------
-    iteration : int
-        Counted from 1.
-    objective : float
-        Loss plus penalty, of the pairs looked at.
-    gap : float or None
-        Relative duality gap, where it was bounded: at most this, up to the rounding of the iteration.
-    rank : int
-        Rank of M.
-    step_size : float
-        The paper's eta.
-    seconds : float
-        Since the fit began.
-    share : float
-        Share of all pairs that the objective is of; below 1 while a large problem is begun on some of
-        its pairs.
-    """
-
-    iteration: int
-    objective: float
-    gap: float | None
-    rank: int
-    step_size: float
-    seconds: float
-    share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +117,13 @@ class ConvergenceMonitor:
     max_iter : int
         Limit on the iterations of all `follow` calls together.
     callback : callable or None
-        Called with each `Progress`; may raise to end the fit.
+        Called with each `IterationProgress`; may raise to end the fit.
     check_every : int
         Iterations between two bounds of the gap.
 
     Attributes
     ----------
-    history : list of Progress
+    history : list of IterationProgress
         One entry per iteration, or one for a start that needs none.
     certificate : Certificate
         Of the last state of the last `follow`.
@@ -168,10 +137,10 @@ class ConvergenceMonitor:
         self,
         tol: float,
         max_iter: int,
-        callback: Callable[[Progress], None] | None,
+        callback: Callable[[IterationProgress], None] | None,
         check_every: int = 1,
     ) -> None:
-        self.history: list[Progress] = []
+        self.history: list[IterationProgress] = []
         self.certificate = Certificate(np.inf, 0.0)
         self.memory = Memory(np.nan)
         self.stalled = False
@@ -283,7 +252,7 @@ class ConvergenceMonitor:
         return len(self.history) >= self._max_iter
 
     def _record(self, state: SolverState, gap: float | None, share: float) -> None:
-        progress = Progress(
+        progress = IterationProgress(
             len(self.history) + 1,
             state.objective,
             gap,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Self
@@ -30,6 +31,7 @@ from solver.parameters import (
     optional,
     some_of,
 )
+from solver.progress import Progress, StepProgress
 from solver.scaling import SCALINGS
 from solver.semantic.ensemble import Posteriors, Recipe
 from solver.semantic.feature_maps import KERNELS
@@ -178,7 +180,7 @@ class SemanticBilinear(CrossModalEstimator):
         Z: npt.ArrayLike,
         supervision: Supervision,
         *,
-        heartbeat: Callable[[], None] = lambda: None,
+        callback: Callable[[Progress], None] | None = None,
         like: SemanticBilinear | None = None,
     ) -> Self:
         """Learn the posteriors, then M.
@@ -191,8 +193,9 @@ class SemanticBilinear(CrossModalEstimator):
             Second modality. Not modified; sparse ones stay sparse where they have many features.
         supervision : Labels or MultiLabels
             Their classes.
-        heartbeat : callable
-            Called now and then; what it raises ends the fit and reaches the caller.
+        callback : callable, optional
+            Called with a `StepProgress` before each step of the search for posteriors, and with an
+            `IterationProgress` after each iteration on M; an exception it raises ends the fit.
         like : SemanticBilinear or None
             Fitted on samples of the same kind: its classifiers are fitted anew, and none is sought unless
             samples or parameters do not allow one of them.
@@ -206,6 +209,12 @@ class SemanticBilinear(CrossModalEstimator):
             one of their class.
         """
         self._check_parameters()
+        numbers = itertools.count(1)
+
+        def heartbeat() -> None:
+            if callback is not None:
+                callback(StepProgress(next(numbers)))
+
         sides = check_features(X, "X"), check_features(Z, "Z")
         recipes: list[tuple[Recipe, ...]] = [(), ()]
         if like is not None:
@@ -236,7 +245,7 @@ class SemanticBilinear(CrossModalEstimator):
             fit_intercept=False,
             n_threads=self.n_jobs,
         )
-        self.bilinear_ = bilinear.fit(x, z, supervision, callback=lambda _: heartbeat())
+        self.bilinear_ = bilinear.fit(x, z, supervision, callback=callback)
         self.x_posteriors_, self.z_posteriors_ = posteriors
         self.n_features_x_, self.n_features_z_ = (samples.shape[1] for samples in sides)
         return self

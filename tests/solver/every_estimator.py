@@ -19,7 +19,7 @@ ESTIMATORS = [each for each in PUBLIC if inspect.isclass(each) and issubclass(ea
 CROSS_MODAL = [each for each in ESTIMATORS if issubclass(each, CrossModalEstimator)]
 
 LINEAR = [each for each in CROSS_MODAL if issubclass(each, LinearCrossModalEstimator)]
-ITERATIVE = [each for each in CROSS_MODAL if "callback" in inspect.signature(each.fit).parameters]
+ITERATIVE = [each for each in LINEAR if "callback" in inspect.signature(each.fit).parameters]
 
 CHEAP: dict[str, dict[str, Any]] = {
     "LowRankBilinear": {"alpha": 0.02},

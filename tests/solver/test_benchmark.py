@@ -14,11 +14,11 @@ from solver.benchmark import (
     run_solver_benchmark,
 )
 from solver.errors import DatasetError, InvalidParameterError
-from solver.optimisation.convergence import Progress
+from solver.progress import IterationProgress
 
 
 def test_report_compares_all_methods_at_one_optimum() -> None:
-    seen: list[tuple[str, Progress]] = []
+    seen: list[tuple[str, IterationProgress]] = []
     report = run_solver_benchmark(
         make_instance("tiny", None), on_step=lambda method, step: seen.append((method, step))
     )

@@ -12,7 +12,7 @@ import scipy.sparse
 from sklearn.base import BaseEstimator, clone
 
 import solver
-from solver import Labels, Progress, make_low_rank_pairs, mean_average_precision
+from solver import IterationProgress, Labels, make_low_rank_pairs, mean_average_precision
 from solver.datasets import SyntheticPairs
 from solver.errors import InvalidInputError, InvalidParameterError, NotFittedError, SupervisionError
 from tests.solver.every_estimator import (
@@ -348,7 +348,7 @@ def test_lists_and_integers_are_taken_as_arrays(Estimator: type[Any], pairs: Syn
 
 @pytest.mark.parametrize("Estimator", ITERATIVE)
 def test_callback_sees_each_iteration(Estimator: type[Any], pairs: SyntheticPairs) -> None:
-    seen: list[Progress] = []
+    seen: list[IterationProgress] = []
     model = cheap(Estimator)
     model.fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels), callback=seen.append)
     # What cross-validation chose is fitted last; the folds come before.
@@ -365,7 +365,7 @@ def test_exception_of_the_callback_reaches_the_caller(Estimator: type[Any], pair
 
     calls = []
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: IterationProgress) -> None:
         calls.append(progress.iteration)
         if progress.iteration == 2:
             raise StopHereError

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app.settings import Settings
-from solver import Progress
+from solver import IterationProgress
 from solver.benchmark import (
     DATASETS,
     SIZES,
@@ -39,7 +39,9 @@ def solver_command(
     for name in (size.strip() for size in sizes.split(",")):
         with _log.status(f"{name}: drawing") as status:
 
-            def show(method: str, progress: Progress, name: str = name, status: Any = status) -> None:
+            def show(
+                method: str, progress: IterationProgress, name: str = name, status: Any = status
+            ) -> None:
                 gap = "" if progress.gap is None else f", gap {progress.gap:.1e}"
                 status.update(f"{name}: {method} step {progress.iteration}, rank {progress.rank}{gap}")
 

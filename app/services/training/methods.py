@@ -21,9 +21,11 @@ from solver import (
     DEFAULT_SCALINGS,
     AffineProjector,
     Candidate,
+    CandidateProgress,
     ConvergenceWarning,
     DirectionalMap,
     InvalidInputError,
+    IterationProgress,
     LabelledPair,
     Labels,
     LowRankBilinear,
@@ -137,7 +139,7 @@ def try_each(
     return trials, {method: f"without held-out items: {error}" for method, error in errors.items()}
 
 
-def iteration_of(progress: Progress) -> Iteration:
+def iteration_of(progress: IterationProgress) -> Iteration:
     """Return an iteration as the report has it."""
     is_known = progress.gap is not None and math.isfinite(progress.gap)
     return Iteration(
@@ -197,8 +199,7 @@ class LowRankRecipe:
                 scalings=self._scalings,
                 alpha_fractions=_FRACTIONS[self._loss],
                 loss=self._loss,
-                on_candidate=self._on_candidate,
-                callback=lambda step: self._report({"phase": "choosing", **asdict(iteration_of(step))}),
+                callback=self._report_choosing,
             )
         else:
             self._candidates = self._judged(fitting, held_out, self._scalings, self._parameters.alpha)
@@ -242,7 +243,7 @@ class LowRankRecipe:
     def _fit(
         self, data: LabelledPair, scaling: str, estimator: LowRankBilinear, phase: str
     ) -> AffineProjector:
-        def follow(step: Progress) -> None:
+        def follow(step: IterationProgress) -> None:
             self._report({"phase": phase, **asdict(iteration_of(step))})
 
         with warnings.catch_warnings():
@@ -250,8 +251,11 @@ class LowRankRecipe:
             warnings.simplefilter("ignore", ConvergenceWarning)
             return fit_projector(data, scaling, estimator, self._fraction, follow)
 
-    def _on_candidate(self, done: int, total: int, candidate: Candidate) -> None:
-        self._report({"phase": "choosing", "candidate": done, "candidates": total})
+    def _report_choosing(self, progress: Progress) -> None:
+        if isinstance(progress, IterationProgress):
+            self._report({"phase": "choosing", **asdict(iteration_of(progress))})
+        elif isinstance(progress, CandidateProgress):
+            self._report({"phase": "choosing", "candidate": progress.number, "candidates": progress.total})
 
 
 class SemanticRecipe:
@@ -307,7 +311,7 @@ class SemanticRecipe:
         told = -math.inf
         step = 0
 
-        def heartbeat() -> None:
+        def follow(_: Progress) -> None:
             nonlocal told, step
             step += 1
             if time.monotonic() - told >= _PAUSE_SECONDS:
@@ -321,7 +325,7 @@ class SemanticRecipe:
                 data.X,
                 data.Z,
                 Labels(data.x_labels, data.z_labels),
-                heartbeat=heartbeat,
+                callback=follow,
                 like=self._chosen,
             )
 

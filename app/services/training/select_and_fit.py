@@ -34,7 +34,14 @@ from app.services.training.methods import (
     iteration_of,
     try_each,
 )
-from solver import InvalidInputError, LowRankBilinear, Progress, Projector, SupervisionError, is_sparse
+from solver import (
+    InvalidInputError,
+    IterationProgress,
+    LowRankBilinear,
+    Projector,
+    SupervisionError,
+    is_sparse,
+)
 
 __all__ = ["Learned", "Report", "learn", "training_data"]
 
@@ -246,7 +253,7 @@ def _recipes(
     return affordable, reasons
 
 
-def _thinned(history: Sequence[Progress]) -> list[Progress]:
+def _thinned(history: Sequence[IterationProgress]) -> list[IterationProgress]:
     """Return at most so many steps, evenly spread, the first and the last among them."""
     if len(history) <= _LONGEST_HISTORY:
         return list(history)

@@ -6,12 +6,12 @@ import scipy.sparse
 from sklearn.base import clone
 
 from solver import (
+    IterationProgress,
     Labels,
     LowRankBilinear,
     LowRankBilinearCV,
     MultiLabels,
     PairedRows,
-    Progress,
     SignedPairs,
     alpha_max,
     make_low_rank_pairs,
@@ -227,7 +227,7 @@ def test_each_solution_of_a_path_is_begun_at_the_one_before() -> None:
 
     def first_over_last(alphas: list[float]) -> list[float]:
         """Return, for each penalty weight but the first, the objective after one step over the last one."""
-        seen: list[Progress] = []
+        seen: list[IterationProgress] = []
         list(regularisation_path(problem, alphas, callback=seen.append, **options))
         begun = [number for number, entry in enumerate(seen) if entry.iteration == 1]
         ended = [*(number - 1 for number in begun[1:]), len(seen) - 1]

@@ -3,8 +3,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from solver import Labels, LowRankBilinear, Progress, alpha_max
-from solver.bilinear.selection import Candidate, LabelledPair, fit_projector, select
+from solver import CandidateProgress, IterationProgress, Labels, LowRankBilinear, Progress, alpha_max
+from solver.bilinear.selection import LabelledPair, fit_projector, select
 from solver.datasets import make_low_rank_pairs
 from solver.errors import InvalidInputError, InvalidParameterError, SupervisionError
 from solver.scaling import FeatureScaler
@@ -62,17 +62,19 @@ def test_order_of_the_rows_does_not_help() -> None:
 
 
 def test_candidates_come_best_first_and_each_is_reported_once() -> None:
-    seen: list[tuple[int, int, Candidate]] = []
+    seen: list[Progress] = []
     found = select(
         _related(),
         scalings=("l2", "center"),
         alpha_fractions=(0.01, 0.3),
-        on_candidate=lambda *each: seen.append(each),
+        callback=seen.append,
     )
+    scored = [progress for progress in seen if isinstance(progress, CandidateProgress)]
+    assert len(scored) < len(seen)
     assert [each.mean for each in found] == sorted((each.mean for each in found), reverse=True)
-    assert [(done, total) for done, total, _ in seen] == [(1, 4), (2, 4), (3, 4), (4, 4)]
-    assert {each for *_, each in seen} == set(found)
-    assert [each.alpha_fraction for *_, each in seen] == [0.3, 0.01] * 2
+    assert [(progress.number, progress.total) for progress in scored] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert {progress.candidate for progress in scored} == set(found)
+    assert [progress.candidate.alpha_fraction for progress in scored] == [0.3, 0.01] * 2
     assert {(each.scaling, each.alpha_fraction) for each in found} == {
         (scaling, share) for scaling in ("l2", "center") for share in (0.01, 0.3)
     }
@@ -106,7 +108,7 @@ def test_exception_of_the_callback_ends_the_selection() -> None:
     class StopHereError(Exception):
         pass
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: IterationProgress) -> None:
         raise StopHereError
 
     with pytest.raises(StopHereError):
@@ -163,7 +165,7 @@ def test_projector_is_the_scaled_estimator(scaling: str) -> None:
 
 def test_penalty_of_the_estimator_is_kept_without_a_fraction() -> None:
     estimator = LowRankBilinear(alpha=0.02)
-    seen: list[Progress] = []
+    seen: list[IterationProgress] = []
     fit_projector(_related(), "center", estimator, None, seen.append)
     assert (estimator.alpha, estimator.alpha_) == (0.02, 0.02)
     assert seen == estimator.history_

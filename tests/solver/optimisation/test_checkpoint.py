@@ -10,7 +10,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from solver import Checkpoint, Labels, LowRankBilinear, Progress, alpha_max, make_low_rank_pairs
+from solver import Checkpoint, IterationProgress, Labels, LowRankBilinear, alpha_max, make_low_rank_pairs
 from solver.datasets import SyntheticPairs
 from solver.errors import ArtifactError, InvalidInputError
 from solver.linalg.matrices import LowRankMatrix
@@ -141,7 +141,7 @@ def test_fit_cancelled_by_its_callback_goes_on_from_the_last_state() -> None:
     class CancelError(Exception):
         pass
 
-    def cancel(progress: Progress) -> None:
+    def cancel(progress: IterationProgress) -> None:
         if progress.iteration == 3:
             raise CancelError
 

@@ -9,7 +9,8 @@ import pytest
 from solver.errors import NumericalError
 from solver.linalg.matrices import FloatArray, LowRankMatrix
 from solver.losses.base import FactoredPoint
-from solver.optimisation.convergence import ConvergenceMonitor, Memory, Progress
+from solver.optimisation.convergence import ConvergenceMonitor, Memory
+from solver.progress import IterationProgress
 
 ALPHA = 1.0
 
@@ -176,7 +177,7 @@ def test_bounds_are_computed_as_often_as_asked() -> None:
 
 
 def test_entries_say_what_the_states_say() -> None:
-    seen: list[Progress] = []
+    seen: list[IterationProgress] = []
     monitor = ConvergenceMonitor(0.1, 3, seen.append)
     for _ in monitor.follow(Problem(0.4), ALPHA, _states([0.5])):
         pass
@@ -189,7 +190,7 @@ def test_entries_say_what_the_states_say() -> None:
 
 
 def test_what_the_callback_raises_ends_the_iteration() -> None:
-    def refuse(progress: Progress) -> None:
+    def refuse(progress: IterationProgress) -> None:
         raise KeyError(progress.iteration)
 
     monitor = ConvergenceMonitor(0.1, 9, refuse)
