@@ -2,22 +2,15 @@
 
 What is exported here is public, and so are `solver.comparison`, `solver.datasets` and `solver.benchmark`; the
 service uses nothing else.
+
+What learns is imported when it is first asked for: it needs scikit-learn, whose import takes longer than
+that of all a trained model needs to project samples and to rank them.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from solver.artifacts import load_projector, save_projector
-from solver.baselines import CCA, GMLDA, GMMFA, PLS, SCM, MsAlg, SemanticMatching
-from solver.bilinear.cross_validation import LowRankBilinearCV
-from solver.bilinear.estimator import LowRankBilinear
-from solver.bilinear.problem import alpha_max
-from solver.bilinear.selection import (
-    DEFAULT_FRACTIONS,
-    DEFAULT_SCALINGS,
-    Candidate,
-    CandidateProgress,
-    fit_projector,
-    select_on,
-)
-from solver.comparison import compare
 from solver.datasets import make_low_rank_pairs
 from solver.errors import (
     ArtifactError,
@@ -46,16 +39,65 @@ from solver.evaluation.splits import MIN_CLASS_SIZE, LabelledPair, class_counts,
 from solver.linalg.centered import is_finite
 from solver.linalg.matrices import FloatArray, is_sparse
 from solver.linalg.row_space import can_be_compact, compact
-from solver.optimisation.checkpoint import Checkpoint
 from solver.progress import IterationProgress, Progress, StepProgress
 from solver.projector import AffineProjector, Projector, project_what_can_be_ranked
-from solver.scaling import SCALINGS, FeatureScaler
-from solver.semantic.estimator import SemanticBilinear
+from solver.scaling import SCALINGS
 from solver.semantic.projector import PosteriorProjector
 from solver.supervision.labels import Labels
 from solver.supervision.multi_labels import MultiLabels
 from solver.supervision.paired_rows import PairedRows
 from solver.supervision.signed_pairs import SignedPairs
+
+if TYPE_CHECKING:
+    from solver.baselines import CCA, GMLDA, GMMFA, PLS, SCM, MsAlg, SemanticMatching
+    from solver.bilinear.cross_validation import LowRankBilinearCV
+    from solver.bilinear.estimator import LowRankBilinear
+    from solver.bilinear.problem import alpha_max
+    from solver.bilinear.selection import (
+        DEFAULT_FRACTIONS,
+        DEFAULT_SCALINGS,
+        Candidate,
+        CandidateProgress,
+        fit_projector,
+        select_on,
+    )
+    from solver.comparison import compare
+    from solver.feature_scaler import FeatureScaler
+    from solver.optimisation.checkpoint import Checkpoint
+    from solver.semantic.estimator import SemanticBilinear
+else:  # a type checker that saw `__getattr__` would accept every name
+    _LEARNING = {
+        "solver.baselines": ("CCA", "GMLDA", "GMMFA", "PLS", "SCM", "MsAlg", "SemanticMatching"),
+        "solver.bilinear.cross_validation": ("LowRankBilinearCV",),
+        "solver.bilinear.estimator": ("LowRankBilinear",),
+        "solver.bilinear.problem": ("alpha_max",),
+        "solver.bilinear.selection": (
+            "DEFAULT_FRACTIONS",
+            "DEFAULT_SCALINGS",
+            "Candidate",
+            "CandidateProgress",
+            "fit_projector",
+            "select_on",
+        ),
+        "solver.comparison": ("compare",),
+        "solver.feature_scaler": ("FeatureScaler",),
+        "solver.optimisation.checkpoint": ("Checkpoint",),
+        "solver.semantic.estimator": ("SemanticBilinear",),
+    }
+    _MODULE_OF = {name: module for module, names in _LEARNING.items() for name in names}
+
+    def __getattr__(name: str) -> Any:
+        """Import what learns when it is first asked for (PEP 562)."""
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+        globals()[name] = value  # the next one finds it without this function
+        return value
+
+    def __dir__() -> list[str]:
+        """List what is imported already, and what can be asked for."""
+        return sorted({*globals(), *__all__})
+
 
 __all__ = [
     # Estimators

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, softmax
-from sklearn.linear_model import LogisticRegression
 
 from solver.errors import InvalidInputError
 from solver.linalg.centered import Centered
 from solver.linalg.matrices import FloatArray, Samples
 from solver.supervision.base import Indices
+
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression
 
 _LEAST = 1e-9
 _NEVER = -1e4
@@ -150,6 +152,8 @@ class Regression:
     def _fitted(
         self, key: int, samples: Samples, codes: npt.NDArray[Any], inverse_penalty: float
     ) -> LogisticRegression:
+        from sklearn.linear_model import LogisticRegression  # posteriors of a trained model do not need it
+
         model = self._models.setdefault(
             key, LogisticRegression(tol=self._tol, max_iter=self._max_iter, warm_start=True)
         )

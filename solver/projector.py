@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from solver.base import LinearCrossModalEstimator
 from solver.errors import InvalidInputError, OutOfRangeError
 from solver.evaluation.ranking import can_be_ranked
 from solver.evaluation.splits import LabelledPair
@@ -19,7 +18,10 @@ from solver.linalg.matrices import FloatArray, is_sparse
 from solver.linalg.row_space import RowSpaceBasis
 from solver.losses.base import LOSSES
 from solver.parameters import one_of
-from solver.scaling import SCALINGS, FeatureScaler
+from solver.scaling import SCALINGS, Scaler
+
+if TYPE_CHECKING:
+    from solver.base import LinearCrossModalEstimator  # with scikit-learn, which a projection does not need
 
 _ARRAY_NAMES = (
     "x_mean",
@@ -70,7 +72,7 @@ class AffineProjector:
 
     Parameters
     ----------
-    x_scaler, z_scaler : FeatureScaler
+    x_scaler, z_scaler : Scaler
         Fitted scalings of the raw features.
     x_factors : ndarray of shape (n_features_x, rank)
         ``U sqrt(S)`` of the bilinear matrix.
@@ -88,8 +90,8 @@ class AffineProjector:
         loss; names the part.
     """
 
-    x_scaler: FeatureScaler
-    z_scaler: FeatureScaler
+    x_scaler: Scaler
+    z_scaler: Scaler
     x_factors: FloatArray
     z_factors: FloatArray
     x_intercept: FloatArray
@@ -108,8 +110,8 @@ class AffineProjector:
     @classmethod
     def of(
         cls,
-        x_scaler: FeatureScaler,
-        z_scaler: FeatureScaler,
+        x_scaler: Scaler,
+        z_scaler: Scaler,
         estimator: LinearCrossModalEstimator,
         bases: tuple[RowSpaceBasis | None, RowSpaceBasis | None] = (None, None),
     ) -> AffineProjector:
@@ -189,7 +191,7 @@ class AffineProjector:
         arrays : dict of str to ndarray
             What `arrays` returned.
         x_scaling, z_scaling : str
-            Kinds of `FeatureScaler`.
+            Kinds of `Scaler`.
         loss : str
             What the bilinear matrix was fitted with.
 
@@ -206,7 +208,7 @@ class AffineProjector:
             check_array(f"{side}_mean", arrays[f"{side}_mean"], (n_features,))
             check_array(f"{side}_scale", arrays[f"{side}_scale"], (n_features,))
             one_of(*SCALINGS).check(f"{side}_scaling", scaling)
-            scalers[side] = FeatureScaler.restore(scaling, arrays[f"{side}_mean"], arrays[f"{side}_scale"])
+            scalers[side] = Scaler.restore(scaling, arrays[f"{side}_mean"], arrays[f"{side}_scale"])
         return cls(
             scalers["x"],
             scalers["z"],

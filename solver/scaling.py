@@ -11,7 +11,6 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator
 
 from solver.errors import InvalidInputError, NotFittedError, OutOfRangeError
 from solver.linalg.centered import Centered
@@ -23,8 +22,11 @@ SCALINGS = ("none", "center", "standard", "l2", "sqrt")
 _CENTRING = ("center", "standard", "sqrt")
 
 
-class FeatureScaler(BaseEstimator):
+class Scaler:
     """Scale features; one of five kinds.
+
+    It needs NumPy and SciPy only. `solver.feature_scaler.FeatureScaler` is the same as an estimator of
+    scikit-learn, whose import takes longer than the rest of what a search needs.
 
     Parameters
     ----------
@@ -129,7 +131,7 @@ class FeatureScaler(BaseEstimator):
             If a scaled feature exceeds float32; says in which samples.
         """
         if not hasattr(self, "scale_"):
-            raise NotFittedError("this FeatureScaler is not fitted yet: call fit first")
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
         array = check_samples(samples, "samples", sparse=True)
         if array.shape[1] != len(self.scale_):
             raise InvalidInputError(f"samples have {array.shape[1]} features, expected {len(self.scale_)}")

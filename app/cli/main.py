@@ -25,8 +25,6 @@ from app.api.schemas.searches import MAX_K
 from app.bootstrap import Services, build
 from app.cli import demo as demonstration
 from app.cli import ingest as ingestion
-from app.cli.bench import bench
-from app.cli.compare import compare
 from app.cli.console import (
     choice_lines,
     convergence_line,
@@ -38,6 +36,7 @@ from app.cli.console import (
     validation_lines,
 )
 from app.cli.database import db
+from app.cli.deferred import DeferringGroup
 from app.cli.keys import keys
 from app.cli.models import models
 from app.cli.reference import reference
@@ -65,16 +64,17 @@ from solver import SCALINGS, SolverError
 from solver.datasets import load_npz, load_wikipedia
 
 cli = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="Search pictures by text, and texts by picture."
+    cls=DeferringGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    help="Search pictures by text, and texts by picture.",
 )
 ingest = typer.Typer(no_args_is_help=True, help="Import data into a collection.")
 cli.add_typer(keys, name="keys")
 cli.add_typer(db, name="db")
 cli.add_typer(ingest, name="ingest")
-cli.add_typer(bench, name="bench")
 cli.add_typer(reference, name="reference")
 cli.command("models")(models)
-cli.command("compare")(compare)
 _logger = logging.getLogger(__name__)
 _out, _log = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 

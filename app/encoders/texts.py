@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
-from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from app.domain.entities import Content, Features
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, TrainingDataError
@@ -87,7 +87,9 @@ class TfidfEncoder:
 
     def _weights(self, terms: Sequence[str], texts: Sequence[str]) -> npt.NDArray[np.float64]:
         """Return the smoothed inverse document frequencies, (n_terms,)."""
-        counter = CountVectorizer(ngram_range=(1, self._longest_run), vocabulary=_positions(terms))
+        counter = _vectorizers().CountVectorizer(
+            ngram_range=(1, self._longest_run), vocabulary=_positions(terms)
+        )
         texts_with = np.ones(len(terms))
         for start in range(0, len(texts), _BATCH):
             found = counter.transform(texts[start : start + _BATCH])
@@ -95,9 +97,11 @@ class TfidfEncoder:
         weights: npt.NDArray[np.float64] = np.log((len(texts) + 1) / texts_with) + 1.0
         return weights
 
-    def _make(self, terms: Sequence[str]) -> TfidfVectorizer:
+    def _make(self, terms: Sequence[str]) -> Any:
         longest = self._longest_run
-        return TfidfVectorizer(ngram_range=(1, longest), sublinear_tf=True, vocabulary=_positions(terms))
+        return _vectorizers().TfidfVectorizer(
+            ngram_range=(1, longest), sublinear_tf=True, vocabulary=_positions(terms)
+        )
 
     @property
     def _longest_run(self) -> int:
@@ -106,7 +110,12 @@ class TfidfEncoder:
 
 def _terms_of(texts: Sequence[str], shortest: int, longest: int) -> Iterator[list[str]]:
     """Yield the runs of words of one text after the other; a single word is a run of one."""
-    return map(CountVectorizer(ngram_range=(shortest, longest)).build_analyzer(), texts)
+    return map(_vectorizers().CountVectorizer(ngram_range=(shortest, longest)).build_analyzer(), texts)
+
+
+def _vectorizers() -> Any:
+    """Return scikit-learn's vectorizers, imported with the first model that has texts: it takes a while."""
+    return importlib.import_module("sklearn.feature_extraction.text")
 
 
 def _positions(terms: Sequence[str]) -> dict[str, int]:

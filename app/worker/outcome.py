@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.bootstrap import Services
 from app.domain.entities import BuiltModel, TrainingParameters
@@ -16,7 +16,9 @@ from app.domain.errors import (
     StorageFullError,
     StorageReadOnlyError,
 )
-from app.services.training.select_and_fit import Report
+
+if TYPE_CHECKING:
+    from app.services.training.select_and_fit import Report
 
 _logger = logging.getLogger(__name__)
 

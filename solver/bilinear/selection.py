@@ -15,13 +15,14 @@ from solver.bilinear.problem import BilinearProblem
 from solver.errors import InvalidInputError, OutOfRangeError
 from solver.evaluation.metrics import bidirectional_map
 from solver.evaluation.splits import LabelledPair
+from solver.feature_scaler import FeatureScaler
 from solver.linalg.centered import Centered
 from solver.linalg.matrices import Samples
 from solver.linalg.row_space import RowSpaceBasis, compact
 from solver.parameters import POSITIVE, list_of, some_of
 from solver.progress import IterationProgress, Progress
 from solver.projector import AffineProjector
-from solver.scaling import SCALINGS, FeatureScaler
+from solver.scaling import SCALINGS
 from solver.supervision.labels import Labels
 
 __all__ = [

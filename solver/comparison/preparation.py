@@ -12,8 +12,8 @@ from sklearn.decomposition import PCA
 from solver.baselines import BasisMemo
 from solver.datasets import PairedFeatures
 from solver.evaluation.splits import stratified_folds
+from solver.feature_scaler import FeatureScaler
 from solver.linalg.matrices import FloatArray
-from solver.scaling import FeatureScaler
 from solver.supervision.labels import Labels
 
 PCA_ENERGY = 0.99

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Self
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse
-from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
 
 from solver.errors import InvalidInputError, OutOfRangeError
 from solver.linalg.centered import Centered
 from solver.linalg.matrices import FloatArray, Samples, is_sparse
 from solver.parameters import one_of
-from solver.scaling import FeatureScaler
+from solver.scaling import Scaler
 
 KERNELS = ("linear", "rbf", "laplacian")
 _ROWS_AT_ONCE, _ENTRIES_AT_ONCE = 4096, 2**23
@@ -33,7 +34,7 @@ class FeatureMap:
 
     Parameters
     ----------
-    scaler : FeatureScaler
+    scaler : Scaler
         Fitted.
     kernel : {"linear", "rbf", "laplacian"}
         Kind of kernel.
@@ -49,7 +50,7 @@ class FeatureMap:
     .. [1] C. Williams, M. Seeger, "Using the Nystroem Method to Speed Up Kernel Machines", NIPS 2000.
     """
 
-    scaler: FeatureScaler
+    scaler: Scaler
     kernel: str
     gamma: float
     landmarks: Samples
@@ -58,6 +59,8 @@ class FeatureMap:
     def __post_init__(self) -> None:
         """Refuse parts that do not fit each other."""
         one_of(*KERNELS).check("kernel", self.kernel)
+        if self.kernel != "linear":
+            _pairwise_metrics()  # the first search should not wait for the import
         n_features = len(self.scaler.mean_)
         if self.landmarks.ndim != 2 or self.landmarks.shape[1] != n_features:
             raise InvalidInputError(f"landmarks {self.landmarks.shape} do not have {n_features} features")
@@ -77,7 +80,7 @@ class FeatureMap:
         samples : ndarray or CSR array of shape (n_samples, n_features)
             Not modified.
         scaling : str
-            Kind of `FeatureScaler`.
+            Kind of `Scaler`.
         kernel : str
             Kind of kernel.
         width : float, > 0
@@ -87,7 +90,7 @@ class FeatureMap:
         seed : int
             Of the draw.
         """
-        scaler = FeatureScaler(scaling).fit(samples)
+        scaler = Scaler(scaling).fit(samples)
         n_features = len(scaler.mean_)
         if kernel == "linear":
             return cls(scaler, kernel, 0.0, np.zeros((0, n_features)), np.zeros((0, n_features)))
@@ -112,7 +115,7 @@ class FeatureMap:
     def transform(self, samples: Samples) -> Samples:
         """Return the mapped samples, of shape (n_samples, n_mapped), in float32.
 
-        Those of "linear" are as `FeatureScaler.transform` gives them, others dense; of sparse samples only so
+        Those of "linear" are as `Scaler.transform` gives them, others dense; of sparse samples only so
         many are made dense at once as fit into a few megabytes.
         """
         if self.kernel == "linear":
@@ -149,9 +152,15 @@ def _is_dense_enough(samples: Samples) -> bool:
 
 def _distances(kernel: str, left: Samples, right: Samples) -> FloatArray:
     """Return what the kernel's exponent is proportional to."""
+    metrics = _pairwise_metrics()
     distances: FloatArray = (
-        euclidean_distances(left, right, squared=True)
+        metrics.euclidean_distances(left, right, squared=True)
         if kernel == "rbf"
-        else manhattan_distances(left, right)
+        else metrics.manhattan_distances(left, right)
     )
     return distances
+
+
+def _pairwise_metrics() -> ModuleType:
+    """Return scikit-learn's distances, whose import takes longer than all else that a linear map needs."""
+    return importlib.import_module("sklearn.metrics.pairwise")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,13 @@ from solver.linalg.matrices import FloatArray, Samples, is_sparse
 from solver.logistic import LinearClassifier
 from solver.losses.base import LOSSES
 from solver.projector import check_array, match_probability, project_in_range
-from solver.scaling import FeatureScaler
+from solver.scaling import Scaler
 from solver.semantic.ensemble import Member, average
-from solver.semantic.estimator import SemanticBilinear
 from solver.semantic.feature_maps import FeatureMap
 from solver.semantic.neighbours import NeighbourClassifier
+
+if TYPE_CHECKING:
+    from solver.semantic.estimator import SemanticBilinear  # what trains, and all that it needs
 
 _OF_MAPS = ("mean", "scale", "whitening")
 _LANDMARKS, _OF_SPARSE = ("landmarks",), ("landmarks", "landmark_columns", "landmark_ends")
@@ -274,7 +276,7 @@ def _features(parts: Mapping[str, FloatArray], name: str, facts: Mapping[str, An
         check_array(f"{name}_landmarks", landmarks, (None, n_features))
     check_array(f"{name}_whitening", parts["whitening"], (landmarks.shape[0], None))
     try:
-        scaler = FeatureScaler.restore(facts["scaling"], parts["mean"], parts["scale"])
+        scaler = Scaler.restore(facts["scaling"], parts["mean"], parts["scale"])
         features = FeatureMap(scaler, facts["kernel"], facts["gamma"], landmarks, parts["whitening"])
     except InvalidParameterError as error:
         raise InvalidInputError(f"{name}: {error}") from error

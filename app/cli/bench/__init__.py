@@ -10,7 +10,12 @@ from app.cli.bench.solver import solver_command
 
 __all__ = ["bench"]
 
-bench = typer.Typer(no_args_is_help=True, help="Measure speed; every ratio is taken within one run.")
+bench = typer.Typer(
+    name="bench",
+    no_args_is_help=True,
+    add_completion=False,
+    help="Measure speed; every ratio is taken within one run.",
+)
 bench.command("solver")(solver_command)
 bench.command("import")(import_command)
 bench.command("overload")(overload_command)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version as package_version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,8 +25,10 @@ from app.domain.ports import Database, EncoderSource, GalleryIndex
 from app.services.models.bundles import HeldOutModel, LoadedModel, ModelBundles
 from app.services.models.features import item_features
 from app.services.training.evaluation import PromotionGates, compare_with_active, index_recall
-from app.services.training.select_and_fit import Learned, Report, learn, training_data
 from solver import SolverError, can_be_ranked
+
+if TYPE_CHECKING:
+    from app.services.training.select_and_fit import Learned, Report
 
 _PROJECTION_BATCH = 2000
 _ITEMS_SHOWN = 20
@@ -89,6 +91,9 @@ class ModelBuilder:
         StorageFullError, StorageReadOnlyError
             If the disk still takes no writes after some patience.
         """
+        # With scikit-learn and the estimators, which no process needs but the one that trains.
+        from app.services.training.select_and_fit import learn, training_data
+
         report({"phase": "loading"})
         with self._database.read() as work:
             collection = work.collections.get(name)

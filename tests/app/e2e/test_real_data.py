@@ -20,8 +20,8 @@ from solver import (
 )
 from solver.datasets import PairedFeatures, load_npz, load_wikipedia
 from solver.evaluation.metrics import average_precision
+from solver.feature_scaler import FeatureScaler
 from solver.projector import AffineProjector, Projector
-from solver.scaling import FeatureScaler
 
 pytestmark = [pytest.mark.data, pytest.mark.filterwarnings("ignore::solver.errors.ConvergenceWarning")]
 

@@ -26,7 +26,7 @@ from solver import (
 )
 from solver.base import CrossModalEstimator
 from solver.datasets import PairedFeatures
-from solver.scaling import FeatureScaler
+from solver.feature_scaler import FeatureScaler
 
 pytestmark = pytest.mark.data
 Load = Callable[[str], PairedFeatures]

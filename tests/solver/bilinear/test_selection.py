@@ -7,7 +7,7 @@ from solver import CandidateProgress, IterationProgress, Labels, LowRankBilinear
 from solver.bilinear.selection import LabelledPair, fit_projector, select
 from solver.datasets import make_low_rank_pairs
 from solver.errors import InvalidInputError, InvalidParameterError, SupervisionError
-from solver.scaling import FeatureScaler
+from solver.feature_scaler import FeatureScaler
 
 
 def _related(noise: float = 0.5, seed: int = 0) -> LabelledPair:

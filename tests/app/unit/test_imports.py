@@ -1,0 +1,25 @@
+"""What the processes of the service import when they start."""
+
+import subprocess
+import sys
+
+TRAINING_ONLY = (
+    "sklearn",
+    "scipy.optimize",
+    "scipy.stats",
+    "solver.bilinear",
+    "solver.comparison",
+    "solver.benchmark",
+)
+"""Imported by the process that trains, and by who loads a model that needs it."""
+SCHEMA_ONLY = ("alembic",)
+
+
+def test_server_worker_and_commands_start_without_what_only_training_needs() -> None:
+    late = (*TRAINING_ONLY, *SCHEMA_ONLY)
+    program = (
+        "import sys, app.main, app.cli.main, app.worker\n"
+        f"print([name for name in {late!r} if name in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout == "[]\n"

@@ -1,0 +1,52 @@
+"""What the import of the package brings along, and that its face is whole."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import solver
+
+TRAINING_ONLY = (
+    "sklearn",
+    "scipy.optimize",
+    "scipy.stats",
+    "solver.baselines",
+    "solver.bilinear",
+    "solver.comparison",
+)
+"""Needed by what learns, and not by what projects, ranks and judges."""
+
+
+def test_the_package_is_imported_without_what_only_training_needs() -> None:
+    program = f"import sys, solver; print([name for name in {TRAINING_ONLY!r} if name in sys.modules])"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout == "[]\n"
+
+
+def test_every_public_name_can_be_imported_and_is_listed() -> None:
+    for name in solver.__all__:
+        assert getattr(solver, name) is not None
+    assert set(solver.__all__) <= set(dir(solver))
+
+
+def test_a_name_that_is_not_public_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
+        solver.no_such_name  # noqa: B018
+    with pytest.raises(ImportError, match="no_such_name"):
+        from solver import no_such_name  # noqa: F401
+
+
+def test_type_checkers_see_what_is_imported_late() -> None:
+    tree = ast.parse(Path(str(solver.__file__)).read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.name: node.module
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == solver._MODULE_OF
+    assert set(seen) <= set(solver.__all__)
