@@ -22,14 +22,17 @@ from app.services.access.service import AccessService
 from app.services.catalogue.imports import ImportService
 from app.services.catalogue.service import CatalogueService
 from app.services.health.readiness import ReadinessService
-from app.services.health.status import PATIENCE_SECONDS, StatusService
-from app.services.models.bundles import ModelBundles
-from app.services.models.versions import VersionService
-from app.services.serving.loading import Loader
-from app.services.serving.renewals import MOST_OPEN
+from app.services.health.status import DATABASE_TIMEOUT_SECONDS, StatusService
+from app.services.models.model_bundles import ModelBundles
+from app.services.models.registry import ModelRegistry
+from app.services.serving.fallback import FallbackPolicy
+from app.services.serving.gallery_saver import GallerySaver
+from app.services.serving.reload_scheduler import MAX_RELOADS
 from app.services.serving.saved_galleries import SavedGalleries
 from app.services.serving.search import SearchService
-from app.services.serving.snapshots import Snapshots
+from app.services.serving.snapshot_cache import SnapshotCache
+from app.services.serving.snapshot_loader import SnapshotLoader
+from app.services.serving.snapshot_reader import SnapshotReader
 from app.services.storage.garbage_collector import GarbageCollector
 from app.services.storage.ownership import KeptFiles, Ownership
 from app.services.storage.removal import Removal
@@ -65,7 +68,7 @@ class Services:
         The use cases.
     builder : ModelBuilder
         Trains, in a process of its own.
-    snapshots : Snapshots
+    snapshots : SnapshotReader
         What is being served.
     garbage_collector : GarbageCollector
         Removes unused files.
@@ -89,10 +92,10 @@ class Services:
     imports: ImportService
     search: SearchService
     training: TrainingService
-    versions: VersionService
+    versions: ModelRegistry
     builder: ModelBuilder
     access: AccessService
-    snapshots: Snapshots
+    snapshots: SnapshotReader
     garbage_collector: GarbageCollector
     removal: Removal
     tombstones: Tombstones
@@ -207,12 +210,16 @@ def build(settings: Settings) -> Services:
         BundleStore(settings.data_dir / "galleries"),
         ExactIndex,
         ownership.is_current,
-        settings.save_after_items,
     )
-    snapshots = Snapshots(
-        database, Loader(bundles, ExactIndex, saved), saved, settings.resolved_snapshot_bytes
+    fallback = FallbackPolicy()
+    snapshots = SnapshotReader(
+        database,
+        SnapshotLoader(bundles, ExactIndex, saved, fallback),
+        fallback,
+        GallerySaver(saved, settings.save_after_items),
+        SnapshotCache(settings.resolved_snapshot_bytes),
     )
-    removal = Removal(database, garbage_collector, lambda deleted: snapshots.forget([deleted]))
+    removal = Removal(database, garbage_collector, lambda deleted: snapshots.evict([deleted]))
     training = TrainingService(database)
     gates = PromotionGates(settings.gate_tolerance, settings.gate_index_recall)
     return Services(
@@ -224,7 +231,7 @@ def build(settings: Settings) -> Services:
             encoders,
             garbage_collector,
             removal,
-            snapshots.wrote,
+            snapshots.record_write,
             settings.max_answer_bytes,
             settings.lock_wait_seconds,
         ),
@@ -233,14 +240,14 @@ def build(settings: Settings) -> Services:
             blobs,
             encoders,
             lambda: ItemSpool(settings.data_dir / "imports"),
-            snapshots.wrote,
+            snapshots.record_write,
             garbage_collector.sweep_after_delete,
             settings.lock_wait_seconds,
             settings.lease_seconds,
         ),
         search=SearchService(snapshots, settings.max_batch_hits, settings.max_answer_bytes),
         training=training,
-        versions=VersionService(database, bundles, garbage_collector, settings.keep_versions),
+        versions=ModelRegistry(database, bundles, garbage_collector, settings.keep_versions),
         builder=ModelBuilder(database, bundles, encoders, ExactIndex, gates, settings.model_write_seconds),
         access=AccessService(database, RateLimits(settings.rate_limit)),
         snapshots=snapshots,
@@ -252,7 +259,7 @@ def build(settings: Settings) -> Services:
         status=StatusService(database, snapshots),
         readiness=ReadinessService(
             snapshots,
-            lambda: _require_current_schema(ownership, engine, PATIENCE_SECONDS),
+            lambda: _require_current_schema(ownership, engine, DATABASE_TIMEOUT_SECONDS),
             ownership.look,
             lambda: _faults_of_writes(settings, database),
         ),
@@ -281,7 +288,7 @@ def _faults_of_writes(settings: Settings, database: SqlDatabase) -> list[str]:
     faults: dict[str | None, str] = {}
     for name, path in paths.items():
         faults.setdefault(fault_of_disk(path), name)  # they usually lie on one disk, which is told once
-    refusal = database.fault_of_writes(PATIENCE_SECONDS)
+    refusal = database.fault_of_writes(DATABASE_TIMEOUT_SECONDS)
     told = [f"{name} is {fault}" for fault, name in faults.items() if fault is not None]
     return told if refusal is None else [refusal, *told]
 
@@ -298,7 +305,7 @@ def _used_bundles(database: SqlDatabase, bundles: Sequence[str]) -> set[str]:
 
 def _connections(settings: Settings) -> int:
     """Return how many connections may be needed at once: by searches, writes and imports, and beside them."""
-    return 3 * settings.max_running + MOST_OPEN + _OTHER_CONNECTIONS
+    return 3 * settings.max_running + MAX_RELOADS + _OTHER_CONNECTIONS
 
 
 def _database_name(settings: Settings) -> str:

@@ -26,8 +26,8 @@ from app.api.probes import Remembered, Watching
 from app.api.repeated import Repeated
 from app.api.routes import collections, health, imports, items, jobs, keys, models, searches
 from app.bootstrap import Services
-from app.services.health.status import PATIENCE_SECONDS
-from app.services.serving.snapshots import MOST_WAITING
+from app.services.health.status import DATABASE_TIMEOUT_SECONDS
+from app.services.serving.waiting_room import MAX_WAITING
 from app.web.pages import mount_pages
 
 _DESCRIPTION = "Learns a similarity between two kinds of data, and searches one with the other."
@@ -55,21 +55,20 @@ def create_app(services: Services) -> FastAPI:
     settings = services.settings
     lanes = ConcurrencyLimits(settings.max_running, settings.max_waiting, _EVENT_STREAMS)
     metrics = Metrics(
-        services.status, lambda: services.garbage_collector.swept, lambda: services.snapshots.damaged
+        services.status, lambda: services.garbage_collector.swept, lambda: services.snapshots.n_damaged
     )
     lanes.watch(metrics.on_lane, metrics.on_refusal)
 
     record_use = Repeated("record when keys were last used", services.access.record_use)
     keep_up = Repeated(
-        "look for what others have written", partial(services.snapshots.keep_up, PATIENCE_SECONDS)
+        "look for what others have written",
+        partial(services.snapshots.reload_stale, DATABASE_TIMEOUT_SECONDS),
     )
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         # FastAPI runs plain functions in the threads of this limiter: as many as the lanes let in.
-        to_thread.current_default_thread_limiter().total_tokens = (
-            lanes.threads + MOST_WAITING + _OTHER_THREADS
-        )
+        to_thread.current_default_thread_limiter().total_tokens = lanes.threads + MAX_WAITING + _OTHER_THREADS
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(record_use.repeat, _RECORD_USE_SECONDS)
             tasks.start_soon(keep_up.repeat, _KEEP_UP_SECONDS)
@@ -98,7 +97,7 @@ def create_app(services: Services) -> FastAPI:
     state.key_checks = KeyChecks(services.access, lanes.keys)
     state.training, state.versions, state.access = services.training, services.versions, services.access
     # Threads of their own: whoever asks for the one without end keeps nobody from the other.
-    state.readiness = Remembered(Watching(_WATCHING_SECONDS), services.readiness.look, _READINESS_SECONDS)
+    state.readiness = Remembered(Watching(_WATCHING_SECONDS), services.readiness.check, _READINESS_SECONDS)
     # Made for each who asks; while one is being made, the others get the one before.
     state.metrics = Remembered(Watching(_WATCHING_SECONDS), metrics.text, 0.0)
     problems.install(application)

@@ -66,7 +66,9 @@ class Settings(BaseSettings):
         5.0, ge=0, description="pause before a second attempt; doubles each time"
     )
     gate_tolerance: float = Field(0.02, ge=0, le=1, description="how much worse on held-out items may serve")
-    gate_index_recall: float = Field(0.99, ge=0, le=1, description="recall@10 that an index needs to serve")
+    gate_index_recall: float = Field(
+        0.99, ge=0, le=1, description="recall@10 that an approximate index needs to serve"
+    )
     keep_versions: int = Field(5, ge=1, description="how many inactive versions are kept")
     test_data: Path | None = Field(None, description="real data for benchmarks")
     worker_poll_seconds: float = Field(0.5, gt=0, description="how often an idle worker looks for a job")

@@ -20,7 +20,7 @@ from app.domain.errors import CollectionNotFoundError, JobNotFoundError, KeyIsBo
 from app.services.access.service import AccessService
 from app.services.catalogue.imports import ImportService
 from app.services.catalogue.service import CatalogueService
-from app.services.models.versions import VersionService
+from app.services.models.registry import ModelRegistry
 from app.services.serving.search import SearchService
 from app.services.training.requests import TrainingService
 
@@ -49,8 +49,8 @@ async def _training(request: Request) -> TrainingService:
     return service
 
 
-async def _versions(request: Request) -> VersionService:
-    service: VersionService = request.app.state.versions
+async def _versions(request: Request) -> ModelRegistry:
+    service: ModelRegistry = request.app.state.versions
     return service
 
 
@@ -75,7 +75,7 @@ Catalogue = Annotated[CatalogueService, Depends(_catalogue)]
 Imports = Annotated[ImportService, Depends(_imports)]
 Search = Annotated[SearchService, Depends(_search)]
 Training = Annotated[TrainingService, Depends(_training)]
-Versions = Annotated[VersionService, Depends(_versions)]
+Versions = Annotated[ModelRegistry, Depends(_versions)]
 Access = Annotated[AccessService, Depends(_access)]
 NoteWrite = Annotated[Callable[[str, int], None], Depends(_note_write)]
 """Takes a collection's name and the revision that the caller's write made."""

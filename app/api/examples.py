@@ -126,7 +126,7 @@ _MODEL = {
             "active_map": None,
             "tolerance": 0.0,
         },
-        "index": {"recall_at_10": {"image": 1.0, "text": 1.0}, "needed": 0.99},
+        "index": {"recall_at_10": {}, "needed": 0.99, "is_exact": True},
         "not_activated": None,
     },
 }

@@ -11,7 +11,7 @@ import typer
 from app.bootstrap import Services, build
 from app.cli.console import item_counts
 from app.domain.entities import Activation, ModelVersion
-from app.services.models.versions import LARGEST_VERSION
+from app.services.models.registry import LARGEST_VERSION
 from app.settings import Settings
 
 _BY = "command line"

@@ -10,17 +10,19 @@ from typing import Any
 import faiss
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from app.domain.entities import Matrix, Vector
 from app.domain.errors import DamagedBundleError
+from app.domain.ports import GalleryIndex, IndexFiles
 
 # The published types describe the C++ constructors, not the Python ones.
 _faiss: Any = faiss
 
 
 @contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Search without OpenMP's team, whose start costs more than a query; each thread has its own setting."""
+def _single_threaded() -> Iterator[None]:
+    """Search without OpenMP's threads, which cost more to start than a query; the setting is per thread."""
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:
@@ -29,8 +31,8 @@ def _one_thread() -> Iterator[None]:
         faiss.omp_set_num_threads(before)
 
 
-class ExactIndex:
-    """A flat inner-product index; immutable once built.
+class ExactIndex(GalleryIndex):
+    """A flat inner-product index, which compares a query with every row.
 
     Parameters
     ----------
@@ -45,45 +47,53 @@ class ExactIndex:
             self._index.add(self._vectors)
 
     @property
+    @override
+    def is_exact(self) -> bool:
+        return True
+
+    @property
+    @override
     def size(self) -> int:
-        """Number of rows."""
         return len(self._vectors)
 
     @property
+    @override
     def vectors(self) -> Matrix:
-        """The rows themselves."""
         return self._vectors
 
+    @override
     def search(
-        self, queries: Matrix, k: int, allowed: npt.NDArray[np.bool] | None
-    ) -> list[tuple[npt.NDArray[np.intp], Vector]]:
-        """Return rows and scores of the k best for each query, best first.
-
-        Parameters
-        ----------
-        queries : ndarray of shape (n_queries, rank)
-            Projected queries.
-        k : int
-            Fewer come back only when fewer are allowed.
-        allowed : ndarray of bool, shape (size,), optional
-            Which rows may be returned.
-
-        Notes
-        -----
-        Rows that tie with the k-th are all returned, so that the caller can order equal scores
-        by a rule of its own.
-        """
-        n_allowed = self.size if allowed is None else int(np.count_nonzero(allowed))
-        if n_allowed == 0 or k <= 0:
-            return [(np.zeros(0, np.intp), np.zeros(0, np.float32)) for _ in queries]
+        self, query: Vector, k: int, alive: npt.NDArray[np.bool] | None
+    ) -> tuple[npt.NDArray[np.intp], Vector]:
+        n_alive = self.size if alive is None else int(np.count_nonzero(alive))
+        if n_alive == 0 or k <= 0:
+            return np.zeros(0, np.intp), np.zeros(0, np.float32)
         if self._vectors.shape[1] == 0:
-            rows = np.arange(self.size) if allowed is None else np.flatnonzero(allowed)
-            return [(rows, np.zeros(len(rows), np.float32)) for _ in queries]
-        with _one_thread():
-            return [self._search_one(query, min(k, n_allowed), n_allowed, allowed) for query in queries]
+            rows = np.arange(self.size) if alive is None else np.flatnonzero(alive)
+            return rows, np.zeros(len(rows), np.float32)
+        with _single_threaded():
+            return self._search_flat(query, min(k, n_alive), n_alive, alive)
+
+    def _search_flat(
+        self, query: Vector, k: int, n_alive: int, alive: npt.NDArray[np.bool] | None
+    ) -> tuple[npt.NDArray[np.intp], Vector]:
+        parameters = None
+        if alive is not None:
+            bitset = np.packbits(alive, bitorder="little")
+            parameters = _faiss.SearchParameters(sel=_faiss.IDSelectorBitmap(bitset))
+        # One more than asked for shows whether any row ties with the last one.
+        depth = min(k + 1, n_alive)
+        while True:
+            scores, rows = self._index.search(query[None, :], depth, params=parameters)
+            if depth == n_alive or scores[0, -1] < scores[0, k - 1]:
+                break
+            depth = min(depth * 2, n_alive)
+        # FAISS pads with row -1 where it has no result, as for scores that are not numbers.
+        is_result = (rows[0] >= 0) & (scores[0] >= scores[0, k - 1])
+        return rows[0][is_result].astype(np.intp), scores[0][is_result]
 
     def save(self, path: Path) -> None:
-        """Write the FAISS file; raises OSError, where FAISS itself would name no errno."""
+        """Write the FAISS file; raises OSError with an errno, which FAISS itself would not set."""
         with path.open("wb") as stream:
             faiss.write_index(self._index, _faiss.PyCallbackIOWriter(stream.write))
 
@@ -99,31 +109,14 @@ class ExactIndex:
             raise DamagedBundleError(f"{path.name} has dimension {index.d}, the model has rank {rank}")
         return cls(vectors if rank else np.zeros((0, 0), np.float32))
 
-    def _search_one(
-        self, query: Vector, k: int, n_allowed: int, allowed: npt.NDArray[np.bool] | None
-    ) -> tuple[npt.NDArray[np.intp], Vector]:
-        parameters = None
-        if allowed is not None:
-            bitmap = np.packbits(allowed, bitorder="little")
-            parameters = _faiss.SearchParameters(sel=_faiss.IDSelectorBitmap(bitmap))
-        wanted = min(k + 1, n_allowed)
-        while True:
-            scores, rows = self._index.search(query[None, :], wanted, params=parameters)
-            if wanted == n_allowed or scores[0, -1] < scores[0, k - 1]:
-                break
-            wanted = min(wanted * 2, n_allowed)
-        # FAISS fills up with row -1 where it has nothing to say, as for scores that are no numbers.
-        kept = (rows[0] >= 0) & (scores[0] >= scores[0, k - 1])
-        return rows[0][kept].astype(np.intp), scores[0][kept]
 
-
-class ExactIndexFiles:
+class ExactIndexFiles(IndexFiles):
     """Stores galleries as flat FAISS files."""
 
+    @override
     def save(self, vectors: Matrix, path: Path) -> None:
-        """Write an index over the rows."""
         ExactIndex(vectors).save(path)
 
+    @override
     def load(self, path: Path, rank: int) -> ExactIndex:
-        """Read an index; raises DamagedBundleError."""
         return ExactIndex.load(path, rank)

@@ -3,7 +3,7 @@
 import threading
 
 from app.bootstrap import Services
-from app.services.serving.renewals import THREAD_NAME
+from app.services.serving.reload_scheduler import THREAD_NAME
 from tests.app.waiting import wait_for
 
 BACKGROUND = (THREAD_NAME, "save-galleries")

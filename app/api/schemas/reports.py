@@ -143,8 +143,9 @@ class GateOut(_Read):
 class IndexOut(_Read):
     """How much of the exact ranking the indexes find."""
 
-    recall_at_10: dict[str, float]
+    recall_at_10: dict[str, float] = Field(description="as measured; empty where the indexes are exact")
     needed: float
+    is_exact: bool = Field(description="whether the indexes are exact, so that none had to be measured")
 
 
 class TrainingReportOut(_Read):

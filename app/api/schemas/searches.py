@@ -68,8 +68,8 @@ class QueryIn(RawIn):
         """Return the service's form; raises InvalidFieldError unless exactly one form is given."""
         self.check_one_of(place)
         if self.item_id is None:
-            return Query(content=self.to_content(place), place=place)
-        return Query(item_id=self.item_id, place=place)
+            return Query(content=self.to_content(place), path=place)
+        return Query(item_id=self.item_id, path=place)
 
 
 class SearchOptions(Strict):

@@ -313,13 +313,16 @@ class IndexRecall:
     Parameters
     ----------
     recall_at_10 : mapping of str to float
-        Recall by modality of the gallery.
+        As measured, by modality of the gallery; empty where the indexes are exact.
     needed : float
         Smallest recall with which a version may serve.
+    is_exact : bool
+        Whether the indexes compare a query with every row, so that there is nothing to measure.
     """
 
     recall_at_10: Mapping[str, float]
     needed: float
+    is_exact: bool = False
 
     @property
     def refusal(self) -> str | None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from app.domain.entities import Matrix, Vector
 
 
 class GalleryIndex(Protocol):
-    """Maximum-inner-product search over the rows of a matrix; never changed after it was built."""
+    """Maximum-inner-product search over the rows of a matrix; immutable once built."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every search returns the true best rows, so that its recall need not be measured."""
+        ...
 
     @property
     def size(self) -> int:
@@ -20,6 +28,19 @@ class GalleryIndex(Protocol):
         """The (size, rank) rows themselves."""
         ...
 
-    def search(self, queries: Matrix, k: int, allowed: Any | None) -> list[tuple[Any, Vector]]:
-        """Return for each query row numbers and scores of the k best among `allowed` (a bool per row)."""
+    def search(
+        self, query: Vector, k: int, alive: npt.NDArray[np.bool] | None
+    ) -> tuple[npt.NDArray[np.intp], Vector]:
+        """Return row numbers and scores of the `k` best rows, best first.
+
+        Parameters
+        ----------
+        query : ndarray of shape (rank,)
+            A projected query.
+        k : int
+            Fewer rows are returned only when fewer may be; more when some tie with the last one, so that the
+            caller can order equal scores by a rule of its own.
+        alive : ndarray of bool, shape (size,), or None
+            Which rows may be returned; None for all.
+        """
         ...

@@ -1,4 +1,4 @@
-"""From items to features: stored ones as they are, derived ones through the model's own encoder."""
+"""Features of items: stored, or computed by the model's own encoder where it is fitted with the model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def item_features(items: Sequence[Item], encoder: Encoder) -> Features:
     items : sequence of Item
         At least one.
     encoder : Encoder
-        Of their modality; used only where features are fitted with the model.
+        Of their modality; used only if it is fitted with the model.
     """
     if encoder.is_fitted_with_model:
         return encoder.encode([Content(text=item.text) for item in items])

@@ -1,4 +1,4 @@
-"""Metadata by key, so that a filter looks at arrays of numbers and not at each item."""
+"""Metadata by key, so that a filter compares arrays of integers rather than every item."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy.typing as npt
 from app.domain.entities import comparable
 
 _OTHER = 0
-"""Code of values that no filter can name: lists and objects."""
+"""Code of the values that no filter can name: arrays and objects."""
 
 
 class MetadataColumns:
-    """The values of every metadata key, by row; a key's column is made when it is first asked for.
+    """The values of every metadata key, by row; a key's column is built when it is first filtered by.
 
-    Its memory is bounded by what the rows hold: keys that no row has cost nothing.
+    Memory is bounded by what the rows hold: keys that occur in no row cost nothing.
 
     Parameters
     ----------
@@ -30,23 +30,23 @@ class MetadataColumns:
         self._documents = documents
         self._columns: dict[str, _Column] = {}
 
-    def matching(self, key: str, wanted: Collection[Hashable]) -> npt.NDArray[np.bool]:
-        """Return which rows have one of some values under a key; a row without the key has None there.
+    def matches(self, key: str, values: Collection[Hashable]) -> npt.NDArray[np.bool]:
+        """Return which rows have one of the values under a key; a row without the key has None there.
 
         Parameters
         ----------
         key : str
-            Of the metadata.
-        wanted : collection of hashable
-            Values as `comparable` returns them.
+            Metadata key.
+        values : collection of hashable
+            As `comparable` returns them.
         """
-        matching = np.full(len(self._documents), None in wanted)
+        mask = np.full(len(self._documents), None in values)
         if key in self._keys:
             column = self._columns.get(key)
             if column is None:
                 column = self._columns[key] = _Column(enumerate(self._documents), key)
-            matching[column.rows] = column.matching(wanted)
-        return matching
+            mask[column.rows] = column.matches(values)
+        return mask
 
     @cached_property
     def _keys(self) -> frozenset[str]:
@@ -54,14 +54,14 @@ class MetadataColumns:
 
 
 class _Column:
-    """Values of one key, as numbers.
+    """The values of one key, dictionary-encoded.
 
     Parameters
     ----------
     documents : iterable of (int, mapping)
-        Rows and their metadata.
+        Row numbers and metadata.
     key : str
-        Some of them have it.
+        Occurs in at least one of them.
     """
 
     def __init__(self, documents: Iterable[tuple[int, Mapping[str, Any]]], key: str) -> None:
@@ -77,10 +77,10 @@ class _Column:
                     else _OTHER
                 )
         self.rows = np.asarray(rows, np.int32)
-        self._values = np.asarray(codes, np.int32)
+        self._row_codes = np.asarray(codes, np.int32)
 
-    def matching(self, wanted: Iterable[Hashable]) -> npt.NDArray[np.bool]:
+    def matches(self, values: Iterable[Hashable]) -> npt.NDArray[np.bool]:
         """Return which of `rows` have one of the values."""
-        is_wanted = np.zeros(len(self._codes) + 1, np.bool)
-        is_wanted[[self._codes[value] for value in wanted if value in self._codes]] = True
-        return is_wanted[self._values]
+        code_matches = np.zeros(len(self._codes) + 1, np.bool)
+        code_matches[[self._codes[value] for value in values if value in self._codes]] = True
+        return code_matches[self._row_codes]

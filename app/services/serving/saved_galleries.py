@@ -1,8 +1,8 @@
 """Galleries on disk: they only shorten a start, and are used only when the database knows them.
 
-A saved gallery is a folder with sums, as a model bundle is. Its row in the database says which model it was
-projected by and at which revision; a database that was brought back to an earlier state does not know what
-was saved later. Whatever is missing or damaged is read from the database instead.
+A saved gallery is a folder with checksums, as a model bundle is. Its row in the database names the model that
+projected it and its revision; a database restored to an earlier state does not know what was saved later.
+Whatever is missing or damaged is read from the database instead.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,52 +17,45 @@ from pathlib import Path
 import numpy as np
 
 from app.domain.entities import Collection, ModelVersion, SavedGallery
-from app.domain.errors import CollectionNotFoundError, DamagedBundleError, ServiceError
+from app.domain.errors import CollectionNotFoundError, DamagedBundleError
 from app.domain.ports import BundleFiles, Database, UnitOfWork
-from app.services.serving.galleries import Gallery, IndexMaker, Row
-from app.services.serving.renewals import in_steps, no_pause
+from app.services.serving.galleries import Gallery
+from app.services.serving.pacing import in_batches, no_pause
+from app.services.serving.segments import IndexedItem, IndexFactory
 
 _GRACE_SECONDS = 3600.0
-_ROWS_PER_STEP = 250
-_MOST_UNSAVED = 0.1
+"""Unreferenced folders younger than this stay: another process may be about to record them."""
+_ITEMS_PER_BATCH = 250
+"""Bounds how long encoding or decoding a batch holds the interpreter, to some milliseconds."""
 _logger = logging.getLogger(__name__)
 
 
 class SavedGalleries:
-    """Writes and reads them.
+    """Writes and reads saved galleries.
 
     Parameters
     ----------
     database : Database
         Knows which ones are to be used.
     files : BundleFiles
-        Where they are kept; nothing else is kept there.
+        The folder they are kept in; it holds nothing else.
     make_index : callable
         Builds an index over projected rows.
     owns_files : callable
-        Whether this database can tell which files are used.
-    least_unsaved : int
-        Fewer items are never worth it.
+        Returns whether this database may decide which files are unused.
     """
 
     def __init__(
         self,
         database: Database,
         files: BundleFiles,
-        make_index: IndexMaker,
+        make_index: IndexFactory,
         owns_files: Callable[[], bool],
-        least_unsaved: int,
     ) -> None:
         self._database = database
         self._files = files
         self._make_index = make_index
         self._owns_files = owns_files
-        self._least_unsaved = least_unsaved
-        self._saving = threading.Lock()
-
-    def is_worth_it(self, size: int, unsaved: int) -> bool:
-        """Return whether a start that reads so many items from the database is long enough to shorten."""
-        return unsaved >= max(self._least_unsaved, _MOST_UNSAVED * size)
 
     def load(
         self,
@@ -72,7 +64,7 @@ class SavedGalleries:
         version: ModelVersion,
         pause: Callable[[], None] = no_pause,
     ) -> tuple[int, dict[str, Gallery]] | None:
-        """Return what is saved of a version and at which revision; None when there is nothing to trust.
+        """Return the revision and the galleries saved for a version; None when there are none to trust.
 
         `pause` is called between steps of the work.
         """
@@ -86,11 +78,13 @@ class SavedGalleries:
                 for side, name in zip("xz", collection.modality_names, strict=True)
             }
         except DamagedBundleError as error:
-            if saved.folder not in self._files.names():  # as in a backup, which is made without them
-                _logger.info("%s has no saved gallery: its items are read from the database", collection.name)
+            if saved.folder not in self._files.names():  # as in a backup, which leaves them out
+                _logger.info("%s has no saved gallery; reading its items from the database", collection.name)
             else:
                 _logger.warning(
-                    "%s: its items are read from the database: saved gallery: %s", collection.name, error
+                    "%s: saved gallery cannot be used; reading the items from the database: %s",
+                    collection.name,
+                    error,
                 )
             return None
 
@@ -101,7 +95,7 @@ class SavedGalleries:
         galleries: Mapping[str, Gallery],
         pause: Callable[[], None] = no_pause,
     ) -> None:
-        """Write galleries as they are at the collection's revision, in place of what was saved before.
+        """Write the galleries of the collection's revision, in place of those saved before.
 
         `pause` is called between steps of the work.
         """
@@ -112,8 +106,8 @@ class SavedGalleries:
             for side, name in zip("xz", collection.modality_names, strict=True):
                 self._write(folder, side, galleries[name], pause)
 
-        facts = {"collection": collection.id, "model": model_bundle, "revision": collection.revision}
-        folder, manifest_hash = self._files.write(f"{collection.id}-r{collection.revision}", fill, facts)
+        manifest = {"collection": collection.id, "model": model_bundle, "revision": collection.revision}
+        folder, manifest_hash = self._files.write(f"{collection.id}-r{collection.revision}", fill, manifest)
         try:
             with self._database.write() as work:
                 if work.collections.lock(collection.name).id != collection.id:
@@ -124,39 +118,12 @@ class SavedGalleries:
             superseded = [] if before is None else [before.folder]
         except CollectionNotFoundError:
             superseded = [folder]
-        # Whoever is reading it right now finds it damaged, and reads the database.
+        # A process that is reading it right now finds it damaged, and reads the database.
         self._files.discard(superseded, time.time() + 1.0)
         self._remove_unused(time.time() - _GRACE_SECONDS)
 
-    def save_beside(
-        self,
-        collection: Collection,
-        model_bundle: str,
-        galleries: Mapping[str, Gallery],
-        pause: Callable[[], None],
-    ) -> bool:
-        """Save in a thread, unless one is at it; return whether it has begun. Parameters as of `save`."""
-        if not self._saving.acquire(blocking=False):
-            return False
-
-        def save() -> None:
-            try:
-                self.save(collection, model_bundle, galleries, pause)
-            except (OSError, ServiceError) as error:
-                _logger.warning("%s: galleries are not saved: %s", collection.name, error)
-            finally:
-                self._saving.release()
-
-        try:
-            threading.Thread(target=save, name="save-galleries").start()
-        except RuntimeError as error:  # the system gives no thread
-            self._saving.release()
-            _logger.warning("%s: galleries are not saved: %s", collection.name, error)
-            return False
-        return True
-
     def _is_saved(self, collection: Collection, model_bundle: str) -> bool:
-        """Return whether another process was faster, and what it wrote is whole."""
+        """Return whether another process has saved this revision already, and undamaged."""
         with self._database.read() as work:
             saved = work.collections.saved_gallery(collection)
         if saved is None or (saved.model_bundle, saved.revision) != (model_bundle, collection.revision):
@@ -168,47 +135,47 @@ class SavedGalleries:
         return True
 
     def _remove_unused(self, before: float) -> None:
-        self._files.tidy(before, self._used)
+        self._files.tidy(before, self._find_used)
         stale = list(self._files.stale(before))
-        used = self._used(stale)
+        used = self._find_used(stale)
         self._files.discard([folder for folder in stale if folder not in used], before)
 
-    def _used(self, folders: Sequence[str]) -> set[str]:
+    def _find_used(self, folders: Sequence[str]) -> set[str]:
         with self._database.read() as work:
             return work.collections.used_galleries(folders)
 
     def _write(self, folder: Path, side: str, gallery: Gallery, pause: Callable[[], None]) -> None:
-        living = [part.living() for part in gallery.parts]
-        rows = itertools.chain.from_iterable(found for found, _ in living)
+        items = itertools.chain.from_iterable(view.live_items() for view in gallery.segments)
         with (folder / f"{side}.json").open("w", encoding="utf-8") as stream:
-            # One JSON array, an entry in each line: it can be read in steps.
-            begin = "[\n"
-            for step in in_steps(rows, _ROWS_PER_STEP):
-                lines = (json.dumps([row.id, row.labels, row.metadata]) for row in step)
-                stream.write(begin + ",\n".join(lines))
-                begin = ",\n"
+            # One JSON array, one entry per line, so that it can be read in batches.
+            separator = "[\n"
+            for batch in in_batches(items, _ITEMS_PER_BATCH):
+                lines = (json.dumps([item.id, item.labels, item.metadata]) for item in batch)
+                stream.write(separator + ",\n".join(lines))
+                separator = ",\n"
                 pause()
             stream.write("\n]" if gallery.size else "[]")
-        vectors = (
-            np.concatenate([vectors for _, vectors in living]) if living else np.zeros((0, 0), np.float32)
-        )
-        np.save(folder / f"{side}.npy", vectors, allow_pickle=False)
+        vectors = [view.live_vectors() for view in gallery.segments]
+        array = np.concatenate(vectors) if vectors else np.zeros((0, 0), np.float32)
+        np.save(folder / f"{side}.npy", array, allow_pickle=False)
         (folder / f"{side}-unranked.json").write_text(json.dumps(sorted(gallery.unranked)), encoding="utf-8")
 
     def _read(self, folder: Path, side: str, pause: Callable[[], None]) -> Gallery:
-        rows: list[Row] = []
+        items: list[IndexedItem] = []
         with (folder / f"{side}.json").open(encoding="utf-8") as stream:
             is_in_lines = stream.readline() == "[\n"
             if not is_in_lines:
                 stream.seek(0)
-            for step in in_steps(stream, _ROWS_PER_STEP):
-                text = "".join(step)
+            for lines in in_batches(stream, _ITEMS_PER_BATCH):
+                text = "".join(lines)
                 if is_in_lines:
                     text = f"[{text.removesuffix(']').rstrip().removesuffix(',')}]"
                 entries = json.loads(text)
-                rows += [Row(item_id, tuple(labels), metadata) for item_id, labels, metadata in entries]
+                items += [
+                    IndexedItem(item_id, tuple(labels), metadata) for item_id, labels, metadata in entries
+                ]
                 pause()
         vectors = np.load(folder / f"{side}.npy", allow_pickle=False)
-        unranked = folder / f"{side}-unranked.json"  # absent in a folder of an earlier release
-        left_out = json.loads(unranked.read_text(encoding="utf-8")) if unranked.is_file() else []
-        return Gallery.of(rows, vectors, self._make_index, frozenset(left_out))
+        path = folder / f"{side}-unranked.json"  # absent in a folder of an early release
+        unranked = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+        return Gallery.from_items(items, vectors, self._make_index, frozenset(unranked))

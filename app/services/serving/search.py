@@ -14,10 +14,12 @@ from app.domain.errors import InvalidFieldError, UnknownLabelError, UnknownModal
 from app.domain.names import joined, some_of
 from app.domain.ports import UnitOfWork
 from app.services.models.features import item_features
-from app.services.serving.galleries import Gallery, Row
-from app.services.serving.renewals import Aside
-from app.services.serving.shown_items import fetch_shown
-from app.services.serving.snapshots import Snapshot, Snapshots
+from app.services.serving.galleries import Gallery
+from app.services.serving.hit_items import fetch_hit_items
+from app.services.serving.segments import IndexedItem
+from app.services.serving.snapshot import Snapshot
+from app.services.serving.snapshot_reader import SnapshotReader
+from app.services.serving.waiting_room import ReleaseSlot
 from solver import can_be_ranked, is_finite
 
 
@@ -27,13 +29,13 @@ class Query:
 
     content: Content | None = None
     item_id: str | None = None
-    place: str = ""
-    """Where it stands in what the client sent, such as ``queries.0``."""
+    path: str = ""
+    """Where the query stands in the request, such as ``queries.0``."""
 
     @property
     def field(self) -> str:
-        """Path of what is searched with."""
-        return joined(self.place, "item_id" if self.content is None else self.content.field)
+        """Path of the content or id in the request."""
+        return joined(self.path, "item_id" if self.content is None else self.content.field)
 
 
 class SearchService:
@@ -41,15 +43,15 @@ class SearchService:
 
     Parameters
     ----------
-    snapshots : Snapshots
-        What is searched, and what is shown of the hits.
+    snapshots : SnapshotReader
+        Opens what is searched.
     max_hits : int
-        Most results in one call, over all its queries, those before the first one wanted counted too.
+        Most results that one call may rank, over all its queries, those before `offset` included.
     max_answer_bytes : int
-        Most bytes of what is shown of all results in one call.
+        Most bytes of the results' items in one call.
     """
 
-    def __init__(self, snapshots: Snapshots, max_hits: int, max_answer_bytes: int) -> None:
+    def __init__(self, snapshots: SnapshotReader, max_hits: int, max_answer_bytes: int) -> None:
         self._max_hits = max_hits
         self._max_answer_bytes = max_answer_bytes
         self._snapshots = snapshots
@@ -64,8 +66,8 @@ class SearchService:
         offset: int,
         item_filter: ItemFilter,
         fields: AbstractCollection[str] = HIT_FIELDS,
-        aside: Aside | None = None,
-        least_revision: int | None = None,
+        release_slot: ReleaseSlot | None = None,
+        min_revision: int | None = None,
     ) -> list[SearchResult]:
         """Return the ranked results of each query, all from one snapshot.
 
@@ -78,13 +80,13 @@ class SearchService:
         queries : sequence of Query
             Of the source modality.
         k, offset : int
-            Results offset + 1 to offset + k of the ranking.
+            Results offset + 1 to offset + k of the ranking are returned.
         item_filter : ItemFilter
-            Only these items are ranked.
+            Only items that match it are ranked.
         fields : collection of str
             Which of `HIT_FIELDS` the results need; items come without the others.
-        aside, least_revision
-            As of `Snapshots.reading`, which raises what is not listed here.
+        release_slot, min_revision
+            As of `SnapshotReader.open`, whose errors may be raised, too.
 
         Raises
         ------
@@ -93,38 +95,38 @@ class SearchService:
         ModelNotTrainedError
             If there is no active model.
         InvalidFieldError, ItemNotFoundError
-            If a query cannot be encoded, or too many results are asked for at once.
+            If a query cannot be encoded, or too many results are requested in one call.
         UnknownLabelError
             If the filter names a label that no item carries.
         ContentTooLargeError
-            If what is shown of the results would be too large.
+            If the results' items together are larger than one answer may be.
         """
-        begin = time.perf_counter()
+        began = time.perf_counter()
         self._check_hits(len(queries), k, offset)
-        # One transaction, so that what is shown of the hits is what their scores were computed from.
-        with self._snapshots.reading(collection, aside, least_revision) as (snapshot, work):
+        # One transaction, so that hits are shown with the content that their scores were computed from.
+        with self._snapshots.open(collection, release_slot, min_revision) as (snapshot, work):
             _check_direction(snapshot, source, target)
             _check_labels(snapshot, item_filter)
             projected = _project(snapshot, work, source, queries)
             gallery = snapshot.galleries[target]
-            pages = [gallery.search(row[None, :], k, offset, item_filter) for row in projected]
-            hits = (row for page in pages for row, _ in page)
-            items = fetch_shown(work, snapshot.collection, target, hits, fields, self._max_answer_bytes)
-        took_ms = (time.perf_counter() - begin) * 1000.0
+            pages = [gallery.search(query, k, offset, item_filter) for query in projected]
+            hits = (item for page in pages for item, _ in page)
+            items = fetch_hit_items(work, snapshot.collection, target, hits, fields, self._max_answer_bytes)
+        took_ms = (time.perf_counter() - began) * 1000.0
         notices = _notices(gallery, target)
-        return [_result(snapshot, page, offset, items, took_ms, notices) for page in pages]
+        return [_result(snapshot, gallery, page, offset, items, took_ms, notices) for page in pages]
 
     def _check_hits(self, n_queries: int, k: int, offset: int) -> None:
-        """Refuse too much work in one call; raises InvalidFieldError.
+        """Reject calls that rank too many results; raises InvalidFieldError.
 
-        What is passed over has to be ranked too; one query alone may go as deep as it likes.
+        Results before `offset` have to be ranked, too, and count; a single query may use any offset.
         """
-        ranked = offset + k if n_queries > 1 else k
-        if n_queries * ranked > self._max_hits:
+        depth = offset + k if n_queries > 1 else k
+        if n_queries * depth > self._max_hits:
             field = "k" if n_queries * k > self._max_hits else "offset"
             raise InvalidFieldError(
                 field,
-                f"{n_queries} queries with {ranked} ranked results each are {n_queries * ranked} results, "
+                f"{n_queries} queries with {depth} ranked results each are {n_queries * depth} results, "
                 f"at most {self._max_hits} allowed in one call",
             )
 
@@ -141,7 +143,7 @@ def _project(snapshot: Snapshot, work: UnitOfWork, source: str, queries: Sequenc
             if not is_finite(encoded):
                 raise InvalidFieldError(query.field, "its features are not finite")
             features.append(encoded)
-    # One by one: a product of many rows rounds otherwise, and scores would depend on the batch.
+    # One by one: a product of many rows may round otherwise, and scores would depend on the batch.
     projected = np.concatenate([snapshot.model.project(source, row) for row in features])
     for number in np.flatnonzero(~can_be_ranked(projected)).tolist():
         raise InvalidFieldError(
@@ -174,20 +176,22 @@ def _check_labels(snapshot: Snapshot, item_filter: ItemFilter) -> None:
 
 def _result(
     snapshot: Snapshot,
-    page: list[tuple[Row, float]],
+    gallery: Gallery,
+    page: list[tuple[IndexedItem, float]],
     offset: int,
     items: Mapping[str, Item],
     took_ms: float,
     notices: tuple[str, ...],
 ) -> SearchResult:
     probabilities = snapshot.model.projector.probability(np.asarray([score for _, score in page])).tolist()
-    hits: list[Hit] = []
-    for rank, ((row, score), probability) in enumerate(zip(page, probabilities, strict=True), offset + 1):
-        hits.append(Hit(row.id, rank, score, probability, items[row.id]))
+    hits = [
+        Hit(item.id, rank, score, probability, items[item.id])
+        for rank, ((item, score), probability) in enumerate(zip(page, probabilities, strict=True), offset + 1)
+    ]
     return SearchResult(
         model_version=snapshot.model.version,
         index_revision=snapshot.collection.revision,
-        exact=True,
+        exact=gallery.is_exact,
         took_ms=took_ms,
         hits=tuple(hits),
         notices=notices,
@@ -195,8 +199,8 @@ def _result(
 
 
 def _notices(gallery: Gallery, modality: str) -> tuple[str, ...]:
-    """Return what whoever searches a gallery should know of it."""
+    """Return what a client should know about the gallery."""
     if not gallery.unranked:
         return ()
-    told = some_of(sorted(gallery.unranked))
-    return (f"of {modality!r}, {told} lie outside the model's range and are not ranked",)
+    unranked = some_of(sorted(gallery.unranked))
+    return (f"of {modality!r}, {unranked} lie outside the model's range and are not ranked",)

@@ -22,8 +22,8 @@ from app.domain.entities import (
 from app.domain.entities.training_report import Gate, IndexRecall, LeftOut, TrainingData
 from app.domain.errors import DamagedBundleError, StorageFullError, StorageReadOnlyError, TrainingDataError
 from app.domain.ports import Database, EncoderSource, GalleryIndex
-from app.services.models.bundles import HeldOutModel, LoadedModel, ModelBundles
 from app.services.models.features import item_features
+from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBundles
 from app.services.training.evaluation import PromotionGates, compare_with_active, index_recall
 from solver import SolverError, can_be_ranked
 
@@ -200,10 +200,16 @@ class ModelBuilder:
         return encoders
 
     def _measure(self, model: LoadedModel) -> IndexRecall:
-        """Return the recall of each gallery's index, asked with projections of the other modality."""
+        """Return the recall of each gallery's index for projections of the other modality.
+
+        That of an exact index is not measured.
+        """
+        indexes = {name: self._make_index(vectors) for name, (_, vectors) in model.galleries.items()}
+        if all(index.is_exact for index in indexes.values()):
+            return IndexRecall({}, self._gates.index_recall, is_exact=True)
         first, second = model.modality_names
         recalls = {
-            target: index_recall(self._make_index(model.galleries[target][1]), model.galleries[source][1])
+            target: index_recall(indexes[target], model.galleries[source][1])
             for source, target in ((first, second), (second, first))
         }
         return IndexRecall(recalls, self._gates.index_recall)
@@ -214,7 +220,7 @@ class ModelBuilder:
         if active is None:
             return Gate(None, "no version is active")
         try:
-            old = self._bundles.load(collection, active), self._bundles.load_judged(active)
+            old = self._bundles.load(collection, active), self._bundles.load_held_out_model(active)
         except DamagedBundleError as error:
             # Better a new version than one that no process can load.
             return Gate(active.version, f"the active version is damaged: {error}")

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from app.domain.entities import Item, Matrix
 from app.domain.entities.training_report import Curve, DirectionQuality, Gate, HeldOutQuality
 from app.domain.ports import GalleryIndex
-from app.services.models.bundles import HeldOutModel, LoadedModel
 from app.services.models.features import item_features
+from app.services.models.model_bundles import HeldOutModel, LoadedModel
 from app.services.training.holdout import LabelledItems
 from solver import (
     BoolArray,
@@ -120,7 +120,7 @@ def compare_with_active(
     model, judged = active
     if new is None or held_out is None or judged is None:
         return Gate(model.version, "nothing could be held out of one of the two")
-    common = held_out.without(judged.fitted)
+    common = held_out.without(judged.training_ids)
     if common is None or min(len(common.x_ids), len(common.z_ids)) < _LEAST_COMPARED:
         return Gate(model.version, f"fewer than {_LEAST_COMPARED} items of a modality are new to both")
     ids = (common.x_ids.tolist(), common.z_ids.tolist())
@@ -170,7 +170,8 @@ def index_recall(index: GalleryIndex, queries: Matrix) -> float:
         return 1.0
     chosen = queries[np.linspace(0, len(queries) - 1, min(len(queries), _MOST_QUERIES)).astype(np.intp)]
     found = 0
-    for query, (rows, _) in zip(chosen, index.search(chosen, depth, None), strict=True):
+    for query in chosen:
+        rows, _ = index.search(query, depth, None)
         scores = index.vectors @ query
         tenth = np.partition(scores, -depth)[-depth]
         margin = _ROUNDING * max(float(np.abs(scores).max()), 1e-30)

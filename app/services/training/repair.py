@@ -8,7 +8,7 @@ from collections.abc import Callable
 from app.domain.entities import Collection, ModelVersion
 from app.domain.errors import DamagedBundleError, TrainingAlreadyRunningError, TrainingDataError
 from app.domain.ports import Database
-from app.services.models.bundles import ModelBundles
+from app.services.models.model_bundles import ModelBundles
 from app.services.training.requests import TrainingService
 
 _logger = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ class BundleRepair:
     """Asks for a retrain where the active version's bundle cannot be trusted.
 
     Processes that hold the version go on serving it; in others an earlier one stands in for it (see
-    `app.services.serving.snapshots`). No other version is made the active one: that is for people to decide.
+    `app.services.serving.fallback`). No other version is made the active one: that is for people to decide.
 
     Parameters
     ----------

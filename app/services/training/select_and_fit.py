@@ -13,8 +13,8 @@ import numpy.typing as npt
 from app.domain.entities import Collection, Item, Matrix, TrainingParameters
 from app.domain.entities.training_report import Convergence, Fit, HeldOutQuality, Selection
 from app.domain.errors import TrainingDataError
-from app.services.models.bundles import HeldOutModel
 from app.services.models.features import item_features
+from app.services.models.model_bundles import HeldOutModel
 from app.services.training.costs import (
     Sizes,
     pairs_too_slow,

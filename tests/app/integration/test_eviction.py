@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.bootstrap import build
-from app.services.serving.holding import snapshot_bytes
+from app.services.serving.snapshot_cache import estimate_bytes
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.loading import load
@@ -31,14 +31,14 @@ def bounded(of: Pairs, max_bytes: int) -> Pairs:
 def two_fit(three: Any) -> Iterator[Pairs]:
     """A process with room for two of three collections."""
     three.search("a")
-    (size,) = (snapshot_bytes(one) for one in three.services.snapshots.held().values())
+    (size,) = (estimate_bytes(one) for one in three.services.snapshots.peek_all().values())
     made = bounded(three, int(2.5 * size))
     yield made
     close(made.services)
 
 
 def names(of: Pairs) -> set[str]:
-    return {one.collection.name for one in of.services.snapshots.held().values()}
+    return {one.collection.name for one in of.services.snapshots.peek_all().values()}
 
 
 def test_those_not_searched_for_longest_make_room(two_fit: Pairs) -> None:
@@ -66,7 +66,7 @@ def test_a_process_is_ready_although_not_all_fit(two_fit: Pairs) -> None:
     held = names(two_fit)
     assert len(held) == 2
     for _ in range(3):
-        found = readiness.look()
+        found = readiness.check()
         assert (found.is_ready, found.reason) == (True, None)
     assert names(two_fit) == held, "looking loads nothing that had to go"
     _, statuses = two_fit.services.status.collections(10)

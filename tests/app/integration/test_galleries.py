@@ -9,7 +9,8 @@ import pytest
 
 from app.domain.entities import ItemFilter
 from app.index.exact import ExactIndex
-from app.services.serving.galleries import Gallery, Row
+from app.services.serving.galleries import Gallery
+from app.services.serving.segments import IndexedItem
 
 RANK = 3
 FILTERS = (
@@ -26,32 +27,32 @@ FILTERS = (
 class Reference:
     """What a gallery should hold: a row and a vector for each id."""
 
-    held: dict[str, tuple[Row, np.ndarray]]
+    held: dict[str, tuple[IndexedItem, np.ndarray]]
 
     def search(self, query: Any, k: int, offset: int, wanted: ItemFilter) -> list[tuple[str, float]]:
         # One product at a time, as an exact index computes it.
         found = [
-            (row.id, float(ExactIndex(vector[None]).search(query, 1, None)[0][1][0]))
+            (row.id, float(ExactIndex(vector[None]).search(query, 1, None)[1][0]))
             for row, vector in self.held.values()
             if wanted.accepts(row.labels, row.metadata)
         ]
         return sorted(found, key=lambda pair: (-pair[1], pair[0]))[offset : offset + k]
 
 
-def some_row(chance: np.random.Generator, item_id: str) -> Row:
+def some_row(chance: np.random.Generator, item_id: str) -> IndexedItem:
     labels = tuple(label for label in "abc" if chance.random() < 0.4)
     metadata: Mapping[str, Any] = {
         "split": str(chance.choice(["train", "test"])),
         "n": int(chance.integers(4)),
     }
-    return Row(item_id, labels, metadata)
+    return IndexedItem(item_id, labels, metadata)
 
 
 def writes(seed: int, count: int) -> Iterator[tuple[Gallery, Reference]]:
     """Yield a gallery and its reference after each of many random writes."""
     chance = np.random.default_rng(seed)
-    held: dict[str, tuple[Row, np.ndarray]] = {}
-    gallery = Gallery.of([], np.zeros((0, RANK), np.float32), ExactIndex)
+    held: dict[str, tuple[IndexedItem, np.ndarray]] = {}
+    gallery = Gallery.from_items([], np.zeros((0, RANK), np.float32), ExactIndex)
     for _ in range(count):
         size = int(chance.choice([1, 1, 1, 2, 5, 40]))
         ids = sorted({f"i{n}" for n in chance.integers(0, 120, size)})
@@ -60,7 +61,7 @@ def writes(seed: int, count: int) -> Iterator[tuple[Gallery, Reference]]:
         # Few different numbers, so that many scores are equal.
         vectors = chance.integers(-1, 2, (len(kept), RANK)).astype(np.float32)
         rows = [some_row(chance, item_id) for item_id in kept]
-        gallery = gallery.changed(set(ids), rows, vectors)
+        gallery = gallery.apply_write(set(ids), rows, vectors)
         for item_id in deleted:
             held.pop(item_id, None)
         held |= {row.id: (row, vector) for row, vector in zip(rows, vectors, strict=True)}
@@ -72,7 +73,7 @@ def test_a_search_is_that_of_all_items_sorted(seed: int) -> None:
     chance = np.random.default_rng(100 + seed)
     for gallery, reference in writes(seed, 60):
         assert gallery.size == len(reference.held)
-        query = chance.integers(-1, 2, (1, RANK)).astype(np.float32)
+        query = chance.integers(-1, 2, RANK).astype(np.float32)
         for wanted in FILTERS:
             k, offset = int(chance.integers(1, 30)), int(chance.choice([0, 0, 3, 50, 500]))
             found = [(row.id, score) for row, score in gallery.search(query, k, offset, wanted)]
@@ -82,26 +83,26 @@ def test_a_search_is_that_of_all_items_sorted(seed: int) -> None:
 
 
 def test_a_gallery_is_not_changed_by_writes_after_it() -> None:
-    query = np.ones((1, RANK), np.float32)
+    query = np.ones(RANK, np.float32)
     seen = [(gallery, reference.search(query, 200, 0, ItemFilter())) for gallery, reference in writes(7, 80)]
     for gallery, expected in seen:
         assert [(row.id, score) for row, score in gallery.search(query, 200, 0, ItemFilter())] == expected
 
 
 def test_many_writes_leave_few_segments_and_share_the_large_one() -> None:
-    base = [Row(f"base{n}", ("a",), {}) for n in range(5000)]
+    base = [IndexedItem(f"base{n}", ("a",), {}) for n in range(5000)]
     vectors = np.random.default_rng(0).standard_normal((5000, RANK)).astype(np.float32)
-    gallery = Gallery.of(base, vectors, ExactIndex)
-    large = gallery.parts[0].segment
+    gallery = Gallery.from_items(base, vectors, ExactIndex)
+    large = gallery.segments[0].segment
     for number in range(1000):
         item_id = f"base{number}" if number % 3 == 0 else f"new{number}"
-        gallery = gallery.changed({item_id}, [Row(item_id, ("b",), {})], vectors[:1])
-        assert gallery.parts[0].segment is large
-        assert len(gallery.parts) <= 8
+        gallery = gallery.apply_write({item_id}, [IndexedItem(item_id, ("b",), {})], vectors[:1])
+        assert gallery.segments[0].segment is large
+        assert len(gallery.segments) <= 8
     assert gallery.size == 5000 + 666
     for number in range(4000):
-        gallery = gallery.changed({f"base{number}"}, [], vectors[:0])
-        rows = sum(len(part.segment.rows) for part in gallery.parts)
+        gallery = gallery.apply_write({f"base{number}"}, [], vectors[:0])
+        rows = sum(len(view.segment.items) for view in gallery.segments)
         assert rows <= 1.4 * gallery.size + 10
     assert not gallery.has_label("nobody")
     assert gallery.size == 1000 + 666
@@ -109,18 +110,18 @@ def test_many_writes_leave_few_segments_and_share_the_large_one() -> None:
 
 def test_a_write_of_what_is_not_there_leaves_the_gallery_as_it_is() -> None:
     gallery, _ = next(writes(1, 1))
-    assert gallery.changed({"never", "seen"}, [], np.zeros((0, RANK), np.float32)) is gallery
+    assert gallery.apply_write({"never", "seen"}, [], np.zeros((0, RANK), np.float32)) is gallery
 
 
 @pytest.mark.parametrize("rank", [0, 2])
 def test_all_items_may_go_and_come_back(rank: int) -> None:
     vectors = np.ones((3, rank), np.float32)
-    rows = [Row(name, ("a",), {}) for name in "xyz"]
-    gallery = Gallery.of(rows, vectors, ExactIndex)
-    gone = gallery.changed({"x", "y", "z"}, [], vectors[:0])
-    query = np.ones((1, rank), np.float32)
+    rows = [IndexedItem(name, ("a",), {}) for name in "xyz"]
+    gallery = Gallery.from_items(rows, vectors, ExactIndex)
+    gone = gallery.apply_write({"x", "y", "z"}, [], vectors[:0])
+    query = np.ones(rank, np.float32)
     assert gone.size == 0
     assert gone.search(query, 5, 0, ItemFilter()) == []
     assert not gone.has_label("a")
-    back = gone.changed({"y"}, rows[1:2], vectors[:1])
+    back = gone.apply_write({"y"}, rows[1:2], vectors[:1])
     assert [row.id for row, _ in back.search(query, 5, 0, ItemFilter())] == ["y"]

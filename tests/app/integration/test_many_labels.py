@@ -60,8 +60,11 @@ def test_many_labels_are_learned_from_sums_without_an_array_of_samples_and_class
     assert learned.held_out is not None
     quality = learned.held_out_quality
     n_held = quality.items["x"] + quality.items["z"]
-    assert len(learned.judged.fitted) == 2 * len(data.X) - n_held
-    assert not learned.judged.fitted & {*learned.held_out.x_ids.tolist(), *learned.held_out.z_ids.tolist()}
+    assert len(learned.judged.training_ids) == 2 * len(data.X) - n_held
+    assert not learned.judged.training_ids & {
+        *learned.held_out.x_ids.tolist(),
+        *learned.held_out.z_ids.tolist(),
+    }
     chance = chance_average_precision(learned.held_out.x_labels, learned.held_out.z_labels)
     worse = min(direction.map for direction in quality.directions.values())
     assert worse > 100 * chance

@@ -15,7 +15,8 @@ from app.domain.entities import Scope
 from app.index.exact import ExactIndex
 from app.main import create_app
 from app.services.health.status import probe_recall
-from app.services.serving.galleries import Gallery, Row
+from app.services.serving.galleries import Gallery
+from app.services.serving.segments import IndexedItem
 from app.settings import Settings
 from tests.app.closing import close
 from tests.app.e2e.refusals import check_problem, client_of
@@ -116,12 +117,18 @@ def test_a_database_that_is_away_is_told_not_an_error(pairs: Any, monkeypatch: p
 class Forgetful(ExactIndex):
     """Finds only the first half of its rows."""
 
-    def search(self, queries: Any, k: int, allowed: Any) -> Any:
-        return super().search(queries, k, np.arange(self.size) < self.size // 2)
+    @property
+    def is_exact(self) -> bool:
+        return False
+
+    def search(self, query: Any, k: int, alive: Any) -> Any:
+        return super().search(query, k, np.arange(self.size) < self.size // 2)
 
 
 def gallery_of(vectors: Any, kind: type[ExactIndex] = ExactIndex) -> Gallery:
-    return Gallery.of([Row(str(number), (), {}) for number in range(len(vectors))], vectors, kind)
+    return Gallery.from_items(
+        [IndexedItem(str(number), (), {}) for number in range(len(vectors))], vectors, kind
+    )
 
 
 def test_the_probe_notices_an_index_that_forgets() -> None:
@@ -129,7 +136,7 @@ def test_the_probe_notices_an_index_that_forgets() -> None:
     assert probe_recall(gallery_of(vectors), 0) == 1
     forgetful = gallery_of(vectors, Forgetful)
     assert 0.2 < probe_recall(forgetful, 0) < 0.8
-    grown = Gallery([*forgetful.parts, *gallery_of(vectors).parts], ExactIndex)
+    grown = Gallery([*forgetful.segments, *gallery_of(vectors).segments], ExactIndex)
     assert 0.6 < probe_recall(grown, 0) < 0.9, "half of its rows lie in an index that forgets"
     assert probe_recall(gallery_of(np.ones((30, 4), np.float32)), 0) == 1, "ties are no misses"
     assert probe_recall(gallery_of(np.zeros((0, 4), np.float32))) == 1

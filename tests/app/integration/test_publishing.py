@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.entities import Item, JobState
 from app.index.exact import ExactIndexFiles
-from app.services.models.bundles import ModelBundles
+from app.services.models.model_bundles import ModelBundles
 from app.services.training.requests import TrainingParameters
 from solver.bilinear.selection import select
 from tests.app.integration.loading import load

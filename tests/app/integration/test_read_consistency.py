@@ -44,7 +44,7 @@ def put(trained: Any, item_id: str, generation: int) -> int:
 def test_what_is_read_beside_a_snapshot_belongs_to_it(trained: Any) -> None:
     put(trained, "changes", 1)
     put(trained, "goes", 1)
-    with trained.services.snapshots.reading("a") as (snapshot, work):
+    with trained.services.snapshots.open("a") as (snapshot, work):
         put(trained, "changes", 2)
         trained.services.catalogue.delete_item("a", "goes")
         put(trained, "comes", 1)
@@ -64,7 +64,7 @@ def test_a_snapshot_and_its_transaction_are_of_one_revision_whatever_is_written(
     def read(_: int) -> int:
         last = count = 0
         while not closing.is_set():
-            with trained.services.snapshots.reading("a") as (snapshot, work):
+            with trained.services.snapshots.open("a") as (snapshot, work):
                 assert work.collections.get("a") == snapshot.collection
                 revision = snapshot.collection.revision
             assert revision >= last

@@ -16,7 +16,7 @@ from app.services.serving.saved_galleries import SavedGalleries
 from app.settings import Settings
 from tests.app.closing import close
 from tests.app.integration.conftest import PARAMETERS, Pairs
-from tests.app.integration.loading import current
+from tests.app.integration.loading import current, saved_galleries
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -200,7 +200,7 @@ def test_nothing_is_saved_for_a_collection_that_is_gone(saving: Pairs) -> None:
         shutil.rmtree(folder)
     saving.services.catalogue.delete_collection("a")
     fresh = build(saving.services.settings)
-    saved = fresh.snapshots._saved
+    saved = saved_galleries(fresh)
     saved.save(snapshot.collection, snapshot.model_bundle, snapshot.galleries)
     wait()
     assert folders(saving) == []

@@ -19,7 +19,7 @@ from app.domain.errors import (
     NoPreviousVersionError,
 )
 from app.services.health.readiness import Readiness
-from app.services.models.versions import NONE_ACTIVE
+from app.services.models.registry import NONE_ACTIVE
 from app.services.training.requests import TrainingParameters
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
@@ -70,7 +70,7 @@ def test_a_version_tells_everything_about_itself(three: Any) -> None:
     assert report.code_version
     assert report.fit.rank == len(report.fit.singular_values) > 0
     assert report.fit.history[-1].iteration == report.fit.convergence.iteration
-    assert report.index == IndexRecall({"x": 1.0, "z": 1.0}, 0.99)
+    assert report.index == IndexRecall({}, 0.99, is_exact=True)
     for direction in ("x-to-z", "z-to-x"):
         quality = report.held_out.directions[direction]
         curve = quality.curve
@@ -199,7 +199,7 @@ def test_a_process_goes_on_with_what_it_holds_when_the_bundle_is_damaged(three: 
     three.services.catalogue.add_items("a", [three.item("x", "new", three.data.X[0])])
     assert "new" in three.ids("a")
     assert load(three.services) == Readiness(True)
-    assert three.services.snapshots.damaged == 0
+    assert three.services.snapshots.n_damaged == 0
 
 
 def test_a_start_serves_the_last_whole_version_that_served_before(three: Any) -> None:
@@ -215,11 +215,11 @@ def test_a_start_serves_the_last_whole_version_that_served_before(three: Any) ->
     assert late.search("a").model_version == 1
     assert scores(late) == expected[1]
     assert active_versions(three) == [3], "which one is active is for people to say"
-    found = late.services.readiness.look()
+    found = late.services.readiness.check()
     assert found.is_ready
     assert found.reason is not None
     assert re.match(r"a: version 1 serves instead of 3: bundle .* does not match its sum", found.reason)
-    assert late.services.snapshots.damaged == 1
+    assert late.services.snapshots.n_damaged == 1
     close(late.services)
     damage(three, 1)
     late.services = build(three.services.settings)
@@ -231,7 +231,7 @@ def test_a_start_serves_the_last_whole_version_that_served_before(three: Any) ->
     for _ in range(3):
         with pytest.raises(DamagedBundleError):
             late.search("a")
-    assert late.services.snapshots.damaged == 3, "each of the versions once, not at each search"
+    assert late.services.snapshots.n_damaged == 3, "each of the versions once, not at each search"
     close(late.services)
 
 
@@ -272,10 +272,10 @@ def test_what_was_held_goes_on_when_the_new_bundle_is_damaged(
         # What was brought back serves, once the bundle is looked at again.
         path.write_bytes(whole)
         assert holding.search("a").model_version == 1
-        monkeypatch.setattr("app.services.serving.loading._LOOK_AGAIN_SECONDS", 0.0)
+        monkeypatch.setattr(holding.services.snapshots._fallback, "recheck_seconds", 0.0)
         assert holding.search("a").model_version == 2
         assert scores(holding) == scores(either)
-        assert holding.services.readiness.look() == Readiness(True)
+        assert holding.services.readiness.check() == Readiness(True)
     close(holding.services)
 
 
@@ -285,7 +285,7 @@ def test_a_roll_back_makes_what_stood_in_the_active_version(three: Any) -> None:
     assert late.search("a").model_version == 2
     three.services.versions.roll_back("a", "test")
     assert late.search("a").model_version == 2
-    assert late.services.readiness.look() == Readiness(True)
+    assert late.services.readiness.check() == Readiness(True)
     close(late.services)
 
 
@@ -303,7 +303,7 @@ def test_one_damaged_collection_does_not_make_the_service_unready(either: Any) -
         current(late.snapshots, "a")
     assert current(late.snapshots, "b").damage is None
     late.catalogue.delete_collection("b")
-    assert not late.readiness.look().is_ready
+    assert not late.readiness.check().is_ready
     close(late)
 
 
@@ -364,12 +364,15 @@ def test_an_index_below_the_gate_does_not_serve(three: Any, monkeypatch: pytest.
     class Forgetful:
         """An index that finds every second of its rows only."""
 
+        is_exact = False
+
         def __init__(self, vectors: Any) -> None:
             self.vectors, self.size = vectors, len(vectors)
 
-        def search(self, queries: Any, k: int, allowed: Any) -> Any:
-            scores = queries @ self.vectors[::2].T
-            return [(2 * np.argsort(-row)[:k], np.sort(row)[::-1][:k]) for row in scores]
+        def search(self, query: Any, k: int, alive: Any) -> Any:
+            scores = self.vectors[::2] @ query
+            best = np.argsort(-scores)[:k]
+            return 2 * best, scores[best]
 
     monkeypatch.setattr(three.services.builder, "_make_index", Forgetful)
     three.try_to_train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=2))

@@ -9,17 +9,17 @@ import pytest
 from app.domain.errors import DamagedBundleError
 from app.domain.ports import GalleryIndex, IndexFiles
 from app.index.exact import ExactIndex, ExactIndexFiles
-from app.services.serving.galleries import IndexMaker
+from app.services.serving.segments import IndexFactory
 
-MAKERS: list[IndexMaker] = [ExactIndex]
+FACTORIES: list[IndexFactory] = [ExactIndex]
 FILES: list[IndexFiles] = [ExactIndexFiles()]
 RANK = 5
 Mask = npt.NDArray[np.bool]
 
 
-@pytest.fixture(params=MAKERS)
-def make(request: pytest.FixtureRequest) -> IndexMaker:
-    maker: IndexMaker = request.param
+@pytest.fixture(params=FACTORIES)
+def make(request: pytest.FixtureRequest) -> IndexFactory:
+    maker: IndexFactory = request.param
     return maker
 
 
@@ -33,10 +33,10 @@ def rows_of(count: int, seed: int = 0) -> npt.NDArray[np.float32]:
     return np.random.default_rng(seed).normal(size=(count, RANK)).astype(np.float32)
 
 
-def found(
+def best_rows(
     index: GalleryIndex, query: npt.NDArray[np.float32], k: int, allowed: Mask | None = None
 ) -> list[int]:
-    ((rows, scores),) = index.search(query[None, :], k, allowed)
+    rows, scores = index.search(query, k, allowed)
     assert len(rows) == len(scores)
     assert (np.diff(scores) <= 0).all()
     np.testing.assert_allclose(scores, index.vectors[rows] @ query, rtol=1e-5, atol=1e-5)
@@ -45,82 +45,72 @@ def found(
 
 @pytest.mark.parametrize("count", [1, 7, 300])
 @pytest.mark.parametrize("k", [1, 5, 300, 1000])
-def test_the_k_best_come_best_first(make: IndexMaker, count: int, k: int) -> None:
+def test_the_k_best_come_best_first(make: IndexFactory, count: int, k: int) -> None:
     index, query = make(rows_of(count)), rows_of(1, 9)[0]
     best = np.argsort(-(index.vectors @ query), kind="stable")[:k]
-    assert found(index, query, k) == best.tolist()
+    assert best_rows(index, query, k) == best.tolist()
     assert index.size == count
 
 
-@pytest.mark.parametrize("kept", [0, 1, 3, 50])
-def test_a_filter_gives_k_results_when_k_exist(make: IndexMaker, kept: int) -> None:
+@pytest.mark.parametrize("n_allowed", [0, 1, 3, 50])
+def test_a_filter_gives_k_results_when_k_exist(make: IndexFactory, n_allowed: int) -> None:
     index, query = make(rows_of(300)), rows_of(1, 9)[0]
     # The worst ones: none of them is among the best of all.
     order = np.argsort(-(index.vectors @ query), kind="stable")
     allowed = np.zeros(300, np.bool)
-    allowed[order[300 - kept :]] = True
-    assert found(index, query, 5, allowed) == order[300 - kept :][:5].tolist()
+    allowed[order[300 - n_allowed :]] = True
+    assert best_rows(index, query, 5, allowed) == order[300 - n_allowed :][:5].tolist()
 
 
-def test_all_that_tie_with_the_last_come_back(make: IndexMaker) -> None:
+def test_all_that_tie_with_the_last_come_back(make: IndexFactory) -> None:
     """Equal scores are ordered by id, which only the caller knows: it must see all of them."""
     rows = np.ones((40, RANK), np.float32)
     rows[7] *= 2.0
     index, query = make(rows), np.ones(RANK, np.float32)
     for k in (1, 2, 10, 40):
-        answer = found(index, query, k)
+        answer = best_rows(index, query, k)
         assert answer[0] == 7
         assert set(answer) == ({7} if k == 1 else set(range(40)))
     allowed = np.zeros(40, np.bool)
     allowed[[3, 30]] = True
-    assert set(found(index, query, 1, allowed)) == {3, 30}
+    assert set(best_rows(index, query, 1, allowed)) == {3, 30}
 
 
-def test_an_empty_gallery_and_an_empty_request_answer_with_nothing(make: IndexMaker) -> None:
+def test_an_empty_gallery_and_an_empty_page_have_no_results(make: IndexFactory) -> None:
     query = rows_of(1)[0]
     empty = make(np.zeros((0, RANK), np.float32))
     assert empty.size == 0
-    assert found(empty, query, 3) == []
-    assert found(empty, query, 3, np.zeros(0, np.bool)) == []
-    assert found(make(rows_of(4)), query, 0) == []
-    assert make(rows_of(4)).search(np.zeros((0, RANK), np.float32), 3, None) == []
+    assert best_rows(empty, query, 3) == []
+    assert best_rows(empty, query, 3, np.zeros(0, np.bool)) == []
+    assert best_rows(make(rows_of(4)), query, 0) == []
 
 
-def test_a_model_that_learned_nothing_ranks_all_alike(make: IndexMaker) -> None:
+def test_a_model_that_learned_nothing_ranks_all_alike(make: IndexFactory) -> None:
     index = make(np.zeros((6, 0), np.float32))
-    ((rows, scores),) = index.search(np.zeros((1, 0), np.float32), 2, None)
+    rows, scores = index.search(np.zeros(0, np.float32), 2, None)
     assert set(rows.tolist()) == set(range(6))
     assert (scores == 0).all()
     allowed = np.arange(6) > 3
-    ((rows, _),) = index.search(np.zeros((1, 0), np.float32), 2, allowed)
+    rows, _ = index.search(np.zeros(0, np.float32), 2, allowed)
     assert set(rows.tolist()) == {4, 5}
 
 
-def test_queries_together_are_answered_as_alone(make: IndexMaker) -> None:
-    index, queries = make(rows_of(200)), rows_of(20, 9)
-    together = index.search(queries, 7, None)
-    for query, (rows, scores) in zip(queries, together, strict=True):
-        ((alone, alone_scores),) = index.search(query[None, :], 7, None)
-        assert rows.tolist() == alone.tolist()
-        assert scores.tolist() == alone_scores.tolist()
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_row_that_is_no_number_disturbs_no_other(make: IndexMaker, value: float) -> None:
+def test_a_row_that_is_no_number_disturbs_no_other(make: IndexFactory, value: float) -> None:
     rows = rows_of(50)
     rows[[0, 20]] = value
     query = rows_of(1, 9)[0]
     good = np.delete(np.arange(50), [0, 20])
     best = good[np.argsort(-(rows[good] @ query), kind="stable")]
-    ((answer, _),) = make(rows).search(query[None, :], 50, np.isin(np.arange(50), good))
+    answer, _ = make(rows).search(query, 50, np.isin(np.arange(50), good))
     assert answer.tolist() == best.tolist()
-    ((answer, scores),) = make(rows).search(query[None, :], 50, None)
+    answer, scores = make(rows).search(query, 50, None)
     assert not np.isnan(scores).any()
     assert [row for row in answer.tolist() if row in set(good.tolist())] == best.tolist()
 
 
-def test_a_query_that_is_no_number_finds_nothing(make: IndexMaker) -> None:
-    ((rows, scores),) = make(rows_of(50)).search(np.full((1, RANK), np.nan, np.float32), 5, None)
+def test_a_query_that_is_no_number_finds_nothing(make: IndexFactory) -> None:
+    rows, scores = make(rows_of(50)).search(np.full(RANK, np.nan, np.float32), 5, None)
     assert (len(rows), len(scores)) == (0, 0)
 
 
@@ -130,7 +120,7 @@ def test_a_stored_index_comes_back(files: IndexFiles, tmp_path: Path, count: int
     files.save(rows, tmp_path / "index")
     index = files.load(tmp_path / "index", RANK)
     np.testing.assert_array_equal(index.vectors, rows)
-    assert found(index, query, 10) == np.argsort(-(rows @ query), kind="stable")[:10].tolist()
+    assert best_rows(index, query, 10) == np.argsort(-(rows @ query), kind="stable")[:10].tolist()
 
 
 @pytest.mark.parametrize("damage", ["gone", "empty", "cut", "foreign"])

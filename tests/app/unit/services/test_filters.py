@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from app.domain.entities import ItemFilter
 from app.index.exact import ExactIndex
-from app.services.serving.galleries import Gallery, Row
+from app.services.serving.galleries import Gallery
+from app.services.serving.segments import IndexedItem
 
 
 @pytest.mark.parametrize(
@@ -60,11 +61,13 @@ FILTERS = st.builds(
 def test_a_gallery_passes_what_the_filter_accepts(
     items: list[tuple[tuple[str, ...], dict[str, Any]]], filters: list[ItemFilter]
 ) -> None:
-    rows = [Row(f"i{number:02d}", labels, metadata) for number, (labels, metadata) in enumerate(items)]
+    rows = [
+        IndexedItem(f"i{number:02d}", labels, metadata) for number, (labels, metadata) in enumerate(items)
+    ]
     ones = np.ones((len(rows), 1), np.float32)
-    gallery = Gallery.of(rows, ones, ExactIndex)
+    gallery = Gallery.from_items(rows, ones, ExactIndex)
     for wanted in filters:
-        found = gallery.search(np.ones((1, 1), np.float32), 100, 0, wanted)
+        found = gallery.search(np.ones(1, np.float32), 100, 0, wanted)
         accepted = [row.id for row in rows if wanted.accepts(row.labels, row.metadata)]
         assert [row.id for row, _ in found] == accepted
 
@@ -105,12 +108,12 @@ class Watched(dict[str, int]):
 
 
 def test_metadata_are_looked_at_once_whatever_is_asked() -> None:
-    rows = [Row(f"i{number:03d}", (), Watched(n=number, m=number % 2)) for number in range(500)]
-    gallery = Gallery.of(rows, np.ones((500, 1), np.float32), ExactIndex)
+    rows = [IndexedItem(f"i{number:03d}", (), Watched(n=number, m=number % 2)) for number in range(500)]
+    gallery = Gallery.from_items(rows, np.ones((500, 1), np.float32), ExactIndex)
     Watched.looks = 0
     for number in range(100):
         wanted = ItemFilter(metadata={"n": (number, number + 2), "m": (number % 2,), "none": (None,)})
-        found = gallery.search(np.ones((1, 1), np.float32), 9, 0, wanted)
+        found = gallery.search(np.ones(1, np.float32), 9, 0, wanted)
         assert [row.id for row, _ in found] == [f"i{number:03d}", f"i{number + 2:03d}"]
     assert Watched.looks <= 2 * 500
 

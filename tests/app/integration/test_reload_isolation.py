@@ -1,4 +1,4 @@
-"""What one collection's renewal costs the searches of another, and a swap those of its own."""
+"""What the reload of one collection costs searches of another, and a swap of versions those of its own."""
 
 import contextlib
 import gc
@@ -11,23 +11,25 @@ import numpy as np
 import pytest
 
 from app.domain.entities import Content, ItemFilter
-from app.services.serving import loading
-from app.services.serving import snapshots as module
+from app.services.serving import replay, snapshot_updater
 from app.services.serving.search import Query
+from app.services.serving.waiting_room import MAX_WAITING_PER_COLLECTION
 from tests.app.integration.conftest import Pairs
 
 SECONDS = 60.0
 
 
 @contextlib.contextmanager
-def stepping_aside() -> Iterator[None]:
-    """As a request does that gives its place to others."""
+def release_slot() -> Iterator[None]:
+    """As a request does that gives its concurrency slot to others."""
     yield
 
 
 def search_as_request(pairs: Pairs, name: str) -> Any:
     query = [Query(Content(vector=pairs.data.Z[0].tolist()))]
-    (found,) = pairs.services.search.search(name, "z", "x", query, 5, 0, ItemFilter(), aside=stepping_aside)
+    (found,) = pairs.services.search.search(
+        name, "z", "x", query, 5, 0, ItemFilter(), release_slot=release_slot
+    )
     return found
 
 
@@ -70,9 +72,9 @@ def test_a_replay_that_takes_long_leaves_other_collections_alone(
         reached.set()
         released.wait(0.1)
 
-    monkeypatch.setattr(module, "_FEW_CHANGES", 5)
-    monkeypatch.setattr(module, "Pace", lambda *_: pause)
-    monkeypatch.setattr(loading, "_ITEMS_PER_STEP", 1)
+    monkeypatch.setattr(replay, "_MAX_INLINE_CHANGES", 5)
+    monkeypatch.setattr(snapshot_updater, "Pacer", lambda *_: pause)
+    monkeypatch.setattr(replay, "_ITEMS_PER_BATCH", 1)
     revision = write(pairs, "a", 700)
     large: list[Any] = []
     thread = threading.Thread(target=lambda: large.append(pairs.search("a")))
@@ -104,11 +106,11 @@ def test_a_swap_refuses_no_search_however_many_there_are(
 ) -> None:
     pairs, version = swapped
     is_open = threading.Event()
-    monkeypatch.setattr(module, "Pace", lambda *_: lambda: is_open.wait(SECONDS))
-    found = in_threads(module._WAITING_OF_ONE + 6, lambda: search_as_request(pairs, "a"))
+    monkeypatch.setattr(snapshot_updater, "Pacer", lambda *_: lambda: is_open.wait(SECONDS))
+    found = in_threads(MAX_WAITING_PER_COLLECTION + 6, lambda: search_as_request(pairs, "a"))
     assert [one.model_version for one in found] == [1] * len(found), "it serves until the other one stands"
     own = pairs.services.catalogue.add_items("a", [pairs.item("x", "new", pairs.data.X[0])]).revision
-    found = in_threads(module._WAITING_OF_ONE + 6, lambda: search_as_request(pairs, "a"))
+    found = in_threads(MAX_WAITING_PER_COLLECTION + 6, lambda: search_as_request(pairs, "a"))
     assert [one.index_revision for one in found] == [own] * len(found), "with what was written meanwhile"
     is_open.set()
     assert pairs.search("a").model_version == version
@@ -126,16 +128,16 @@ def test_a_version_that_cannot_be_loaded_leaves_the_one_before_serving(
         raise OSError("the disk does not answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "Pace", lambda *_: fail)
+        patch.setattr(snapshot_updater, "Pacer", lambda *_: fail)
         assert [search_as_request(pairs, "a").model_version for _ in range(20)] == [1] * 20
     assert len(attempts) < 10, "not each search tries anew"
-    monkeypatch.setattr(module, "_TRY_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(pairs.services.snapshots._fallback, "retry_seconds", 0.0)
     assert search_as_request(pairs, "a").model_version == version
 
 
 def test_renewals_keep_no_garbage_for_good(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_FEW_CHANGES", 5)
-    monkeypatch.setattr(module, "_FEW_ITEMS", 20)
+    monkeypatch.setattr(replay, "_MAX_INLINE_CHANGES", 5)
+    monkeypatch.setattr(replay, "_LARGE_COLLECTION_ITEMS", 20)
     pairs.fill("a")
     pairs.train("a")
     gc.unfreeze()

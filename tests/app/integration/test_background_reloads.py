@@ -14,8 +14,9 @@ from app.domain.entities import Content, ItemFilter, Modality, Scope
 from app.domain.errors import ContentTooLargeError, OverloadedError, ServiceError
 from app.main import create_app
 from app.services.catalogue.service import NewItem
-from app.services.serving import snapshots as module
+from app.services.serving import replay, snapshot_updater
 from app.services.serving.search import Query
+from app.services.serving.waiting_room import MAX_WAITING_PER_COLLECTION
 from tests.app.closing import close
 from tests.app.e2e.refusals import client_of
 from tests.app.integration.conftest import Pairs
@@ -40,9 +41,9 @@ class Gate:
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     """Make collections of more than 100 items, and more than five changes, work for the background."""
     made = Gate()
-    monkeypatch.setattr(module, "_FEW_CHANGES", 5)
-    monkeypatch.setattr(module, "_FEW_ITEMS", 100)
-    monkeypatch.setattr(module, "Pace", lambda *_: made.pause)
+    monkeypatch.setattr(replay, "_MAX_INLINE_CHANGES", 5)
+    monkeypatch.setattr(replay, "_LARGE_COLLECTION_ITEMS", 100)
+    monkeypatch.setattr(snapshot_updater, "Pacer", lambda *_: made.pause)
     made.is_open.set()
     yield made
     made.is_open.set()
@@ -97,7 +98,7 @@ def test_the_state_before_serves_while_another_process_replays_much(
     ]
     assert gate.reached.wait(SECONDS)
     assert other.search("b").hits, "nobody waits for another collection"
-    assert other.services.readiness.look().is_ready
+    assert other.services.readiness.check().is_ready
     _, (status, _) = other.services.status.collections(10)
     assert status.revision_lag == 2
     assert not gate.is_open.is_set(), "all this while the replay stands still"
@@ -149,39 +150,41 @@ def test_who_wrote_much_waits_aside_for_it_and_few_do(two: tuple[Pairs, Pairs], 
     writer, _ = two
     shut(gate)
     revision = write_much(writer, "own")
-    aside = threading.Semaphore(0)
+    released = threading.Semaphore(0)
     found: list[int | str] = []
 
     @contextlib.contextmanager
-    def stepping_aside() -> Iterator[None]:
-        aside.release()
+    def release_slot() -> Iterator[None]:
+        released.release()
         yield
 
     def search() -> None:
         query = [Query(Content(vector=writer.data.Z[0].tolist()))]
         try:
             (result,) = writer.services.search.search(
-                "a", "z", "x", query, 5, 0, ItemFilter(), aside=stepping_aside
+                "a", "z", "x", query, 5, 0, ItemFilter(), release_slot=release_slot
             )
             found.append(result.index_revision)
         except OverloadedError as error:
             found.append(str(error))
 
-    threads = [threading.Thread(target=search) for _ in range(module._WAITING_OF_ONE + 3)]
+    threads = [threading.Thread(target=search) for _ in range(MAX_WAITING_PER_COLLECTION + 3)]
     for thread in threads:
         thread.start()
-    for _ in range(module._WAITING_OF_ONE):
-        assert aside.acquire(timeout=SECONDS)
+    for _ in range(MAX_WAITING_PER_COLLECTION):
+        assert released.acquire(timeout=SECONDS)
     wait_for(lambda: len(found) == 3)
     assert all("'a' is being brought up to date" in str(one) for one in found), "the others are told at once"
     query = [Query(Content(vector=writer.data.Z[0].tolist()))]
-    (small,) = writer.services.search.search("b", "z", "x", query, 5, 0, ItemFilter(), aside=stepping_aside)
+    (small,) = writer.services.search.search(
+        "b", "z", "x", query, 5, 0, ItemFilter(), release_slot=release_slot
+    )
     assert small.hits
-    assert writer.services.readiness.look().is_ready
+    assert writer.services.readiness.check().is_ready
     gate.is_open.set()
     for thread in threads:
         thread.join(SECONDS)
-    assert found[3:] == [revision] * module._WAITING_OF_ONE
+    assert found[3:] == [revision] * MAX_WAITING_PER_COLLECTION
 
 
 @pytest.mark.parametrize("is_open", [False, True], ids=["keys are known", "search is open"])
@@ -219,11 +222,11 @@ def test_only_who_wrote_waits_for_it_where_keys_are_known(
 def test_another_version_is_loaded_at_leisure_until_somebody_waits(
     either: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Callable[[], bool]] = []
+    urgency: list[Callable[[], bool]] = []
     reached, is_open = threading.Event(), threading.Event()
 
     def make(is_urgent: Callable[[], bool]) -> Callable[[], None]:
-        asked.append(is_urgent)
+        urgency.append(is_urgent)
 
         def pause() -> None:
             reached.set()
@@ -231,35 +234,37 @@ def test_another_version_is_loaded_at_leisure_until_somebody_waits(
 
         return pause
 
-    monkeypatch.setattr(module, "_FEW_CHANGES", 5)
-    monkeypatch.setattr(module, "_FEW_ITEMS", 100)
-    monkeypatch.setattr(module, "Pace", make)
+    monkeypatch.setattr(replay, "_MAX_INLINE_CHANGES", 5)
+    monkeypatch.setattr(replay, "_LARGE_COLLECTION_ITEMS", 100)
+    monkeypatch.setattr(snapshot_updater, "Pacer", make)
     is_open.set()
     either.fill("a")
     either.train("a")
     either.search("a")
-    assert asked[-1](), "a start waits for the first load"
+    assert urgency[-1](), "a start waits for the first load"
     write_much(either, "late")
     either.search("a")
-    assert asked[-1](), "so does who wrote for the replay"
+    assert urgency[-1](), "so does who wrote for the replay"
     version = either.train("a")
     is_open.clear()
     reached.clear()
     either.services.versions.activate("a", version, "test")
     assert either.search("a").model_version < version
     assert reached.wait(SECONDS)
-    assert not asked[-1]()
+    assert not urgency[-1]()
     write_much(either, "later")
-    thread = threading.Thread(target=lambda: search_aside(either))
+    thread = threading.Thread(target=lambda: search_as_request(either))
     thread.start()
-    wait_for(asked[-1])
+    wait_for(urgency[-1])
     is_open.set()
     thread.join(SECONDS)
 
 
-def search_aside(pairs: Pairs) -> None:
+def search_as_request(pairs: Pairs) -> None:
     query = [Query(Content(vector=pairs.data.Z[0].tolist()))]
-    pairs.services.search.search("a", "z", "x", query, 5, 0, ItemFilter(), aside=contextlib.nullcontext)
+    pairs.services.search.search(
+        "a", "z", "x", query, 5, 0, ItemFilter(), release_slot=contextlib.nullcontext
+    )
 
 
 def test_what_an_older_state_shows_counts_in_the_bound_of_an_answer(either: Any, gate: Gate) -> None:
@@ -280,7 +285,7 @@ def test_what_an_older_state_shows_counts_in_the_bound_of_an_answer(either: Any,
     with pytest.raises(ContentTooLargeError, match="more than 1048576 bytes"):
         other.search("a", k=60)
     gate.is_open.set()
-    wait_for(lambda: other.services.snapshots.held() and len(found_of(other)) == 60)
+    wait_for(lambda: other.services.snapshots.peek_all() and len(found_of(other)) == 60)
     close(other.services)
 
 
@@ -316,23 +321,23 @@ def test_a_start_is_not_ready_until_each_first_load_has_ended(two: tuple[Pairs, 
     writer, _ = two
     shut(gate)
     late = Pairs(build(writer.services.settings), writer.data)
-    found = late.services.readiness.look()
+    found = late.services.readiness.check()
     assert not found.is_ready
     assert "a: loading" in (found.reason or "")
     assert gate.reached.wait(SECONDS)
     gate.is_open.set()
-    wait_for(lambda: late.services.readiness.look().is_ready)
-    assert late.services.readiness.look().reason is None
-    assert set(late.services.snapshots.held()) == set(writer.services.snapshots.held())
+    wait_for(lambda: late.services.readiness.check().is_ready)
+    assert late.services.readiness.check().reason is None
+    assert set(late.services.snapshots.peek_all()) == set(writer.services.snapshots.peek_all())
     # What is trained for the first time now is loaded without taking the service away.
     writer.fill("c")
     writer.train("c")
     shut(gate)
-    found = late.services.readiness.look()
+    found = late.services.readiness.check()
     assert found.is_ready
     assert found.reason == "c: loading"
     gate.is_open.set()
-    wait_for(lambda: late.services.readiness.look().reason is None)
+    wait_for(lambda: late.services.readiness.check().reason is None)
     close(late.services)
 
 
@@ -340,11 +345,11 @@ def test_the_background_brings_in_what_nobody_searches(two: tuple[Pairs, Pairs])
     writer, other = two
     revision = write_much(writer, "late")
     a, b = (other.services.catalogue.collection(name)[0].id for name in ("a", "b"))
-    other.services.snapshots.keep_up(2.0)
-    wait_for(lambda: other.services.snapshots.held()[a].collection.revision == revision)
+    other.services.snapshots.reload_stale(2.0)
+    wait_for(lambda: other.services.snapshots.peek_all()[a].collection.revision == revision)
     version = writer.train("b")
-    other.services.snapshots.keep_up(2.0)
-    wait_for(lambda: other.services.snapshots.held()[b].model.version == version)
+    other.services.snapshots.reload_stale(2.0)
+    wait_for(lambda: other.services.snapshots.peek_all()[b].model.version == version)
 
 
 def test_searches_are_right_while_much_and_little_is_written(two: tuple[Pairs, Pairs]) -> None:

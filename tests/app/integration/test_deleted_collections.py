@@ -3,7 +3,7 @@
 import contextlib
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,9 +11,11 @@ import pytest
 from app.bootstrap import build
 from app.domain.entities import Collection
 from app.domain.errors import CollectionNotFoundError, ServiceError
-from app.services.serving import snapshots as module
-from app.services.serving.loading import Loader, Snapshot
-from app.services.serving.renewals import THREAD_NAME, no_pause
+from app.services.serving import replay, snapshot_loader, snapshot_updater
+from app.services.serving.pacing import no_pause
+from app.services.serving.reload_scheduler import THREAD_NAME
+from app.services.serving.snapshot import Snapshot
+from app.services.serving.snapshot_loader import SnapshotLoader
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.loading import current
@@ -28,22 +30,22 @@ def trained(pairs: Pairs, *names: str) -> None:
 
 def test_the_process_that_deletes_a_collection_frees_its_memory(either: Any) -> None:
     trained(either, "a", "b")
-    assert len(either.services.snapshots.held()) == 2
+    assert len(either.services.snapshots.peek_all()) == 2
     either.services.catalogue.delete_collection("a")
-    held = either.services.snapshots.held()
+    held = either.services.snapshots.peek_all()
     assert [one.collection.name for one in held.values()] == ["b"]
 
 
 def test_the_others_free_it_when_they_are_looked_at(either: Any) -> None:
     trained(either, "a", "b")
-    for look in (lambda found: found.readiness.look(), lambda found: found.status.collections(10)):
+    for look in (lambda found: found.readiness.check(), lambda found: found.status.collections(10)):
         other = Pairs(build(either.services.settings), either.data)
         for name in ("a", "b"):
             other.search(name)
         either.services.catalogue.delete_collection("a")
-        assert len(other.services.snapshots.held()) == 2, "nobody has told it"
+        assert len(other.services.snapshots.peek_all()) == 2, "nobody has told it"
         look(other.services)
-        held = other.services.snapshots.held()
+        held = other.services.snapshots.peek_all()
         assert [one.collection.name for one in held.values()] == ["b"]
         close(other.services)
         trained(either, "a")
@@ -55,7 +57,7 @@ def test_locks_are_gone_with_those_who_waited(either: Any) -> None:
     with pytest.raises(CollectionNotFoundError):
         either.search("a")
     gc.collect()
-    assert len(either.services.snapshots._locks) == 0
+    assert len(either.services.snapshots._updater._locks) == 0
 
 
 def test_a_collection_made_anew_is_renewed_by_one_thread_at_a_time(
@@ -63,12 +65,12 @@ def test_a_collection_made_anew_is_renewed_by_one_thread_at_a_time(
 ) -> None:
     trained(either, "a")
     snapshots = either.services.snapshots
-    settled, replayed = Loader.settled, Loader.replayed
+    load = SnapshotLoader.load
     inside: dict[int, set[int]] = {}
     most: list[int] = []
     second_in = threading.Event()
 
-    def watched(work: Any, self: Loader, held: Any, collection: Collection, *more: Any) -> Snapshot:
+    def watched(work: Callable[..., Snapshot], collection: Collection, *arguments: Any) -> Snapshot:
         threads = inside.setdefault(collection.id, set())
         is_first = threading.get_ident() not in threads
         threads.add(threading.get_ident())
@@ -78,14 +80,14 @@ def test_a_collection_made_anew_is_renewed_by_one_thread_at_a_time(
         else:
             second_in.set()
         try:
-            found: Snapshot = work(self, held, collection, *more)
-            return found
+            return work(*arguments)
         finally:
             if is_first:
                 threads.discard(threading.get_ident())
 
-    monkeypatch.setattr(Loader, "settled", lambda *given: watched(settled, *given))
-    monkeypatch.setattr(Loader, "replayed", lambda *given: watched(replayed, *given))
+    monkeypatch.setattr(SnapshotLoader, "load", lambda *given: watched(load, given[2], *given))
+    for module in (snapshot_loader, snapshot_updater):
+        monkeypatch.setattr(module, "replay", lambda *given: watched(replay.replay, given[1], *given))
 
     def look() -> None:
         with contextlib.suppress(ServiceError):  # it may come between the deletion and the training
@@ -129,8 +131,8 @@ class Loading:
             assert self.may_go_on.wait(SECONDS)
 
         paces = iter([wait])
-        monkeypatch.setattr(module, "Pace", lambda *_: next(paces, no_pause))
-        monkeypatch.setattr(module, "_FEW_ITEMS", 100)  # so that no search waits for it
+        monkeypatch.setattr(snapshot_updater, "Pacer", lambda *_: next(paces, no_pause))
+        monkeypatch.setattr(replay, "_LARGE_COLLECTION_ITEMS", 100)  # so that no search waits for it
         assert self.pairs.search("a").model_version == 1
         assert reached.wait(SECONDS)
 
@@ -176,4 +178,4 @@ def test_a_load_that_ends_late_takes_nothing_of_the_successor(either: Any, loadi
     assert loading.pairs.search("a").hits
     successor = either.services.catalogue.collection("a")[0].id
     loading.end()
-    assert list(loading.pairs.services.snapshots.held()) == [successor]
+    assert list(loading.pairs.services.snapshots.peek_all()) == [successor]

@@ -1,4 +1,4 @@
-"""Model versions: which one serves, who said so, how to go back, and which ones are kept."""
+"""The model registry: published versions, which of them is active, rollback, and removal of old ones."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from app.domain.errors import (
 )
 from app.domain.names import check_storable
 from app.domain.ports import Database, UnitOfWork
-from app.services.models.bundles import ModelBundles
+from app.services.models.model_bundles import ModelBundles
 from app.services.storage.garbage_collector import GarbageCollector
 
 NONE_ACTIVE = 0
-"""As an expected version: that none is active."""
+"""As an expected version: no version is active."""
 LARGEST_VERSION = 2**31 - 1
-"""What the database holds of a version's number."""
+"""Largest version number that the database column holds."""
 
 
-class VersionService:
-    """Publishes versions and lets one of them serve.
+class ModelRegistry:
+    """Publishes model versions and activates one of them.
 
-    A collection's active version is one column of its row, changed by compare-and-swap only and never
-    back to nothing: there is never more than one, and never none once there was one.
+    A collection's active version is one column of its row, changed only by compare-and-swap and never back to
+    null: there is at most one, and always one once there was one.
 
     Parameters
     ----------
     database : Database
-        The truth.
+        The source of truth.
     bundles : ModelBundles
         Model versions on disk.
     garbage_collector : GarbageCollector
-        Removes the bundles of forgotten versions.
-    kept : int
-        How many inactive versions are kept, beside the active one and the one before it.
+        Removes the bundles of deleted versions.
+    n_inactive : int
+        How many inactive versions `prune` keeps, apart from the active one and the one before it.
     """
 
     def __init__(
-        self, database: Database, bundles: ModelBundles, garbage_collector: GarbageCollector, kept: int
+        self, database: Database, bundles: ModelBundles, garbage_collector: GarbageCollector, n_inactive: int
     ) -> None:
         self._database = database
         self._bundles = bundles
         self._garbage_collector = garbage_collector
-        self._kept = kept
+        self._n_inactive = n_inactive
 
     def models(self, name: str) -> list[ModelVersion]:
         """Return all versions, newest first."""
@@ -61,27 +61,27 @@ class VersionService:
             return work.models.get(work.collections.get(name), version)
 
     def history(self, name: str, limit: int) -> Sequence[Activation]:
-        """Return which version began to serve when, newest first."""
+        """Return the latest activations, newest first."""
         with self._database.read() as work:
             return work.models.activations(work.collections.get(name), limit)
 
     def activate(
         self, name: str, version: int, by: str, reason: str | None = None, expected: int | None = None
     ) -> ModelVersion:
-        """Let a version serve, after its bundle was checked.
+        """Make a version the active one, after loading its bundle to check it.
 
         Parameters
         ----------
         name : str
             Collection.
         version : int
-            The one to serve; nothing happens when it does already.
+            The one to activate; nothing changes if it is active already.
         by : str
-            Who wants it, for the history.
+            Who requested it, for the history.
         reason : str, optional
             Why, for the history.
         expected : int, optional
-            The version that must be active for this to happen; `NONE_ACTIVE` that none is.
+            The version that must be active for the change to be made; `NONE_ACTIVE` if none may be.
 
         Raises
         ------
@@ -90,7 +90,7 @@ class VersionService:
         DamagedVersionError
             If its bundle cannot be trusted.
         ActiveVersionConflictError
-            If another one is active than was expected.
+            If the active version is not the expected one.
         """
         check_storable("reason", reason)
         with self._database.read() as work:
@@ -102,52 +102,52 @@ class VersionService:
             raise DamagedVersionError(name, version, str(error)) from error
         with self._database.write() as work:
             collection = work.collections.lock(name)
-            work.models.get(collection, version)  # it may have been forgotten meanwhile
+            work.models.get(collection, version)  # it may have been deleted meanwhile
             active = collection.active_version
             if expected is not None and (expected or None) != active:
                 raise ActiveVersionConflictError(name, expected or None, active)
-            _swap(work, collection, version, by, reason)
+            _activate(work, collection, version, by, reason)
             return work.models.get(collection, version)
 
     def roll_back(
         self, name: str, by: str, reason: str | None = None, expected: int | None = None
     ) -> ModelVersion:
-        """Let the version serve that served before the active one; parameters as of `activate`.
+        """Activate the version that served before the active one; parameters as of `activate`.
 
         Raises
         ------
         NoPreviousVersionError
-            If none did.
+            If there is none.
         """
         with self._database.read() as work:
             collection = work.collections.get(name)
-            previous = _previous(work, collection)
+            previous = _find_previous(work, collection)
         if previous is None:
             raise NoPreviousVersionError(name)
         if expected is None:
-            # What is "previous" depends on what is active: both must still be so when it is swapped.
+            # Which one is the previous depends on the active one, which must not change in between.
             expected = collection.active_version
         return self.activate(name, previous, by, reason or "rolled back", expected)
 
     def publish(self, job: Job, built: BuiltModel, lease_seconds: float) -> ModelVersion:
-        """Record what a job built, let it serve unless it was refused, and close the job, all at once.
+        """Record a new version, activate it unless a gate refused it, and finish its job: in one transaction.
 
-        A version that was activated by hand meanwhile keeps serving: the new one is kept, inactive, and
-        says so in its report.
+        A version that was activated by hand meanwhile stays active: the new one is recorded as inactive, and
+        its report says why.
 
         Parameters
         ----------
         job : Job
-            As claimed; nothing is published when the claim was lost.
+            As claimed; nothing is published if the claim was lost.
         built : BuiltModel
-            Its bundle is on disk and was read back.
+            The new version, whose bundle has been written and verified.
         lease_seconds : float
-            Lease to hold meanwhile.
+            How long to extend the job's lease for the transaction.
 
         Raises
         ------
         JobCancelledError
-            If the job was cancelled, or is another worker's by now.
+            If the job was cancelled, or belongs to another worker by now.
         """
         progress = {"phase": "done", **asdict(built.report.fit.convergence)}
         with self._database.write() as work:
@@ -167,28 +167,28 @@ class VersionService:
             )
             work.models.add(collection, entry)
             if reason is None:
-                _swap(work, collection, entry.version, f"job {job.id}", "trained")
+                _activate(work, collection, entry.version, f"job {job.id}", "trained")
             work.jobs.finish(job, JobState.SUCCEEDED, None, entry.version)
         return replace(entry, is_active=reason is None)
 
     def prune(self, name: str) -> list[int]:
-        """Forget old versions and return their numbers.
+        """Delete old versions and return their numbers.
 
-        The active version and the one before it stay, and so do the newest inactive ones.
+        The active version, the one before it, and the newest inactive ones are kept.
         """
         with self._database.write() as work:
             collection = work.collections.lock(name)
-            protected = {collection.active_version, _previous(work, collection)}
-            inactive = [m for m in work.models.list(collection) if m.version not in protected]
-            forgotten = inactive[self._kept :]
-            work.models.delete(collection, [model.version for model in forgotten])
-        if forgotten:
-            self._garbage_collector.sweep_after_delete([], [model.bundle for model in forgotten])
-        return [model.version for model in forgotten]
+            protected = {collection.active_version, _find_previous(work, collection)}
+            inactive = [model for model in work.models.list(collection) if model.version not in protected]
+            deleted = inactive[self._n_inactive :]
+            work.models.delete(collection, [model.version for model in deleted])
+        if deleted:
+            self._garbage_collector.sweep_after_delete([], [model.bundle for model in deleted])
+        return [model.version for model in deleted]
 
 
-def _swap(work: UnitOfWork, collection: Collection, version: int, by: str, reason: str | None) -> None:
-    """Make a version of a locked collection the active one, and say so in the history."""
+def _activate(work: UnitOfWork, collection: Collection, version: int, by: str, reason: str | None) -> None:
+    """Make a version of a locked collection the active one, and record it in the history."""
     active = collection.active_version
     if active == version:
         return
@@ -197,7 +197,7 @@ def _swap(work: UnitOfWork, collection: Collection, version: int, by: str, reaso
     work.models.record_activation(collection, Activation(version, active, datetime.now(UTC), by, reason))
 
 
-def _previous(work: UnitOfWork, collection: Collection) -> int | None:
-    """Return the version that served before the active one."""
+def _find_previous(work: UnitOfWork, collection: Collection) -> int | None:
+    """Return the number of the version that was active before the present one."""
     newest = work.models.activations(collection, 1)
     return newest[0].previous if newest else None

@@ -1,4 +1,4 @@
-"""What a model bundle holds, and how it is read back."""
+"""Model bundles: the folder of files that a model version is published as."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from solver import ArtifactError, Projector, load_projector, save_projector
 
 _GALLERIES = "galleries.json"
 _ENCODERS = "encoders.json"
-_JUDGED = "judged"
+_HELD_OUT_MODEL = "judged"
+"""Folder of the model that the held-out figures belong to; the name is part of the file format."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldOutModel:
-    """What the held-out figures of a version are of: its recipe, fitted without the held-out items.
+    """The model that a version's held-out figures belong to: the same method, fitted without those items.
 
     Parameters
     ----------
     projector : Projector
-        Never serves; a later version is compared with it.
-    fitted : frozenset of str
-        Items it learned from.
+        Never serves; later versions are compared with it.
+    training_ids : frozenset of str
+        Items it was fitted on.
     """
 
     projector: Projector
-    fitted: frozenset[str]
+    training_ids: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +46,7 @@ class LoadedModel:
     version : int
         Its number.
     index_revision : int
-        Collection revision its stored galleries stand at.
+        Collection revision of its stored galleries.
     projector : Projector
         Maps features of both modalities into one space.
     encoders : mapping of str to Encoder
@@ -53,9 +54,9 @@ class LoadedModel:
     modality_names : tuple of str
         X first.
     galleries : mapping
-        By modality: item ids and their projected rows.
+        By modality: item ids and their projections.
     held_out_damage : str or None
-        What is wrong with the part of its bundle that later versions are compared with, and no search reads.
+        What is wrong with the bundle's `HeldOutModel`, which no search needs.
     """
 
     version: int
@@ -67,7 +68,7 @@ class LoadedModel:
     held_out_damage: str | None = None
 
     def project(self, modality: str, features: Features) -> Matrix:
-        """Return the (n, rank) projections of features of one modality; `can_be_ranked` judges them."""
+        """Return the (n, rank) projections of features of one modality; see `can_be_ranked`."""
         is_x = modality == self.modality_names[0]
         projected: Matrix = self.projector.project_x(features) if is_x else self.projector.project_z(features)
         return projected
@@ -79,11 +80,11 @@ class ModelBundles:
     Parameters
     ----------
     files : BundleFiles
-        Where they are kept.
+        Where they are stored.
     index_files : IndexFiles
         Format of the stored galleries.
     encoders : EncoderSource
-        Makes the encoders that a bundle's state is put into.
+        Restores encoders from their state.
     """
 
     def __init__(self, files: BundleFiles, index_files: IndexFiles, encoders: EncoderSource) -> None:
@@ -96,42 +97,55 @@ class ModelBundles:
         collection: Collection,
         model: LoadedModel,
         report: TrainingReport,
-        judged: HeldOutModel | None = None,
+        held_out_model: HeldOutModel | None = None,
     ) -> tuple[str, str]:
-        """Write a bundle and return its folder name and manifest hash."""
-        facts = report.to_json()
+        """Write a bundle and return its folder name and manifest hash.
+
+        Parameters
+        ----------
+        collection : Collection
+            Of the model.
+        model : LoadedModel
+            What will serve.
+        report : TrainingReport
+            Goes into the manifest.
+        held_out_model : HeldOutModel, optional
+            What later versions will be compared with.
+        """
+        manifest = report.to_json()
 
         def fill(folder: Path) -> None:
-            save_projector(model.projector, folder, facts)
-            if judged is not None:
-                (folder / _JUDGED).mkdir()
-                save_projector(judged.projector, folder / _JUDGED, {"fitted": sorted(judged.fitted)})
+            save_projector(model.projector, folder, manifest)
+            if held_out_model is not None:
+                (folder / _HELD_OUT_MODEL).mkdir()
+                training_ids = {"fitted": sorted(held_out_model.training_ids)}
+                save_projector(held_out_model.projector, folder / _HELD_OUT_MODEL, training_ids)
             states = {name: encoder.state() for name, encoder in model.encoders.items()}
             _write_json(folder / _ENCODERS, states)
             _write_json(folder / _GALLERIES, {name: ids for name, (ids, _) in model.galleries.items()})
             for side, name in zip("xz", model.modality_names, strict=True):
                 self._index_files.save(model.galleries[name][1], folder / f"{side}.faiss")
 
-        return self._files.write(f"{collection.id}-v{model.version}", fill, facts)
+        return self._files.write(f"{collection.id}-v{model.version}", fill, manifest)
 
     def check(self, version: ModelVersion) -> None:
-        """Compare a bundle with its sums; raises DamagedBundleError."""
+        """Verify a bundle's checksums; raises DamagedBundleError."""
         self._files.open(version.bundle, version.manifest_hash)
 
-    def load_judged(self, version: ModelVersion) -> HeldOutModel | None:
-        """Return what a later version is compared with, if this one has it; raises DamagedBundleError."""
-        folder = self._files.open(version.bundle, version.manifest_hash) / _JUDGED
+    def load_held_out_model(self, version: ModelVersion) -> HeldOutModel | None:
+        """Return what later versions are compared with, if this one has it; raises DamagedBundleError."""
+        folder = self._files.open(version.bundle, version.manifest_hash) / _HELD_OUT_MODEL
         if not folder.is_dir():
             return None
         try:
-            projector, facts = load_projector(folder)
+            projector, metadata = load_projector(folder)
         except ArtifactError as error:
             raise DamagedBundleError(f"bundle {version.bundle}: its model cannot be read") from error
-        return HeldOutModel(projector, frozenset(facts["fitted"]))
+        return HeldOutModel(projector, frozenset(metadata["fitted"]))
 
     def load(self, collection: Collection, version: ModelVersion) -> LoadedModel:
-        """Read a bundle back; raises DamagedBundleError when anything that serves is not as published."""
-        folder, held_out_damage = self._checked(version)
+        """Load a bundle; raises DamagedBundleError if a file that serves differs from what was published."""
+        folder, held_out_damage = self._open(version)
         try:
             projector, _ = load_projector(folder)
             states = json.loads((folder / _ENCODERS).read_text(encoding="utf-8"))
@@ -140,17 +154,16 @@ class ModelBundles:
             raise DamagedBundleError(f"bundle {version.bundle}: its model cannot be read") from error
         encoders, galleries = {}, {}
         for side, modality in zip("xz", collection.modalities, strict=True):
-            # Releases before this one kept no state of an encoder that learns nothing.
+            # Early releases stored no state of encoders that are not fitted.
             state = states.get(modality.name, {})
             encoders[modality.name] = self._encoders.restored(modality.encoder, state)
             index = self._index_files.load(folder / f"{side}.faiss", projector.rank)
-            names = tuple(ids[modality.name])
-            vectors = index.vectors if projector.rank else np.zeros((len(names), 0), np.float32)
-            if len(vectors) != len(names):
-                raise DamagedBundleError(
-                    f"bundle {version.bundle}: {len(vectors)} rows, {len(names)} items of {modality.name!r}"
-                )
-            galleries[modality.name] = (names, vectors)
+            item_ids = tuple(ids[modality.name])
+            vectors = index.vectors if projector.rank else np.zeros((len(item_ids), 0), np.float32)
+            if len(vectors) != len(item_ids):
+                sizes = f"{len(vectors)} rows, {len(item_ids)} items of {modality.name!r}"
+                raise DamagedBundleError(f"bundle {version.bundle}: {sizes}")
+            galleries[modality.name] = (item_ids, vectors)
         return LoadedModel(
             version.version,
             version.index_revision,
@@ -161,13 +174,16 @@ class ModelBundles:
             held_out_damage,
         )
 
-    def _checked(self, version: ModelVersion) -> tuple[Path, str | None]:
-        """Return a bundle's folder once what serves is whole, and what is wrong with the rest of it."""
+    def _open(self, version: ModelVersion) -> tuple[Path, str | None]:
+        """Return the folder of a bundle, and what is wrong with the part that no search needs.
+
+        Raises DamagedBundleError if any other part is damaged.
+        """
         try:
             return self._files.open(version.bundle, version.manifest_hash), None
         except DamagedBundleError as error:
-            # Raises again unless only the part that no search reads is damaged.
-            folder = self._files.open(version.bundle, version.manifest_hash, without=_JUDGED)
+            # Raises again unless only the held-out model is damaged.
+            folder = self._files.open(version.bundle, version.manifest_hash, without=_HELD_OUT_MODEL)
             return folder, str(error)
 
 

@@ -1,0 +1,63 @@
+"""Whether a collection can be searched in this process, and what is wrong with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.domain.entities import Collection
+from app.services.serving.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionHealth:
+    """How a collection with an active version stands in this process.
+
+    Parameters
+    ----------
+    has_started : bool
+        Whether its first load has ended, well or not.
+    is_searchable : bool
+        Whether searches are answered.
+    problem : str or None
+        Why not, or what is wrong all the same.
+    """
+
+    has_started: bool
+    is_searchable: bool
+    problem: str | None = None
+
+
+def assess(
+    collection: Collection, snapshot: Snapshot | None, failure: str | None, was_loaded: bool
+) -> CollectionHealth:
+    """Return how a collection stands.
+
+    Parameters
+    ----------
+    collection : Collection
+        As the database has it, with an active version.
+    snapshot : Snapshot or None
+        What serves.
+    failure : str or None
+        Why the last load failed.
+    was_loaded : bool
+        Whether it was loaded once, even if it is no longer in memory.
+    """
+    if snapshot is None:
+        if failure is not None:
+            return CollectionHealth(True, False, f"{collection.name}: {failure}")
+        if was_loaded:
+            return CollectionHealth(True, True)
+        return CollectionHealth(False, False, f"{collection.name}: loading")
+    problems = [
+        f"{collection.name}: the encoder of {modality!r}: {fault}"
+        for modality, encoder in snapshot.model.encoders.items()
+        if (fault := encoder.fault()) is not None
+    ]
+    if snapshot.load_failure is not None:
+        active, served = collection.active_version, snapshot.model.version
+        reason = f"version {served} serves instead of {active}: {snapshot.load_failure.reason}"
+        problems.append(f"{collection.name}: {reason}")
+    if (damage := snapshot.model.held_out_damage) is not None:
+        problems.append(f"{collection.name}: later versions cannot be compared with the served one: {damage}")
+    return CollectionHealth(True, True, "; ".join(problems) or None)

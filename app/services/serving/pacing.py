@@ -1,0 +1,71 @@
+"""Background work in small steps, which leave the interpreter to the threads that answer requests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+_MIN_SLEEP_SECONDS = 0.0005
+"""A shorter sleep does not reliably let another thread run."""
+_MAX_SLEEP_SECONDS = 0.05
+"""Bounds the delay after a single long step, such as a product of large matrices outside the interpreter."""
+_BACKGROUND_SLEEP_FACTOR = 3.0
+"""Work that is not urgent sleeps this many times as long as it computed: a quarter of one core at most."""
+_Entry = TypeVar("_Entry")
+
+
+def no_pause() -> None:
+    """Continue without a pause."""
+
+
+def in_batches(
+    entries: Iterable[_Entry], size: int, weigh: Callable[[_Entry], int] | None = None, weight: int = 0
+) -> Iterator[list[_Entry]]:
+    """Yield entries in lists.
+
+    Parameters
+    ----------
+    entries : iterable
+        Order is preserved.
+    size : int
+        Length of the lists; the last one may be shorter.
+    weigh : callable, optional
+        Returns the weight of an entry; a list ends once its total weight reaches `weight`.
+    weight : int
+        Used with `weigh`.
+    """
+    batch: list[_Entry] = []
+    total = 0
+    for entry in entries:
+        batch.append(entry)
+        total += 0 if weigh is None else weigh(entry)
+        if len(batch) == size or (weigh is not None and total >= weight):
+            yield batch
+            batch, total = [], 0
+    if batch:
+        yield batch
+
+
+class Pacer:
+    """Makes a thread sleep between its steps for as long as it computed.
+
+    Python runs one thread at a time. A thread that computes without a break takes half of it from those that
+    answer requests, and costs each of their many short waits a switch of threads.
+
+    Parameters
+    ----------
+    is_urgent : callable
+        Called at the end of each step; work that is not urgent sleeps three times as long.
+    """
+
+    def __init__(self, is_urgent: Callable[[], bool]) -> None:
+        self._is_urgent = is_urgent
+        self._step_began = time.thread_time()
+
+    def __call__(self) -> None:
+        """End a step."""
+        worked = time.thread_time() - self._step_began
+        sleep = min(max(worked, _MIN_SLEEP_SECONDS), _MAX_SLEEP_SECONDS)
+        time.sleep(sleep * (1.0 if self._is_urgent() else _BACKGROUND_SLEEP_FACTOR))
+        self._step_began = time.thread_time()

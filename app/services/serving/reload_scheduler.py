@@ -1,0 +1,253 @@
+"""Scheduling of reloads: a few background threads bring collections up to date, fairly.
+
+How long a reload takes shows only while it runs. Each starts among the quick ones; one that has run for more
+than a second continues among the long ones, which take turns step by step and never delay a quick one. The
+number of long ones is bounded; a further one is requeued, and starts over when another has ended, so that the
+quick ones keep their threads. A collection has at most one reload at a time, and every request that needs its
+result waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from app.domain.errors import OverloadedError, ServiceError
+from app.services.serving.fair_lock import FairLock
+from app.services.serving.waiting_room import ReleaseSlot, WaitingRoom
+
+_QUICK_SECONDS = 1.0
+"""A reload whose steps and pauses have taken longer than this is a long one."""
+_MAX_QUICK = 2
+"""Quick reloads at the same time: one that computes and one that waits for the database."""
+_MAX_LONG = 4
+"""Long reloads at the same time; they share one turn, so more would only hold more memory."""
+MAX_RELOADS = _MAX_QUICK + _MAX_LONG
+"""Threads, each with a read transaction and so a database connection."""
+THREAD_NAME = "reload"
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Reload:
+    """A requested or running reload of one collection.
+
+    Parameters
+    ----------
+    collection_id : int
+        Identity of the collection.
+    name : str
+        Its name.
+    is_long : bool
+        Whether it is known to take long.
+    done : Event
+        Set when it has ended.
+    errors : list of Exception
+        What it raised.
+    """
+
+    collection_id: int
+    name: str
+    is_long: bool
+    done: threading.Event = field(default_factory=threading.Event)
+    errors: list[Exception] = field(default_factory=list)
+
+
+class RequeuedError(Exception):
+    """Ends a reload that turned out to be long while too many others are; it starts over later."""
+
+
+class _Turns:
+    """The turns of one running reload; called at the end of each step."""
+
+    def __init__(
+        self, reload: Reload, quick: FairLock, long: FairLock, may_stay_long: Callable[[], bool]
+    ) -> None:
+        self._reload = reload
+        self._quick, self._long = quick, long
+        self._may_stay_long = may_stay_long
+        self._worked_seconds = 0.0
+        self._lock: FairLock | None = None
+        self._turn_began = 0.0
+
+    def __enter__(self) -> _Turns:
+        self._take()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+    def __call__(self) -> None:
+        """Let others have their turns; raises RequeuedError."""
+        assert self._lock is not None
+        self._lock.release()
+        self._lock = None
+        self._worked_seconds += time.monotonic() - self._turn_began
+        if not self._reload.is_long and self._worked_seconds > _QUICK_SECONDS:
+            self._reload.is_long = True
+            if not self._may_stay_long():
+                raise RequeuedError
+        self._take()
+
+    def _take(self) -> None:
+        lock = self._long if self._reload.is_long else self._quick
+        lock.acquire(self)
+        self._lock = lock
+        self._turn_began = time.monotonic()
+
+
+class ReloadScheduler:
+    """Runs the reloads of one process.
+
+    Parameters
+    ----------
+    run : callable
+        Reloads a collection, and calls its second argument after each step of the work; what it raises is
+        raised in the requests that wait for it.
+    waiting_room : WaitingRoom
+        Bounds those requests.
+    """
+
+    def __init__(self, run: Callable[[Reload, Callable[[], None]], None], waiting_room: WaitingRoom) -> None:
+        self._run = run
+        self._waiting_room = waiting_room
+        self._quick, self._long = FairLock(), FairLock()
+        self._open: dict[int, Reload] = {}
+        """Those queued or running, by collection."""
+        self._quick_queue: deque[Reload] = deque()
+        self._long_queue: deque[Reload] = deque()
+        """Those known to take long."""
+        self._running: set[Reload] = set()
+        self._lock = threading.Lock()
+
+    def request(self, collection_id: int, name: str, is_long: bool = False) -> Reload:
+        """Return the queued or running reload of a collection, or queue one.
+
+        Parameters
+        ----------
+        collection_id : int
+            Identity of the collection.
+        name : str
+            Its name.
+        is_long : bool
+            Whether the reload is known to take long.
+        """
+        with self._lock:
+            reload = self._open.get(collection_id)
+            if reload is None:
+                reload = self._open[collection_id] = Reload(collection_id, name, is_long)
+                (self._long_queue if is_long else self._quick_queue).append(reload)
+                self._start_queued()
+            return reload
+
+    def wait(self, reload: Reload, release_slot: ReleaseSlot | None) -> None:
+        """Wait for a reload, and raise what it raised.
+
+        Parameters
+        ----------
+        reload : Reload
+            As returned by `request`.
+        release_slot : callable or None
+            Of a request, whose wait is bounded; None for a caller that waits as long as it takes.
+
+        Raises
+        ------
+        OverloadedError
+            If too many requests wait already, or this one waited too long.
+        """
+        with ExitStack() as until_left:
+            if release_slot is not None:
+                if not self._waiting_room.try_enter(reload.collection_id, until_left):
+                    raise OverloadedError(_busy(reload.name))
+                until_left.enter_context(release_slot())
+            if not reload.done.wait(None if release_slot is None else self._waiting_room.max_wait_seconds):
+                raise OverloadedError(_busy(reload.name))
+        for error in reload.errors:
+            raise error
+
+    def wait_briefly(self, reload: Reload, release_slot: ReleaseSlot | None, seconds: float) -> bool:
+        """Wait for a reload that a request can do without; return whether it succeeded in time.
+
+        Parameters
+        ----------
+        reload : Reload
+            As returned by `request`.
+        release_slot : callable or None
+            As of `wait`.
+        seconds : float
+            How long a request waits.
+        """
+        with ExitStack() as until_left:
+            if release_slot is not None:
+                if not self._waiting_room.try_enter(reload.collection_id, until_left):
+                    return False
+                until_left.enter_context(release_slot())
+            return reload.done.wait(None if release_slot is None else seconds) and not reload.errors
+
+    def _start_queued(self) -> None:
+        """Start as many reloads as there is room for; under the lock."""
+        while (reload := self._pop_startable()) is not None:
+            self._running.add(reload)
+            try:
+                threading.Thread(
+                    target=self._run_in_turns, args=(reload,), name=THREAD_NAME, daemon=True
+                ).start()
+            except RuntimeError as error:  # the system has no thread left: the next request tries again
+                _logger.error("%s: could not start a reload: %s", reload.name, error)
+                self._running.discard(reload)
+                reload.errors.append(OverloadedError(_busy(reload.name)))
+                self._close(reload)
+
+    def _pop_startable(self) -> Reload | None:
+        n_long = self._count_long()
+        if self._long_queue and n_long < _MAX_LONG:
+            return self._long_queue.popleft()
+        if self._quick_queue and len(self._running) - n_long < _MAX_QUICK:
+            return self._quick_queue.popleft()
+        return None
+
+    def _count_long(self) -> int:
+        return sum(reload.is_long for reload in self._running)
+
+    def _may_stay_long(self) -> bool:
+        """Return whether a reload that has just turned out to be long may go on."""
+        with self._lock:
+            is_one_too_many = self._count_long() > _MAX_LONG
+            if not is_one_too_many:
+                self._start_queued()
+            return not is_one_too_many
+
+    def _run_in_turns(self, reload: Reload) -> None:
+        is_requeued = False
+        try:
+            with _Turns(reload, self._quick, self._long, self._may_stay_long) as end_step:
+                self._run(reload, end_step)
+        except RequeuedError:
+            is_requeued = True
+        except ServiceError as error:
+            reload.errors.append(error)
+        except Exception as error:
+            _logger.exception("%s: reload failed", reload.name)
+            reload.errors.append(error)
+        finally:
+            with self._lock:
+                self._running.discard(reload)
+                if is_requeued:
+                    self._long_queue.append(reload)
+                else:
+                    self._close(reload)
+                self._start_queued()
+
+    def _close(self, reload: Reload) -> None:
+        del self._open[reload.collection_id]
+        reload.done.set()
+
+
+def _busy(name: str) -> str:
+    return f"collection {name!r} is being brought up to date"

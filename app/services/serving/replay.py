@@ -1,0 +1,144 @@
+"""Replay of the writes since a snapshot was made, and how much of it is little enough for a search."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace as replace_fields
+
+import numpy as np
+
+from app.domain.entities import Change, Collection, Item, Matrix
+from app.domain.names import some_of
+from app.domain.ports import Encoder, UnitOfWork
+from app.services.models.features import item_features
+from app.services.serving.galleries import Gallery
+from app.services.serving.pacing import in_batches, no_pause
+from app.services.serving.segments import IndexedItem
+from app.services.serving.snapshot import Snapshot
+from solver import can_be_ranked
+
+_MAX_INLINE_CHANGES = 300
+"""A search replays up to this many changes itself, rather than wait for a background thread."""
+_LARGE_COLLECTION_ITEMS = 2000
+"""Collections of at most this many items load so fast that searches wait for their newest version."""
+_ITEMS_PER_BATCH = 250
+"""Bounds how long a batch holds the interpreter, to some ten milliseconds."""
+_CHARACTERS_PER_BATCH = 200_000
+"""The same for texts, which are encoded here."""
+_logger = logging.getLogger(__name__)
+
+
+def has_many_changes(work: UnitOfWork, collection: Collection, since: int) -> bool:
+    """Return whether more changed since a revision than a search replays itself."""
+    return work.items.count_changes(collection, since, _MAX_INLINE_CHANGES + 1) > _MAX_INLINE_CHANGES
+
+
+def is_large(work: UnitOfWork, collection: Collection) -> bool:
+    """Return whether a collection takes so long to load that no search should wait for another version."""
+    return is_large_size(work.items.count_changes(collection, 0, _LARGE_COLLECTION_ITEMS + 1))
+
+
+def is_large_size(n_items: int) -> bool:
+    """Return whether a collection of this many items is a large one."""
+    return n_items > _LARGE_COLLECTION_ITEMS
+
+
+def replay(
+    base: Snapshot,
+    collection: Collection,
+    work: UnitOfWork,
+    pause: Callable[[], None] = no_pause,
+) -> Snapshot:
+    """Return a snapshot after all writes up to `collection.revision`.
+
+    Parameters
+    ----------
+    base : Snapshot
+        Of an earlier or the same revision.
+    collection : Collection
+        As `work` sees it.
+    work : UnitOfWork
+        Reads one consistent state.
+    pause : callable
+        Called between steps.
+    """
+    changed_ids = _find_purged(base, collection, work, pause)
+    empty = np.zeros((0, base.model.projector.rank), np.float32)
+    ranked: dict[str, list[IndexedItem]] = {name: [] for name in base.galleries}
+    vectors: dict[str, list[Matrix]] = {name: [empty] for name in base.galleries}
+    unranked: dict[str, set[str]] = {name: set() for name in base.galleries}
+    changes = work.items.changes_since(collection, base.collection.revision)
+    for batch in in_batches(changes, _ITEMS_PER_BATCH, _count_characters, _CHARACTERS_PER_BATCH):
+        changed_ids.update(change.item_id for change in batch)
+        items = [change.item for change in batch if change.item is not None]
+        for name in ranked:
+            batch_ranked, batch_vectors, batch_unranked = _project(
+                base, name, [item for item in items if item.modality == name]
+            )
+            ranked[name] += batch_ranked
+            vectors[name].append(batch_vectors)
+            unranked[name] |= batch_unranked
+        pause()
+    galleries = {}
+    for name, gallery in base.galleries.items():
+        _log_unranked(base, gallery, unranked[name])
+        galleries[name] = gallery.apply_write(
+            changed_ids, ranked[name], np.concatenate(vectors[name]), unranked[name]
+        )
+        pause()
+    n_unsaved = base.n_unsaved + len(changed_ids)
+    return replace_fields(base, collection=collection, galleries=galleries, n_unsaved=n_unsaved)
+
+
+def _project(
+    base: Snapshot, modality: str, items: Sequence[Item]
+) -> tuple[list[IndexedItem], Matrix, set[str]]:
+    """Return the items that can be ranked, their projections, and the ids of the others."""
+    if not items:
+        return [], np.zeros((0, base.model.projector.rank), np.float32), set()
+    encoder: Encoder = base.model.encoders[modality]
+    projected = base.model.project(modality, item_features(items, encoder))
+    is_ranked = can_be_ranked(projected)
+    ranked: list[IndexedItem] = []
+    unranked: set[str] = set()
+    for item, can_be in zip(items, is_ranked.tolist(), strict=True):
+        if can_be:
+            ranked.append(IndexedItem(item.id, item.labels, item.metadata))
+        else:
+            unranked.add(item.id)
+    return ranked, projected[is_ranked], unranked
+
+
+def _count_characters(change: Change) -> int:
+    """Return the length of the text that has to be encoded."""
+    return len(change.item.text or "") if change.item is not None else 0
+
+
+def _find_purged(
+    base: Snapshot, collection: Collection, work: UnitOfWork, pause: Callable[[], None]
+) -> set[str]:
+    """Return the ids that changed or went since, where the tombstones that would say so may be purged."""
+    before = base.collection
+    if before.revision >= collection.purged_through or before.purged_through == collection.purged_through:
+        return set()
+    purged: set[str] = set()
+    item_ids = itertools.chain.from_iterable(gallery.item_ids() for gallery in base.galleries.values())
+    for id_batch in in_batches(item_ids, _ITEMS_PER_BATCH):
+        purged.update(id_batch)
+        pause()
+    for batch in in_batches(work.items.unchanged_since(collection, before.revision), _ITEMS_PER_BATCH):
+        purged.difference_update(item.id for item in batch)
+        pause()
+    return purged
+
+
+def _log_unranked(base: Snapshot, gallery: Gallery, unranked: set[str]) -> None:
+    if new := sorted(unranked - gallery.unranked):
+        _logger.warning(
+            "%s: outside the range of version %d, stored but not ranked: %s",
+            base.collection.name,
+            base.model.version,
+            some_of(new),
+        )

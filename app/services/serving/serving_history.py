@@ -1,0 +1,57 @@
+"""What has happened to each collection in this process, whether its snapshot is in memory or not."""
+
+from __future__ import annotations
+
+import threading
+
+from app.services.serving.snapshot import LoadFailure
+
+
+class ServingHistory:
+    """Loads, failures and writes of this process, by the collections' identity."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._writes: dict[int, int] = {}
+        self._failures: dict[int, LoadFailure] = {}
+        self._loaded: set[int] = set()
+
+    def record_write(self, collection_id: int, revision: int) -> None:
+        """Record the revision of a write that this process accepted."""
+        with self._lock:
+            self._writes[collection_id] = max(self._writes.get(collection_id, 0), revision)
+
+    def record_load(self, collection_id: int) -> None:
+        """Record that a collection was brought up to date."""
+        with self._lock:
+            self._loaded.add(collection_id)
+            self._failures.pop(collection_id, None)
+
+    def record_failure(self, collection_id: int, failure: LoadFailure) -> None:
+        """Record that it could not be."""
+        with self._lock:
+            self._failures[collection_id] = failure
+
+    def last_write(self, collection_id: int) -> int:
+        """Return the revision of the last write that this process accepted; 0 when there was none."""
+        return self._writes.get(collection_id, 0)
+
+    def last_failure(self, collection_id: int) -> LoadFailure | None:
+        """Return why the last load failed; None when it succeeded."""
+        return self._failures.get(collection_id)
+
+    def was_loaded(self, collection_id: int) -> bool:
+        """Return whether a collection was loaded once, even if it is no longer in memory."""
+        return collection_id in self._loaded
+
+    def collection_ids(self) -> set[int]:
+        """Return the collections of which anything is recorded."""
+        with self._lock:
+            return {*self._writes, *self._failures, *self._loaded}
+
+    def forget(self, collection_id: int) -> None:
+        """Drop everything about a deleted collection."""
+        with self._lock:
+            self._writes.pop(collection_id, None)
+            self._failures.pop(collection_id, None)
+            self._loaded.discard(collection_id)

@@ -1,0 +1,72 @@
+"""Snapshots in memory, within a byte budget: the least recently searched make room for others."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from app.services.serving.snapshot import Snapshot
+
+_BYTES_PER_MODEL = 16 << 20
+"""Allowance for projector and encoders, whose size is not known; typical ones take a few MiB."""
+_logger = logging.getLogger(__name__)
+
+
+def estimate_bytes(snapshot: Snapshot) -> int:
+    """Return about how much memory a snapshot takes."""
+    return _BYTES_PER_MODEL + sum(gallery.estimated_bytes for gallery in snapshot.galleries.values())
+
+
+class SnapshotCache:
+    """The newest snapshot of each collection, by the collection's identity; least recently used go first.
+
+    Parameters
+    ----------
+    max_bytes : int
+        Estimated memory that all of them may take together. The one put in last stays in any case.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._snapshots: dict[int, Snapshot] = {}
+        """Least recently used first."""
+        self._bytes: dict[int, int] = {}
+
+    def peek(self, collection_id: int) -> Snapshot | None:
+        """Return a collection's snapshot without counting as a use."""
+        return self._snapshots.get(collection_id)
+
+    def get(self, collection_id: int) -> Snapshot | None:
+        """Return a collection's snapshot for a search, and mark it as the most recently used."""
+        with self._lock:
+            snapshot = self._snapshots.pop(collection_id, None)
+            if snapshot is not None:
+                self._snapshots[collection_id] = snapshot
+            return snapshot
+
+    def put(self, snapshot: Snapshot) -> None:
+        """Replace the collection's snapshot, and evict others for which there is no room."""
+        collection_id, n_bytes = snapshot.collection.id, estimate_bytes(snapshot)
+        evicted = []
+        with self._lock:
+            # A replacement is no use: a collection that is only written to does not keep others out.
+            self._snapshots[collection_id] = snapshot
+            self._bytes[collection_id] = n_bytes
+            candidates = [key for key in self._snapshots if key != collection_id]
+            while candidates and sum(self._bytes.values()) > self._max_bytes:
+                evicted.append(self._snapshots.pop(candidates[0]))
+                del self._bytes[candidates.pop(0)]
+        for snapshot in evicted:
+            _logger.info("%s: evicted from memory as least recently searched", snapshot.collection.name)
+
+    def evict(self, collection_id: int) -> None:
+        """Drop a collection's snapshot, if there is one."""
+        with self._lock:
+            self._snapshots.pop(collection_id, None)
+            self._bytes.pop(collection_id, None)
+
+    def snapshots(self) -> dict[int, Snapshot]:
+        """Return all of them, by the collections' identity."""
+        with self._lock:
+            return dict(self._snapshots)

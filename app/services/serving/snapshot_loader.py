@@ -1,0 +1,197 @@
+"""Loading of snapshots: from a model bundle and saved galleries, brought up to date by replay."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace as replace_fields
+
+from app.domain.entities import Collection, ModelVersion
+from app.domain.errors import DamagedBundleError
+from app.domain.ports import UnitOfWork
+from app.services.models.model_bundles import LoadedModel, ModelBundles
+from app.services.serving.fallback import FallbackPolicy
+from app.services.serving.galleries import Gallery
+from app.services.serving.pacing import in_batches, no_pause
+from app.services.serving.replay import replay
+from app.services.serving.saved_galleries import SavedGalleries
+from app.services.serving.segments import IndexedItem, IndexFactory
+from app.services.serving.snapshot import LoadFailure, Snapshot
+
+_ITEMS_PER_BATCH = 250
+"""Bounds how long a batch of database rows holds the interpreter, to some ten milliseconds."""
+_MAX_HISTORY = 1000
+"""Activations that are searched for a version to stand in."""
+_logger = logging.getLogger(__name__)
+
+
+class SnapshotLoader:
+    """Loads the snapshot to be served.
+
+    Parameters
+    ----------
+    bundles : ModelBundles
+        Model versions on disk.
+    make_index : callable
+        Builds an index over projected rows.
+    saved_galleries : SavedGalleries
+        Galleries on disk.
+    fallback : FallbackPolicy
+        What serves while the active version's bundle is damaged.
+    """
+
+    def __init__(
+        self,
+        bundles: ModelBundles,
+        make_index: IndexFactory,
+        saved_galleries: SavedGalleries,
+        fallback: FallbackPolicy,
+    ) -> None:
+        self._bundles = bundles
+        self._make_index = make_index
+        self._saved_galleries = saved_galleries
+        self._fallback = fallback
+        self._unservable: dict[int, tuple[str, LoadFailure]] = {}
+        """By collection that nothing can serve: its active bundle, and why."""
+        self._lock = threading.Lock()
+        self.n_damaged = 0
+        """How often a version could not be loaded because its bundle is damaged."""
+
+    def forget(self, collection_id: int) -> None:
+        """Drop what is known of a deleted collection."""
+        self._unservable.pop(collection_id, None)
+
+    def load(
+        self,
+        current: Snapshot | None,
+        collection: Collection,
+        work: UnitOfWork,
+        pause: Callable[[], None] = no_pause,
+    ) -> Snapshot:
+        """Return a snapshot of the version to serve, as of `collection.revision`.
+
+        Parameters
+        ----------
+        current : Snapshot or None
+            What serves now; it is brought up to date if its model is the one to serve.
+        collection : Collection
+            As `work` sees it, with an active version.
+        work : UnitOfWork
+            Reads one consistent state.
+        pause : callable
+            Called between steps.
+
+        Raises
+        ------
+        DamagedBundleError
+            If neither the active bundle nor that of any version that served before can be trusted.
+        """
+        if current is None or not self._fallback.is_settled(current, collection):
+            assert collection.active_version is not None
+            version = work.models.get(collection, collection.active_version)
+            current = self._load_or_fall_back(current, work, collection, version, pause)
+        return replay(current, collection, work, pause)
+
+    def _load_or_fall_back(
+        self,
+        current: Snapshot | None,
+        work: UnitOfWork,
+        collection: Collection,
+        version: ModelVersion,
+        pause: Callable[[], None],
+    ) -> Snapshot:
+        """Return the active version's snapshot, or that of an earlier one while its bundle is damaged."""
+        if current is not None and current.model_bundle == version.bundle:
+            return replace_fields(current, load_failure=None)
+        bundle, known_failure = self._unservable.get(collection.id, ("", None))
+        if current is not None:
+            known_failure = current.load_failure
+        elif (
+            known_failure is not None
+            and bundle == version.bundle
+            and not self._fallback.may_retry(known_failure)
+        ):
+            raise DamagedBundleError(known_failure.reason)  # not every search reads all bundles again
+        try:
+            snapshot = self._load_version(work, collection, version, pause)
+            self._unservable.pop(collection.id, None)
+            return snapshot
+        except DamagedBundleError as error:
+            is_new = known_failure is None or known_failure.reason != str(error)
+            if is_new:
+                self._record_damage(collection, version, error)
+            failure = self._fallback.record(str(error))
+            stand_in = current or self._load_stand_in(work, collection, version, is_new, pause)
+            if stand_in is None:
+                self._unservable[collection.id] = (version.bundle, failure)
+                raise
+            return replace_fields(stand_in, load_failure=failure)
+
+    def _load_stand_in(
+        self,
+        work: UnitOfWork,
+        collection: Collection,
+        active: ModelVersion,
+        is_new: bool,
+        pause: Callable[[], None],
+    ) -> Snapshot | None:
+        """Return a snapshot of the version that served last before the active one and is whole."""
+        history = work.models.activations(collection, _MAX_HISTORY)
+        for version in self._fallback.stand_ins(active, work.models.list(collection), history):
+            try:
+                return self._load_version(work, collection, version, pause)
+            except DamagedBundleError as error:
+                if is_new:
+                    self._record_damage(collection, version, error)
+        return None
+
+    def _record_damage(
+        self, collection: Collection, version: ModelVersion, error: DamagedBundleError
+    ) -> None:
+        _logger.error("%s: version %d cannot be loaded: %s", collection.name, version.version, error)
+        with self._lock:
+            self.n_damaged += 1
+
+    def _load_version(
+        self, work: UnitOfWork, collection: Collection, version: ModelVersion, pause: Callable[[], None]
+    ) -> Snapshot:
+        model = self._bundles.load(collection, version)
+        pause()
+        saved = self._saved_galleries.load(work, collection, version, pause)
+        if saved is None:
+            return self._load_bundle_galleries(work, collection, model, version.bundle, pause)
+        revision, galleries = saved
+        as_saved = replace_fields(collection, revision=revision, purged_through=0)
+        return Snapshot(as_saved, replace_fields(model, galleries={}), galleries, version.bundle)
+
+    def _load_bundle_galleries(
+        self,
+        work: UnitOfWork,
+        collection: Collection,
+        model: LoadedModel,
+        bundle: str,
+        pause: Callable[[], None],
+    ) -> Snapshot:
+        """Return a snapshot of the bundle's revision, with those of its items that are unchanged since."""
+        revision = min(model.index_revision, collection.revision)
+        items: dict[str, list[IndexedItem]] = {name: [] for name in collection.modality_names}
+        for batch in in_batches(work.items.unchanged_since(collection, revision), _ITEMS_PER_BATCH):
+            for item in batch:
+                items[item.modality].append(IndexedItem(item.id, item.labels, item.metadata))
+            pause()
+        galleries = {}
+        for name, (ids, vectors) in model.galleries.items():
+            row_by_id = {item_id: row for row, item_id in enumerate(ids)}
+            indexed = [item for item in items[name] if item.id in row_by_id]
+            galleries[name] = Gallery.from_items(
+                indexed,
+                vectors[[row_by_id[item.id] for item in indexed]],
+                self._make_index,
+                frozenset(item.id for item in items[name] if item.id not in row_by_id),
+            )
+            pause()
+        as_bundled = replace_fields(collection, revision=revision)
+        # The galleries hold copies: the bundle's own arrays can be freed.
+        model = replace_fields(model, galleries={})
+        return Snapshot(as_bundled, model, galleries, bundle, n_unsaved=sum(map(len, items.values())))

@@ -1,0 +1,226 @@
+"""Changes of what is served: reloads in the background, and replays of a few writes by a search."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace as replace_fields
+from weakref import WeakValueDictionary
+
+from app.domain.entities import Collection
+from app.domain.errors import (
+    CollectionNotFoundError,
+    DatabaseUnavailableError,
+    OverloadedError,
+    ServiceError,
+)
+from app.domain.ports import Database, UnitOfWork
+from app.services.serving.fallback import FallbackPolicy
+from app.services.serving.gallery_saver import GallerySaver
+from app.services.serving.pacing import Pacer
+from app.services.serving.reload_scheduler import Reload, RequeuedError
+from app.services.serving.replay import has_many_changes, is_large_size, replay
+from app.services.serving.serving_history import ServingHistory
+from app.services.serving.snapshot import Snapshot
+from app.services.serving.snapshot_cache import SnapshotCache
+from app.services.serving.snapshot_loader import SnapshotLoader
+from app.services.serving.waiting_room import ReleaseSlot, WaitingRoom
+
+_SHORT_WAIT_SECONDS = 0.05
+"""A request waits this long for a replay of a few writes before it gives its concurrency slot to others."""
+
+
+class SnapshotUpdater:
+    """Brings the snapshots in the cache up to date; one thread at a time changes that of a collection.
+
+    Parameters
+    ----------
+    database : Database
+        The source of truth.
+    loader : SnapshotLoader
+        Loads snapshots.
+    cache : SnapshotCache
+        Holds them.
+    history : ServingHistory
+        Where loads and failures are recorded.
+    fallback : FallbackPolicy
+        Which version is the one to serve.
+    saver : GallerySaver
+        Saves galleries in the background.
+    waiting_room : WaitingRoom
+        Bounds the requests that wait.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        loader: SnapshotLoader,
+        cache: SnapshotCache,
+        history: ServingHistory,
+        fallback: FallbackPolicy,
+        saver: GallerySaver,
+        waiting_room: WaitingRoom,
+    ) -> None:
+        self._database = database
+        self._loader = loader
+        self._cache = cache
+        self._history = history
+        self._fallback = fallback
+        self._saver = saver
+        self._waiting_room = waiting_room
+        self._lock = threading.Lock()
+        # A collection's lock lives as long as a thread holds it or waits for it.
+        self._locks: WeakValueDictionary[int, threading.Lock] = WeakValueDictionary()
+
+    def reload(self, reload: Reload, end_step: Callable[[], None]) -> None:
+        """Load or replay in steps, in the background, and put the result into the cache.
+
+        Parameters
+        ----------
+        reload : Reload
+            Which collection.
+        end_step : callable
+            Called after each step.
+        """
+        try:
+            snapshot = self._reload(reload, end_step)
+        except CollectionNotFoundError:
+            self.evict([reload.collection_id])
+            raise
+        except (DatabaseUnavailableError, RequeuedError):
+            raise  # says nothing about the collection
+        except Exception as error:
+            reason = str(error) if isinstance(error, ServiceError) else type(error).__name__
+            self._history.record_failure(reload.collection_id, self._fallback.record(reason))
+            raise
+        if snapshot is not None and is_large_size(snapshot.size):
+            _freeze_garbage_collection()
+
+    def replay_few(
+        self, collection: Collection, release_slot: ReleaseSlot | None, until_answered: ExitStack
+    ) -> tuple[Snapshot, UnitOfWork] | None:
+        """Replay a few writes on the cached snapshot; None when that is not to be done any more.
+
+        One thread does it while others wait for it.
+
+        Parameters
+        ----------
+        collection : Collection
+            As the caller saw it.
+        release_slot : callable or None
+            Of a request, whose wait is bounded.
+        until_answered : ExitStack
+            Keeps the transaction open that is returned.
+        """
+        with self._exclusive(collection, release_slot), ExitStack() as attempt:
+            # Begun under the lock, it sees at least what the cached snapshot saw.
+            work = attempt.enter_context(self._database.read())
+            current = work.collections.get(collection.name)
+            snapshot = self._cache.peek(collection.id)
+            if snapshot is None or current.id != collection.id:
+                return None
+            since = snapshot.collection.revision
+            if since < current.revision:
+                if has_many_changes(work, current, since):
+                    return None
+                # It keeps its model, and so remains unsettled where another version is to serve.
+                current = replace_fields(current, active_version=snapshot.collection.active_version)
+                snapshot = self._publish(replay(snapshot, current, work))
+            until_answered.push(attempt.pop_all())
+            return snapshot, work
+
+    def evict(self, collection_ids: Iterable[int]) -> None:
+        """Drop deleted collections, which frees their memory."""
+        with self._lock:
+            for collection_id in collection_ids:
+                self._cache.evict(collection_id)
+                self._history.forget(collection_id)
+                self._loader.forget(collection_id)
+
+    def evict_name(self, name: str, older_than: int | None = None) -> None:
+        """Drop the collections of a name; only those created before the given one, if there is one."""
+        collection_ids = [
+            collection_id
+            for collection_id, snapshot in self._cache.snapshots().items()
+            if snapshot.collection.name == name
+        ]
+        self.evict(key for key in collection_ids if older_than is None or key < older_than)
+
+    def _reload(self, reload: Reload, end_step: Callable[[], None]) -> Snapshot | None:
+        """Return the collection's first snapshot in this process; None when it had one before, or is gone."""
+        with self._database.read() as work:
+            collection = work.collections.get(reload.name)
+            if collection.id != reload.collection_id or collection.active_version is None:
+                return None
+            snapshot = self._cache.peek(collection.id)
+            is_first = not self._history.was_loaded(collection.id)
+            is_swap = snapshot is not None and not self._fallback.is_settled(snapshot, collection)
+            pace = Pacer(lambda: not is_swap or not self._waiting_room.is_empty)
+
+            def pause() -> None:
+                pace()
+                end_step()
+
+            snapshot = self._loader.load(snapshot, collection, work, pause)
+        while not self._publish_if_newer(snapshot):
+            with self._database.read() as work:
+                current = work.collections.get(reload.name)
+                if current.id != collection.id:
+                    return None
+                current = replace_fields(current, active_version=snapshot.collection.active_version)
+                snapshot = replay(snapshot, current, work, pause)
+        return snapshot if is_first else None
+
+    def _publish_if_newer(self, snapshot: Snapshot) -> bool:
+        """Put a snapshot into the cache; return False where a search has replayed more on what serves.
+
+        That of a collection which is gone is dropped.
+        """
+        collection = snapshot.collection
+        with self._exclusive(collection, None):
+            cached = self._cache.peek(collection.id)
+            if cached is not None and cached.collection.revision > collection.revision:
+                return False
+            with self._database.read() as work:
+                exists = work.collections.get(collection.name).id == collection.id
+            if exists:
+                self._publish(snapshot)
+            return True
+
+    def _publish(self, snapshot: Snapshot) -> Snapshot:
+        snapshot = self._saver.save_if_worthwhile(snapshot)
+        self.evict_name(snapshot.collection.name, older_than=snapshot.collection.id)
+        self._cache.put(snapshot)
+        self._history.record_load(snapshot.collection.id)
+        return snapshot
+
+    @contextmanager
+    def _exclusive(self, collection: Collection, release_slot: ReleaseSlot | None) -> Iterator[None]:
+        """Make this thread the only one to change a collection's snapshot."""
+        with self._lock:
+            lock = self._locks.setdefault(collection.id, threading.Lock())
+        with ExitStack() as until_changed:
+            if not lock.acquire(timeout=_SHORT_WAIT_SECONDS if release_slot else -1):
+                assert release_slot is not None
+                with ExitStack() as until_acquired:
+                    # In a full room it keeps its slot: no collection holds all of them, and this is short.
+                    if self._waiting_room.try_enter(collection.id, until_acquired):
+                        until_acquired.enter_context(release_slot())
+                    if not lock.acquire(timeout=self._waiting_room.max_wait_seconds):
+                        raise OverloadedError(f"collection {collection.name!r} is being brought up to date")
+                    # Released even if no slot can be had again.
+                    until_changed.callback(lock.release)
+            else:
+                until_changed.callback(lock.release)
+            yield
+
+
+def _freeze_garbage_collection() -> None:
+    """Exempt the items of a large collection from garbage collections, which stop all threads.
+
+    Existing garbage is collected first: frozen, it would stay for good.
+    """
+    gc.collect()
+    gc.freeze()

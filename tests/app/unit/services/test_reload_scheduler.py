@@ -1,0 +1,80 @@
+"""Reloads that take long, and those that do not: which of them runs when."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from app.domain.errors import OverloadedError
+from app.services.serving import reload_scheduler
+from app.services.serving.reload_scheduler import Reload, ReloadScheduler
+from app.services.serving.waiting_room import WaitingRoom
+from tests.app.waiting import wait_for
+
+SECONDS = 60.0
+
+
+class Work:
+    """Reloads of which those called "long" take step after step until they are released."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+        self.steps: Counter[int] = Counter()
+        self.started: Counter[int] = Counter()
+        self.scheduler = ReloadScheduler(self.run, WaitingRoom())
+
+    def run(self, reload: Reload, end_step: Callable[[], None]) -> None:
+        self.started[reload.collection_id] += 1
+        while reload.name == "long" and not self.released.is_set():
+            time.sleep(0.002)
+            self.steps[reload.collection_id] += 1
+            end_step()
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> Work:
+    monkeypatch.setattr(reload_scheduler, "_QUICK_SECONDS", 0.02)
+    return Work()
+
+
+@pytest.mark.parametrize("n_long", [1, 10])
+def test_reloads_that_take_long_hold_up_none_that_does_not(work: Work, n_long: int) -> None:
+    long = [work.scheduler.request(number, "long") for number in range(n_long)]
+    wait_for(lambda: all(one.is_long for one in long))
+    quick = [work.scheduler.request(100 + number, "quick") for number in range(20)]
+    assert all(one.done.wait(SECONDS) for one in quick)
+    assert not any(one.done.is_set() for one in long)
+    work.released.set()
+    assert all(one.done.wait(SECONDS) and not one.errors for one in long)
+    assert all(one.is_long for one in long)
+
+
+def test_reloads_that_take_long_take_turns(work: Work) -> None:
+    first = work.scheduler.request(1, "long")
+    wait_for(lambda: work.steps[1] > 50)
+    second = work.scheduler.request(2, "long", is_long=True)
+    before = dict(work.steps)
+    wait_for(lambda: work.steps[2] > 50)
+    assert work.steps[1] - before[1] > 25, "the first one goes on, too"
+    work.released.set()
+    assert first.done.wait(SECONDS)
+    assert second.done.wait(SECONDS)
+
+
+def test_a_collection_is_reloaded_later_when_the_system_has_no_thread(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        refused = work.scheduler.request(1, "quick")
+    with pytest.raises(OverloadedError):
+        work.scheduler.wait(refused, None)
+    again = work.scheduler.request(1, "quick")
+    assert again is not refused
+    work.scheduler.wait(again, None)
+    assert work.started[1] == 1
