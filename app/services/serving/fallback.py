@@ -11,7 +11,7 @@ from app.services.serving.snapshot import LoadFailure, Snapshot
 RECHECK_SECONDS = 60.0
 """A damaged bundle is checked again after this time: reading all of it more often would disturb searches."""
 RETRY_SECONDS = 5.0
-"""A failed load is repeated after this time: few searches go without, and a full disk is not hammered."""
+"""A failed load is tried again after this time, rather than by every search."""
 
 
 class FallbackPolicy:

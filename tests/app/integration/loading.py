@@ -1,4 +1,4 @@
-"""Loading active models before anything is asked of them."""
+"""Loading active models before they are searched."""
 
 import contextlib
 

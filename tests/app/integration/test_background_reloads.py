@@ -1,4 +1,4 @@
-"""Replays and loads in the background: who is served meanwhile and with what, and who waits."""
+"""Replays and loads in the background: which searches are answered meanwhile, from what, and which wait."""
 
 import contextlib
 import threading
@@ -40,13 +40,13 @@ class Gate:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     """Make collections of more than 100 items, and more than five changes, work for the background."""
-    made = Gate()
+    barrier = Gate()
     monkeypatch.setattr(replay, "_MAX_INLINE_CHANGES", 5)
     monkeypatch.setattr(replay, "_LARGE_COLLECTION_ITEMS", 100)
-    monkeypatch.setattr(snapshot_updater, "Pacer", lambda *_: made.pause)
-    made.is_open.set()
-    yield made
-    made.is_open.set()
+    monkeypatch.setattr(snapshot_updater, "Pacer", lambda *_: barrier.pause)
+    barrier.is_open.set()
+    yield barrier
+    barrier.is_open.set()
 
 
 @pytest.fixture
@@ -61,9 +61,9 @@ def two(either: Any, gate: Gate) -> Iterator[tuple[Pairs, Pairs]]:
         either.services.catalogue.add_items("b", items)
     either.train("b")
     other = Pairs(build(either.services.settings), either.data)
-    for one in (either, other):
+    for pairs in (either, other):
         for name in ("a", "b"):
-            one.search(name)
+            pairs.search(name)
     yield either, other
     gate.is_open.set()
     close(other.services)
@@ -90,25 +90,25 @@ def test_the_state_before_serves_while_another_process_replays_much(
     shut(gate)
     revision = write_much(writer, "late")
     writer.services.catalogue.delete_item("a", "x20")
-    found = other.search("a")
-    assert found.index_revision == before.index_revision < revision
+    result = other.search("a")
+    assert result.index_revision == before.index_revision < revision
     # Scores, labels and metadata of one state, also of what was changed or deleted since.
-    assert [(h.id, h.score, h.item.labels, h.item.metadata) for h in found.hits] == [
+    assert [(h.id, h.score, h.item.labels, h.item.metadata) for h in result.hits] == [
         (h.id, h.score, h.item.labels, h.item.metadata) for h in before.hits
     ]
     assert gate.reached.wait(SECONDS)
-    assert other.search("b").hits, "nobody waits for another collection"
+    assert other.search("b").hits, "no search waits for another collection"
     assert other.services.readiness.check().is_ready
     _, (status, _) = other.services.status.collections(10)
     assert status.revision_lag == 2
     assert not gate.is_open.is_set(), "all this while the replay stands still"
     gate.is_open.set()
     wait_for(lambda: other.search("a").index_revision == revision + 1)
-    found = other.search("a")
-    assert "x20" not in {hit.id for hit in found.hits}
-    assert {hit.id for hit in found.hits if "late" in hit.item.labels} == {f"x{n:02d}" for n in range(12)}
+    result = other.search("a")
+    assert "x20" not in {hit.id for hit in result.hits}
+    assert {hit.id for hit in result.hits if "late" in hit.item.labels} == {f"x{n:02d}" for n in range(12)}
     np.testing.assert_allclose(
-        [hit.score for hit in found.hits], [hit.score for hit in writer.search("a").hits], rtol=1e-5
+        [hit.score for hit in result.hits], [hit.score for hit in writer.search("a").hits], rtol=1e-5
     )
 
 
@@ -136,22 +136,24 @@ def test_texts_of_hits_that_were_changed_since_are_not_shown(either: Any, gate: 
     shut(gate)
     changed = [NewItem("t", Content(text=f"changed {n}"), f"t{n:02d}", ("c0",)) for n in range(10)]
     writer.services.catalogue.add_items("a", changed, replace=True)
-    found = texts(other)
-    assert {item_id for item_id, text in found.items() if text is None} == {f"t{n:02d}" for n in range(10)}
-    assert {item_id: text for item_id, text in found.items() if text} == {
-        item_id: text for item_id, text in before.items() if found[item_id]
+    shown = texts(other)
+    assert {item_id for item_id, text in shown.items() if text is None} == {f"t{n:02d}" for n in range(10)}
+    assert {item_id: text for item_id, text in shown.items() if text} == {
+        item_id: text for item_id, text in before.items() if shown[item_id]
     }
     gate.is_open.set()
     wait_for(lambda: texts(other)["t00"] == "changed 0")
     close(other.services)
 
 
-def test_who_wrote_much_waits_aside_for_it_and_few_do(two: tuple[Pairs, Pairs], gate: Gate) -> None:
+def test_a_writer_of_much_waits_for_its_replay_and_few_requests_do(
+    two: tuple[Pairs, Pairs], gate: Gate
+) -> None:
     writer, _ = two
     shut(gate)
     revision = write_much(writer, "own")
     released = threading.Semaphore(0)
-    found: list[int | str] = []
+    outcomes: list[int | str] = []
 
     @contextlib.contextmanager
     def release_slot() -> Iterator[None]:
@@ -164,17 +166,19 @@ def test_who_wrote_much_waits_aside_for_it_and_few_do(two: tuple[Pairs, Pairs], 
             (result,) = writer.services.search.search(
                 "a", "z", "x", query, 5, 0, ItemFilter(), release_slot=release_slot
             )
-            found.append(result.index_revision)
+            outcomes.append(result.index_revision)
         except OverloadedError as error:
-            found.append(str(error))
+            outcomes.append(str(error))
 
     threads = [threading.Thread(target=search) for _ in range(MAX_WAITING_PER_COLLECTION + 3)]
     for thread in threads:
         thread.start()
     for _ in range(MAX_WAITING_PER_COLLECTION):
         assert released.acquire(timeout=SECONDS)
-    wait_for(lambda: len(found) == 3)
-    assert all("'a' is being brought up to date" in str(one) for one in found), "the others are told at once"
+    wait_for(lambda: len(outcomes) == 3)
+    assert all("'a' is being brought up to date" in str(outcome) for outcome in outcomes), (
+        "rejected immediately"
+    )
     query = [Query(Content(vector=writer.data.Z[0].tolist()))]
     (small,) = writer.services.search.search(
         "b", "z", "x", query, 5, 0, ItemFilter(), release_slot=release_slot
@@ -184,11 +188,11 @@ def test_who_wrote_much_waits_aside_for_it_and_few_do(two: tuple[Pairs, Pairs], 
     gate.is_open.set()
     for thread in threads:
         thread.join(SECONDS)
-    assert found[3:] == [revision] * MAX_WAITING_PER_COLLECTION
+    assert outcomes[3:] == [revision] * MAX_WAITING_PER_COLLECTION
 
 
 @pytest.mark.parametrize("is_open", [False, True], ids=["keys are known", "search is open"])
-def test_only_who_wrote_waits_for_it_where_keys_are_known(
+def test_only_the_writer_waits_for_it_where_keys_are_known(
     two: tuple[Pairs, Pairs], gate: Gate, is_open: bool
 ) -> None:
     writer, _ = two
@@ -206,20 +210,20 @@ def test_only_who_wrote_waits_for_it_where_keys_are_known(
     shut(gate)
     items = [{"id": f"n{n}", "modality": "x", "vector": writer.data.X[n].tolist()} for n in range(12)]
     written = own.post("/v1/collections/a/items", json={"items": items}).raise_for_status().json()
-    found: list[int] = []
-    thread = threading.Thread(target=lambda: found.append(revision_for(own)))
+    revisions: list[int] = []
+    thread = threading.Thread(target=lambda: revisions.append(revision_for(own)))
     thread.start()
     assert gate.reached.wait(SECONDS)
     if not is_open:
         assert revision_for(other) == before
-    assert not found, "who wrote waits for it"
+    assert not revisions, "the writer waits for it"
     gate.is_open.set()
     thread.join(SECONDS)
-    assert found == [written["revision"]]
+    assert revisions == [written["revision"]]
     assert revision_for(other) == written["revision"]
 
 
-def test_another_version_is_loaded_at_leisure_until_somebody_waits(
+def test_another_version_is_loaded_without_haste_until_a_request_waits(
     either: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     urgency: list[Callable[[], bool]] = []
@@ -244,7 +248,7 @@ def test_another_version_is_loaded_at_leisure_until_somebody_waits(
     assert urgency[-1](), "a start waits for the first load"
     write_much(either, "late")
     either.search("a")
-    assert urgency[-1](), "so does who wrote for the replay"
+    assert urgency[-1](), "a writer waits for the replay"
     version = either.train("a")
     is_open.clear()
     reached.clear()
@@ -267,7 +271,7 @@ def search_as_request(pairs: Pairs) -> None:
     )
 
 
-def test_what_an_older_state_shows_counts_in_the_bound_of_an_answer(either: Any, gate: Gate) -> None:
+def test_what_an_older_state_shows_counts_towards_the_size_of_an_answer(either: Any, gate: Gate) -> None:
     either.fill("a")
     large = [
         either.item("x", f"x{n:02d}", either.data.X[n], "large", metadata={"of": "x" * 19_000})
@@ -285,11 +289,11 @@ def test_what_an_older_state_shows_counts_in_the_bound_of_an_answer(either: Any,
     with pytest.raises(ContentTooLargeError, match="more than 1048576 bytes"):
         other.search("a", k=60)
     gate.is_open.set()
-    wait_for(lambda: other.services.snapshots.peek_all() and len(found_of(other)) == 60)
+    wait_for(lambda: other.services.snapshots.peek_all() and len(ids_or_nothing(other)) == 60)
     close(other.services)
 
 
-def found_of(pairs: Pairs) -> list[str]:
+def ids_or_nothing(pairs: Pairs) -> list[str]:
     try:
         return pairs.ids("a")
     except ContentTooLargeError:
@@ -303,14 +307,14 @@ def test_a_few_own_changes_are_found_while_a_new_version_is_loaded(
     version = writer.train("a")
     writer.services.versions.activate("a", version, "test")
     shut(gate)
-    assert writer.search("a").model_version == 1, "it serves until the other one stands"
+    assert writer.search("a").model_version == 1, "it serves until the other one is loaded"
     assert gate.reached.wait(SECONDS)
     writer.services.catalogue.add_items("a", [writer.item("x", "new", writer.data.X[0])])
     writer.services.catalogue.delete_item("a", "x05")
-    found = writer.search("a")
-    assert found.model_version == 1
-    assert "new" in {hit.id for hit in found.hits}
-    assert "x05" not in {hit.id for hit in found.hits}
+    result = writer.search("a")
+    assert result.model_version == 1
+    assert "new" in {hit.id for hit in result.hits}
+    assert "x05" not in {hit.id for hit in result.hits}
     gate.is_open.set()
     wait_for(lambda: writer.search("a").model_version == version)
     assert {"new"} <= set(writer.ids("a"))
@@ -321,9 +325,9 @@ def test_a_start_is_not_ready_until_each_first_load_has_ended(two: tuple[Pairs, 
     writer, _ = two
     shut(gate)
     late = Pairs(build(writer.services.settings), writer.data)
-    found = late.services.readiness.check()
-    assert not found.is_ready
-    assert "a: loading" in (found.reason or "")
+    state = late.services.readiness.check()
+    assert not state.is_ready
+    assert "a: loading" in (state.reason or "")
     assert gate.reached.wait(SECONDS)
     gate.is_open.set()
     wait_for(lambda: late.services.readiness.check().is_ready)
@@ -333,15 +337,15 @@ def test_a_start_is_not_ready_until_each_first_load_has_ended(two: tuple[Pairs, 
     writer.fill("c")
     writer.train("c")
     shut(gate)
-    found = late.services.readiness.check()
-    assert found.is_ready
-    assert found.reason == "c: loading"
+    state = late.services.readiness.check()
+    assert state.is_ready
+    assert state.reason == "c: loading"
     gate.is_open.set()
     wait_for(lambda: late.services.readiness.check().reason is None)
     close(late.services)
 
 
-def test_the_background_brings_in_what_nobody_searches(two: tuple[Pairs, Pairs]) -> None:
+def test_what_is_not_searched_is_reloaded_in_the_background(two: tuple[Pairs, Pairs]) -> None:
     writer, other = two
     revision = write_much(writer, "late")
     a, b = (other.services.catalogue.collection(name)[0].id for name in ("a", "b"))
@@ -363,18 +367,20 @@ def test_searches_are_right_while_much_and_little_is_written(two: tuple[Pairs, P
         while not closing.is_set():
             expected = acknowledged[0] if is_own else 0
             try:
-                found = of.search("a")
+                result = of.search("a")
             except ServiceError as error:
                 wrong.append(error)
                 return
-            labels = {hit.item.labels for hit in found.hits if hit.id < "x12"}
-            if found.index_revision < max(last, expected) or len(labels) != 1 or len(found.hits) != 60:
-                wrong.append((found.index_revision, last, expected, labels))
-            last = found.index_revision
+            labels = {hit.item.labels for hit in result.hits if hit.id < "x12"}
+            if result.index_revision < max(last, expected) or len(labels) != 1 or len(result.hits) != 60:
+                wrong.append((result.index_revision, last, expected, labels))
+            last = result.index_revision
 
     acknowledged = [write_much(writer, "round 0")]
     wait_for(lambda: other.search("a").index_revision == acknowledged[0])
-    threads = [threading.Thread(target=search, args=one) for one in ((writer, True), (other, False))]
+    threads = [
+        threading.Thread(target=search, args=arguments) for arguments in ((writer, True), (other, False))
+    ]
     for thread in threads:
         thread.start()
     for number in range(1, 16):

@@ -1,4 +1,4 @@
-"""What a process holds of collections that are gone, or were made anew under the same name."""
+"""What a process has in memory of collections that are deleted, or created again under the same name."""
 
 import contextlib
 import gc
@@ -32,26 +32,29 @@ def test_the_process_that_deletes_a_collection_frees_its_memory(either: Any) -> 
     trained(either, "a", "b")
     assert len(either.services.snapshots.peek_all()) == 2
     either.services.catalogue.delete_collection("a")
-    held = either.services.snapshots.peek_all()
-    assert [one.collection.name for one in held.values()] == ["b"]
+    snapshots = either.services.snapshots.peek_all()
+    assert [snapshot.collection.name for snapshot in snapshots.values()] == ["b"]
 
 
-def test_the_others_free_it_when_they_are_looked_at(either: Any) -> None:
+def test_other_processes_free_it_when_they_are_checked(either: Any) -> None:
     trained(either, "a", "b")
-    for look in (lambda found: found.readiness.check(), lambda found: found.status.collections(10)):
+    for look in (
+        lambda services: services.readiness.check(),
+        lambda services: services.status.collections(10),
+    ):
         other = Pairs(build(either.services.settings), either.data)
         for name in ("a", "b"):
             other.search(name)
         either.services.catalogue.delete_collection("a")
-        assert len(other.services.snapshots.peek_all()) == 2, "nobody has told it"
+        assert len(other.services.snapshots.peek_all()) == 2, "it does not know yet"
         look(other.services)
-        held = other.services.snapshots.peek_all()
-        assert [one.collection.name for one in held.values()] == ["b"]
+        snapshots = other.services.snapshots.peek_all()
+        assert [snapshot.collection.name for snapshot in snapshots.values()] == ["b"]
         close(other.services)
         trained(either, "a")
 
 
-def test_locks_are_gone_with_those_who_waited(either: Any) -> None:
+def test_locks_are_freed_with_the_threads_that_waited(either: Any) -> None:
     trained(either, "a")
     either.services.catalogue.delete_collection("a")
     with pytest.raises(CollectionNotFoundError):
@@ -60,7 +63,7 @@ def test_locks_are_gone_with_those_who_waited(either: Any) -> None:
     assert len(either.services.snapshots._updater._locks) == 0
 
 
-def test_a_collection_made_anew_is_renewed_by_one_thread_at_a_time(
+def test_a_collection_created_again_is_changed_by_one_thread_at_a_time(
     either: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained(either, "a")
@@ -85,9 +88,11 @@ def test_a_collection_made_anew_is_renewed_by_one_thread_at_a_time(
             if is_first:
                 threads.discard(threading.get_ident())
 
-    monkeypatch.setattr(SnapshotLoader, "load", lambda *given: watched(load, given[2], *given))
+    monkeypatch.setattr(SnapshotLoader, "load", lambda *arguments: watched(load, arguments[2], *arguments))
     for module in (snapshot_loader, snapshot_updater):
-        monkeypatch.setattr(module, "replay", lambda *given: watched(replay.replay, given[1], *given))
+        monkeypatch.setattr(
+            module, "replay", lambda *arguments: watched(replay.replay, arguments[1], *arguments)
+        )
 
     def look() -> None:
         with contextlib.suppress(ServiceError):  # it may come between the deletion and the training
@@ -117,7 +122,7 @@ SECONDS = 60.0
 
 
 class Loading:
-    """Another process that serves "a" and is held up while it loads the second version of it."""
+    """Another process that serves "a" and is stopped while it loads the second version of it."""
 
     def __init__(self, writer: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
         trained(writer, "a")
@@ -145,15 +150,13 @@ class Loading:
 
 @pytest.fixture
 def loading(either: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loading]:
-    made = Loading(either, monkeypatch)
-    yield made
-    made.end()
-    close(made.pairs.services)
+    loading = Loading(either, monkeypatch)
+    yield loading
+    loading.end()
+    close(loading.pairs.services)
 
 
-def test_galleries_of_a_deleted_collection_are_not_held_as_those_of_its_successor(
-    either: Any, loading: Loading
-) -> None:
+def test_galleries_of_a_deleted_collection_do_not_serve_its_successor(either: Any, loading: Loading) -> None:
     either.services.catalogue.add_items("a", [either.item("x", "more", either.data.X[0])])
     own = either.services.catalogue.collection("a")[0].revision
     assert loading.pairs.search("a").index_revision == own, "what serves is ahead of what is loaded"

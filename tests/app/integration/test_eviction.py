@@ -1,4 +1,4 @@
-"""What a process holds in memory has a bound, and what had to go comes back when it is asked for."""
+"""Snapshots in memory are bounded; an evicted one is loaded again when it is searched."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -31,49 +31,49 @@ def bounded(of: Pairs, max_bytes: int) -> Pairs:
 def two_fit(three: Any) -> Iterator[Pairs]:
     """A process with room for two of three collections."""
     three.search("a")
-    (size,) = (estimate_bytes(one) for one in three.services.snapshots.peek_all().values())
-    made = bounded(three, int(2.5 * size))
-    yield made
-    close(made.services)
+    (size,) = (estimate_bytes(snapshot) for snapshot in three.services.snapshots.peek_all().values())
+    services = bounded(three, int(2.5 * size))
+    yield services
+    close(services.services)
 
 
 def names(of: Pairs) -> set[str]:
-    return {one.collection.name for one in of.services.snapshots.peek_all().values()}
+    return {snapshot.collection.name for snapshot in of.services.snapshots.peek_all().values()}
 
 
-def test_those_not_searched_for_longest_make_room(two_fit: Pairs) -> None:
+def test_the_least_recently_searched_is_evicted(two_fit: Pairs) -> None:
     for name, expected in (("a", "a"), ("b", "ab"), ("a", "ab"), ("c", "ac"), ("b", "bc"), ("b", "bc")):
         two_fit.search(name)
         assert names(two_fit) == set(expected)
 
 
-def test_what_had_to_go_answers_as_before_with_what_was_written_since(two_fit: Pairs) -> None:
+def test_an_evicted_collection_answers_as_before_with_later_writes(two_fit: Pairs) -> None:
     before = two_fit.search("a").hits
     for name in "bc":
         two_fit.search(name)
     assert "a" not in names(two_fit)
     two_fit.services.catalogue.add_items("a", [two_fit.item("x", "new", two_fit.data.X[0])])
     two_fit.services.catalogue.delete_item("a", "x05")
-    found = {hit.id: hit.score for hit in two_fit.search("a").hits}
+    scores = {hit.id: hit.score for hit in two_fit.search("a").hits}
     expected = {hit.id: hit.score for hit in before if hit.id != "x05"}
-    assert found.keys() - expected.keys() == {"new"}
-    assert {item_id: found[item_id] for item_id in expected} == pytest.approx(expected, rel=1e-5)
+    assert scores.keys() - expected.keys() == {"new"}
+    assert {item_id: scores[item_id] for item_id in expected} == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_process_is_ready_although_not_all_fit(two_fit: Pairs) -> None:
     readiness = two_fit.services.readiness
     assert load(two_fit.services).is_ready
-    held = names(two_fit)
-    assert len(held) == 2
+    in_memory = names(two_fit)
+    assert len(in_memory) == 2
     for _ in range(3):
-        found = readiness.check()
-        assert (found.is_ready, found.reason) == (True, None)
-    assert names(two_fit) == held, "looking loads nothing that had to go"
+        state = readiness.check()
+        assert (state.is_ready, state.reason) == (True, None)
+    assert names(two_fit) == in_memory, "a check loads nothing that was evicted"
     _, statuses = two_fit.services.status.collections(10)
-    assert {one.name for one in statuses if one.served_version is not None} == held
+    assert {status.name for status in statuses if status.served_version is not None} == in_memory
 
 
-def test_one_collection_is_held_however_large_it_is(three: Any) -> None:
+def test_one_collection_stays_however_large_it_is(three: Any) -> None:
     tiny = bounded(three, 1)
     for name in (*NAMES, *NAMES):
         assert len(tiny.ids(name)) == 60

@@ -154,7 +154,7 @@ def test_damage_to_the_held_out_part_stops_no_search_and_is_told(pairs: Any) -> 
     (judged,) = models.glob("*/judged")
     shutil.rmtree(judged)
     fresh = build(pairs.services.settings)
-    assert current(fresh.snapshots, "a").damage is None
+    assert current(fresh.snapshots, "a").load_failure is None
     found = load(fresh)
     assert found.is_ready
     assert "a: later versions cannot be compared" in str(found.reason)

@@ -1,4 +1,4 @@
-"""Galleries after many writes against a list that is sorted anew for each search."""
+"""Galleries after many writes, compared with a list that is sorted for each search."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,67 +19,69 @@ FILTERS = (
     ItemFilter(labels=("b", "c")),
     ItemFilter(metadata={"split": ("test",)}),
     ItemFilter(("a", "c"), {"split": ("train", "test"), "n": (1, 2)}),
-    ItemFilter(("nobody",)),
+    ItemFilter(("absent",)),
 )
 
 
 @dataclass
 class Reference:
-    """What a gallery should hold: a row and a vector for each id."""
+    """What a gallery should contain: an item and a vector for each id."""
 
-    held: dict[str, tuple[IndexedItem, np.ndarray]]
+    entries: dict[str, tuple[IndexedItem, np.ndarray]]
 
-    def search(self, query: Any, k: int, offset: int, wanted: ItemFilter) -> list[tuple[str, float]]:
+    def search(self, query: Any, k: int, offset: int, item_filter: ItemFilter) -> list[tuple[str, float]]:
         # One product at a time, as an exact index computes it.
-        found = [
+        scores = [
             (row.id, float(ExactIndex(vector[None]).search(query, 1, None)[1][0]))
-            for row, vector in self.held.values()
-            if wanted.accepts(row.labels, row.metadata)
+            for row, vector in self.entries.values()
+            if item_filter.accepts(row.labels, row.metadata)
         ]
-        return sorted(found, key=lambda pair: (-pair[1], pair[0]))[offset : offset + k]
+        return sorted(scores, key=lambda pair: (-pair[1], pair[0]))[offset : offset + k]
 
 
-def some_row(chance: np.random.Generator, item_id: str) -> IndexedItem:
-    labels = tuple(label for label in "abc" if chance.random() < 0.4)
+def random_item(rng: np.random.Generator, item_id: str) -> IndexedItem:
+    labels = tuple(label for label in "abc" if rng.random() < 0.4)
     metadata: Mapping[str, Any] = {
-        "split": str(chance.choice(["train", "test"])),
-        "n": int(chance.integers(4)),
+        "split": str(rng.choice(["train", "test"])),
+        "n": int(rng.integers(4)),
     }
     return IndexedItem(item_id, labels, metadata)
 
 
 def writes(seed: int, count: int) -> Iterator[tuple[Gallery, Reference]]:
     """Yield a gallery and its reference after each of many random writes."""
-    chance = np.random.default_rng(seed)
-    held: dict[str, tuple[IndexedItem, np.ndarray]] = {}
+    rng = np.random.default_rng(seed)
+    entries: dict[str, tuple[IndexedItem, np.ndarray]] = {}
     gallery = Gallery.from_items([], np.zeros((0, RANK), np.float32), ExactIndex)
     for _ in range(count):
-        size = int(chance.choice([1, 1, 1, 2, 5, 40]))
-        ids = sorted({f"i{n}" for n in chance.integers(0, 120, size)})
-        deleted = {item_id for item_id in ids if chance.random() < 0.3}
-        kept = [item_id for item_id in ids if item_id not in deleted]
+        size = int(rng.choice([1, 1, 1, 2, 5, 40]))
+        ids = sorted({f"i{n}" for n in rng.integers(0, 120, size)})
+        deleted = {item_id for item_id in ids if rng.random() < 0.3}
+        written = [item_id for item_id in ids if item_id not in deleted]
         # Few different numbers, so that many scores are equal.
-        vectors = chance.integers(-1, 2, (len(kept), RANK)).astype(np.float32)
-        rows = [some_row(chance, item_id) for item_id in kept]
+        vectors = rng.integers(-1, 2, (len(written), RANK)).astype(np.float32)
+        rows = [random_item(rng, item_id) for item_id in written]
         gallery = gallery.apply_write(set(ids), rows, vectors)
         for item_id in deleted:
-            held.pop(item_id, None)
-        held |= {row.id: (row, vector) for row, vector in zip(rows, vectors, strict=True)}
-        yield gallery, Reference(dict(held))
+            entries.pop(item_id, None)
+        entries |= {row.id: (row, vector) for row, vector in zip(rows, vectors, strict=True)}
+        yield gallery, Reference(dict(entries))
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_search_is_that_of_all_items_sorted(seed: int) -> None:
-    chance = np.random.default_rng(100 + seed)
+    rng = np.random.default_rng(100 + seed)
     for gallery, reference in writes(seed, 60):
-        assert gallery.size == len(reference.held)
-        query = chance.integers(-1, 2, RANK).astype(np.float32)
-        for wanted in FILTERS:
-            k, offset = int(chance.integers(1, 30)), int(chance.choice([0, 0, 3, 50, 500]))
-            found = [(row.id, score) for row, score in gallery.search(query, k, offset, wanted)]
-            assert found == reference.search(query, k, offset, wanted)
-        for label in ("a", "c", "nobody"):
-            assert gallery.has_label(label) == any(label in row.labels for row, _ in reference.held.values())
+        assert gallery.size == len(reference.entries)
+        query = rng.integers(-1, 2, RANK).astype(np.float32)
+        for item_filter in FILTERS:
+            k, offset = int(rng.integers(1, 30)), int(rng.choice([0, 0, 3, 50, 500]))
+            results = [(row.id, score) for row, score in gallery.search(query, k, offset, item_filter)]
+            assert results == reference.search(query, k, offset, item_filter)
+        for label in ("a", "c", "absent"):
+            assert gallery.has_label(label) == any(
+                label in row.labels for row, _ in reference.entries.values()
+            )
 
 
 def test_a_gallery_is_not_changed_by_writes_after_it() -> None:
@@ -104,7 +106,7 @@ def test_many_writes_leave_few_segments_and_share_the_large_one() -> None:
         gallery = gallery.apply_write({f"base{number}"}, [], vectors[:0])
         rows = sum(len(view.segment.items) for view in gallery.segments)
         assert rows <= 1.4 * gallery.size + 10
-    assert not gallery.has_label("nobody")
+    assert not gallery.has_label("absent")
     assert gallery.size == 1000 + 666
 
 

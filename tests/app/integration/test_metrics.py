@@ -125,19 +125,31 @@ class Forgetful(ExactIndex):
         return super().search(query, k, np.arange(self.size) < self.size // 2)
 
 
+class Silent(ExactIndex):
+    """Must not be searched."""
+
+    def search(self, query: Any, k: int, alive: Any) -> Any:
+        raise AssertionError
+
+
 def gallery_of(vectors: Any, kind: type[ExactIndex] = ExactIndex) -> Gallery:
     return Gallery.from_items(
         [IndexedItem(str(number), (), {}) for number in range(len(vectors))], vectors, kind
     )
 
 
-def test_the_probe_notices_an_index_that_forgets() -> None:
+def test_an_exact_index_is_not_probed() -> None:
+    vectors = np.random.default_rng(0).normal(size=(400, 8)).astype(np.float32)
+    assert probe_recall(gallery_of(vectors, Silent), 0) == 1
+
+
+def test_the_probe_notices_an_index_that_misses_neighbours() -> None:
     vectors = np.random.default_rng(0).normal(size=(400, 8)).astype(np.float32)
     assert probe_recall(gallery_of(vectors), 0) == 1
     forgetful = gallery_of(vectors, Forgetful)
     assert 0.2 < probe_recall(forgetful, 0) < 0.8
     grown = Gallery([*forgetful.segments, *gallery_of(vectors).segments], ExactIndex)
-    assert 0.6 < probe_recall(grown, 0) < 0.9, "half of its rows lie in an index that forgets"
+    assert 0.6 < probe_recall(grown, 0) < 0.9, "half of its rows are in an index that misses neighbours"
     assert probe_recall(gallery_of(np.ones((30, 4), np.float32)), 0) == 1, "ties are no misses"
     assert probe_recall(gallery_of(np.zeros((0, 4), np.float32))) == 1
     assert probe_recall(gallery_of(np.zeros((5, 0), np.float32)), 0) == 1, "a model that learned nothing"

@@ -1,4 +1,4 @@
-"""A search sees one state: its snapshot, and what it reads beside it."""
+"""A search sees one state: its snapshot, and what it reads from the database with it."""
 
 import threading
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ def trained(request: pytest.FixtureRequest, pairs: Any, tmp_path: Path) -> Itera
     """A trained collection "a"; everything written to it belongs to no class."""
     url = ""
     if request.param == "postgres":
-        found = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
-        url = found.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+        server = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
+        url = server.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
     services = build(Settings(data_dir=tmp_path / "own", database_url=url, open_search=True))
     services.upgrade_schema()
     own = type(pairs)(services, pairs.data)

@@ -27,28 +27,28 @@ def release_slot() -> Iterator[None]:
 
 def search_as_request(pairs: Pairs, name: str) -> Any:
     query = [Query(Content(vector=pairs.data.Z[0].tolist()))]
-    (found,) = pairs.services.search.search(
+    (result,) = pairs.services.search.search(
         name, "z", "x", query, 5, 0, ItemFilter(), release_slot=release_slot
     )
-    return found
+    return result
 
 
 def in_threads(count: int, work: Callable[[], Any]) -> list[Any]:
-    """Do the same in some threads at once; return what came of it, errors too."""
-    found: list[Any] = []
+    """Do the same in several threads; return the results, errors included."""
+    outcomes: list[Any] = []
 
     def run() -> None:
         try:
-            found.append(work())
+            outcomes.append(work())
         except Exception as error:
-            found.append(error)
+            outcomes.append(error)
 
     threads = [threading.Thread(target=run) for _ in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(SECONDS)
-    return found
+    return outcomes
 
 
 def write(pairs: Pairs, name: str, count: int, prefix: str = "new") -> int:
@@ -57,9 +57,7 @@ def write(pairs: Pairs, name: str, count: int, prefix: str = "new") -> int:
     return pairs.services.catalogue.add_items(name, items, replace=True).revision
 
 
-def test_a_replay_that_takes_long_leaves_other_collections_alone(
-    either: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_replay_does_not_delay_other_collections(either: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both were written to by this process, and so both searches need their replay."""
     pairs = either
     for name in ("a", "b"):
@@ -81,8 +79,8 @@ def test_a_replay_that_takes_long_leaves_other_collections_alone(
     thread.start()
     assert reached.wait(SECONDS)
     own = write(pairs, "b", 10)
-    (found,) = in_threads(1, lambda: search_as_request(pairs, "b"))
-    assert found.index_revision == own
+    (result,) = in_threads(1, lambda: search_as_request(pairs, "b"))
+    assert result.index_revision == own
     assert not large, "all this while the other replay goes on"
     released.set()
     thread.join(SECONDS)
@@ -101,17 +99,21 @@ def swapped(either: Any) -> tuple[Pairs, int]:
     return pairs, version
 
 
-def test_a_swap_refuses_no_search_however_many_there_are(
+def test_a_swap_rejects_no_search_however_many_there_are(
     swapped: tuple[Pairs, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs, version = swapped
     is_open = threading.Event()
     monkeypatch.setattr(snapshot_updater, "Pacer", lambda *_: lambda: is_open.wait(SECONDS))
-    found = in_threads(MAX_WAITING_PER_COLLECTION + 6, lambda: search_as_request(pairs, "a"))
-    assert [one.model_version for one in found] == [1] * len(found), "it serves until the other one stands"
+    results = in_threads(MAX_WAITING_PER_COLLECTION + 6, lambda: search_as_request(pairs, "a"))
+    assert [result.model_version for result in results] == [1] * len(results), (
+        "it serves until the other one is loaded"
+    )
     own = pairs.services.catalogue.add_items("a", [pairs.item("x", "new", pairs.data.X[0])]).revision
-    found = in_threads(MAX_WAITING_PER_COLLECTION + 6, lambda: search_as_request(pairs, "a"))
-    assert [one.index_revision for one in found] == [own] * len(found), "with what was written meanwhile"
+    results = in_threads(MAX_WAITING_PER_COLLECTION + 6, lambda: search_as_request(pairs, "a"))
+    assert [result.index_revision for result in results] == [own] * len(results), (
+        "with what was written meanwhile"
+    )
     is_open.set()
     assert pairs.search("a").model_version == version
     assert search_as_request(pairs, "a").model_version == version
@@ -130,12 +132,12 @@ def test_a_version_that_cannot_be_loaded_leaves_the_one_before_serving(
     with monkeypatch.context() as patch:
         patch.setattr(snapshot_updater, "Pacer", lambda *_: fail)
         assert [search_as_request(pairs, "a").model_version for _ in range(20)] == [1] * 20
-    assert len(attempts) < 10, "not each search tries anew"
+    assert len(attempts) < 10, "not every search tries again"
     monkeypatch.setattr(pairs.services.snapshots._fallback, "retry_seconds", 0.0)
     assert search_as_request(pairs, "a").model_version == version
 
 
-def test_renewals_keep_no_garbage_for_good(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reloads_do_not_freeze_garbage(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "_MAX_INLINE_CHANGES", 5)
     monkeypatch.setattr(replay, "_LARGE_COLLECTION_ITEMS", 20)
     pairs.fill("a")

@@ -24,14 +24,14 @@ def saving(request: pytest.FixtureRequest, tmp_path: Path, vectors: Any) -> Iter
     """Return services that save galleries after ten changes, over a trained collection of 60 and 50."""
     url = ""
     if request.param == "postgres":
-        found = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
-        url = found.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+        server = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
+        url = server.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
     services = build(Settings(data_dir=tmp_path, database_url=url, open_search=True, save_after_items=10))
     services.upgrade_schema()
-    made = Pairs(services, vectors)
-    made.fill("a")
-    made.train("a", PARAMETERS)
-    yield made
+    pairs = Pairs(services, vectors)
+    pairs.fill("a")
+    pairs.train("a", PARAMETERS)
+    yield pairs
     close(services)
 
 
@@ -68,9 +68,9 @@ def started(saving: Pairs) -> tuple[list[tuple[str, float]], bool]:
     load = SavedGalleries.load
 
     def watched(self: SavedGalleries, *arguments: Any) -> Any:
-        found = load(self, *arguments)
-        used.append(found is not None)
-        return found
+        galleries = load(self, *arguments)
+        used.append(galleries is not None)
+        return galleries
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SavedGalleries, "load", watched)
@@ -84,9 +84,9 @@ def answer(saving: Pairs) -> list[tuple[str, float]]:
     return [(hit.id, hit.score) for hit in saving.search("a").hits]
 
 
-def check_same(found: list[tuple[str, float]], expected: list[tuple[str, float]]) -> None:
-    assert [item_id for item_id, _ in found] == [item_id for item_id, _ in expected]
-    scores = [[score for _, score in hits] for hits in (found, expected)]
+def check_same(hits: list[tuple[str, float]], expected: list[tuple[str, float]]) -> None:
+    assert [item_id for item_id, _ in hits] == [item_id for item_id, _ in expected]
+    scores = [[score for _, score in results] for results in (hits, expected)]
     np.testing.assert_allclose(*scores, rtol=1e-5, atol=1e-6)
 
 
@@ -96,11 +96,11 @@ def test_a_start_uses_what_is_saved_and_replays_what_came_later(saving: Pairs) -
     write(saving, 16, 2)
     saving.services.catalogue.delete_item("a", "new05")
     saving.services.catalogue.delete_item("a", "x07")
-    found, is_used = started(saving)
+    hits, is_used = started(saving)
     assert is_used
-    check_same(found, answer(saving))
-    assert {"new16", "new02"} <= {item_id for item_id, _ in found}
-    assert not {"new05", "x07", "x03"} & {item_id for item_id, _ in found}
+    check_same(hits, answer(saving))
+    assert {"new16", "new02"} <= {item_id for item_id, _ in hits}
+    assert not {"new05", "x07", "x03"} & {item_id for item_id, _ in hits}
 
 
 def test_what_is_missing_or_damaged_is_read_from_the_database(saving: Pairs) -> None:
@@ -111,18 +111,18 @@ def test_what_is_missing_or_damaged_is_read_from_the_database(saving: Pairs) -> 
         flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
         for damaged in (b"", content[:-1], flipped, None):
             path.unlink() if damaged is None else path.write_bytes(damaged)
-            found, is_used = started(saving)
+            hits, is_used = started(saving)
             assert not is_used
-            check_same(found, expected)
+            check_same(hits, expected)
         path.write_bytes(content)
     assert started(saving)[1]
     folder.rename(folder.with_name("elsewhere"))
-    found, is_used = started(saving)
+    hits, is_used = started(saving)
     assert not is_used
-    check_same(found, expected)
+    check_same(hits, expected)
 
 
-def test_damage_is_a_warning_and_absence_is_none(saving: Pairs, caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_is_a_warning_and_absence_is_not(saving: Pairs, caplog: pytest.LogCaptureFixture) -> None:
     folder = save(saving)
     caplog.set_level(logging.INFO, "app.services.serving")
     (folder / "x.npy").unlink()
@@ -138,9 +138,9 @@ def test_what_another_version_or_an_older_database_saved_is_not_used(saving: Pai
     save(saving)
     version = saving.train("a", PARAMETERS)
     saving.services.versions.activate("a", version, "a test", None, None)  # whatever it is judged to be
-    found, is_used = started(saving)
+    hits, is_used = started(saving)
     assert not is_used
-    check_same(found, answer(saving))
+    check_same(hits, answer(saving))
     # As after a restore of a copy that was made before: what was saved later is not known.
     write(saving, *range(20, 52))
     saving.ids("a")
@@ -159,9 +159,9 @@ def test_a_damaged_one_is_replaced(saving: Pairs) -> None:
     wait()
     close(fresh)
     assert folder not in folders(saving)
-    found, is_used = started(saving)
+    hits, is_used = started(saving)
     assert is_used
-    check_same(found, expected)
+    check_same(hits, expected)
 
 
 def test_a_later_one_takes_the_place_of_an_earlier_one(saving: Pairs) -> None:
@@ -171,9 +171,9 @@ def test_a_later_one_takes_the_place_of_an_earlier_one(saving: Pairs) -> None:
     wait()
     (second,) = folders(saving)
     assert second != first
-    found, is_used = started(saving)
+    hits, is_used = started(saving)
     assert is_used
-    check_same(found, answer(saving))
+    check_same(hits, answer(saving))
 
 
 def test_a_few_changes_are_not_worth_it(saving: Pairs) -> None:
@@ -188,9 +188,9 @@ def test_the_first_start_of_a_version_saves_what_it_read(saving: Pairs) -> None:
     expected = answer(saving)
     wait()
     assert len(folders(saving)) == 1
-    found, is_used = started(saving)
+    hits, is_used = started(saving)
     assert is_used
-    check_same(found, expected)
+    check_same(hits, expected)
 
 
 def test_nothing_is_saved_for_a_collection_that_is_gone(saving: Pairs) -> None:

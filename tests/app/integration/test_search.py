@@ -54,7 +54,7 @@ def test_the_ranking_is_that_of_the_solver(trained: Services, vectors: Synthetic
 
 
 def test_a_query_of_a_batch_is_answered_as_it_is_alone(services: Services) -> None:
-    # Wide enough that a product of many rows rounds otherwise than one of a single row.
+    # Wide enough that a product of many rows rounds differently from one of a single row.
     fill(services, make_low_rank_pairs(N_X, N_Z, n_features_x=200, n_features_z=300, random_state=1))
     train(services)
     queries = [Query(item_id=f"z{n:02d}") for n in range(N_Z)]
@@ -92,7 +92,7 @@ def test_equal_scores_are_ordered_by_id(trained: Services, vectors: SyntheticPai
 
 def test_a_filter_gives_k_results_when_k_exist(trained: Services, vectors: SyntheticPairs) -> None:
     everything = search(trained, vectors.Z[0], N_X)
-    for wanted in (
+    for item_filter in (
         ItemFilter(labels=("class 1",)),
         ItemFilter(labels=("class 1", "class 2")),
         ItemFilter(metadata={"odd": (True,)}),
@@ -100,9 +100,11 @@ def test_a_filter_gives_k_results_when_k_exist(trained: Services, vectors: Synth
         ItemFilter(metadata={"odd": (1,)}),
         ItemFilter(("class 0",), {"odd": ("neither",)}),
     ):
-        expected = [hit.id for hit in everything.hits if wanted.accepts(hit.item.labels, hit.item.metadata)]
+        expected = [
+            hit.id for hit in everything.hits if item_filter.accepts(hit.item.labels, hit.item.metadata)
+        ]
         for k in (1, 5, len(expected), N_X):
-            assert ids(search(trained, vectors.Z[0], k, item_filter=wanted)) == expected[:k]
+            assert ids(search(trained, vectors.Z[0], k, item_filter=item_filter)) == expected[:k]
 
 
 @pytest.mark.parametrize(
@@ -122,8 +124,8 @@ def test_what_a_batch_passes_over_is_counted(
 ) -> None:
     queries = [Query(Content(vector=vectors.Z[0].tolist()))] * n_queries
     if field is None:
-        found = trained.search.search(NAME, "z", "x", queries, k, offset, ItemFilter())
-        assert [len(result.hits) for result in found] == [0 if offset else N_X] * n_queries
+        results = trained.search.search(NAME, "z", "x", queries, k, offset, ItemFilter())
+        assert [len(result.hits) for result in results] == [0 if offset else N_X] * n_queries
         return
     with pytest.raises(InvalidFieldError, match="at most 100000") as refused:
         trained.search.search(NAME, "z", "x", queries, k, offset, ItemFilter())
@@ -179,7 +181,7 @@ def test_another_process_sees_the_same(trained: Services, vectors: SyntheticPair
     trained.catalogue.delete_item(NAME, "x02")
     trained.catalogue.delete_item(NAME, "z02")
     fresh = build(trained.settings)
-    there, here = (search(each, vectors.Z[0], 100) for each in (fresh, trained))
+    there, here = (search(services, vectors.Z[0], 100) for services in (fresh, trained))
     close(fresh)
     assert ids(there) == ids(here)
     np.testing.assert_allclose(

@@ -1,4 +1,4 @@
-"""Which model a search is answered with, and what is told of its training."""
+"""Which model answers a search, and what its report says."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ def test_items_not_to_learn_from_are_found(trained: Services, vectors: Synthetic
     assert {f"held{n}" for n in range(5)} <= set(ids(result))
 
 
-def test_labels_that_stand_on_one_modality_alone_are_told(trained: Services, vectors: SyntheticPairs) -> None:
+def test_labels_of_one_modality_alone_are_reported(trained: Services, vectors: SyntheticPairs) -> None:
     assert trained.versions.models(NAME)[0].report.data.unmatched_labels == {"x": (), "z": ()}
     trained.catalogue.add_items(
         NAME, [vector_item("x", f"odd{n}", vectors.X[n], "Strange") for n in range(3)]
@@ -77,7 +77,7 @@ def test_a_penalty_that_leaves_nothing_still_answers(trained: Services, vectors:
 
 
 def test_a_damaged_bundle_is_not_served(trained: Services, vectors: SyntheticPairs) -> None:
-    # The held-out part is read by no search: see test_faults_of_storage.
+    # No search reads the held-out model: see test_faults_of_storage.
     files = [
         path for path in bundle_of(trained).rglob("*") if path.is_file() and path.parent.name != "judged"
     ]
@@ -109,7 +109,7 @@ def test_a_training_that_cannot_be_is_reported(services: Services, caplog: pytes
     items = [vector_item(side, f"{side}{n}", [1.0], "ab"[n // 2]) for side in "xz" for n in range(4)]
     services.catalogue.add_items(NAME, items)
     services.training.request(NAME, PARAMETERS)
-    # What is asked for was fine; what is found is not.
+    # The request was valid; the data are not any more.
     services.catalogue.add_items(NAME, [replace(item, labels=()) for item in items], replace=True)
     with caplog.at_level("INFO", "app.worker"):
         job = run_here(services)

@@ -301,7 +301,7 @@ def test_one_damaged_collection_does_not_make_the_service_unready(either: Any) -
     assert found.reason.startswith("a: bundle")
     with pytest.raises(DamagedBundleError):
         current(late.snapshots, "a")
-    assert current(late.snapshots, "b").damage is None
+    assert current(late.snapshots, "b").load_failure is None
     late.catalogue.delete_collection("b")
     assert not late.readiness.check().is_ready
     close(late)

@@ -12,7 +12,7 @@ from app.services.serving.segments import IndexedItem
 
 
 @pytest.mark.parametrize(
-    ("value", "wanted", "passes"),
+    ("value", "values", "is_match"),
     [
         (1, (1,), True),
         (1, (2, 1.0), True),
@@ -26,9 +26,9 @@ from app.services.serving.segments import IndexedItem
         (1, (), False),
     ],
 )
-def test_values_are_equal_when_json_says_so(value: Any, wanted: tuple[Any, ...], passes: bool) -> None:
-    assert ItemFilter(metadata={"n": wanted}).accepts((), {"n": value}) is passes
-    assert ItemFilter(metadata={"n": wanted}).accepts((), {"m": value}) is False
+def test_values_are_equal_when_json_says_so(value: Any, values: tuple[Any, ...], is_match: bool) -> None:
+    assert ItemFilter(metadata={"n": values}).accepts((), {"n": value}) is is_match
+    assert ItemFilter(metadata={"n": values}).accepts((), {"m": value}) is False
 
 
 @pytest.mark.parametrize("labels", [(), ("a",)])
@@ -58,7 +58,7 @@ FILTERS = st.builds(
 
 
 @given(st.lists(st.tuples(LABELS, DOCUMENTS), max_size=12), st.lists(FILTERS, min_size=1, max_size=4))
-def test_a_gallery_passes_what_the_filter_accepts(
+def test_a_gallery_returns_the_items_that_the_filter_accepts(
     items: list[tuple[tuple[str, ...], dict[str, Any]]], filters: list[ItemFilter]
 ) -> None:
     rows = [
@@ -66,10 +66,10 @@ def test_a_gallery_passes_what_the_filter_accepts(
     ]
     ones = np.ones((len(rows), 1), np.float32)
     gallery = Gallery.from_items(rows, ones, ExactIndex)
-    for wanted in filters:
-        found = gallery.search(np.ones(1, np.float32), 100, 0, wanted)
-        accepted = [row.id for row in rows if wanted.accepts(row.labels, row.metadata)]
-        assert [row.id for row, _ in found] == accepted
+    for item_filter in filters:
+        results = gallery.search(np.ones(1, np.float32), 100, 0, item_filter)
+        accepted = [row.id for row in rows if item_filter.accepts(row.labels, row.metadata)]
+        assert [item.id for item, _ in results] == accepted
 
 
 class Counted(int):
@@ -86,39 +86,39 @@ class Counted(int):
 
 
 def test_a_row_is_not_compared_with_every_value() -> None:
-    wanted = ItemFilter(metadata={"n": tuple(map(Counted, range(1000)))})
-    assert wanted.accepts((), {"n": 7})  # what is done once for all rows
+    item_filter = ItemFilter(metadata={"n": tuple(map(Counted, range(1000)))})
+    assert item_filter.accepts((), {"n": 7})  # what is done once for all rows
     Counted.comparisons = 0
-    assert not any(wanted.accepts((), {"n": 1000 + number}) for number in range(100))
+    assert not any(item_filter.accepts((), {"n": 1000 + number}) for number in range(100))
     assert Counted.comparisons <= 100
 
 
 class Watched(dict[str, int]):
-    """Metadata that counts how often it is looked at."""
+    """Metadata that counts its reads."""
 
-    looks = 0
+    reads = 0
 
     def __getitem__(self, key: str) -> int:
-        Watched.looks += 1
+        Watched.reads += 1
         return dict.__getitem__(self, key)
 
     def get(self, key: str, default: Any = None) -> Any:
-        Watched.looks += 1
+        Watched.reads += 1
         return dict.get(self, key, default)
 
 
-def test_metadata_are_looked_at_once_whatever_is_asked() -> None:
+def test_metadata_are_read_once_for_any_number_of_filters() -> None:
     rows = [IndexedItem(f"i{number:03d}", (), Watched(n=number, m=number % 2)) for number in range(500)]
     gallery = Gallery.from_items(rows, np.ones((500, 1), np.float32), ExactIndex)
-    Watched.looks = 0
+    Watched.reads = 0
     for number in range(100):
-        wanted = ItemFilter(metadata={"n": (number, number + 2), "m": (number % 2,), "none": (None,)})
-        found = gallery.search(np.ones(1, np.float32), 9, 0, wanted)
-        assert [row.id for row, _ in found] == [f"i{number:03d}", f"i{number + 2:03d}"]
-    assert Watched.looks <= 2 * 500
+        item_filter = ItemFilter(metadata={"n": (number, number + 2), "m": (number % 2,), "none": (None,)})
+        results = gallery.search(np.ones(1, np.float32), 9, 0, item_filter)
+        assert [item.id for item, _ in results] == [f"i{number:03d}", f"i{number + 2:03d}"]
+    assert Watched.reads <= 2 * 500
 
 
-def test_what_is_remembered_of_a_filter_is_short_and_its_own() -> None:
+def test_the_fingerprint_of_a_filter_is_short_and_unique() -> None:
     filters = [
         ItemFilter(),
         ItemFilter(()),
@@ -128,7 +128,7 @@ def test_what_is_remembered_of_a_filter_is_short_and_its_own() -> None:
         ItemFilter(metadata={"n": (True,)}),
         ItemFilter(metadata={"n": ("x" * 1_000_000,)}),
     ]
-    found = [one.fingerprint for one in filters]
-    assert len(set(found)) == len(filters)
-    assert all(len(fingerprint) <= 64 for fingerprint in found)
+    fingerprints = [item_filter.fingerprint for item_filter in filters]
+    assert len(set(fingerprints)) == len(filters)
+    assert all(len(fingerprint) <= 64 for fingerprint in fingerprints)
     assert ItemFilter(("a", "b")).fingerprint == ItemFilter(("b", "a")).fingerprint

@@ -40,15 +40,15 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
 
 
 @pytest.mark.parametrize("n_long", [1, 10])
-def test_reloads_that_take_long_hold_up_none_that_does_not(work: Work, n_long: int) -> None:
+def test_reloads_that_take_long_do_not_delay_quick_ones(work: Work, n_long: int) -> None:
     long = [work.scheduler.request(number, "long") for number in range(n_long)]
-    wait_for(lambda: all(one.is_long for one in long))
+    wait_for(lambda: all(reload.is_long for reload in long))
     quick = [work.scheduler.request(100 + number, "quick") for number in range(20)]
-    assert all(one.done.wait(SECONDS) for one in quick)
-    assert not any(one.done.is_set() for one in long)
+    assert all(reload.done.wait(SECONDS) for reload in quick)
+    assert not any(reload.done.is_set() for reload in long)
     work.released.set()
-    assert all(one.done.wait(SECONDS) and not one.errors for one in long)
-    assert all(one.is_long for one in long)
+    assert all(reload.done.wait(SECONDS) and not reload.errors for reload in long)
+    assert all(reload.is_long for reload in long)
 
 
 def test_reloads_that_take_long_take_turns(work: Work) -> None:
@@ -57,13 +57,13 @@ def test_reloads_that_take_long_take_turns(work: Work) -> None:
     second = work.scheduler.request(2, "long", is_long=True)
     before = dict(work.steps)
     wait_for(lambda: work.steps[2] > 50)
-    assert work.steps[1] - before[1] > 25, "the first one goes on, too"
+    assert work.steps[1] - before[1] > 25, "the first one continues, too"
     work.released.set()
     assert first.done.wait(SECONDS)
     assert second.done.wait(SECONDS)
 
 
-def test_a_collection_is_reloaded_later_when_the_system_has_no_thread(
+def test_a_collection_is_reloaded_later_when_no_thread_can_be_started(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: threading.Thread) -> None:

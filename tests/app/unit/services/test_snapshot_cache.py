@@ -1,0 +1,50 @@
+"""Snapshots in memory, within a byte budget."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+
+from app.index.exact import ExactIndex
+from app.services.serving.galleries import Gallery
+from app.services.serving.segments import IndexedItem
+from app.services.serving.snapshot import Snapshot
+from app.services.serving.snapshot_cache import SnapshotCache, estimate_bytes
+
+
+def snapshot(collection_id: int, n_items: int = 10) -> Snapshot:
+    items = [IndexedItem(f"i{number}", (), {}) for number in range(n_items)]
+    gallery = Gallery.from_items(items, np.zeros((n_items, 2), np.float32), ExactIndex)
+    collection = cast(Any, SimpleNamespace(id=collection_id, name=f"c{collection_id}"))
+    return Snapshot(collection, cast(Any, None), {"x": gallery}, "bundle")
+
+
+def test_a_search_counts_as_a_use_and_a_peek_does_not() -> None:
+    cache = SnapshotCache(int(2.5 * estimate_bytes(snapshot(0))))
+    for number in (1, 2):
+        cache.put(snapshot(number))
+    cache.peek(1)
+    cache.put(snapshot(3))
+    assert set(cache.snapshots()) == {2, 3}
+    cache.get(2)
+    cache.put(snapshot(4))
+    assert set(cache.snapshots()) == {2, 4}
+
+
+def test_a_replacement_does_not_count_as_a_use() -> None:
+    cache = SnapshotCache(int(2.5 * estimate_bytes(snapshot(0))))
+    for number in (1, 2, 1):
+        cache.put(snapshot(number))
+    cache.put(snapshot(3))
+    assert set(cache.snapshots()) == {2, 3}
+
+
+def test_the_last_one_stays_however_large_and_an_evicted_one_takes_no_memory() -> None:
+    cache = SnapshotCache(int(1.5 * estimate_bytes(snapshot(0))))
+    cache.put(snapshot(1, 50_000))
+    assert cache.peek(1) is not None
+    cache.evict(1)
+    assert cache.get(1) is None
+    for number in (2, 3):
+        cache.put(snapshot(number))
+    assert set(cache.snapshots()) == {3}
