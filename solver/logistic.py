@@ -1,4 +1,4 @@
-"""Logistic regression of classes or labels, and what it leaves: linear scores with their posteriors."""
+"""Logistic regression of classes or labels, and the linear classifier that it fits."""
 
 from __future__ import annotations
 
@@ -17,20 +17,24 @@ from solver.supervision.base import Indices
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
 
-_LEAST = 1e-9
-_NEVER = -1e4
-"""A score whose exponential is zero."""
-_TOLERANCE, _MOST_ITERATIONS = 1e-4, 300
+_MIN_PROBABILITY = 1e-9
+"""Posteriors are clipped to it: a single impossible class must not make a log loss infinite."""
+_IMPOSSIBLE_SCORE = -1e4
+"""The score of a class that no sample has: its exponential is exactly 0, even in float64."""
+_TOL = 1e-4
+"""scikit-learn's default; classifiers of an average need no more."""
+_MAX_ITER = 300
+"""Enough for kernel features at the weakest penalties that are tried; those that stop short are usable."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Targets:
-    """What is predicted: one class for each sample, or any number of labels.
+    """Classes to predict: exactly one for each sample, or any number of labels.
 
     Parameters
     ----------
     indicators : ndarray of shape (n_samples, n_classes)
-        1 where a sample is of a class.
+        1 where a sample belongs to a class, else 0.
     is_exclusive : bool
         Whether every sample has exactly one class.
     """
@@ -38,13 +42,13 @@ class Targets:
     indicators: FloatArray
     is_exclusive: bool
 
-    def rows(self, rows: Indices) -> Targets:
-        """Return the targets of some samples."""
+    def subset(self, rows: Indices) -> Targets:
+        """Return the targets of the given rows."""
         return Targets(self.indicators[rows], self.is_exclusive)
 
     def log_loss(self, posteriors: FloatArray) -> float:
-        """Return the mean negative log-likelihood of the truth, in nats per sample."""
-        likely = np.clip(posteriors, _LEAST, 1.0 - _LEAST)
+        """Return the mean negative log-likelihood of the true classes, in nats per sample."""
+        likely = np.clip(posteriors, _MIN_PROBABILITY, 1.0 - _MIN_PROBABILITY)
         total = np.sum(self.indicators * np.log(likely))
         if not self.is_exclusive:
             total += np.sum((1.0 - self.indicators) * np.log1p(-likely))
@@ -53,16 +57,21 @@ class Targets:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearClassifier:
-    """Scores that are linear in mapped samples, and their softmax, or the logistic sigmoid of each.
+    """Posteriors as the softmax of linear scores, or as the logistic sigmoid of each score.
 
     Parameters
     ----------
     coefficients : ndarray of shape (n_mapped, n_classes)
         Linear part of the scores.
     intercepts : ndarray of shape (n_classes,)
-        Constant part; very low for a class that was not seen, very high for a label that all carried.
+        Constant part; -1e4 for a class that no training sample had, 1e4 for a label that all had.
     is_exclusive : bool
-        Softmax if true.
+        Whether classes exclude each other: softmax if true, sigmoids if false.
+
+    Raises
+    ------
+    InvalidInputError
+        If the shapes do not match.
     """
 
     coefficients: FloatArray
@@ -70,10 +79,10 @@ class LinearClassifier:
     is_exclusive: bool
 
     def __post_init__(self) -> None:
-        """Refuse parts that do not fit each other."""
+        """Check shapes."""
         if self.coefficients.ndim != 2 or self.intercepts.shape != self.coefficients.shape[1:]:
             raise InvalidInputError(
-                f"coefficients {self.coefficients.shape} and intercepts {self.intercepts.shape} do not fit"
+                f"coefficients {self.coefficients.shape} do not match intercepts {self.intercepts.shape}"
             )
 
     @property
@@ -83,41 +92,40 @@ class LinearClassifier:
 
     def predict(self, mapped: Samples) -> FloatArray:
         """Return posteriors of mapped samples, of shape (n_samples, n_classes), in float64."""
-        return self.of_scores(mapped.astype(np.float64) @ self.coefficients + self.intercepts)
+        return self.to_posteriors(mapped.astype(np.float64) @ self.coefficients + self.intercepts)
 
-    def of_scores(self, scores: FloatArray) -> FloatArray:
-        """Return the posteriors of scores, both of shape (n_samples, n_classes)."""
+    def to_posteriors(self, scores: FloatArray) -> FloatArray:
+        """Return the posteriors of given scores, both of shape (n_samples, n_classes)."""
         posteriors: FloatArray = softmax(scores, axis=1) if self.is_exclusive else expit(scores)
         return posteriors
 
 
 class Regression:
-    """Logistic regression of classes or of labels; each fit begins at the one before.
+    """Logistic regression of classes or labels; each fit starts from the previous one.
 
     Parameters
     ----------
     is_exclusive : bool
-        Multinomial if true, else one for each label.
+        One multinomial regression if true, one regression for each label if false.
     dtype : dtype
-        In which samples are fitted; float32 is enough where their features are of like size.
+        Precision of the fit; float32 is enough where features have similar magnitudes.
     tol : float
-        The optimiser stops where no entry of the gradient exceeds it.
+        The optimiser stops once no entry of the gradient exceeds it.
     max_iter : int
         Iteration limit of the optimiser.
 
     Notes
     -----
-    A class that no sample shows has posterior 0, a label that all samples carry 1. Where scikit-learn warns
-    that it has not converged, so does this; it may run on several threads at once, where warnings cannot
-    be caught.
+    A class that no sample has gets posterior 0, a label that all samples have gets 1. scikit-learn's
+    `ConvergenceWarning` passes through: fits run on several threads, where warnings cannot be caught.
     """
 
     def __init__(
         self,
         is_exclusive: bool,
         dtype: npt.DTypeLike = np.float32,
-        tol: float = _TOLERANCE,
-        max_iter: int = _MOST_ITERATIONS,
+        tol: float = _TOL,
+        max_iter: int = _MAX_ITER,
     ) -> None:
         self._is_exclusive = is_exclusive
         self._dtype = dtype
@@ -130,26 +138,27 @@ class Regression:
         samples, n_classes = mapped.astype(self._dtype), targets.indicators.shape[1]
         shift = None
         if isinstance(samples, Centered):
-            # Nothing is penalised in an intercept: that of the centred samples follows from the other's.
+            # The intercept is not penalised: moving the samples by their mean changes nothing else.
             samples, shift = samples.sparse, mapped.shift.astype(np.float64)
-        coefficients, intercepts = np.zeros((samples.shape[1], n_classes)), np.full(n_classes, _NEVER)
+        coefficients = np.zeros((samples.shape[1], n_classes))
+        intercepts = np.full(n_classes, _IMPOSSIBLE_SCORE)
         if self._is_exclusive:
             classes, codes = np.unique(targets.indicators.argmax(axis=1), return_inverse=True)
-            # Of two classes the first has the score 0, with which the other's is compared.
+            # scikit-learn gives two classes one score, that of the second; the first one's is 0.
             intercepts[classes] = 0.0
-            parts = [(0, classes[1:] if len(classes) == 2 else classes, codes)]
+            problems = [(0, classes[1:] if len(classes) == 2 else classes, codes)]
         else:
-            intercepts[targets.indicators.all(axis=0)] = -_NEVER
-            parts = [(label, np.array([label]), codes) for label, codes in enumerate(targets.indicators.T)]
-        for key, columns, codes in parts:
+            intercepts[targets.indicators.all(axis=0)] = -_IMPOSSIBLE_SCORE
+            problems = [(label, np.array([label]), codes) for label, codes in enumerate(targets.indicators.T)]
+        for key, columns, codes in problems:
             if len(np.unique(codes)) > 1:
-                model = self._fitted(key, samples, codes, inverse_penalty)
+                model = self._fit_model(key, samples, codes, inverse_penalty)
                 coefficients[:, columns], intercepts[columns] = model.coef_.T, model.intercept_
                 if shift is not None:
                     intercepts[columns] += shift @ coefficients[:, columns]
         return LinearClassifier(coefficients, intercepts, self._is_exclusive)
 
-    def _fitted(
+    def _fit_model(
         self, key: int, samples: Samples, codes: npt.NDArray[Any], inverse_penalty: float
     ) -> LogisticRegression:
         from sklearn.linear_model import LogisticRegression  # posteriors of a trained model do not need it

@@ -153,4 +153,4 @@ class SemanticMatching(CrossModalEstimator):
 
 
 def _posteriors(head: LinearClassifier, samples: npt.ArrayLike, name: str) -> FloatArray:
-    return head.of_scores(project_affinely(samples, head.coefficients, head.intercepts, name))
+    return head.to_posteriors(project_affinely(samples, head.coefficients, head.intercepts, name))

@@ -11,9 +11,8 @@ from solver.baselines import SemanticMatching
 from solver.errors import InvalidInputError
 from solver.linalg.matrices import FloatArray, Samples
 from solver.parameters import COUNT, POSITIVE, SEED, Rule
-from solver.semantic.ensemble import FeatureMapConfig
 from solver.semantic.estimator import SemanticBilinear, check_features
-from solver.semantic.feature_maps import KERNELS, FeatureMap
+from solver.semantic.feature_maps import KERNELS, FeatureMap, FeatureMapConfig
 from solver.supervision.signed_pairs import AnySupervision
 
 _MAP = Rule(

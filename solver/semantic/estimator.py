@@ -33,82 +33,82 @@ from solver.parameters import (
 )
 from solver.progress import Progress, StepProgress
 from solver.scaling import SCALINGS
-from solver.semantic.ensemble import Posteriors, Recipe
 from solver.semantic.feature_maps import KERNELS
 from solver.semantic.fusion import FusionOptions, Side, fuse
-from solver.semantic.neighbours import LARGEST_SCALE
+from solver.semantic.neighbours import MAX_INVERSE_TEMPERATURE
+from solver.semantic.posteriors import ClassifierConfig, Posteriors
 from solver.semantic.search import SearchOptions, fit_posteriors
 from solver.supervision.base import Supervision
 from solver.supervision.labels import Labels
 from solver.supervision.multi_labels import MultiLabels
 
-_FEW_FEATURES = 256
-"""Sparse samples with no more of them are made dense: they may have any kernel."""
+_MAX_FEATURES_MADE_DENSE = 256
+"""Sparse samples with few features are made dense, which admits every kernel: the Laplacian's limit."""
 
 
 class SemanticBilinear(CrossModalEstimator):
     """Bilinear similarity ``p(x)^T M q(z)`` of class posteriors, with a nuclear-norm penalty on M.
 
-    That two samples are of the same class is no bilinear function of their features, but its probability is
+    That two samples belong to one class is no bilinear function of their features, but its probability is
     one of their class posteriors: ``P(same | x, z) = sum_c p(c|x) p(c|z)``. So each modality learns
-    posteriors first (an average of logistic regressions on kernel feature maps, chosen by held-out
-    likelihood: `solver.semantic.search`), and M is then fitted as in `LowRankBilinear`, on posteriors
-    that were predicted out of fold, so that it sees how far they can be trusted.
+    posteriors first: an average of logistic regressions on kernel feature maps, chosen by out-of-fold
+    likelihood (`solver.semantic.search`). M is then fitted as in `LowRankBilinear`, on out-of-fold
+    posteriors, so that it sees how far they can be trusted.
 
-    A share of the posteriors is read out of a second bilinear similarity, with the softmax loss, on the
-    feature maps themselves: a sample is of the classes of those samples of the other modality that it
-    resembles (`solver.semantic.fusion`; that similarity is stopped early, and not certified). So it has
-    learned from both modalities, where a classifier sees one.
+    A share of each posterior comes from a classifier that has learned from both modalities: a second
+    bilinear similarity, with the softmax loss on the feature maps themselves, compares a sample with the
+    labelled samples of the other modality, and the most similar ones vote on its class
+    (`solver.semantic.fusion`; that similarity is stopped early and has no certificate).
 
     Parameters
     ----------
     loss : {"squared", "logistic", "softmax"}
-        Of the similarity, see `LowRankBilinear`. With "squared" M is the identity where the posteriors
+        Loss of the similarity, see `LowRankBilinear`. With "squared" M is the identity where the posteriors
         are calibrated.
     alpha_fraction : float in (0, 1)
         Penalty weight as a share of `alpha_max`.
     scalings : tuple of str
         Kinds of `FeatureScaler` to try.
     kernels : tuple of {"linear", "rbf", "laplacian"}
-        Kinds of `FeatureMap` to try; "laplacian" only with at most 256 features.
+        Kernels of `FeatureMap` to try; "laplacian" only with at most 256 features.
     n_landmarks : int, >= 1
         Landmarks of the kernel maps.
     n_folds : int, >= 2
-        Parts of the samples that are held out in turn, where classes have as many samples.
+        Number of folds; fewer are used where classes have fewer samples.
     n_kept : int, >= 1
-        Feature maps, of all that are tried, on which logistic regressions are fitted.
+        Feature maps that pass the screening: logistic regressions are fitted on these only.
     n_rounds : int, >= 1
         Classifiers in the average, counted with repetition.
     max_samples : int, >= 10
-        Samples of a modality on which the choice is made and that a read-out rests on; the chosen
+        Samples of a modality that classifiers are chosen on, and that vote as anchors; the chosen
         classifiers are fitted on all. Of sparse samples with many features at most as many are taken as
         can be made dense within 1 GiB in float64, at least 11 585.
-    read_out : float in [0, 1)
-        Share of the posteriors that is read out of a similarity; 0 for none.
-    read_out_scale : float in (0, 1e4]
-        How sharply it tells similarities apart.
+    neighbour_share : float in [0, 1)
+        Share of the posteriors that comes from votes of the other modality's samples; 0 for none.
+    inverse_temperature : float in (0, 1e4]
+        Inverse temperature of the softmax over similarities that weights these votes.
     tol : float, > 0
         Relative duality gap of M.
     random_state : int, >= 0
         Seed of folds and landmarks.
     n_jobs : int or None
-        Classifiers fitted at once; as many as there are cores when None, and one on sparse samples that are
-        too many to be made dense. The result does not depend on it.
+        Maximum number of classifiers fitted in parallel; the number of cores when None, and one on sparse
+        samples that are too large to be made dense. The result does not depend on it.
 
     Attributes
     ----------
     x_posteriors_, z_posteriors_ : Posteriors
-        Of both modalities.
+        Fitted class posteriors of both modalities.
     bilinear_ : LowRankBilinear
         M, with its certificate.
     singular_values_ : ndarray of shape (rank,)
-        Of M, in descending order.
+        Singular values of M, in descending order.
     rank_ : int
         Dimension of the common space.
 
     Notes
     -----
-    Equal classes are what it learns from: `Labels`, or `MultiLabels` with a posterior for each label.
+    It learns from equal classes: `Labels`, or `MultiLabels` with a posterior for each label.
 
     Examples
     --------
@@ -134,8 +134,8 @@ class SemanticBilinear(CrossModalEstimator):
         "n_kept": COUNT,
         "n_rounds": COUNT,
         "max_samples": integer_from(10),
-        "read_out": number_within(0.0, 1.0, closed="left"),
-        "read_out_scale": number_within(0.0, LARGEST_SCALE, closed="right"),
+        "neighbour_share": number_within(0.0, 1.0, closed="left"),
+        "inverse_temperature": number_within(0.0, MAX_INVERSE_TEMPERATURE, closed="right"),
         "tol": POSITIVE,
         "random_state": SEED,
         "n_jobs": optional(COUNT),
@@ -153,8 +153,8 @@ class SemanticBilinear(CrossModalEstimator):
         n_kept: int = 6,
         n_rounds: int = 8,
         max_samples: int = 3000,
-        read_out: float = 0.1,
-        read_out_scale: float = 2.0,
+        neighbour_share: float = 0.1,
+        inverse_temperature: float = 2.0,
         tol: float = 1e-3,
         random_state: int = 0,
         n_jobs: int | None = None,
@@ -168,8 +168,8 @@ class SemanticBilinear(CrossModalEstimator):
         self.n_kept = n_kept
         self.n_rounds = n_rounds
         self.max_samples = max_samples
-        self.read_out = read_out
-        self.read_out_scale = read_out_scale
+        self.neighbour_share = neighbour_share
+        self.inverse_temperature = inverse_temperature
         self.tol = tol
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -181,63 +181,60 @@ class SemanticBilinear(CrossModalEstimator):
         supervision: Supervision,
         *,
         callback: Callable[[Progress], None] | None = None,
-        like: SemanticBilinear | None = None,
+        reuse: SemanticBilinear | None = None,
     ) -> Self:
         """Learn the posteriors, then M.
 
         Parameters
         ----------
         X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality. Not modified; sparse ones stay sparse where they have many features.
+            First modality; stays sparse where it has more than 256 features.
         Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality. Not modified; sparse ones stay sparse where they have many features.
+            Second modality; stays sparse where it has more than 256 features.
         supervision : Labels or MultiLabels
-            Their classes.
+            Classes of both.
         callback : callable, optional
-            Called with a `StepProgress` before each step of the search for posteriors, and with an
+            Called with a `StepProgress` at each step of the search for posteriors, and with an
             `IterationProgress` after each iteration on M; an exception it raises ends the fit.
-        like : SemanticBilinear or None
-            Fitted on samples of the same kind: its classifiers are fitted anew, and none is sought unless
-            samples or parameters do not allow one of them.
+        reuse : SemanticBilinear or None
+            Fitted on similar samples: its choice of classifiers is fitted to these ones. A modality is
+            searched all the same if samples or parameters rule out one of its classifiers.
 
         Raises
         ------
         InvalidParameterError, InvalidInputError
-            If parameters or arrays are not as described, or no feature map that may be tried suits them.
+            If parameters or arrays are invalid, or no feature map of the search suits the samples.
         SupervisionError
-            If the supervision names no classes, or not one for each sample, or if most samples are the only
+            If the supervision has no classes or another number of samples, or if most samples are the only
             one of their class.
         """
         self._check_parameters()
-        numbers = itertools.count(1)
+        steps = itertools.count(1)
 
         def heartbeat() -> None:
             if callback is not None:
-                callback(StepProgress(next(numbers)))
+                callback(StepProgress(next(steps)))
 
-        sides = check_features(X, "X"), check_features(Z, "Z")
-        recipes: list[tuple[Recipe, ...]] = [(), ()]
-        if like is not None:
-            like._check_fitted()
-            recipes = [like.x_posteriors_.recipes, like.z_posteriors_.recipes]
-        # One number for both modalities, whose rows are drawn together where they are pairs.
-        bounds = (most_compact(samples.shape[1]) for samples in sides if is_sparse(samples))
-        max_samples = min([self.max_samples, *bounds])
-        of_classifiers = [
-            Side(samples, targets, self._fit_side(name, samples, targets, max_samples, heartbeat, chosen))
-            for name, samples, targets, chosen in zip(
-                "XZ", sides, _targets(supervision), recipes, strict=True
-            )
-        ]
+        x_samples, z_samples = check_features(X, "X"), check_features(Z, "Z")
+        if reuse is not None:
+            reuse._check_fitted()
+        x_configs = () if reuse is None else reuse.x_posteriors_.configs
+        z_configs = () if reuse is None else reuse.z_posteriors_.configs
+        # One limit for both modalities: of paired samples the same rows are drawn.
+        limits = (most_compact(side.shape[1]) for side in (x_samples, z_samples) if is_sparse(side))
+        max_samples = min([self.max_samples, *limits])
+        x_targets, z_targets = _class_targets(supervision)
+        x = self._fit_side("X", x_samples, x_targets, max_samples, heartbeat, x_configs)
+        z = self._fit_side("Z", z_samples, z_targets, max_samples, heartbeat, z_configs)
         options = FusionOptions(
-            float(self.read_out),
-            float(self.read_out_scale),
+            float(self.neighbour_share),
+            float(self.inverse_temperature),
             max_samples,
             self.random_state,
             self._n_jobs(),
         )
-        posteriors = fuse(of_classifiers[0], of_classifiers[1], supervision, options, heartbeat)
-        x, z = (each.out_of_fold for each in posteriors)
+        x_posteriors, z_posteriors = fuse(x, z, supervision, options, heartbeat)
+        predicted = x_posteriors.out_of_fold, z_posteriors.out_of_fold
         bilinear = LowRankBilinear(
             alpha_fraction=self.alpha_fraction,
             loss=self.loss,
@@ -245,14 +242,14 @@ class SemanticBilinear(CrossModalEstimator):
             fit_intercept=False,
             n_threads=self.n_jobs,
         )
-        self.bilinear_ = bilinear.fit(x, z, supervision, callback=callback)
-        self.x_posteriors_, self.z_posteriors_ = posteriors
-        self.n_features_x_, self.n_features_z_ = (samples.shape[1] for samples in sides)
+        self.bilinear_ = bilinear.fit(*predicted, supervision, callback=callback)
+        self.x_posteriors_, self.z_posteriors_ = x_posteriors, z_posteriors
+        self.n_features_x_, self.n_features_z_ = x_samples.shape[1], z_samples.shape[1]
         return self
 
     @property
     def singular_values_(self) -> FloatArray:
-        """Singular values of M."""
+        """Singular values of M, in descending order."""
         self._check_fitted()
         return self.bilinear_.singular_values_
 
@@ -285,8 +282,8 @@ class SemanticBilinear(CrossModalEstimator):
         targets: Targets,
         max_samples: int,
         heartbeat: Callable[[], None],
-        recipes: Sequence[Recipe],
-    ) -> Posteriors:
+        configs: Sequence[ClassifierConfig],
+    ) -> Side:
         if samples.shape[0] != len(targets.indicators):
             raise SupervisionError(
                 f"{name} has {samples.shape[0]} samples, the supervision has {len(targets.indicators)}"
@@ -302,19 +299,17 @@ class SemanticBilinear(CrossModalEstimator):
             seed=self.random_state,
             n_jobs=self._n_jobs(),
         )
-        return fit_posteriors(samples, targets, options, heartbeat, recipes)
+        return Side(samples, targets, fit_posteriors(samples, targets, options, heartbeat, configs))
 
     def _n_jobs(self) -> int:
         return self.n_jobs or os.cpu_count() or 1
 
 
-def _targets(supervision: Supervision) -> tuple[Targets, Targets]:
+def _class_targets(supervision: Supervision) -> tuple[Targets, Targets]:
+    """Return the classes of both modalities; raises SupervisionError if the supervision has none."""
     if isinstance(supervision, Labels):
-        identity = np.eye(len(supervision.classes))
-        return (
-            Targets(identity[supervision.x_targets], True),
-            Targets(identity[supervision.z_targets], True),
-        )
+        one_hot = np.eye(len(supervision.classes))
+        return Targets(one_hot[supervision.x_targets], True), Targets(one_hot[supervision.z_targets], True)
     if isinstance(supervision, MultiLabels):
         return (
             Targets(supervision.x_targets.astype(np.float64), False),
@@ -324,23 +319,23 @@ def _targets(supervision: Supervision) -> tuple[Targets, Targets]:
 
 
 def check_features(samples: npt.ArrayLike, name: str, n_features: int | None = None) -> Samples:
-    """Return checked samples, sparse ones as they are where they have many features and dense otherwise.
+    """Return checked samples; sparse ones stay sparse if they have more than 256 features.
 
     Parameters
     ----------
     samples : array-like or sparse array of shape (n_samples, n_features)
-        Not modified.
+        Raw features.
     name : str
-        How the caller names it; appears in the error.
+        The caller's name of the array, for the error message.
     n_features : int, optional
-        How many features there must be.
+        Expected number of features.
 
     Raises
     ------
     InvalidInputError
-        As of `check_samples`, or if the number of features is another.
+        As in `check_samples`, or if the number of features differs.
     """
     array = check_samples(samples, name, sparse=True)
     if n_features is not None and array.shape[1] != n_features:
         raise InvalidInputError(f"{name} has {array.shape[1]} features, the model expects {n_features}")
-    return array.toarray() if is_sparse(array) and array.shape[1] <= _FEW_FEATURES else array
+    return array.toarray() if is_sparse(array) and array.shape[1] <= _MAX_FEATURES_MADE_DENSE else array

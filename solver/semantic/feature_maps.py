@@ -1,4 +1,4 @@
-"""Explicit feature maps of kernels: what a linear method needs to see what is not linear."""
+"""Explicit feature maps of kernels, which let linear classifiers separate classes that no hyperplane does."""
 
 from __future__ import annotations
 
@@ -18,19 +18,50 @@ from solver.parameters import one_of
 from solver.scaling import Scaler
 
 KERNELS = ("linear", "rbf", "laplacian")
-_ROWS_AT_ONCE, _ENTRIES_AT_ONCE = 4096, 2**23
-_MOST_DENSE_FEATURES = 8192
-"""Of sparse samples: landmarks with more features stay sparse."""
-_SMALLEST_EIGENVALUE = 1e-6
+_MAX_BLOCK_ROWS = 4096
+"""Rows mapped in one block: with 400 landmarks their kernel values take 13 MB in float64."""
+_MAX_BLOCK_ENTRIES = 2**23
+"""Entries of a block of sparse rows that is made dense: 32 MiB in float32."""
+_MAX_DENSE_FEATURES = 8192
+"""Sparse landmarks with more features stay sparse: 400 dense ones would take over 13 MB in float32."""
+_MIN_RELATIVE_EIGENVALUE = 1e-6
+"""Smaller eigenvalues of the landmarks' kernel matrix are dropped: whitening by them amplifies rounding."""
+_MAX_LAPLACIAN_FEATURES = 256
+"""L1 distances are no matrix product: their time grows with samples x landmarks x features."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureMapConfig:
+    """Kind of a feature map.
+
+    Parameters
+    ----------
+    scaling, kernel, width
+        As in `FeatureMap.fit`.
+    """
+
+    scaling: str
+    kernel: str
+    width: float
+
+    def suits(self, samples: Samples) -> bool:
+        """Return whether samples may be mapped: "sqrt" needs features >= 0, "laplacian" at most 256."""
+        if self.kernel == "laplacian" and samples.shape[1] > _MAX_LAPLACIAN_FEATURES:
+            return False
+        return self.scaling != "sqrt" or bool(samples.min() >= 0)
+
+    def fit(self, samples: Samples, n_landmarks: int, seed: int) -> FeatureMap:
+        """Return a map of this kind, fitted by `FeatureMap.fit`."""
+        return FeatureMap.fit(samples, self.scaling, self.kernel, self.width, n_landmarks, seed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FeatureMap:
-    """Scales samples, and maps them to the features of a kernel.
+    """Scales samples and maps them to the features of a kernel.
 
     "linear" keeps the scaled features. "rbf", ``exp(-gamma ||x - y||^2)``, and "laplacian",
-    ``exp(-gamma ||x - y||_1)``, take the Nystroem map: kernel values with a few landmarks, whitened, so that
-    inner products of mapped samples are those of the kernel, exactly so among landmarks [1]_.
+    ``exp(-gamma ||x - y||_1)``, use the Nystroem approximation: kernel values with a few landmarks, whitened,
+    so that inner products of mapped samples approximate the kernel and are exact between landmarks [1]_.
 
     Parameters
     ----------
@@ -39,11 +70,19 @@ class FeatureMap:
     kernel : {"linear", "rbf", "laplacian"}
         Kind of kernel.
     gamma : float
-        Its width; 0 for "linear".
+        Inverse width of the kernel; 0 for "linear".
     landmarks : ndarray or CSR array of shape (n_landmarks, n_features)
-        Scaled samples; none for "linear". Sparse ones have no mean subtracted: distances do not depend on it.
+        Scaled samples; none for "linear". The mean is not subtracted from sparse ones: distances do not
+        depend on it.
     whitening : ndarray of shape (n_landmarks, n_mapped)
         Maps kernel values to features.
+
+    Raises
+    ------
+    InvalidParameterError
+        If the kernel is unknown.
+    InvalidInputError
+        If the shapes of scaler, landmarks and whitening do not match.
 
     References
     ----------
@@ -57,101 +96,110 @@ class FeatureMap:
     whitening: FloatArray
 
     def __post_init__(self) -> None:
-        """Refuse parts that do not fit each other."""
+        """Check kernel and shapes."""
         one_of(*KERNELS).check("kernel", self.kernel)
         if self.kernel != "linear":
-            _pairwise_metrics()  # the first search should not wait for the import
-        n_features = len(self.scaler.mean_)
-        if self.landmarks.ndim != 2 or self.landmarks.shape[1] != n_features:
-            raise InvalidInputError(f"landmarks {self.landmarks.shape} do not have {n_features} features")
+            _pairwise_metrics()  # so that the first query does not wait for the import
+        if self.landmarks.ndim != 2 or self.landmarks.shape[1] != self.n_features:
+            raise InvalidInputError(
+                f"landmarks {self.landmarks.shape} do not have {self.n_features} features"
+            )
         if self.whitening.ndim != 2 or len(self.whitening) != self.landmarks.shape[0]:
             raise InvalidInputError(
-                f"whitening {self.whitening.shape} is not of {self.landmarks.shape[0]} landmarks"
+                f"whitening {self.whitening.shape} does not match {self.landmarks.shape[0]} landmarks"
             )
 
     @classmethod
     def fit(
         cls, samples: Samples, scaling: str, kernel: str, width: float, n_landmarks: int, seed: int
     ) -> Self:
-        """Learn scaling and landmarks from samples; labels have no part in it.
+        """Learn scaling and landmarks from samples, without their labels.
 
         Parameters
         ----------
         samples : ndarray or CSR array of shape (n_samples, n_features)
-            Not modified.
+            Raw features.
         scaling : str
             Kind of `Scaler`.
-        kernel : str
+        kernel : {"linear", "rbf", "laplacian"}
             Kind of kernel.
         width : float, > 0
-            The kernel's exponent at the median distance between landmarks; not used for "linear".
+            Exponent of the kernel at the median distance between landmarks; not used by "linear".
         n_landmarks : int, >= 1
-            Landmarks at most, drawn from the samples.
+            Maximum number of landmarks, drawn from the samples.
         seed : int
-            Of the draw.
+            Seed of the draw.
         """
         scaler = Scaler(scaling).fit(samples)
         n_features = len(scaler.mean_)
         if kernel == "linear":
             return cls(scaler, kernel, 0.0, np.zeros((0, n_features)), np.zeros((0, n_features)))
-        drawn = np.random.default_rng(seed).permutation(samples.shape[0])[:n_landmarks]
-        chosen = samples[np.sort(drawn)]
-        landmarks = scaler.transform(chosen.toarray() if _is_dense_enough(chosen) else chosen)
+        rows = np.random.default_rng(seed).permutation(samples.shape[0])[:n_landmarks]
+        raw_landmarks = samples[np.sort(rows)]
+        if is_sparse(raw_landmarks) and n_features <= _MAX_DENSE_FEATURES:
+            raw_landmarks = raw_landmarks.toarray()
+        landmarks = scaler.transform(raw_landmarks)
         if isinstance(landmarks, Centered):
             landmarks = landmarks.sparse
-        distances = _distances(kernel, landmarks, landmarks)
-        apart = distances[distances > 0]
-        gamma = width / float(np.median(apart)) if len(apart) else 0.0
+        distances = _kernel_distances(kernel, landmarks, landmarks)
+        positive = distances[distances > 0]
+        gamma = width / float(np.median(positive)) if len(positive) else 0.0
         values, vectors = scipy.linalg.eigh(np.exp(-gamma * distances), check_finite=False)
-        kept = values > _SMALLEST_EIGENVALUE * values[-1]
-        whitening = np.ascontiguousarray(vectors[:, kept] / np.sqrt(values[kept]), np.float32)
+        is_large = values > _MIN_RELATIVE_EIGENVALUE * values[-1]
+        whitening = np.ascontiguousarray(vectors[:, is_large] / np.sqrt(values[is_large]), np.float32)
         return cls(scaler, kernel, gamma, landmarks, whitening)
+
+    @property
+    def n_features(self) -> int:
+        """Number of raw features."""
+        return len(self.scaler.mean_)
 
     @property
     def n_mapped(self) -> int:
         """Number of features after the map."""
-        return len(self.scaler.mean_) if self.kernel == "linear" else int(self.whitening.shape[1])
+        return self.n_features if self.kernel == "linear" else int(self.whitening.shape[1])
 
     def transform(self, samples: Samples) -> Samples:
         """Return the mapped samples, of shape (n_samples, n_mapped), in float32.
 
-        Those of "linear" are as `Scaler.transform` gives them, others dense; of sparse samples only so
-        many are made dense at once as fit into a few megabytes.
+        Under "linear" they are what `Scaler.transform` returns, otherwise dense. Sparse samples are
+        made dense a block of rows at a time, each of a few megabytes.
+
+        Raises
+        ------
+        OutOfRangeError
+            If a scaled feature exceeds float32; says in which samples.
         """
         if self.kernel == "linear":
             return self.scaler.transform(samples)
         n_samples, n_features = samples.shape
-        is_expanded = is_sparse(samples) and not is_sparse(self.landmarks)
-        step = min(max(_ENTRIES_AT_ONCE // n_features, 1), _ROWS_AT_ONCE) if is_expanded else _ROWS_AT_ONCE
+        block_rows = _MAX_BLOCK_ROWS
+        if is_sparse(samples) and not is_sparse(self.landmarks):
+            block_rows = min(max(_MAX_BLOCK_ENTRIES // n_features, 1), _MAX_BLOCK_ROWS)
         mapped = np.empty((n_samples, self.n_mapped), np.float32)
-        for start in range(0, n_samples, step):
-            rows = slice(start, start + step)
+        for start in range(0, n_samples, block_rows):
+            rows = slice(start, start + block_rows)
             try:
-                mapped[rows] = self._similar(samples[rows]) @ self.whitening
+                mapped[rows] = self._kernel_values(samples[rows]) @ self.whitening
             except OutOfRangeError as error:
                 is_outside = np.zeros(n_samples, np.bool)
                 is_outside[rows] = error.is_outside
                 raise OutOfRangeError(str(error), is_outside) from None
         return mapped
 
-    def _similar(self, samples: Samples) -> FloatArray:
-        """Return kernel values with the landmarks."""
+    def _kernel_values(self, samples: Samples) -> FloatArray:
+        """Return the kernel between samples and landmarks, in float32."""
         if is_sparse(self.landmarks):
             scaled = self.scaler.transform(scipy.sparse.csr_array(samples))
             scaled = scaled.sparse if isinstance(scaled, Centered) else scaled
         else:
             scaled = self.scaler.transform(samples.toarray() if is_sparse(samples) else samples)
-        similar = np.exp(-self.gamma * _distances(self.kernel, scaled, self.landmarks))
-        return similar.astype(np.float32)
+        values = np.exp(-self.gamma * _kernel_distances(self.kernel, scaled, self.landmarks))
+        return values.astype(np.float32)
 
 
-def _is_dense_enough(samples: Samples) -> bool:
-    """Return whether landmarks are kept as dense arrays."""
-    return is_sparse(samples) and samples.shape[1] <= _MOST_DENSE_FEATURES
-
-
-def _distances(kernel: str, left: Samples, right: Samples) -> FloatArray:
-    """Return what the kernel's exponent is proportional to."""
+def _kernel_distances(kernel: str, left: Samples, right: Samples) -> FloatArray:
+    """Return squared Euclidean distances for "rbf", L1 distances for "laplacian"."""
     metrics = _pairwise_metrics()
     distances: FloatArray = (
         metrics.euclidean_distances(left, right, squared=True)

@@ -1,10 +1,10 @@
-"""A share of posteriors that are read out of a bilinear similarity, mixed into those of classifiers."""
+"""Blending neighbour classifiers, which learn from both modalities, into the posteriors of each."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,13 +13,17 @@ from solver.errors import ConvergenceWarning, SupervisionError
 from solver.linalg.matrices import FloatArray, Samples
 from solver.linalg.row_space import RowSpaceBasis, compact
 from solver.logistic import Targets
-from solver.semantic.ensemble import Member, Posteriors, deal_folds, draw, usable_folds
-from solver.semantic.feature_maps import FeatureMap
+from solver.semantic.folds import make_folds, stratified_sample, usable_folds
 from solver.semantic.neighbours import NeighbourClassifier
+from solver.semantic.posteriors import Posteriors
 from solver.supervision.base import Indices, Supervision
 
-_ALPHA_FRACTION, _TOLERANCE, _MOST_ITERATIONS = 0.03, 0.1, 3
+_ALPHA_FRACTION = 0.03
+"""Penalty weight as a share of `alpha_max`: strong enough for a low rank on a few thousand samples."""
+_TOL, _MAX_ITER = 0.1, 3
+"""The similarity is stopped early, which regularises it further: only its predictions are used."""
 _N_FOLDS = 3
+"""Each fold costs a fit of the similarity, and two thirds of the anchors are enough to vote."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,9 +35,9 @@ class Side:
     samples : ndarray or CSR array of shape (n_samples, n_features)
         Raw features.
     targets : Targets
-        Their classes.
+        Classes of the samples.
     posteriors : Posteriors
-        Of its classifiers.
+        Fitted to them.
     """
 
     samples: Samples
@@ -43,24 +47,24 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class FusionOptions:
-    """How similarities are read out.
+    """How the neighbour classifiers are fitted and weighted.
 
     Parameters
     ----------
     share : float in [0, 1)
-        Of the read-out in the posteriors; none is fitted for 0.
-    scale : float, > 0
-        How sharply similarities are told apart.
+        Weight of the neighbour classifier among a modality's posteriors; none is fitted for 0.
+    inverse_temperature : float, > 0
+        As in `NeighbourClassifier`.
     max_samples : int
         Samples of each modality to learn from, which are also the anchors.
     seed : int
-        Of the draw and of the folds.
+        Seed of the sample and of the folds.
     n_jobs : int
         Threads.
     """
 
     share: float
-    scale: float
+    inverse_temperature: float
     max_samples: int
     seed: int
     n_jobs: int
@@ -69,134 +73,157 @@ class FusionOptions:
 def fuse(
     x: Side, z: Side, supervision: Supervision, options: FusionOptions, heartbeat: Callable[[], None]
 ) -> tuple[Posteriors, Posteriors]:
-    """Return the posteriors of both modalities with a share of what a similarity says.
+    """Return the posteriors of both modalities, each blended with a neighbour classifier.
 
     Parameters
     ----------
     x, z : Side
         Both modalities.
     supervision : Supervision
-        Their classes.
+        Classes of both.
     options : FusionOptions
-        How large the share is.
+        How the neighbour classifiers are fitted and weighted.
     heartbeat : callable
-        Called now and then; what it raises ends the fit.
+        Called at each iteration of a fit; an exception it raises ends the fit.
 
     Returns
     -------
     x_posteriors, z_posteriors : Posteriors
-        With one member more; as they were where the share is 0, or where nothing similar is left to learn
-        from when a fold is held out.
+        With one more classifier each. The given ones if the share is 0, or if without some fold no similar
+        pair or no informative feature is left to learn from.
 
     Notes
     -----
     The similarity is a `LowRankBilinear` with the softmax loss, stopped after a few steps, on the feature
-    map of each side that weighs most among the classifiers. Out of fold both the matrix and the anchors
-    come from the other folds. Rows of both sides that belong together, x[i] and z[i], are in the same fold
-    as long as all classes agree row by row; where they belong together in another order the out-of-fold
-    posteriors know their partners.
+    map of the heaviest branch of each side. For out-of-fold predictions both the matrix and the anchors
+    come from the other folds. If x[i] and z[i] belong together and have equal classes in every row, they
+    are in the same fold. If pairs are in another order, the out-of-fold posteriors leak the paired sample.
     """
     if options.share == 0.0:
         return x.posteriors, z.posteriors
-    sides = x, z
-    mapped = [_heaviest_map(side.posteriors).transform(side.samples) for side in sides]
-    # Both sides are dealt by the same numbers: of pairs, whose classes are equal, both rows are held out.
-    chances = [np.random.default_rng(options.seed) for _ in sides]
-    drawn = [draw(side.targets, options.max_samples, rng) for side, rng in zip(sides, chances, strict=True)]
-    targets = [side.targets.rows(rows) for side, rows in zip(sides, drawn, strict=True)]
-    n_folds = min(usable_folds(each, _N_FOLDS) for each in targets)
-    folds = [
-        [rows[fold] for fold in deal_folds(each, n_folds, rng)]
-        for each, rows, rng in zip(targets, drawn, chances, strict=True)
-    ]
-
-    whole = _fit(drawn, mapped, sides, supervision, options, heartbeat)
-    if whole is None:
-        return x.posteriors, z.posteriors
-    predicted = []
-    for head, each, rows, side in zip(whole, mapped, drawn, sides, strict=True):
-        found = np.zeros(side.targets.indicators.shape)
-        not_drawn = np.setdiff1d(np.arange(each.shape[0]), rows)  # they have had no part in it
-        found[not_drawn] = head.predict(each[not_drawn])
-        predicted.append(found)
-    for held in zip(*folds, strict=True):
-        others = [np.setdiff1d(rows, fold) for rows, fold in zip(drawn, held, strict=True)]
-        heads = _fit(others, mapped, sides, supervision, options, heartbeat)
-        if heads is None:
+    x_side, z_side = _split(x, z, options)
+    row_sets = [(x_side.rows, z_side.rows)]
+    row_sets += zip(x_side.rows_without_each_fold(), z_side.rows_without_each_fold(), strict=True)
+    x_classifiers, z_classifiers = [], []
+    for x_rows, z_rows in row_sets:
+        classifiers = _fit_classifiers(x_side, z_side, x_rows, z_rows, supervision, options, heartbeat)
+        if classifiers is None:
             return x.posteriors, z.posteriors
-        for found, head, each, fold in zip(predicted, heads, mapped, held, strict=True):
-            found[fold] = head.predict(each[fold])
-    x_fused, z_fused = (
-        _mixed(side, head, found, options.share)
-        for side, head, found in zip(sides, whole, predicted, strict=True)
-    )
-    return x_fused, z_fused
+        x_classifiers.append(classifiers[0])
+        z_classifiers.append(classifiers[1])
+    return x_side.blend(x_classifiers, options.share), z_side.blend(z_classifiers, options.share)
 
 
-def _fit(
-    rows: Sequence[Indices],
-    mapped: Sequence[Samples],
-    sides: tuple[Side, Side],
+@dataclass(frozen=True, slots=True, eq=False)
+class _SplitSide:
+    """One modality, mapped and split into folds.
+
+    Parameters
+    ----------
+    side : Side
+        The modality.
+    mapped : Samples
+        Its samples after the feature map of the heaviest branch.
+    rows : ndarray of int
+        The sample that the similarity is learned from.
+    folds : list of ndarray of int
+        A partition of `rows`.
+    """
+
+    side: Side
+    mapped: Samples
+    rows: Indices
+    folds: list[Indices]
+
+    def rows_without_each_fold(self) -> list[Indices]:
+        """Return for each fold the sampled rows that are not in it."""
+        return [np.setdiff1d(self.rows, fold) for fold in self.folds]
+
+    def blend(self, classifiers: list[NeighbourClassifier], share: float) -> Posteriors:
+        """Blend in the first of the classifiers; the others, one without each fold, predict out of fold."""
+        whole, *without_folds = classifiers
+        targets, posteriors = self.side.targets, self.side.posteriors
+        predicted = np.zeros(targets.indicators.shape)
+        not_sampled = np.setdiff1d(np.arange(self.mapped.shape[0]), self.rows)
+        predicted[not_sampled] = whole.predict(self.mapped[not_sampled])
+        for fold, classifier in zip(self.folds, without_folds, strict=True):
+            predicted[fold] = classifier.predict(self.mapped[fold])
+        out_of_fold = (1.0 - share) * posteriors.out_of_fold + share * predicted
+        ensemble = posteriors.ensemble.blend(whole, share)
+        return Posteriors(ensemble, out_of_fold, targets.log_loss(out_of_fold), posteriors.configs)
+
+
+def _split(x: Side, z: Side, options: FusionOptions) -> tuple[_SplitSide, _SplitSide]:
+    """Sample both modalities, and deal each sample into the same number of folds."""
+    # Both generators start equal: of paired rows with equal classes both fall into the same fold.
+    x_rng, z_rng = (np.random.default_rng(options.seed) for _ in range(2))
+    x_rows = stratified_sample(x.targets, options.max_samples, x_rng)
+    z_rows = stratified_sample(z.targets, options.max_samples, z_rng)
+    x_targets, z_targets = x.targets.subset(x_rows), z.targets.subset(z_rows)
+    n_folds = min(usable_folds(x_targets, _N_FOLDS), usable_folds(z_targets, _N_FOLDS))
+    x_folds = [x_rows[fold] for fold in make_folds(x_targets, n_folds, x_rng)]
+    z_folds = [z_rows[fold] for fold in make_folds(z_targets, n_folds, z_rng)]
+    return _SplitSide(x, _map_samples(x), x_rows, x_folds), _SplitSide(z, _map_samples(z), z_rows, z_folds)
+
+
+def _map_samples(side: Side) -> Samples:
+    return side.posteriors.ensemble.heaviest_branch.feature_map.transform(side.samples)
+
+
+def _fit_classifiers(
+    x: _SplitSide,
+    z: _SplitSide,
+    x_rows: Indices,
+    z_rows: Indices,
     supervision: Supervision,
     options: FusionOptions,
     heartbeat: Callable[[], None],
 ) -> tuple[NeighbourClassifier, NeighbourClassifier] | None:
-    """Learn a similarity from some rows of both modalities, to read either out by the other.
+    """Learn a similarity from some rows of both modalities, and return a classifier of either by the other.
 
-    Returns None where no pair of them is similar, or where no feature tells similar pairs from others.
+    Returns None if no pair of them is similar, or if no feature distinguishes similar pairs.
     """
-    (A, a_basis), (B, b_basis) = (compact(each[some]) for each, some in zip(mapped, rows, strict=True))
+    (A, a_basis), (B, b_basis) = compact(x.mapped[x_rows]), compact(z.mapped[z_rows])
     try:
-        part = supervision.subset(rows[0], rows[1])
+        subset = supervision.subset(x_rows, z_rows)
     except SupervisionError:
         return None
     bilinear = LowRankBilinear(
         alpha_fraction=_ALPHA_FRACTION,
         loss="softmax",
-        tol=_TOLERANCE,
-        max_iter=_MOST_ITERATIONS,
+        tol=_TOL,
+        max_iter=_MAX_ITER,
         n_threads=options.n_jobs,
     )
     with warnings.catch_warnings():
-        # It is judged by what it predicts, like the classifiers.
+        # It is judged by its predictions, like the other classifiers.
         warnings.simplefilter("ignore", ConvergenceWarning)
         try:
-            bilinear.fit(A, B, part, callback=lambda _: heartbeat())
+            bilinear.fit(A, B, subset, callback=lambda _: heartbeat())
         except SupervisionError:
             return None
-
-    def read_out(
-        factors: FloatArray,
-        basis: RowSpaceBasis | None,
-        intercept: FloatArray,
-        anchors: FloatArray,
-        other: int,
-    ) -> NeighbourClassifier:
-        if basis is not None:
-            factors = basis.lift(factors.astype(np.float64)).astype(factors.dtype)
-        targets = sides[other].targets.rows(rows[other])
-        indicators = targets.indicators.astype(np.float32)
-        return NeighbourClassifier(
-            factors, intercept, anchors, indicators, options.scale, targets.is_exclusive
-        )
-
+    x_targets, z_targets = x.side.targets.subset(x_rows), z.side.targets.subset(z_rows)
+    x_factors, z_factors = _lift(bilinear.x_factors_, a_basis), _lift(bilinear.z_factors_, b_basis)
+    x_anchors, z_anchors = bilinear.project_x(A), bilinear.project_z(B)
+    t = options.inverse_temperature
     return (
-        read_out(bilinear.x_factors_, a_basis, bilinear.x_intercept_, bilinear.project_z(B), 1),
-        read_out(bilinear.z_factors_, b_basis, bilinear.z_intercept_, bilinear.project_x(A), 0),
+        _neighbour_classifier(x_factors, bilinear.x_intercept_, z_anchors, z_targets, t),
+        _neighbour_classifier(z_factors, bilinear.z_intercept_, x_anchors, x_targets, t),
     )
 
 
-def _heaviest_map(posteriors: Posteriors) -> FeatureMap:
-    maps = {id(member.features): member.features for member in posteriors.members}
-    weights = dict.fromkeys(maps, 0.0)
-    for member in posteriors.members:
-        weights[id(member.features)] += member.weight
-    return maps[max(weights, key=lambda key: weights[key])]
+def _lift(factors: FloatArray, basis: RowSpaceBasis | None) -> FloatArray:
+    return factors if basis is None else basis.lift(factors.astype(np.float64)).astype(factors.dtype)
 
 
-def _mixed(side: Side, head: NeighbourClassifier, predicted: FloatArray, share: float) -> Posteriors:
-    before = side.posteriors
-    out_of_fold = (1.0 - share) * before.out_of_fold + share * predicted
-    members = [replace(member, weight=(1.0 - share) * member.weight) for member in before.members]
-    members.append(Member(_heaviest_map(before), head, share))
-    return Posteriors(tuple(members), out_of_fold, side.targets.log_loss(out_of_fold), before.recipes)
+def _neighbour_classifier(
+    factors: FloatArray,
+    intercept: FloatArray,
+    anchors: FloatArray,
+    anchor_targets: Targets,
+    inverse_temperature: float,
+) -> NeighbourClassifier:
+    indicators = anchor_targets.indicators.astype(np.float32)
+    return NeighbourClassifier(
+        factors, intercept, anchors, indicators, inverse_temperature, anchor_targets.is_exclusive
+    )

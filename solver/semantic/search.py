@@ -1,10 +1,10 @@
-"""Which feature maps and penalties suit the classes of a modality: chosen out of fold."""
+"""Model selection for one modality: which feature maps and penalties suit its classes, judged out of fold."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
@@ -13,56 +13,59 @@ from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 from solver.errors import InvalidInputError
 from solver.linalg.matrices import FloatArray, Samples
 from solver.logistic import Regression, Targets
-from solver.semantic.ensemble import (
-    FeatureMapConfig,
-    Part,
-    Posteriors,
-    Recipe,
-    cross_fitted,
-    deal_folds,
-    draw,
-    fit_parts,
-    others,
-    require_company,
-    rotated,
+from solver.semantic.feature_maps import FeatureMap, FeatureMapConfig
+from solver.semantic.folds import (
+    check_classes_can_be_held_out,
+    complement,
+    make_folds,
+    stratified_sample,
     usable_folds,
 )
-from solver.semantic.feature_maps import FeatureMap
+from solver.semantic.posteriors import (
+    ClassifierConfig,
+    ClassifierPlan,
+    Posteriors,
+    cross_predict,
+    fit_ensemble,
+    to_row_space,
+)
 from solver.supervision.base import Indices
 from solver.threads import single_threaded_blas
 
 WIDTHS = {"linear": (1.0,), "rbf": (0.3, 1.0, 3.0), "laplacian": (0.3, 1.0, 3.0)}
-"""Widths that are tried of each kind of kernel."""
-_RIDGES = 10.0 ** np.arange(-4.0, 1.1, 0.5)
+"""Kernel widths to try: exponents at the median distance, three for each kernel, half a decade apart."""
 INVERSE_PENALTIES = (3.0, 15.0, 75.0)
-"""Penalties that are tried of the logistic regression on a kernel map."""
-_OVERFITTED = 1.02
+"""Inverse penalties ``C`` to try of the logistic regressions, each five times weaker than the one before."""
+_RIDGES = 10.0 ** np.arange(-4.0, 1.1, 0.5)
+"""Ridge penalties of the screening, as shares of the largest eigenvalue of the covariance matrix."""
+_MAX_LOSS_RATIO = 1.02
+"""A log loss 2 % above the best so far is no noise of the folds: weaker penalties would overfit more."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """How classifiers are sought.
+    """Search space and effort.
 
     Parameters
     ----------
     scalings : tuple of str
-        Kinds of `FeatureScaler`; those that need features >= 0 are left out where some are not.
+        Kinds of `Scaler`; "sqrt" is skipped where a feature is negative.
     kernels : tuple of str
-        Kinds of `FeatureMap`.
+        Kernels of `FeatureMap`; "laplacian" is skipped with more than 256 features.
     n_landmarks : int
         Landmarks of the kernel maps.
     n_folds : int
-        Parts of the samples that are held out in turn, where classes have as many samples.
+        Maximum number of folds; fewer are used where classes have fewer samples.
     n_kept : int
-        Feature maps that are looked at closely.
+        Feature maps that pass the screening.
     n_rounds : int
         Classifiers in the average, counted with repetition.
     max_samples : int
-        Samples for the search; those who are chosen are fitted on all.
+        Samples to search on; the chosen classifiers are fitted on all.
     seed : int
-        Of folds and landmarks.
+        Seed of folds and landmarks.
     n_jobs : int
-        Classifiers fitted at once.
+        Maximum number of folds fitted in parallel.
     """
 
     scalings: tuple[str, ...]
@@ -75,191 +78,175 @@ class SearchOptions:
     seed: int
     n_jobs: int
 
+    def allow(self, kind: FeatureMapConfig, samples: Samples) -> bool:
+        """Return whether a kind of feature map is in the search space and suits the samples."""
+        return kind.scaling in self.scalings and kind.kernel in self.kernels and kind.suits(samples)
+
 
 def fit_posteriors(
     samples: Samples,
     targets: Targets,
     options: SearchOptions,
     heartbeat: Callable[[], None],
-    recipes: Sequence[Recipe] = (),
+    configs: Sequence[ClassifierConfig] = (),
 ) -> Posteriors:
     """Choose classifiers and fit them.
 
     Parameters
     ----------
     samples : ndarray or CSR array of shape (n_samples, n_features)
-        Raw features. Not modified.
+        Raw features.
     targets : Targets
-        Their classes.
+        Classes of the samples.
     options : SearchOptions
-        Where to look.
+        Search space and effort.
     heartbeat : callable
-        Called now and then; what it raises ends the search.
-    recipes : sequence of Recipe
-        Choice that is made already; it is made here where there is none, or where samples or options do
-        not allow it.
+        Called before each feature map and classifier and after each fold; an exception it raises ends the
+        search.
+    configs : sequence of ClassifierConfig
+        An earlier choice to fit again. There is a new search if it is empty, or if samples or options rule
+        out one of its feature maps.
 
     Raises
     ------
     SupervisionError
         If most samples are the only one of their class.
     InvalidInputError
-        If no feature map that may be tried suits the samples.
+        If no feature map of the search space suits the samples.
 
     Notes
     -----
-    Everything is compared on predictions for samples that were held out. Ridge regression of the
-    indicators, whose every penalty costs one eigendecomposition, says which feature maps are worth a
-    logistic regression; of those, the average with the best likelihood is built greedily, one
-    classifier after the other, with repetition [1]_.
+    Everything is judged by out-of-fold predictions. A ridge regression of the class indicators, where
+    all penalties share one eigendecomposition, screens the feature maps; logistic regressions are fitted on
+    the best of them. The average is built greedily: each round adds, with repetition, the classifier that
+    makes it most likely [1]_.
 
     References
     ----------
     .. [1] R. Caruana, A. Niculescu-Mizil, G. Crew, A. Ksikes, "Ensemble Selection from Libraries of
        Models", ICML 2004.
     """
-    # Set once, around all threads: warnings cannot be caught in each. A classifier that is not quite
-    # converged is judged by what it predicts, like any other.
+    # Filters are set once, around all threads: they are a property of the process. A classifier that has not
+    # fully converged is judged by its predictions like any other.
     with single_threaded_blas(), warnings.catch_warnings():
         warnings.simplefilter("ignore", SklearnConvergenceWarning)
-        require_company(targets)
+        check_classes_can_be_held_out(targets)
         rng = np.random.default_rng(options.seed)
-        searched = draw(targets, options.max_samples, rng)
-        some, some_targets = samples[searched], targets.rows(searched)
-        folds = deal_folds(some_targets, usable_folds(some_targets, options.n_folds), rng)
-        if recipes and all(_is_allowed(recipe.kind, samples, options) for recipe in recipes):
-            parts = _prepared(recipes, some, options)
+        rows = stratified_sample(targets, options.max_samples, rng)
+        sample, sample_targets = samples[rows], targets.subset(rows)
+        folds = make_folds(sample_targets, usable_folds(sample_targets, options.n_folds), rng)
+        if configs and all(options.allow(config.feature_map, samples) for config in configs):
+            plans = [ClassifierPlan(config) for config in configs]
+            kinds = dict.fromkeys(config.feature_map for config in configs)
+            feature_maps = {kind: kind.fit(sample, options.n_landmarks, options.seed) for kind in kinds}
         else:
-            parts = _searched(some, some_targets, folds, options, heartbeat)
-        if len(searched) < samples.shape[0]:
-            folds = deal_folds(targets, usable_folds(targets, options.n_folds), rng)
-            parts = [Part(part.recipe, part.features, None) for part in parts]
-        return fit_parts(samples, targets, parts, folds, options.n_jobs, heartbeat)
-
-
-def _is_allowed(kind: FeatureMapConfig, samples: Samples, options: SearchOptions) -> bool:
-    return kind.scaling in options.scalings and kind.kernel in options.kernels and kind.suits(samples)
-
-
-def _prepared(recipes: Sequence[Recipe], samples: Samples, options: SearchOptions) -> list[Part]:
-    maps = {kind: _fitted_map(kind, samples, options) for kind in {recipe.kind for recipe in recipes}}
-    return [Part(recipe, maps[recipe.kind], None) for recipe in recipes]
-
-
-def _fitted_map(kind: FeatureMapConfig, samples: Samples, options: SearchOptions) -> FeatureMap:
-    return FeatureMap.fit(samples, kind.scaling, kind.kernel, kind.width, options.n_landmarks, options.seed)
-
-
-def _searched(
-    samples: Samples,
-    targets: Targets,
-    folds: list[Indices],
-    options: SearchOptions,
-    heartbeat: Callable[[], None],
-) -> list[Part]:
-    """Return the classifiers of an average that is likely out of fold, with their predictions."""
-    maps = _screened(samples, targets, folds, options, heartbeat)
-    candidates = _candidates(maps, samples, targets, folds, options, heartbeat)
-    weights = _greedy_average([each.predicted for each in candidates], targets, options.n_rounds)
-    return [
-        Part(Recipe(each.kind, each.inverse_penalty, weight), each.features, each.predicted)
-        for each, weight in zip(candidates, weights, strict=True)
-        if weight > 0.0
-    ]
-
-
-def _screened(
-    samples: Samples,
-    targets: Targets,
-    folds: list[Indices],
-    options: SearchOptions,
-    heartbeat: Callable[[], None],
-) -> list[tuple[FeatureMapConfig, FeatureMap]]:
-    """Return the feature maps on which ridge regression errs least out of fold, best first.
-
-    Maps after which sparse samples are still too many to be made dense are left out.
-    """
-    kinds = [
-        FeatureMapConfig(scaling, kernel, width)
-        for scaling in options.scalings
-        for kernel in options.kernels
-        for width in WIDTHS[kernel]
-    ]
-    found: list[tuple[float, FeatureMapConfig, FeatureMap]] = []
-    for kind in kinds:
-        if kind.suits(samples):
-            heartbeat()
-            features = _fitted_map(kind, samples, options)
-            mapped, _ = rotated(features.transform(samples))
-            if isinstance(mapped, np.ndarray):
-                error = _ridge_error(mapped, targets.indicators, folds, heartbeat)
-                found.append((error, kind, features))
-    if not found:
-        raise InvalidInputError("none of the given scalings and kernels suits these samples")
-    found.sort(key=lambda each: each[0])
-    return [(kind, features) for _, kind, features in found[: options.n_kept]]
-
-
-def _ridge_error(
-    mapped: FloatArray, indicators: FloatArray, folds: list[Indices], heartbeat: Callable[[], None]
-) -> float:
-    """Return the least mean squared error out of fold over all ridge penalties."""
-    errors = np.zeros(len(_RIDGES))
-    exact = mapped.astype(np.float64)
-    for held in folds:
-        heartbeat()
-        fitted = others(held, len(exact))
-        mean, target_mean = exact[fitted].mean(axis=0), indicators[fitted].mean(axis=0)
-        centred = exact[fitted] - mean
-        values, vectors = scipy.linalg.eigh(centred.T @ centred / len(fitted), check_finite=False)
-        along = vectors.T @ (centred.T @ (indicators[fitted] - target_mean)) / len(fitted)
-        turned = (exact[held] - mean) @ vectors
-        for number, ridge in enumerate(_RIDGES * max(values[-1], np.finfo(np.float64).tiny)):
-            predicted = target_mean + turned @ (along / (np.maximum(values, 0.0) + ridge)[:, None])
-            errors[number] += float(np.sum((predicted - indicators[held]) ** 2))
-    return float(errors.min()) / len(exact)
+            search = _Search(sample, sample_targets, folds, options, heartbeat)
+            feature_maps = search.screen_feature_maps()
+            plans = search.choose_classifiers(feature_maps)
+        if len(rows) < samples.shape[0]:
+            folds = make_folds(targets, usable_folds(targets, options.n_folds), rng)
+            plans = [replace(plan, out_of_fold=None) for plan in plans]
+        return fit_ensemble(samples, targets, feature_maps, plans, folds, options.n_jobs, heartbeat)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Candidate:
-    """A classifier that may come into the average."""
+class _Search:
+    """A search on some samples; fields as the parameters of `fit_posteriors`."""
 
-    kind: FeatureMapConfig
-    features: FeatureMap
-    inverse_penalty: float
-    predicted: FloatArray
+    samples: Samples
+    targets: Targets
+    folds: list[Indices]
+    options: SearchOptions
+    heartbeat: Callable[[], None]
+
+    def screen_feature_maps(self) -> dict[FeatureMapConfig, FeatureMap]:
+        """Return the feature maps with the smallest out-of-fold error of ridge regression, best first.
+
+        Maps that leave sparse samples too large to be made dense are skipped.
+        """
+        kinds = [
+            FeatureMapConfig(scaling, kernel, width)
+            for scaling in self.options.scalings
+            for kernel in self.options.kernels
+            for width in WIDTHS[kernel]
+        ]
+        screened: list[tuple[float, FeatureMapConfig, FeatureMap]] = []
+        for kind in kinds:
+            if kind.suits(self.samples):
+                self.heartbeat()
+                feature_map = kind.fit(self.samples, self.options.n_landmarks, self.options.seed)
+                mapped, _ = to_row_space(feature_map.transform(self.samples))
+                if isinstance(mapped, np.ndarray):
+                    screened.append((self._ridge_error(mapped), kind, feature_map))
+        if not screened:
+            raise InvalidInputError("none of the given scalings and kernels suits these samples")
+        screened.sort(key=lambda entry: entry[0])
+        return {kind: feature_map for _, kind, feature_map in screened[: self.options.n_kept]}
+
+    def choose_classifiers(self, feature_maps: dict[FeatureMapConfig, FeatureMap]) -> list[ClassifierPlan]:
+        """Return the classifiers of an average that is likely out of fold, with their predictions."""
+        configs: list[ClassifierConfig] = []
+        predictions: list[FloatArray] = []
+        for kind, feature_map in feature_maps.items():
+            for inverse_penalty, predicted in self._predict_candidates(feature_map).items():
+                configs.append(ClassifierConfig(kind, inverse_penalty, 0.0))
+                predictions.append(predicted)
+        weights = _greedy_weights(predictions, self.targets, self.options.n_rounds)
+        return [
+            ClassifierPlan(replace(config, weight=weight), predicted)
+            for config, predicted, weight in zip(configs, predictions, weights, strict=True)
+            if weight > 0.0
+        ]
+
+    def _predict_candidates(self, feature_map: FeatureMap) -> dict[float, FloatArray]:
+        """Return out-of-fold predictions by inverse penalty, up to the first that clearly overfits."""
+        mapped, _ = to_row_space(feature_map.transform(self.samples))
+        regressions = [Regression(self.targets.is_exclusive) for _ in self.folds]
+        predictions: dict[float, FloatArray] = {}
+        best_loss = np.inf
+        for inverse_penalty in INVERSE_PENALTIES:
+            self.heartbeat()
+            predicted = cross_predict(
+                regressions,
+                mapped,
+                self.targets,
+                self.folds,
+                inverse_penalty,
+                self.options.n_jobs,
+                self.heartbeat,
+            )
+            predictions[inverse_penalty] = predicted
+            loss = self.targets.log_loss(predicted)
+            if loss > _MAX_LOSS_RATIO * best_loss:
+                break  # the weakest penalties also take longest
+            best_loss = min(best_loss, loss)
+        return predictions
+
+    def _ridge_error(self, mapped: FloatArray) -> float:
+        """Return the smallest mean squared out-of-fold error of all ridge penalties."""
+        indicators, errors = self.targets.indicators, np.zeros(len(_RIDGES))
+        exact = mapped.astype(np.float64)
+        for fold in self.folds:
+            self.heartbeat()
+            rest = complement(fold, len(exact))
+            mean, target_mean = exact[rest].mean(axis=0), indicators[rest].mean(axis=0)
+            centred = exact[rest] - mean
+            values, vectors = scipy.linalg.eigh(centred.T @ centred / len(rest), check_finite=False)
+            cross_products = vectors.T @ (centred.T @ (indicators[rest] - target_mean)) / len(rest)
+            rotated = (exact[fold] - mean) @ vectors
+            for number, ridge in enumerate(_RIDGES * max(values[-1], np.finfo(np.float64).tiny)):
+                coefficients = cross_products / (np.maximum(values, 0.0) + ridge)[:, None]
+                predicted = target_mean + rotated @ coefficients
+                errors[number] += float(np.sum((predicted - indicators[fold]) ** 2))
+        return float(errors.min()) / len(exact)
 
 
-def _candidates(
-    maps: Sequence[tuple[FeatureMapConfig, FeatureMap]],
-    samples: Samples,
-    targets: Targets,
-    folds: list[Indices],
-    options: SearchOptions,
-    heartbeat: Callable[[], None],
-) -> list[_Candidate]:
-    """Return classifiers on each feature map, from strong to weak penalties, with their predictions."""
-    candidates = []
-    for kind, features in maps:
-        mapped, _ = rotated(features.transform(samples))
-        regressions, best = [Regression(targets.is_exclusive) for _ in folds], np.inf
-        for inverse in INVERSE_PENALTIES:
-            heartbeat()
-            found = cross_fitted(regressions, mapped, targets, folds, inverse, options.n_jobs, heartbeat)
-            candidates.append(_Candidate(kind, features, inverse, found))
-            loss = targets.log_loss(found)
-            if loss > _OVERFITTED * best:
-                break  # still weaker penalties would only overfit more, and take longest
-            best = min(best, loss)
-    return candidates
-
-
-def _greedy_average(predicted: Sequence[FloatArray], targets: Targets, n_rounds: int) -> list[float]:
-    """Return the weight of each prediction in an average that is likely out of fold."""
-    counts, total = [0] * len(predicted), np.zeros(targets.indicators.shape)
+def _greedy_weights(predictions: Sequence[FloatArray], targets: Targets, n_rounds: int) -> list[float]:
+    """Return the weight of each prediction in an average that is likely, built in `n_rounds` rounds."""
+    counts, total = [0] * len(predictions), np.zeros(targets.indicators.shape)
     for n_before in range(n_rounds):
-        losses = [targets.log_loss((total + each) / (n_before + 1)) for each in predicted]
+        losses = [targets.log_loss((total + predicted) / (n_before + 1)) for predicted in predictions]
         best = int(np.argmin(losses))
         counts[best] += 1
-        total = total + predicted[best]
+        total = total + predictions[best]
     return [count / n_rounds for count in counts]

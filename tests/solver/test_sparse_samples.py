@@ -170,8 +170,10 @@ def test_one_model_ranks_sparse_samples_as_a_dense_reference_in_float64(method: 
         exact = scaled.transform(z.toarray()).astype(np.float64) @ projector.z_factors + projector.z_intercept
     else:
         posteriors = np.zeros((400, N_CLASSES))
-        for member in projector.z_members:
-            posteriors += member.weight * member.head.predict(in_float64(member.features, z.toarray()))
+        for branch in projector.z_ensemble.branches:
+            mapped = in_float64(branch.feature_map, z.toarray())
+            for member in branch.classifiers:
+                posteriors += member.weight * member.classifier.predict(mapped)
         exact = posteriors @ projector.z_factors.astype(np.float64)
     wanted = exact @ projector.project_x(x).T.astype(np.float64)
     np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max())
@@ -203,7 +205,7 @@ def test_sparse_landmarks_come_back_from_their_files(tmp_path: Path) -> None:
     x, x_labels = vectors(60, 8)
     options = {"kernels": ("rbf",), "n_rounds": 2, "n_kept": 2, "n_landmarks": 30}
     projector = PosteriorProjector.of(SemanticBilinear(**options).fit(x, z, Labels(x_labels, z_labels)))
-    assert all(is_sparse(member.features.landmarks) for member in projector.z_members)
+    assert all(is_sparse(branch.feature_map.landmarks) for branch in projector.z_ensemble.branches)
     save_projector(projector, tmp_path, {})
     loaded, _ = load_projector(tmp_path)
     np.testing.assert_array_equal(loaded.project_z(z), projector.project_z(z))

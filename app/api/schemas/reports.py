@@ -85,7 +85,7 @@ class ClassifierOut(_Read):
     scaling: str
     kernel: str
     weight: float
-    is_read_out: bool
+    kind: str = Field(description="linear: a logistic regression; neighbours: a vote of similar items")
 
 
 class PosteriorsOut(_Read):

@@ -160,14 +160,14 @@ class ClassifierSummary:
         Scaling and kernel of its feature map.
     weight : float
         Weight of its posteriors in the average.
-    is_read_out : bool
-        Whether it votes by similarity to labelled items; a logistic regression otherwise.
+    kind : {"linear", "neighbours"}
+        A logistic regression, or a vote by similarity to labelled items of the other modality.
     """
 
     scaling: str
     kernel: str
     weight: float
-    is_read_out: bool
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)

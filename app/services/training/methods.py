@@ -295,12 +295,13 @@ class SemanticRecipe:
                 side.log_loss,
                 tuple(
                     ClassifierSummary(
-                        member.features.scaler.kind_,
-                        member.features.kernel,
+                        branch.feature_map.scaler.kind_,
+                        branch.feature_map.kernel,
                         member.weight,
-                        member.is_read_out,
+                        member.kind,
                     )
-                    for member in side.members
+                    for branch in side.ensemble.branches
+                    for member in branch.classifiers
                 ),
             )
             for side in (estimator.x_posteriors_, estimator.z_posteriors_)
@@ -326,7 +327,7 @@ class SemanticRecipe:
                 data.Z,
                 Labels(data.x_labels, data.z_labels),
                 callback=follow,
-                like=self._chosen,
+                reuse=self._chosen,
             )
 
 

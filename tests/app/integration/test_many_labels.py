@@ -20,8 +20,9 @@ from app.services.training.requests import TrainingParameters
 from app.services.training.select_and_fit import learn
 from solver.evaluation.metrics import chance_average_precision
 from solver.logistic import Targets
-from solver.semantic.ensemble import FeatureMapConfig, Part, Recipe, deal_folds, fit_parts
-from solver.semantic.feature_maps import FeatureMap
+from solver.semantic.feature_maps import FeatureMapConfig
+from solver.semantic.folds import make_folds
+from solver.semantic.posteriors import ClassifierConfig, ClassifierPlan, fit_ensemble
 
 N_LABELS, OF_EACH, N_FEATURES = 2500, 2, 128
 
@@ -125,12 +126,12 @@ def test_a_fit_on_samples_that_stay_sparse_takes_no_more_than_the_bound_counts(
     data = few_labels_of_sparse_samples(n_items, n_features, n_labels)
     targets = Targets(np.eye(n_labels)[data.z_labels.astype(int)], True)
     kind = FeatureMapConfig("l2", "linear", 1.0)
-    features = FeatureMap.fit(data.Z, kind.scaling, kind.kernel, kind.width, 1, 0)
-    part = Part(Recipe(kind, 3.0, 1.0), features, None)
-    folds = deal_folds(targets, 3, np.random.default_rng(0))
+    feature_maps = {kind: kind.fit(data.Z, n_landmarks=1, seed=0)}
+    plan = ClassifierPlan(ClassifierConfig(kind, 3.0, 1.0))
+    folds = make_folds(targets, 3, np.random.default_rng(0))
     tracemalloc.start()
     try:
-        fit_parts(data.Z, targets, [part], folds, 3, lambda: None)
+        fit_ensemble(data.Z, targets, feature_maps, [plan], folds, 3, lambda: None)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -17,6 +17,7 @@ from solver import (
 )
 from solver.artifacts import load_projector, save_projector
 from solver.errors import ArtifactError, InvalidInputError, NotFittedError, SupervisionError
+from solver.semantic.ensemble import Ensemble
 
 QUICK: dict[str, Any] = {"n_folds": 3, "n_kept": 2, "n_rounds": 3, "n_landmarks": 40, "n_jobs": 1}
 
@@ -75,30 +76,30 @@ def test_m_is_certified_and_made_of_out_of_fold_posteriors(fitted: SemanticBilin
     assert fitted.rank_ == len(fitted.singular_values_) == 4
 
 
-def test_a_fit_like_another_takes_its_classifiers_over(fitted: SemanticBilinear) -> None:
+def test_a_fit_reuses_the_classifiers_of_another(fitted: SemanticBilinear) -> None:
     (X, x), (Z, z) = _rings(260, 4, 6), _blobs(240, 4, 7)
-    again = SemanticBilinear(**QUICK).fit(X, Z, Labels(x, z), like=fitted)
-    assert again.x_posteriors_.recipes == fitted.x_posteriors_.recipes
-    assert again.z_posteriors_.recipes == fitted.z_posteriors_.recipes
+    again = SemanticBilinear(**QUICK).fit(X, Z, Labels(x, z), reuse=fitted)
+    assert again.x_posteriors_.configs == fitted.x_posteriors_.configs
+    assert again.z_posteriors_.configs == fitted.z_posteriors_.configs
     assert not np.array_equal(again.singular_values_, fitted.singular_values_)
     assert _average_map(again) > 0.85
     with pytest.raises(NotFittedError):
-        SemanticBilinear(**QUICK).fit(X, Z, Labels(x, z), like=SemanticBilinear())
+        SemanticBilinear(**QUICK).fit(X, Z, Labels(x, z), reuse=SemanticBilinear())
 
 
 def test_labels_may_be_many(fitted: SemanticBilinear) -> None:
     (X, x), (Z, z) = _rings(250, 3, 0), _blobs(250, 3, 1)
-    carried_x, carried_z = np.eye(3)[x], np.eye(3)[z]
-    # Whoever has the first label has the last one, too.
-    for carried in (carried_x, carried_z):
-        carried[:, 2] = np.maximum(carried[:, 2], carried[:, 0])
-    model = SemanticBilinear(**QUICK).fit(X, Z, MultiLabels(carried_x, carried_z))
-    share = (carried_x @ carried_z.T) > 0
+    has_label_x, has_label_z = np.eye(3)[x], np.eye(3)[z]
+    # A sample with the first label has the last one, too.
+    for has_label in (has_label_x, has_label_z):
+        has_label[:, 2] = np.maximum(has_label[:, 2], has_label[:, 0])
+    model = SemanticBilinear(**QUICK).fit(X, Z, MultiLabels(has_label_x, has_label_z))
+    share = (has_label_x @ has_label_z.T) > 0
     scores = model.similarity(X, Z)
     assert scores[share].mean() > scores[~share].mean() + 0.4
 
 
-def test_without_classes_it_refuses() -> None:
+def test_a_supervision_without_classes_is_rejected() -> None:
     X, Z = _rings(20, 2, 0)[0], _blobs(20, 2, 0)[0]
     with pytest.raises(SupervisionError, match="PairedRows"):
         SemanticBilinear().fit(X, Z, PairedRows(20))
@@ -109,7 +110,7 @@ def test_without_classes_it_refuses() -> None:
 @pytest.fixture(scope="module")
 def fused() -> SemanticBilinear:
     (X, x), (Z, z) = _rings(200, 4, 0), _blobs(180, 4, 1)
-    return SemanticBilinear(read_out=0.3, **QUICK).fit(X, Z, Labels(x, z))
+    return SemanticBilinear(neighbour_share=0.3, **QUICK).fit(X, Z, Labels(x, z))
 
 
 @pytest.mark.parametrize("loss", ["squared", "softmax", "logistic", "fused"])
@@ -138,17 +139,17 @@ def test_a_saved_projector_projects_to_the_same_bits(
     assert 0.0 <= probabilities.min() < probabilities.max() <= 1.0
 
 
-def _named(projector: PosteriorProjector) -> list[str]:
+def _array_names(projector: PosteriorProjector) -> list[str]:
     return sorted(projector.arrays())
 
 
 @pytest.mark.parametrize("how", ["cut", "flat", "nan", "int8", "gone"])
-@pytest.mark.parametrize("has_read_out", [False, True])
-def test_a_damaged_array_is_refused(
-    fitted: SemanticBilinear, fused: SemanticBilinear, how: str, has_read_out: bool
+@pytest.mark.parametrize("has_neighbours", [False, True])
+def test_a_damaged_array_is_rejected(
+    fitted: SemanticBilinear, fused: SemanticBilinear, how: str, has_neighbours: bool
 ) -> None:
-    projector = PosteriorProjector.of(fused if has_read_out else fitted)
-    for name in _named(projector):
+    projector = PosteriorProjector.of(fused if has_neighbours else fitted)
+    for name in _array_names(projector):
         arrays = projector.arrays()
         array = arrays[name]
         if how == "gone":
@@ -182,7 +183,7 @@ def test_a_damaged_array_is_refused(
         ("weight", 0.4),
     ],
 )
-def test_a_damaged_description_is_refused(fitted: SemanticBilinear, field: str, value: Any) -> None:
+def test_a_damaged_description_is_rejected(fitted: SemanticBilinear, field: str, value: Any) -> None:
     projector = PosteriorProjector.of(fitted)
     described = projector.described()
     described["x"][0][field] = value
@@ -193,20 +194,66 @@ def test_a_damaged_description_is_refused(fitted: SemanticBilinear, field: str, 
             PosteriorProjector.from_arrays(projector.arrays(), {**projector.described(), **changed})
 
 
-def test_a_feature_map_is_kept_once(fused: SemanticBilinear, tmp_path: Path) -> None:
+def test_a_feature_map_is_stored_once(fused: SemanticBilinear, tmp_path: Path) -> None:
     projector = PosteriorProjector.of(fused)
-    maps = {id(member.features) for member in projector.x_members}
-    assert len(maps) < len(projector.x_members)
-    kept = [name for name in projector.arrays() if name.startswith("x_") and name.endswith("_landmarks")]
-    assert len(kept) == len(maps)
+    n_branches = len(projector.x_ensemble.branches)
+    assert n_branches < len(projector.x_ensemble.members)
+    names = [name for name in projector.arrays() if name.startswith("x_") and name.endswith("_landmarks")]
+    assert len(names) == n_branches
     save_projector(projector, tmp_path, {})
     again, _ = load_projector(tmp_path)
     assert isinstance(again, PosteriorProjector)
-    assert len({id(member.features) for member in again.x_members}) == len(maps)
+    assert len(again.x_ensemble.branches) == n_branches
+
+
+def _in_earlier_layout(
+    projector: PosteriorProjector,
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return arrays and description with the neighbour classifier last, whatever its branch."""
+    arrays, described = projector.arrays(), projector.described()
+    for side in "xz":
+        order = sorted(
+            range(len(described[side])), key=lambda number: "read_out_scale" in described[side][number]
+        )
+        for name in [name for name in arrays if name.startswith(side) and name != f"{side}_factors"]:
+            _, number, part = name.split("_", 2)
+            arrays[f"new_{side}_{order.index(int(number))}_{part}"] = arrays.pop(name)
+        described[side] = [
+            {**described[side][number], "map": order.index(described[side][number]["map"])}
+            for number in order
+        ]
+    return {name.removeprefix("new_"): array for name, array in arrays.items()}, described
+
+
+def test_files_of_earlier_versions_end_with_the_neighbour_classifier() -> None:
+    (X, x), (Z, z) = _rings(200, 4, 0), _blobs(180, 4, 1)
+    parameters = {**QUICK, "n_rounds": 6, "n_kept": 4}
+    fitted = SemanticBilinear(neighbour_share=0.3, **parameters).fit(X, Z, Labels(x, z))
+    projector = PosteriorProjector.of(fitted)
+    arrays, described = _in_earlier_layout(projector)
+    assert described != projector.described()
+    again = PosteriorProjector.from_arrays(arrays, described)
+    np.testing.assert_array_equal(again.project_x(X), projector.project_x(X))
+    np.testing.assert_array_equal(again.project_z(Z), projector.project_z(Z))
+    assert again.described() == projector.described()
+
+
+def test_a_description_without_maps_has_a_branch_for_each_classifier(fitted: SemanticBilinear) -> None:
+    projector = PosteriorProjector.of(fitted)
+    first = projector.x_ensemble.branches[0]
+    single = dataclasses.replace(first, classifiers=(dataclasses.replace(first.classifiers[0], weight=0.5),))
+    twice = dataclasses.replace(projector, x_ensemble=Ensemble((single, single)))
+    described = twice.described()
+    for classifier in described["x"]:
+        del classifier["map"]
+    again = PosteriorProjector.from_arrays(twice.arrays(), described)
+    assert len(again.x_ensemble.branches) == 2
+    X, _ = _rings(30, 4, 6)
+    np.testing.assert_array_equal(again.project_x(X), twice.project_x(X))
 
 
 @pytest.mark.parametrize("value", [-1, 1, 7, True, None, "0"])
-def test_a_damaged_number_of_a_map_is_refused(fused: SemanticBilinear, value: Any) -> None:
+def test_a_damaged_number_of_a_map_is_rejected(fused: SemanticBilinear, value: Any) -> None:
     projector = PosteriorProjector.of(fused)
     described = projector.described()
     described["x"][0]["map"] = value
@@ -215,11 +262,12 @@ def test_a_damaged_number_of_a_map_is_refused(fused: SemanticBilinear, value: An
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf, 1e39, 2, None, "2"])
-def test_a_damaged_read_out_scale_is_refused(fused: SemanticBilinear, value: Any) -> None:
+def test_a_damaged_inverse_temperature_is_rejected(fused: SemanticBilinear, value: Any) -> None:
     projector = PosteriorProjector.of(fused)
     described = projector.described()
-    assert described["x"][-1]["read_out_scale"] == 2.0
-    described["x"][-1]["read_out_scale"] = value
+    (neighbours,) = (classifier for classifier in described["x"] if "read_out_scale" in classifier)
+    assert neighbours["read_out_scale"] == 2.0
+    neighbours["read_out_scale"] = value
     with pytest.raises(InvalidInputError, match="x"):
         PosteriorProjector.from_arrays(projector.arrays(), described)
 
@@ -228,10 +276,11 @@ def test_a_damaged_read_out_scale_is_refused(fused: SemanticBilinear, value: Any
     "name",
     ["x_factors", "x_0_landmarks", "x_0_whitening", "x_0_coefficients", "x_n_anchors", "x_n_indicators"],
 )
-def test_values_whose_sums_would_overflow_are_refused(fused: SemanticBilinear, name: str) -> None:
+def test_values_whose_sums_would_overflow_are_rejected(fused: SemanticBilinear, name: str) -> None:
     projector = PosteriorProjector.of(fused)
     arrays = projector.arrays()
-    name = name.replace("n", str(len(projector.x_members) - 1), 1) if "_n_" in name else name
+    kinds = [member.kind for member in projector.x_ensemble.members]
+    name = name.replace("_n_", f"_{kinds.index('neighbours')}_")
     arrays[name] = np.full_like(arrays[name], 1e38)
     with pytest.raises(InvalidInputError, match=name):
         PosteriorProjector.from_arrays(arrays, projector.described())
@@ -239,10 +288,10 @@ def test_values_whose_sums_would_overflow_are_refused(fused: SemanticBilinear, n
 
 def test_classifiers_of_one_side_must_take_the_same_features(fitted: SemanticBilinear) -> None:
     projector = PosteriorProjector.of(fitted)
-    first = projector.x_members[0]
-    features = [first.features, dataclasses.replace(first.features)]
-    halves = [dataclasses.replace(first, features=each, weight=0.5) for each in features]
-    twice = dataclasses.replace(projector, x_members=tuple(halves))
+    first = projector.x_ensemble.branches[0]
+    half = dataclasses.replace(first.classifiers[0], weight=0.5)
+    branch = dataclasses.replace(first, classifiers=(half,))
+    twice = dataclasses.replace(projector, x_ensemble=Ensemble((branch, branch)))
     arrays = twice.arrays()
     for part in ("mean", "scale", "landmarks"):
         array = arrays[f"x_1_{part}"]
@@ -255,7 +304,7 @@ def test_classifiers_of_one_side_must_take_the_same_features(fitted: SemanticBil
         PosteriorProjector.from_arrays(twice.arrays(), described)
 
 
-def test_a_file_of_another_kind_is_refused(fitted: SemanticBilinear, tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_rejected(fitted: SemanticBilinear, tmp_path: Path) -> None:
     save_projector(PosteriorProjector.of(fitted), tmp_path, {})
     header = (tmp_path / "model.json").read_text(encoding="utf-8")
     (tmp_path / "model.json").write_text(header.replace('"format": 2', '"format": 1'), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Posteriors read out of a similarity: against the formula written out, and honest out of fold."""
+"""Neighbour classifiers: compared with their formula, and out-of-fold predictions without leaks."""
 
 from typing import Any
 
@@ -8,10 +8,11 @@ import pytest
 from solver import Labels, MultiLabels, SemanticBilinear
 from solver.errors import InvalidInputError, InvalidParameterError
 from solver.logistic import LinearClassifier, Targets
-from solver.semantic.ensemble import Member, Posteriors
+from solver.semantic.ensemble import Branch, Ensemble, WeightedClassifier
 from solver.semantic.feature_maps import FeatureMap
 from solver.semantic.fusion import FusionOptions, Side, fuse
 from solver.semantic.neighbours import NeighbourClassifier
+from solver.semantic.posteriors import Posteriors
 from solver.semantic.search import SearchOptions, fit_posteriors
 
 SEARCH = SearchOptions(
@@ -25,11 +26,11 @@ SEARCH = SearchOptions(
     seed=0,
     n_jobs=1,
 )
-OPTIONS = FusionOptions(share=0.25, scale=2.0, max_samples=1000, seed=0, n_jobs=1)
+OPTIONS = FusionOptions(share=0.25, inverse_temperature=2.0, max_samples=1000, seed=0, n_jobs=1)
 
 
 def ignore() -> None:
-    """Nobody listens."""
+    """A heartbeat without effect."""
 
 
 def side(codes: np.ndarray, n_classes: int, seed: int) -> Side:
@@ -46,48 +47,51 @@ def two_sides(n: int = 90, n_classes: int = 3) -> tuple[Side, Side, Labels]:
     return side(x, n_classes, 1), side(z, n_classes, 2), Labels(x, z)
 
 
-def head_of(posteriors: Posteriors) -> NeighbourClassifier:
-    head = posteriors.members[-1].head
-    assert isinstance(head, NeighbourClassifier)
-    return head
+def neighbours_of(posteriors: Posteriors) -> NeighbourClassifier:
+    (classifier,) = (
+        member.classifier for member in posteriors.ensemble.members if member.kind == "neighbours"
+    )
+    assert isinstance(classifier, NeighbourClassifier)
+    return classifier
 
 
-def written_out(head: NeighbourClassifier, mapped: np.ndarray) -> np.ndarray:
-    found = np.zeros((len(mapped), head.n_classes))
+def predict_by_formula(classifier: NeighbourClassifier, mapped: np.ndarray) -> np.ndarray:
+    posteriors, t = np.zeros((len(mapped), classifier.n_classes)), classifier.inverse_temperature
     for i, sample in enumerate(mapped):
-        projected = sample @ head.coefficients + head.intercepts
-        weights = np.exp([head.scale * float(projected @ anchor) for anchor in head.anchors])
-        for weight, classes in zip(weights, head.indicators, strict=True):
-            found[i] += weight * classes
-        found[i] /= weights.sum()
-    return found
+        projected = sample @ classifier.coefficients + classifier.intercepts
+        weights = np.exp([t * float(projected @ anchor) for anchor in classifier.anchors])
+        for weight, classes in zip(weights, classifier.indicators, strict=True):
+            posteriors[i] += weight * classes
+        posteriors[i] /= weights.sum()
+    return posteriors
 
 
-def test_a_read_out_is_the_formula_written_out() -> None:
+def test_a_neighbour_classifier_is_its_formula_written_out() -> None:
     rng = np.random.default_rng(0)
     indicators = rng.integers(0, 2, (9, 4)).astype(np.float32)
     factors, intercepts, anchors = (rng.standard_normal(shape) for shape in ((3, 2), 2, (9, 2)))
-    head = NeighbourClassifier(factors, intercepts, anchors, indicators, 1.5, False)
+    classifier = NeighbourClassifier(factors, intercepts, anchors, indicators, 1.5, False)
     mapped = rng.standard_normal((5000, 3))
-    np.testing.assert_allclose(head.predict(mapped)[:20], written_out(head, mapped[:20]), rtol=1e-6)
-    np.testing.assert_allclose(head.predict(mapped)[-20:], written_out(head, mapped[-20:]), rtol=1e-6)
+    posteriors = classifier.predict(mapped)
+    np.testing.assert_allclose(posteriors[:20], predict_by_formula(classifier, mapped[:20]), rtol=1e-6)
+    np.testing.assert_allclose(posteriors[-20:], predict_by_formula(classifier, mapped[-20:]), rtol=1e-6)
 
 
 def test_the_share_is_mixed_in_and_weights_sum_to_one() -> None:
     x, z, supervision = two_sides()
     for before, after in zip((x, z), fuse(x, z, supervision, OPTIONS, ignore), strict=True):
-        assert sum(member.weight for member in after.members) == pytest.approx(1.0)
-        head, features = head_of(after), after.members[-1].features
-        there = before.posteriors.predict(before.samples)
-        read = written_out(head, features.transform(before.samples))
-        np.testing.assert_allclose(after.predict(before.samples), 0.75 * there + 0.25 * read, atol=1e-5)
+        assert sum(member.weight for member in after.ensemble.members) == pytest.approx(1.0)
+        feature_map = before.posteriors.ensemble.heaviest_branch.feature_map
+        linear = before.posteriors.predict(before.samples)
+        votes = predict_by_formula(neighbours_of(after), feature_map.transform(before.samples))
+        np.testing.assert_allclose(after.predict(before.samples), 0.75 * linear + 0.25 * votes, atol=1e-5)
         np.testing.assert_allclose(after.out_of_fold.sum(axis=1), 1.0, rtol=1e-6)
         assert after.log_loss == pytest.approx(before.targets.log_loss(after.out_of_fold))
-    assert head_of(after).anchors.shape[0] == len(x.samples)  # of z: the samples of x
+    assert len(neighbours_of(after).anchors) == len(x.samples)  # samples of x vote on z
 
 
-def test_a_sample_has_no_part_in_its_own_out_of_fold_posterior() -> None:
-    """Labels that say nothing are learned by heart, but not foretold."""
+def test_a_sample_does_not_influence_its_own_out_of_fold_posterior() -> None:
+    """Random labels are learned by heart, but cannot be predicted."""
     rng = np.random.default_rng(3)
     x, z = rng.integers(0, 3, 60), rng.integers(0, 3, 60)
     both = tuple(
@@ -103,8 +107,8 @@ def test_a_sample_has_no_part_in_its_own_out_of_fold_posterior() -> None:
 
 
 @pytest.mark.parametrize("max_samples", [1000, 120])
-def test_a_partner_has_no_part_in_the_out_of_fold_posterior_of_the_other(max_samples: int) -> None:
-    """The classes say nothing, but x[i] and z[i] share theirs: who has learned z[i] knows that of x[i]."""
+def test_a_paired_sample_does_not_influence_the_out_of_fold_posterior_of_the_other(max_samples: int) -> None:
+    """Classes are random, but x[i] and z[i] share theirs: a fit on z[i] would reveal that of x[i]."""
     rng = np.random.default_rng(0)
     n, n_classes = 300, 60
     codes, hidden = rng.integers(0, n_classes, n), rng.standard_normal((n, 20))
@@ -113,20 +117,20 @@ def test_a_partner_has_no_part_in_the_out_of_fold_posterior_of_the_other(max_sam
     for seed in (1, 2):
         noise = np.random.default_rng(seed).standard_normal(hidden.shape)
         samples = hidden + 0.1 * noise
-        features = FeatureMap.fit(samples, "standard", "linear", 1.0, 10, 0)
-        head = LinearClassifier(np.zeros((20, n_classes)), np.zeros(n_classes), True)
-        posteriors = Posteriors((Member(features, head, 1.0),), uniform, 0.0, ())
-        sides.append(Side(samples, targets, posteriors))
+        feature_map = FeatureMap.fit(samples, "standard", "linear", 1.0, 10, 0)
+        classifier = LinearClassifier(np.zeros((20, n_classes)), np.zeros(n_classes), True)
+        ensemble = Ensemble((Branch(feature_map, (WeightedClassifier(classifier, 1.0),)),))
+        sides.append(Side(samples, targets, Posteriors(ensemble, uniform, 0.0, ())))
     options = FusionOptions(0.999, 8.0, max_samples, 0, 1)
     for after in fuse(sides[0], sides[1], supervision, options, ignore):
         assert (after.out_of_fold.argmax(axis=1) == codes).mean() < 0.08
 
 
-def test_what_rests_on_some_samples_reads_out_all() -> None:
+def test_a_sample_of_anchors_votes_on_all_samples() -> None:
     x, z, supervision = two_sides()
-    few = FusionOptions(share=0.5, scale=4.0, max_samples=40, seed=0, n_jobs=1)
+    few = FusionOptions(share=0.5, inverse_temperature=4.0, max_samples=40, seed=0, n_jobs=1)
     x_after, z_after = fuse(x, z, supervision, few, ignore)
-    assert len(head_of(x_after).anchors) == len(head_of(z_after).anchors) == 40
+    assert len(neighbours_of(x_after).anchors) == len(neighbours_of(z_after).anchors) == 40
     alone = (x_after.out_of_fold - 0.5 * x.posteriors.out_of_fold) / 0.5
     assert (alone.argmax(axis=1) == x.targets.indicators.argmax(axis=1)).mean() > 0.6
 
@@ -140,13 +144,13 @@ def test_the_number_of_jobs_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("case", ["no share", "no pair left", "no feature"])
-def test_without_anything_to_learn_from_the_posteriors_stay(case: str) -> None:
+def test_posteriors_are_unchanged_where_there_is_nothing_to_learn_from(case: str) -> None:
     x, z, supervision = two_sides()
     options = OPTIONS
     if case == "no share":
         options = FusionOptions(0.0, 2.0, 1000, 0, 1)
     elif case == "no pair left":
-        # The only pairs are of one sample each: without it there are none.
+        # The only similar pair: no fold can do without it.
         codes = np.array([0, 1, 1, 1, 1, 1]), np.array([0, 2, 2, 2, 2, 2])
         x, z = side(codes[0], 3, 1), side(codes[1], 3, 2)
         supervision = Labels(*codes)
@@ -167,14 +171,16 @@ def test_labels_may_be_many() -> None:
     X, Z = x @ rng.standard_normal((3, 6)) * 3, z @ rng.standard_normal((3, 5)) * 3
     X, Z = X + 0.3 * rng.standard_normal(X.shape), Z + 0.3 * rng.standard_normal(Z.shape)
     quick: dict[str, Any] = {"n_folds": 3, "n_kept": 1, "n_rounds": 1, "kernels": ("linear",), "n_jobs": 1}
-    model = SemanticBilinear(read_out=0.9, read_out_scale=4.0, **quick).fit(X, Z, MultiLabels(x, z))
-    found = model.x_posteriors_.predict(X)
-    assert found.min() >= 0.0
-    assert found.max() <= 1.0
-    assert found[x].mean() > found[~x].mean() + 0.2
+    model = SemanticBilinear(neighbour_share=0.9, inverse_temperature=4.0, **quick).fit(
+        X, Z, MultiLabels(x, z)
+    )
+    posteriors = model.x_posteriors_.predict(X)
+    assert posteriors.min() >= 0.0
+    assert posteriors.max() <= 1.0
+    assert posteriors[x].mean() > posteriors[~x].mean() + 0.2
 
 
-def test_whatever_the_heartbeat_raises_ends_the_fit() -> None:
+def test_an_exception_of_the_heartbeat_ends_the_fit() -> None:
     x, z, supervision = two_sides()
 
     def stop() -> None:
@@ -184,13 +190,13 @@ def test_whatever_the_heartbeat_raises_ends_the_fit() -> None:
         fuse(x, z, supervision, OPTIONS, stop)
 
 
-def test_parts_that_do_not_fit_are_refused() -> None:
+def test_parts_that_do_not_match_are_rejected() -> None:
     good: dict[str, Any] = {
         "coefficients": np.zeros((3, 2)),
         "intercepts": np.zeros(2),
         "anchors": np.zeros((4, 2)),
         "indicators": np.eye(4, 5),
-        "scale": 1.0,
+        "inverse_temperature": 1.0,
         "is_exclusive": True,
     }
     assert NeighbourClassifier(**good).n_classes == 5
@@ -204,9 +210,9 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         ("indicators", np.full((4, 5), 0.2)),
         ("indicators", np.ones((4, 5))),
         ("indicators", -np.eye(4, 5)),
-        ("scale", 0.0),
-        ("scale", 1e5),
-        ("scale", np.nan),
+        ("inverse_temperature", 0.0),
+        ("inverse_temperature", 1e5),
+        ("inverse_temperature", np.nan),
     ):
         with pytest.raises(InvalidInputError):
             NeighbourClassifier(**{**good, name: value})
@@ -214,8 +220,13 @@ def test_parts_that_do_not_fit_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("read_out", 1.0), ("read_out", -0.1), ("read_out_scale", 0.0), ("read_out_scale", 1e5)],
+    [
+        ("neighbour_share", 1.0),
+        ("neighbour_share", -0.1),
+        ("inverse_temperature", 0.0),
+        ("inverse_temperature", 1e5),
+    ],
 )
-def test_parameters_out_of_range_are_refused(name: str, value: float) -> None:
+def test_parameters_out_of_range_are_rejected(name: str, value: float) -> None:
     with pytest.raises(InvalidParameterError, match=name):
         SemanticBilinear(**{name: value}).fit(np.eye(3), np.eye(3), Labels([0, 1, 1]))

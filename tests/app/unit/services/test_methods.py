@@ -54,8 +54,15 @@ def test_all_items_are_fitted_with_the_classifiers_that_were_tried(
     fitting, held_out = parts
     recipe = SemanticRecipe(TrainingParameters(), lambda _: None)
     trial = recipe.tried(fitting, held_out)
-    sides = (trial.projector.x_members, trial.projector.z_members)
-    tried = [[(m.features.scaler.kind_, m.features.kernel, m.weight) for m in members] for members in sides]
+    sides = (trial.projector.x_ensemble, trial.projector.z_ensemble)
+    tried = [
+        [
+            (b.feature_map.scaler.kind_, b.feature_map.kernel, m.weight)
+            for b in side.branches
+            for m in b.classifiers
+        ]
+        for side in sides
+    ]
     # Of other features others would be chosen.
     rng = np.random.default_rng(7)
     sizes = np.exp(4.0 * rng.standard_normal((len(fitting.X), 1)))

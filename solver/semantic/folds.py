@@ -1,0 +1,73 @@
+"""Which samples are searched on, and which are held out together."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from solver.errors import SupervisionError
+from solver.evaluation.splits import stratified_folds
+from solver.linalg.matrices import FloatArray
+from solver.logistic import Targets
+from solver.supervision.base import Indices
+
+_MIN_CLASS_SIZE = 2
+"""Samples a class needs: one to learn from, one to hold out."""
+_MAX_SINGLETON_SHARE = 0.5
+"""Out-of-fold posteriors mean nothing where most samples are the only one of their class."""
+
+
+def check_classes_can_be_held_out(targets: Targets) -> None:
+    """Raise if most samples are the only one of their class.
+
+    Raises
+    ------
+    SupervisionError
+        If they are: without such a sample its class is unknown.
+    """
+    if np.mean(_class_sizes(targets) < _MIN_CLASS_SIZE) > _MAX_SINGLETON_SHARE:
+        raise SupervisionError("most samples are the only one of their class: none can be held out")
+
+
+def usable_folds(targets: Targets, n_folds: int) -> int:
+    """Return how many of `n_folds` folds, at least two, leave the typical sample others of its class.
+
+    With more folds than a class has samples, a fold would hold out a part of one class and nothing of
+    another, and predictions without it would be biased against the truth: with two samples of each of
+    two classes and four folds, every sample looks like one of the other class. Of a sample's several
+    labels the most common one counts, although folds are stratified by whole sets of labels.
+    """
+    return max(min(n_folds, int(np.median(_class_sizes(targets)))), 2)
+
+
+def _class_sizes(targets: Targets) -> FloatArray:
+    """Return for each sample with a label how many samples carry it; of several labels, the most common."""
+    sizes = (targets.indicators * targets.indicators.sum(axis=0)).max(axis=1)
+    labelled_sizes: FloatArray = sizes[sizes > 0]
+    return labelled_sizes if len(labelled_sizes) else np.array([len(sizes)], np.float64)
+
+
+def make_folds(targets: Targets, n_folds: int, rng: np.random.Generator) -> list[Indices]:
+    """Return a partition of the rows, stratified by class (by set of labels where there are several)."""
+    return [np.sort(fold) for fold in stratified_folds(targets.indicators, n_folds, rng)]
+
+
+def stratified_sample(targets: Targets, max_samples: int, rng: np.random.Generator) -> Indices:
+    """Return rows to search on: all of them, or an even share of each class with at least two samples."""
+    n_samples = len(targets.indicators)
+    if n_samples <= max_samples:
+        return np.arange(n_samples)
+    (by_class,) = stratified_folds(targets.indicators, 1, rng)
+    is_sampled = np.zeros(n_samples, np.bool_)
+    is_sampled[by_class[np.arange(max_samples) * n_samples // max_samples]] = True
+    for has_label in targets.indicators.T > 0:
+        for rows in (by_class[has_label[by_class]], by_class[~has_label[by_class]]):
+            n_missing = max(_MIN_CLASS_SIZE - int(is_sampled[rows].sum()), 0)
+            is_sampled[rows[~is_sampled[rows]][:n_missing]] = True
+    return np.flatnonzero(is_sampled)
+
+
+def complement(rows: Indices, n_samples: int) -> Indices:
+    """Return all other rows, in ascending order."""
+    is_other = np.ones(n_samples, np.bool_)
+    is_other[rows] = False
+    return np.flatnonzero(is_other)

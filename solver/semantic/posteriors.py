@@ -1,0 +1,214 @@
+"""Fitting an ensemble, together with its out-of-fold predictions for the training samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.linalg.centered import Centered
+from solver.linalg.matrices import FloatArray, Samples, is_sparse
+from solver.linalg.row_space import RowSpaceBasis, can_be_compact
+from solver.logistic import LinearClassifier, Regression, Targets
+from solver.semantic.ensemble import Branch, Ensemble, WeightedClassifier
+from solver.semantic.feature_maps import FeatureMap, FeatureMapConfig
+from solver.semantic.folds import complement
+from solver.supervision.base import Indices
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifierConfig:
+    """How one logistic regression of an ensemble is fitted.
+
+    Parameters
+    ----------
+    feature_map : FeatureMapConfig
+        Kind of its feature map; classifiers of equal kinds share one.
+    inverse_penalty : float
+        ``C`` of its logistic regression.
+    weight : float
+        Share of the ensemble's average.
+    """
+
+    feature_map: FeatureMapConfig
+    inverse_penalty: float
+    weight: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassifierPlan:
+    """A classifier to be fitted on all samples.
+
+    Parameters
+    ----------
+    config : ClassifierConfig
+        How it is fitted.
+    out_of_fold : ndarray of shape (n_samples, n_classes) or None
+        Its predictions for each training sample without the sample's fold; None if still to be computed.
+    """
+
+    config: ClassifierConfig
+    out_of_fold: FloatArray | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Posteriors:
+    """Fitted class posteriors of one modality.
+
+    Parameters
+    ----------
+    ensemble : Ensemble
+        Predicts them.
+    out_of_fold : ndarray of shape (n_samples, n_classes)
+        For each training sample the prediction of the same classifiers fitted without its fold. Scaling and
+        landmarks come from all samples that were searched, without their classes; the choice of
+        classifiers and weights has seen all classes.
+    log_loss : float
+        Mean negative log-likelihood of the out-of-fold predictions, in nats per sample.
+    configs : tuple of ClassifierConfig
+        How the logistic regressions were fitted.
+    """
+
+    ensemble: Ensemble
+    out_of_fold: FloatArray
+    log_loss: float
+    configs: tuple[ClassifierConfig, ...]
+
+    def predict(self, samples: Samples) -> FloatArray:
+        """Return posteriors of raw samples, of shape (n_samples, n_classes), in float64."""
+        return self.ensemble.predict(samples)
+
+
+def fit_ensemble(
+    samples: Samples,
+    targets: Targets,
+    feature_maps: Mapping[FeatureMapConfig, FeatureMap],
+    plans: Sequence[ClassifierPlan],
+    folds: Sequence[Indices],
+    n_jobs: int,
+    heartbeat: Callable[[], None],
+) -> Posteriors:
+    """Fit classifiers on all samples, and without each fold where their out-of-fold predictions are missing.
+
+    Parameters
+    ----------
+    samples : ndarray or CSR array of shape (n_samples, n_features)
+        Raw features.
+    targets : Targets
+        Classes of the samples.
+    feature_maps : mapping of FeatureMapConfig to FeatureMap
+        Fitted maps of all kinds in `plans`.
+    plans : sequence of ClassifierPlan
+        The classifiers.
+    folds : sequence of ndarray of int
+        Rows that are held out together.
+    n_jobs : int
+        Maximum number of folds fitted in parallel.
+    heartbeat : callable
+        Called before each classifier and after each fold; an exception it raises ends the fit.
+    """
+    branches: list[Branch] = []
+    out_of_fold = np.zeros(targets.indicators.shape)
+    for kind in dict.fromkeys(plan.config.feature_map for plan in plans):
+        mapped, basis = to_row_space(feature_maps[kind].transform(samples))
+        members: list[WeightedClassifier] = []
+        for plan in plans:
+            if plan.config.feature_map != kind:
+                continue
+            heartbeat()
+            config, predicted = plan.config, plan.out_of_fold
+            if predicted is None:
+                regressions = [Regression(targets.is_exclusive) for _ in folds]
+                predicted = cross_predict(
+                    regressions, mapped, targets, folds, config.inverse_penalty, n_jobs, heartbeat
+                )
+            out_of_fold += config.weight * predicted
+            classifier = Regression(targets.is_exclusive).fit(mapped, targets, config.inverse_penalty)
+            members.append(WeightedClassifier(_lift(classifier, basis), config.weight))
+        branches.append(Branch(feature_maps[kind], tuple(members)))
+    configs = tuple(plan.config for plan in plans)
+    return Posteriors(Ensemble(tuple(branches)), out_of_fold, targets.log_loss(out_of_fold), configs)
+
+
+def cross_predict(
+    regressions: Sequence[Regression],
+    mapped: Samples,
+    targets: Targets,
+    folds: Sequence[Indices],
+    inverse_penalty: float,
+    n_jobs: int,
+    heartbeat: Callable[[], None],
+) -> FloatArray:
+    """Return a prediction for each sample by a regression fitted on the other folds.
+
+    Parameters
+    ----------
+    regressions : sequence of Regression
+        One for each fold; each starts from its previous fit.
+    mapped : Samples
+        Mapped samples. Sparse and `Centered` ones are fitted one fold at a time, whatever `n_jobs`:
+        the optimiser keeps tens of copies of the coefficients of all their features.
+    targets : Targets
+        Classes of the samples.
+    folds : sequence of ndarray of int
+        A partition of the rows.
+    inverse_penalty : float
+        ``C`` of the logistic regressions.
+    n_jobs : int
+        Maximum number of folds fitted in parallel.
+    heartbeat : callable
+        Called after each fold; an exception it raises ends the fit.
+    """
+    if not isinstance(mapped, np.ndarray):
+        n_jobs = 1
+    predicted = np.zeros(targets.indicators.shape)
+
+    def predict_fold(regression: Regression, fold: Indices) -> None:
+        rest = complement(fold, mapped.shape[0])
+        classifier = regression.fit(mapped[rest], targets.subset(rest), inverse_penalty)
+        predicted[fold] = classifier.predict(mapped[fold])
+
+    with ThreadPoolExecutor(n_jobs) as pool:
+        futures = [pool.submit(predict_fold, *pair) for pair in zip(regressions, folds, strict=True)]
+        try:
+            for future in futures:
+                future.result()
+                heartbeat()
+        except BaseException:  # an interrupt, too, must not leave folds waiting to be fitted
+            for future in futures:
+                future.cancel()
+            raise
+    return predicted
+
+
+def to_row_space(mapped: Samples) -> tuple[Samples, RowSpaceBasis | None]:
+    """Return dense samples, in coordinates of their row space where there are more features than samples.
+
+    Ridge and logistic regression penalise the norm of the coefficients, so that this change of basis leaves
+    their predictions as they are. Sparse samples that would take too much memory are returned unchanged.
+
+    Returns
+    -------
+    samples : Samples
+        Of shape (n_samples, min(n_samples, n_features)), or `mapped`.
+    basis : RowSpaceBasis or None
+        Maps coefficients back; None where the features were kept.
+    """
+    n_samples, n_features = mapped.shape
+    is_dense = not (is_sparse(mapped) or isinstance(mapped, Centered))
+    if not is_dense and not can_be_compact(n_samples, n_features):
+        return mapped, None
+    if n_features <= n_samples:
+        return (mapped if is_dense else mapped.toarray()), None
+    basis = RowSpaceBasis(mapped.astype(np.float64))
+    return basis.reduced, basis
+
+
+def _lift(classifier: LinearClassifier, basis: RowSpaceBasis | None) -> LinearClassifier:
+    """Return the classifier for samples with all their features."""
+    if basis is None:
+        return classifier
+    coefficients = basis.lift(classifier.coefficients)
+    return LinearClassifier(coefficients, classifier.intercepts, classifier.is_exclusive)
