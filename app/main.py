@@ -22,9 +22,10 @@ from app.api.middleware.request_log import RequestLogMiddleware
 from app.api.middleware.response_backpressure import ResponseBackpressureMiddleware
 from app.api.middleware.security_headers import SecurityHeadersMiddleware
 from app.api.own_writes import OwnWrites
-from app.api.probes import Remembered, Watching
+from app.api.probes import CachedProbe, ProbeThreads
 from app.api.repeated import Repeated
 from app.api.routes import collections, health, imports, items, jobs, keys, models, searches
+from app.api.state import ApiLimits, ApiState
 from app.bootstrap import Services
 from app.services.health.status import DATABASE_TIMEOUT_SECONDS
 from app.services.serving.waiting_room import MAX_WAITING
@@ -36,8 +37,8 @@ _BODIES_AT_ONCE = 4
 _EVENT_STREAMS = 64
 _OTHER_THREADS = 8
 """For what is not counted by lanes, such as files."""
-_WATCHING_SECONDS = 10.0
-"""How long somebody who asks about the service waits for the database."""
+_PROBE_SECONDS = 10.0
+"""How long a request for `/readyz` or `/metrics` waits for the database."""
 _READINESS_SECONDS = 0.2
 _RECORD_USE_SECONDS = 30.0
 _KEEP_UP_SECONDS = 0.5
@@ -90,16 +91,7 @@ def create_app(services: Services) -> FastAPI:
         generate_unique_id_function=openapi.operation_id,
         lifespan=lifespan,
     )
-    state = application.state
-    state.settings, state.open_search = settings, settings.open_search
-    state.catalogue, state.search = services.catalogue, services.search
-    state.imports, state.own_writes = services.imports, OwnWrites()
-    state.key_checks = KeyChecks(services.access, lanes.keys)
-    state.training, state.versions, state.access = services.training, services.versions, services.access
-    # Threads of their own: whoever asks for the one without end keeps nobody from the other.
-    state.readiness = Remembered(Watching(_WATCHING_SECONDS), services.readiness.check, _READINESS_SECONDS)
-    # Made for each who asks; while one is being made, the others get the one before.
-    state.metrics = Remembered(Watching(_WATCHING_SECONDS), metrics.text, 0.0)
+    application.state.api = _api_state(services, KeyChecks(services.access, lanes.keys), metrics)
     problems.install(application)
     for module in (collections, items, imports, searches, jobs, models, keys, health):
         application.include_router(module.router)
@@ -131,3 +123,31 @@ def create_app(services: Services) -> FastAPI:
     application.add_middleware(SecurityHeadersMiddleware)
     application.add_middleware(RequestLogMiddleware, on_answer=metrics.on_answer, on_change=metrics.on_change)
     return application
+
+
+def _api_state(services: Services, key_checks: KeyChecks, metrics: Metrics) -> ApiState:
+    settings = services.settings
+    return ApiState(
+        catalogue=services.catalogue,
+        imports=services.imports,
+        search=services.search,
+        training=services.training,
+        versions=services.versions,
+        access=services.access,
+        key_checks=key_checks,
+        own_writes=OwnWrites(),
+        # Threads of their own for each, so that requests for one cannot keep out those for the other.
+        readiness=CachedProbe(ProbeThreads(_PROBE_SECONDS), services.readiness.check, _READINESS_SECONDS),
+        # Prepared for each request; those that come while one is being prepared get the one before.
+        metrics=CachedProbe(ProbeThreads(_PROBE_SECONDS), metrics.text, 0.0),
+        limits=ApiLimits(
+            body_bytes=settings.max_body_bytes,
+            search_body_bytes=settings.max_search_body_bytes,
+            import_bytes=settings.max_import_bytes,
+            import_line_bytes=settings.max_import_line_bytes,
+            picture_bytes=settings.max_picture_bytes,
+            entries=settings.max_batch,
+        ),
+        open_search=settings.open_search,
+        open_metrics=settings.open_metrics,
+    )

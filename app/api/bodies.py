@@ -1,7 +1,7 @@
-"""Request bodies: JSON, or a multipart form with a picture; read after the key was checked.
+"""Request bodies: JSON, or a multipart form with a picture, read after the key was checked.
 
-FastAPI reads and parses a body before it asks any dependency, so a route that declares one does that work
-for callers without a key. Here a body is itself a dependency, which follows those of its route.
+FastAPI reads and parses a declared body before it resolves any dependency, and so works for callers without
+a key. Here the body is itself a dependency, resolved after those of its route.
 Large bodies are parsed outside the event loop.
 """
 
@@ -25,23 +25,31 @@ from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect
 
 from app.api.middleware.request_body_limits import body_of
+from app.api.state import ApiLimits, state_of
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
 from app.domain.names import listed
 
-SMALL = 1 << 20
-"""Limit for bodies that carry no items and no queries."""
-_LARGE = 1 << 14
-_SLICE = 1 << 20
-_KEYS_PER_ENTRY, _BRACKETS_PER_KEY = 64, 16
-FEW_KEYS = 16_000
-"""Of JSON objects in one body or one line of an import: refused by nobody."""
+SMALL_BODY_BYTES = 1 << 20
+"""Limit for bodies that carry neither items nor queries."""
+_INLINE_BYTES = 1 << 14
+"""Larger bodies are parsed in a thread, so that other requests go on."""
+_COUNT_BYTES = 1 << 20
+"""Keys are counted in slices of this size, between which other threads can run."""
+_KEYS_PER_ENTRY = 64
+"""JSON keys allowed per item or query; a full item with ample metadata has fewer."""
+_BRACKETS_PER_KEY = 16
+"""Brackets allowed per allowed key: texts contain brackets, too."""
+MIN_KEY_LIMIT = 16_000
+"""A body or an import's line with no more JSON keys than this is always parsed."""
 _WHITESPACE = b" \t\r\n"
 _MAX_VALUES = 1_500_000
-"""Of JSON that is parsed at once: more than any vector has, and some 200 MB of memory."""
+"""Of JSON that is parsed in one call: more than any vector has, and some 200 MB of memory."""
 _CHARSETS = ("utf-8", "ascii")
 _readers: set[Callable[..., Any]] = set()
 _Model = TypeVar("_Model", bound=BaseModel)
 _Result = TypeVar("_Result")
+Limit = Callable[[ApiLimits], int]
+"""Chooses the largest size of a route's body, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +61,9 @@ class FormFields:
     picture : bytes
         The file's content.
     texts : mapping of str to str
-        The other parts.
+        The other parts that occur once.
     lists : mapping of str to list of str
-        Those of them that may come more than once.
+        Parts that may occur several times.
     """
 
     picture: bytes
@@ -63,151 +71,145 @@ class FormFields:
     lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-def any_body(request: Request) -> int:
+def item_body_bytes(limits: ApiLimits) -> int:
     """Return the limit for bodies that carry items."""
-    limit: int = request.app.state.settings.max_body_bytes
-    return limit
+    return limits.body_bytes
 
 
-def search_body(request: Request) -> int:
+def search_body_bytes(limits: ApiLimits) -> int:
     """Return the limit for bodies that carry queries."""
-    limit: int = request.app.state.settings.max_search_body_bytes
-    return limit
+    return limits.search_body_bytes
 
 
-def small_body(request: Request) -> int:
+def small_body_bytes(_: ApiLimits) -> int:
     """Return the limit for bodies that carry neither."""
-    return SMALL
+    return SMALL_BODY_BYTES
 
 
-def parsed(
-    model: type[_Model], limit: Callable[[Request], int] = small_body, default: _Model | None = None
-) -> Any:
-    """Return the dependency that gives a JSON body as a model.
+def read_json(model: type[_Model], limit: Limit = small_body_bytes, default: _Model | None = None) -> Any:
+    """Return the dependency that reads a JSON body as a model.
 
     Parameters
     ----------
     model : type of BaseModel
         What the body holds.
     limit : callable
-        Says how many bytes are allowed.
+        Chooses the largest size.
     default : BaseModel, optional
-        What an empty body stands for; refused when None.
+        Value of an empty body; an empty body is rejected when None.
     """
 
-    def parse(request: Request, body: bytes) -> _Model:
+    def parse(_: ApiLimits, body: bytes) -> _Model:
         return parse_json(model, body) if default is None or body.strip() else default
 
-    return from_json(parse, limit)
+    return read_json_with(parse, limit)
 
 
-def _reader(parse: Callable[..., Any]) -> Any:
-    _readers.add(parse)
-    return Depends(parse)
+def _reader(read: Callable[..., Any]) -> Any:
+    _readers.add(read)
+    return Depends(read)
 
 
 def reads_body(request: Request) -> bool:
     """Return whether the route of a request reads its body by one of these dependencies."""
     route: APIRoute = request.scope["route"]
-    return any(each.call in _readers for each in route.dependant.dependencies)
+    return any(dependency.call in _readers for dependency in route.dependant.dependencies)
 
 
-def from_json(
-    of_json: Callable[[Request, bytes], _Result], limit: Callable[[Request], int] = small_body
-) -> Any:
-    """Return the dependency that gives what `of_json` makes of a JSON body of at most `limit` bytes."""
+def read_json_with(parse: Callable[[ApiLimits, bytes], _Result], limit: Limit = small_body_bytes) -> Any:
+    """Return the dependency that reads a JSON body of at most `limit` bytes with `parse`."""
 
-    async def parse(request: Request) -> _Result:
-        return await _of_whole(request, of_json, limit(request))
+    async def read(request: Request) -> _Result:
+        return await _read_whole(request, parse, limit)
 
-    return _reader(parse)
+    return _reader(read)
 
 
-def json_or_form(
-    of_json: Callable[[Request, bytes], _Result],
-    of_form: Callable[[FormFields], _Result],
+def read_json_or_form(
+    parse_body: Callable[[ApiLimits, bytes], _Result],
+    parse_form: Callable[[FormFields], _Result],
     known: Sequence[str],
-    limit: Callable[[Request], int],
+    limit: Limit,
     repeated: Sequence[str] = (),
 ) -> Any:
-    """Return the dependency that reads what a body holds in either of its forms.
+    """Return the dependency that reads a body which is either JSON or a multipart form.
 
     Parameters
     ----------
-    of_json : callable
-        Reads a JSON body; any body that is no multipart form is taken for one.
-    of_form : callable
-        Reads a form.
+    parse_body : callable
+        Parses a JSON body; every body that is not a multipart form is taken as JSON.
+    parse_form : callable
+        Parses a form.
     known : sequence of str
-        Names of the form's parts other than `picture`, of which each may come once.
+        Names of the form's parts other than `picture`, each of which may occur once.
     limit : callable
-        Says how many bytes are allowed.
+        Chooses the largest size.
     repeated : sequence of str
-        Names of the form's parts that may come several times.
+        Names of the form's parts that may occur several times.
     """
 
-    async def parse(request: Request) -> _Result:
+    async def read(request: Request) -> _Result:
         if request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
-            with to_its_end():
-                form = await _read_form(request, known, repeated, limit(request))
+            with reject_incomplete_body():
+                form = await _read_form(request, known, repeated, limit)
             texts = [*form.texts.values(), *itertools.chain.from_iterable(form.lists.values())]
+            max_keys = _max_keys(state_of(request).limits)
             for text in texts:
-                not_bloated(text.encode(errors="replace"), most_keys(request))
+                limit_keys(text.encode(errors="replace"), max_keys)
             size = len(form.picture) + sum(map(len, texts))
-            return await off_loop_when_large(size, lambda: of_form(form))
-        return await _of_whole(request, of_json, limit(request))
+            return await _run_in_thread_if_large(size, lambda: parse_form(form))
+        return await _read_whole(request, parse_body, limit)
 
-    return _reader(parse)
-
-
-async def _of_whole(request: Request, of_json: Callable[[Request, bytes], _Result], limit: int) -> _Result:
-    body = await read_body(request, limit)
-    most = most_keys(request)
-    return await off_loop_when_large(len(body), lambda: of_json(request, not_bloated(body, most)))
+    return _reader(read)
 
 
-async def off_loop_when_large(size: int, work: Callable[[], _Result]) -> _Result:
-    """Return what `work` returns; in a thread where its input is large, so that other requests go on."""
-    return work() if size <= _LARGE else await run_in_threadpool(work)
+async def _read_whole(
+    request: Request, parse: Callable[[ApiLimits, bytes], _Result], limit: Limit
+) -> _Result:
+    limits = state_of(request).limits
+    body_of(request).restrict(limit(limits))
+    with reject_incomplete_body():
+        body = await request.body()
+    return await _run_in_thread_if_large(
+        len(body), lambda: parse(limits, limit_keys(body, _max_keys(limits)))
+    )
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """Return the raw body; raises ContentTooLargeError as soon as it is known to be larger."""
-    body_of(request).restrict(limit)
-    with to_its_end():
-        return await request.body()
+async def _run_in_thread_if_large(size: int, work: Callable[[], _Result]) -> _Result:
+    """Return what `work` returns, from a thread where its input is large, so that other requests go on."""
+    return work() if size <= _INLINE_BYTES else await run_in_threadpool(work)
 
 
 @contextlib.contextmanager
-def to_its_end() -> Iterator[None]:
-    """Read a body in this block; a client that breaks it off is answered 400, and is no error of ours."""
+def reject_incomplete_body() -> Iterator[None]:
+    """Turn a client's disconnect while its body is read into a 400, since it is no error of the service."""
     try:
         yield
     except ClientDisconnect as error:
         raise HTTPException(status.HTTP_400_BAD_REQUEST, "the body ended early: nothing is stored") from error
 
 
-def not_bloated(body: bytes, most_keys: int) -> bytes:
-    """Return a JSON body that is worth parsing; raises ContentTooLargeError.
+def limit_keys(body: bytes, max_keys: int) -> bytes:
+    """Return a JSON body with a bounded number of keys and brackets; raises ContentTooLargeError.
 
-    The parser keeps all other threads waiting and tells of every unknown key, of millions of them for a
-    minute. Keys are counted a slice at a time, with pauses for others, and no further than they are allowed.
+    The parser blocks all other threads and reports every unknown key: for millions of them, a minute long.
+    Keys are counted in slices, between which other threads run, and only up to the limit.
 
     Parameters
     ----------
     body : bytes
         JSON.
-    most_keys : int
-        How many it may have; brackets, which stand in texts too, may be 16 times as many.
+    max_keys : int
+        Most keys; 16 times as many brackets are allowed, since texts contain them, too.
     """
     n_keys = 0
-    for start in range(0, len(body), _SLICE):
-        n_keys += _count_keys(body[start : start + _SLICE])
-        if n_keys > most_keys:
-            raise ContentTooLargeError("body", f"more than {most_keys} keys of JSON objects")
-    most_brackets = most_keys * _BRACKETS_PER_KEY
-    if body.count(b"[") + body.count(b"{") > most_brackets:
-        raise ContentTooLargeError("body", f"more than {most_brackets} JSON lists and objects")
+    for start in range(0, len(body), _COUNT_BYTES):
+        n_keys += _count_keys(body[start : start + _COUNT_BYTES])
+        if n_keys > max_keys:
+            raise ContentTooLargeError("body", f"more than {max_keys} keys of JSON objects")
+    max_brackets = max_keys * _BRACKETS_PER_KEY
+    if body.count(b"[") + body.count(b"{") > max_brackets:
+        raise ContentTooLargeError("body", f"more than {max_brackets} JSON lists and objects")
     return body
 
 
@@ -218,36 +220,35 @@ def _count_keys(piece: bytes) -> int:
 
 
 def check_values(body: bytes | str, field: str) -> None:
-    """Refuse JSON of too many values before it is parsed; raises ContentTooLargeError.
+    """Reject JSON of too many values before it is parsed; raises ContentTooLargeError.
 
-    They are counted by their commas, those in texts among them.
+    Values are counted by commas, including those in texts.
     """
     commas = body.count(b",") if isinstance(body, bytes) else body.count(",")
     if commas > _MAX_VALUES:
         raise ContentTooLargeError(field, f"more than {_MAX_VALUES} values")
 
 
-def most_keys(request: Request) -> int:
+def _max_keys(limits: ApiLimits) -> int:
     """Return how many keys of JSON objects a body may have."""
-    max_batch: int = request.app.state.settings.max_batch
-    return max(max_batch * _KEYS_PER_ENTRY, FEW_KEYS)
+    return max(limits.entries * _KEYS_PER_ENTRY, MIN_KEY_LIMIT)
 
 
-def parse_json(model: type[_Model], body: bytes | str, place: tuple[str | int, ...] = ()) -> _Model:
+def parse_json(model: type[_Model], body: bytes | str, path: tuple[str | int, ...] = ()) -> _Model:
     """Return a model from JSON.
 
-    Raises RequestValidationError with paths below `place`, and ContentTooLargeError for too many values.
+    Raises RequestValidationError with paths below `path`, and ContentTooLargeError for too many values.
     """
-    check_values(body, ".".join(map(str, place)) or "body")
-    return _validated(lambda: model.model_validate_json(body), place)
+    check_values(body, ".".join(map(str, path)) or "body")
+    return _validate(lambda: model.model_validate_json(body), path)
 
 
-def validated(model: type[_Model], value: Any) -> _Model:
+def validate(model: type[_Model], value: Any) -> _Model:
     """Return a model from values; raises RequestValidationError."""
-    return _validated(lambda: model.model_validate(value), ())
+    return _validate(lambda: model.model_validate(value), ())
 
 
-def json_value(name: str, text: str) -> Any:
+def parse_json_part(name: str, text: str) -> Any:
     """Return the value of a form's JSON part; raises InvalidFieldError."""
     try:
         return json.loads(text)
@@ -255,22 +256,22 @@ def json_value(name: str, text: str) -> Any:
         raise InvalidFieldError(name, f"is not valid JSON: {error}") from error
 
 
-def _validated(validate: Callable[[], _Model], place: tuple[str | int, ...]) -> _Model:
+def _validate(make: Callable[[], _Model], path: tuple[str | int, ...]) -> _Model:
     try:
-        return validate()
+        return make()
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
+        faults = error.errors(include_url=False, include_input=False)
         raise RequestValidationError(
-            [{**entry, "loc": (*place, *entry["loc"])} for entry in found]
+            [{**fault, "loc": (*path, *fault["loc"])} for fault in faults]
         ) from error
 
 
 async def _read_form(
-    request: Request, known: Sequence[str], repeated: Sequence[str], limit: int
+    request: Request, known: Sequence[str], repeated: Sequence[str], limit: Limit
 ) -> FormFields:
-    body_of(request).restrict(limit)
+    limits = state_of(request).limits
+    body_of(request).restrict(limit(limits))
     _check_charset(request.headers["content-type"])
-    max_bytes = request.app.state.settings.max_picture_bytes
     # Browsers can give a part its media type only as a file, so each part may be one.
     async with request.form(max_files=1 + len(known), max_fields=len(known) + 10) as form:
         for name in form:
@@ -282,9 +283,9 @@ async def _read_form(
         picture = form.get("picture")
         if not isinstance(picture, UploadFile):
             raise InvalidFieldError("picture", "expected a multipart picture file")
-        content = await picture.read(max_bytes + 1)
-        if len(content) > max_bytes:
-            raise ContentTooLargeError("picture", f"more than {max_bytes} bytes")
+        content = await picture.read(limits.picture_bytes + 1)
+        if len(content) > limits.picture_bytes:
+            raise ContentTooLargeError("picture", f"more than {limits.picture_bytes} bytes")
         texts = {name: await _text_of(name, form[name]) for name in known if name in form}
         lists = {
             name: [await _text_of(name, part) for part in form.getlist(name)]
@@ -295,7 +296,7 @@ async def _read_form(
 
 
 def _check_charset(content_type: str) -> None:
-    """Refuse a form in any encoding but UTF-8: the parser would decode it by whatever codec it names."""
+    """Reject a form in any encoding but UTF-8: the parser would decode it by whatever codec it names."""
     charset = parse_options_header(content_type)[1].get(b"charset", b"utf-8").decode("latin-1")
     try:
         name = codecs.lookup(charset).name

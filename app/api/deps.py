@@ -1,19 +1,18 @@
-"""What routes ask for: the services, and a key of the right scope that may see what the path names."""
+"""Dependencies of the routes: services, and an API key with the required scope and access to the path."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
 from app.api.bodies import reads_body
-from app.api.key_checks import KeyChecks
 from app.api.middleware.admission import admit
 from app.api.middleware.request_body_limits import body_of
-from app.api.own_writes import OwnWrites
+from app.api.state import ApiState, state_of
 from app.domain.addresses import party_of
 from app.domain.entities import ApiKey, Scope
 from app.domain.errors import CollectionNotFoundError, JobNotFoundError, KeyIsBoundError
@@ -24,78 +23,63 @@ from app.services.models.registry import ModelRegistry
 from app.services.serving.search import SearchService
 from app.services.training.requests import TrainingService
 
+_Part = TypeVar("_Part")
 _bearer = HTTPBearer(auto_error=False, description="an API key: lrbs keys create --scope admin")
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
-# Coroutines, since FastAPI gives every plain function a thread.
-async def _catalogue(request: Request) -> CatalogueService:
-    service: CatalogueService = request.app.state.catalogue
-    return service
+def _part(choose: Callable[[ApiState], _Part]) -> Any:
+    """Return the dependency on one part of the state."""
+
+    # A coroutine, since FastAPI runs every plain function in a thread.
+    async def chosen(request: Request) -> _Part:
+        return choose(state_of(request))
+
+    return Depends(chosen)
 
 
-async def _imports(request: Request) -> ImportService:
-    service: ImportService = request.app.state.imports
-    return service
-
-
-async def _search(request: Request) -> SearchService:
-    service: SearchService = request.app.state.search
-    return service
-
-
-async def _training(request: Request) -> TrainingService:
-    service: TrainingService = request.app.state.training
-    return service
-
-
-async def _versions(request: Request) -> ModelRegistry:
-    service: ModelRegistry = request.app.state.versions
-    return service
-
-
-async def _access(request: Request) -> AccessService:
-    service: AccessService = request.app.state.access
-    return service
+Catalogue = Annotated[CatalogueService, _part(lambda state: state.catalogue)]
+Imports = Annotated[ImportService, _part(lambda state: state.imports)]
+Search = Annotated[SearchService, _part(lambda state: state.search)]
+Training = Annotated[TrainingService, _part(lambda state: state.training)]
+Versions = Annotated[ModelRegistry, _part(lambda state: state.versions)]
+Access = Annotated[AccessService, _part(lambda state: state.access)]
 
 
 async def _note_write(request: Request) -> Callable[[str, int], None]:
-    own_writes: OwnWrites = request.app.state.own_writes
+    own_writes = state_of(request).own_writes
     return lambda collection, revision: own_writes.note(body_of(request).caller, collection, revision)
 
 
 async def _own_revision(request: Request) -> Callable[[str], int | None]:
-    if request.app.state.open_search:
-        return lambda _: None  # who searches need not show the key it writes with
-    own_writes: OwnWrites = request.app.state.own_writes
-    return lambda collection: own_writes.revision(body_of(request).caller, collection)
+    state = state_of(request)
+    if state.open_search:
+        return lambda _: None  # a search without a key cannot be matched with the key of a write
+    return lambda collection: state.own_writes.revision(body_of(request).caller, collection)
 
 
-Catalogue = Annotated[CatalogueService, Depends(_catalogue)]
-Imports = Annotated[ImportService, Depends(_imports)]
-Search = Annotated[SearchService, Depends(_search)]
-Training = Annotated[TrainingService, Depends(_training)]
-Versions = Annotated[ModelRegistry, Depends(_versions)]
-Access = Annotated[AccessService, Depends(_access)]
 NoteWrite = Annotated[Callable[[str, int], None], Depends(_note_write)]
 """Takes a collection's name and the revision that the caller's write made."""
 OwnRevision = Annotated[Callable[[str], int | None], Depends(_own_revision)]
-"""Returns the revision of the caller's last write to a collection; None where callers are not known."""
+"""Returns the revision of the caller's last write to a collection; None where callers are unknown."""
 
 
-async def _key(request: Request, credentials: HTTPAuthorizationCredentials | None, scope: Scope) -> ApiKey:
-    checks: KeyChecks = request.app.state.key_checks
+async def _require_key(
+    request: Request, credentials: HTTPAuthorizationCredentials | None, scope: Scope
+) -> ApiKey:
     secret = None if credentials is None else credentials.credentials
-    key = await checks.require(secret, scope, _address(request))
+    key = await state_of(request).key_checks.require(secret, scope, _address(request))
     request.state.key_id = key.id
     return key
 
 
-async def _key_or_open(request: Request, credentials: HTTPAuthorizationCredentials | None) -> ApiKey | None:
-    if not request.app.state.open_search:
-        return await _key(request, credentials, Scope.SEARCH)
-    access: AccessService = request.app.state.access
-    access.count_without_key(_address(request))
+async def _require_key_unless_open(
+    request: Request, credentials: HTTPAuthorizationCredentials | None
+) -> ApiKey | None:
+    state = state_of(request)
+    if not state.open_search:
+        return await _require_key(request, credentials, Scope.SEARCH)
+    state.access.count_without_key(_address(request))
     return None
 
 
@@ -103,17 +87,17 @@ def _address(request: Request) -> str:
     return "" if request.client is None else party_of(request.client.host)
 
 
-async def _enter(request: Request, key: ApiKey | None) -> None:
-    """Let a request whose key allows it into its lane; nothing of its body has been read."""
+async def _admit(request: Request, key: ApiKey | None) -> None:
+    """Queue a request whose key was accepted; none of its body has been read yet."""
     caller = f"address {_address(request)}" if key is None else f"key {key.id}"
     body_of(request).caller = caller
     await admit(request.scope, caller, reads_body(request))
 
 
 async def _check_bounds(request: Request, key: ApiKey | None) -> None:
-    """Refuse a bound key whatever it is not bound to, in the words for what does not exist.
+    """Hide what lies outside the key's collections: raise the same 404 as for what does not exist.
 
-    A route whose path names neither a collection nor a job is about more than the key may see.
+    A route whose path names neither a collection nor a job concerns more than a bound key may see.
     """
     if key is None or key.bounds.collections is None:
         return
@@ -122,8 +106,7 @@ async def _check_bounds(request: Request, key: ApiKey | None) -> None:
         if not key.bounds.allow(path["collection"]):
             raise CollectionNotFoundError(path["collection"])
     elif "job_id" in path:
-        training: TrainingService = request.app.state.training
-        job = await run_in_threadpool(training.job, path["job_id"])
+        job = await run_in_threadpool(state_of(request).training.job, path["job_id"])
         if not key.bounds.allow(job.collection):
             raise JobNotFoundError(path["job_id"])
     else:
@@ -131,31 +114,31 @@ async def _check_bounds(request: Request, key: ApiKey | None) -> None:
 
 
 async def may_search(request: Request, credentials: Credentials) -> None:
-    """Let searches and reads pass: with a key, or with none where search is open."""
-    key = await _key_or_open(request, credentials)
+    """Admit searches and reads: with a key, or without one where search is open."""
+    key = await _require_key_unless_open(request, credentials)
     await _check_bounds(request, key)
-    await _enter(request, key)
+    await _admit(request, key)
 
 
 async def may_list(request: Request, credentials: Credentials) -> ApiKey | None:
-    """Let a list of collections pass; returns the key, by which the route leaves out what it cannot see."""
-    key = await _key_or_open(request, credentials)
-    await _enter(request, key)
+    """Admit a list of collections; return the key, by which the route leaves out what it cannot see."""
+    key = await _require_key_unless_open(request, credentials)
+    await _admit(request, key)
     return key
 
 
 async def may_write(request: Request, credentials: Credentials) -> None:
-    """Let writes pass."""
-    key = await _key(request, credentials, Scope.WRITE)
+    """Admit writes."""
+    key = await _require_key(request, credentials, Scope.WRITE)
     await _check_bounds(request, key)
-    await _enter(request, key)
+    await _admit(request, key)
 
 
 async def may_administer(request: Request, credentials: Credentials) -> ApiKey:
-    """Let administration pass; return the key it comes with."""
-    key = await _key(request, credentials, Scope.ADMIN)
+    """Admit administration; return the caller's key."""
+    key = await _require_key(request, credentials, Scope.ADMIN)
     await _check_bounds(request, key)
-    await _enter(request, key)
+    await _admit(request, key)
     return key
 
 

@@ -1,7 +1,7 @@
 """JSON bodies that hold a list of entries, such as items or queries, read one entry at a time.
 
 Parsed whole, a body of 60 MiB may become gigabytes of small values before its first mistake is seen. So the
-list is cut into its entries by a parser in C that makes nothing of them, and each is validated by itself.
+list is cut into its entries by a parser in C that makes nothing of them, and each is validate by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 
-from app.api.bodies import SMALL, check_values, parse_json
+from app.api.bodies import SMALL_BODY_BYTES, check_values, parse_json
 from app.domain.errors import ContentTooLargeError
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -50,7 +50,7 @@ def parse_entries(
         parts = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         entries = _entries(parts.get(field))
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        if len(body) > SMALL:
+        if len(body) > SMALL_BODY_BYTES:
             fault = {"type": "json_invalid", "loc": (), "msg": f"Invalid JSON: {error}"}
             raise RequestValidationError([fault]) from error
         whole = parse_json(model, body)  # says in the usual words what is wrong

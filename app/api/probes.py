@@ -1,7 +1,8 @@
-"""Answers for those who watch over the service, which nothing keeps from coming.
+"""Probes (`/readyz`, `/metrics`) run on reserved threads, so that they answer under overload.
 
-They get threads of their own, since whoever asks about an overloaded service should not wait with the others.
-There are few: a database that hangs holds them all, and then the next one to ask is told so at once.
+The threads are few: a database that hangs occupies all of them, and further probes are then refused
+immediately. A thread cannot be ended, so a probe that gives up leaves its thread running; AnyIO's
+`CapacityLimiter` would return that thread's place too early and never refuses, hence the semaphore.
 """
 
 from __future__ import annotations
@@ -19,83 +20,85 @@ from anyio import to_thread
 from app.domain.errors import OverloadedError
 
 _THREADS = 2
+"""For each probe: while one thread waits for a database that hangs, another can still answer."""
 _STALE_SECONDS = 2.0
-"""An answer that old serves nobody, although the next one is being found."""
+"""An older answer is not served, even while the next one is being prepared."""
 _Result = TypeVar("_Result")
 
 
-class Watching:
-    """Runs what those who watch ask for.
+class ProbeThreads:
+    """Runs probes in a few reserved threads.
 
     Parameters
     ----------
-    patience_seconds : float
-        How long each of them waits; the thread goes on without it, and keeps its place until it is done.
+    timeout_seconds : float
+        How long a caller waits; the thread goes on without it, and keeps its place until it ends.
     """
 
-    def __init__(self, patience_seconds: float) -> None:
-        self._patience_seconds = patience_seconds
+    def __init__(self, timeout_seconds: float) -> None:
+        self._timeout_seconds = timeout_seconds
         self._places = threading.Semaphore(_THREADS)
-        self._limiter = anyio.CapacityLimiter(math.inf)  # counts no thread that is waited for no longer
+        self._limiter = anyio.CapacityLimiter(math.inf)  # it would not count abandoned threads
 
     async def run(self, work: Callable[[], _Result]) -> _Result:
-        """Return what `work` returns; raises OverloadedError when that takes long or all are busy."""
+        """Return what `work` returns; raises OverloadedError on timeout, or when all threads are busy."""
         if not self._places.acquire(blocking=False):
             raise OverloadedError("this is being asked already, and takes long")
         place = [self._places]
-        has_begun = threading.Event()
+        has_started = threading.Event()
 
         def leave() -> None:
             with contextlib.suppress(IndexError):  # left already
                 place.pop().release()
 
         def work_and_leave() -> _Result:
-            has_begun.set()
+            has_started.set()
             try:
                 return work()
             finally:
                 leave()
 
         try:
-            with anyio.move_on_after(self._patience_seconds):
+            with anyio.move_on_after(self._timeout_seconds):
                 return await to_thread.run_sync(work_and_leave, abandon_on_cancel=True, limiter=self._limiter)
         finally:
-            if not has_begun.is_set():
+            if not has_started.is_set():
                 leave()
         raise OverloadedError("the answer takes long")
 
 
-class Remembered(Generic[_Result]):
-    """An answer that serves all who ask within a moment, and while it is found anew.
+class CachedProbe(Generic[_Result]):
+    """A probe whose answer is reused for a moment, and while the next one is being prepared.
 
     Parameters
     ----------
-    watching : Watching
-        Where it is found.
+    threads : ProbeThreads
+        Where it runs.
     work : callable
-        Finds it.
+        Prepares an answer.
     seconds : float
-        How long it serves.
+        How long an answer is reused.
     """
 
-    def __init__(self, watching: Watching, work: Callable[[], _Result], seconds: float) -> None:
-        self._watching = watching
+    def __init__(self, threads: ProbeThreads, work: Callable[[], _Result], seconds: float) -> None:
+        self._threads = threads
         self._work = work
         self._seconds = seconds
-        self._found: tuple[float, _Result] | None = None
-        self._is_looking = False
+        self._latest: tuple[float, _Result] | None = None
+        self._is_running = False
 
     async def get(self) -> _Result:
-        """Return the answer; raises what `Watching.run` raises."""
-        if self._found is not None:
-            age = time.monotonic() - self._found[0]
-            if age < self._seconds or (self._is_looking and age < _STALE_SECONDS):
-                return self._found[1]
-        self._is_looking = True
+        """Return the answer; raises what `ProbeThreads.run` raises."""
+        if self._latest is not None:
+            started_at, result = self._latest
+            age = time.monotonic() - started_at
+            if age < self._seconds or (self._is_running and age < _STALE_SECONDS):
+                return result
+        self._is_running = True
         try:
-            began = time.monotonic()
-            found = await self._watching.run(self._work)
-            self._found = (began, found)
-            return found
+            started_at = time.monotonic()
+            result = await self._threads.run(self._work)
+            self._latest = (started_at, result)
+            return result
         finally:
-            self._is_looking = False
+            self._is_running = False

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, status
 
-from app.api.bodies import parsed
+from app.api.bodies import read_json
 from app.api.deps import Catalogue, may_administer, may_list, may_search
 from app.api.openapi import json_body
 from app.api.problems import OF_BODIES, responses
@@ -24,7 +24,7 @@ router = APIRouter(prefix="/v1/collections", tags=["collections"])
     openapi_extra=json_body(CollectionIn),
 )
 def create_collection(
-    body: Annotated[CollectionIn, parsed(CollectionIn)], catalogue: Catalogue
+    body: Annotated[CollectionIn, read_json(CollectionIn)], catalogue: Catalogue
 ) -> CollectionOut:
     """Create a collection: a pair of galleries with an encoder each."""
     return CollectionOut.of(catalogue.create(body.name, body.to_modalities()))

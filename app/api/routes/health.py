@@ -7,8 +7,8 @@ from pydantic import BaseModel, Field
 
 from app.api.deps import Credentials, may_administer
 from app.api.metrics import CONTENT_TYPE
-from app.api.probes import Remembered
 from app.api.problems import responses
+from app.api.state import State
 from app.domain.errors import OverloadedError
 from app.services.health.readiness import Readiness
 
@@ -33,7 +33,7 @@ async def healthz() -> Status:
     response_model_exclude_none=True,
     responses={503: {"description": "Not ready", "model": Status}},
 )
-async def readyz(request: Request, response: Response) -> Status:
+async def readyz(state: State, response: Response) -> Status:
     """Answer 200 once the schema is current and the first load of every active model has ended.
 
     It waits for no load: what is loaded meanwhile is named in `reason`.
@@ -43,9 +43,8 @@ async def readyz(request: Request, response: Response) -> Status:
     So it is where writes are refused or soon will be: a disk or database that is full (less than 64 MiB
     left) or read-only is named, and searches are answered.
     """
-    readiness: Remembered[Readiness] = request.app.state.readiness
     try:
-        found = await readiness.get()
+        found = await state.readiness.get()
     except OverloadedError as error:
         found = Readiness(False, str(error))
     if not found.is_ready:
@@ -53,8 +52,8 @@ async def readyz(request: Request, response: Response) -> Status:
     return Status(status="ready" if found.is_ready else "not ready", reason=found.reason)
 
 
-async def _may_watch(request: Request, credentials: Credentials) -> None:
-    if not request.app.state.settings.open_metrics:
+async def _may_watch(request: Request, state: State, credentials: Credentials) -> None:
+    if not state.open_metrics:
         await may_administer(request, credentials)
 
 
@@ -67,7 +66,6 @@ async def _may_watch(request: Request, credentials: Credentials) -> None:
         200: {"description": "Prometheus' text format", "content": {"text/plain": {}}},
     },
 )
-async def metrics(request: Request) -> Response:
+async def metrics(state: State) -> Response:
     """Return metrics in Prometheus' text format."""
-    found: Remembered[bytes] = request.app.state.metrics
-    return Response(await found.get(), media_type=CONTENT_TYPE)
+    return Response(await state.metrics.get(), media_type=CONTENT_TYPE)

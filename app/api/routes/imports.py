@@ -10,12 +10,13 @@ from fastapi import APIRouter, Depends, Request, Response, status
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from app.api.bodies import FEW_KEYS, not_bloated, to_its_end
+from app.api.bodies import MIN_KEY_LIMIT, limit_keys, reject_incomplete_body
 from app.api.deps import Imports, NoteWrite, may_write
 from app.api.ndjson import LineCutter, parse_line
 from app.api.openapi import schema_of
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.items import ImportedOut, ItemIn
+from app.api.state import ApiLimits, State
 from app.domain.errors import ContentTooLargeError, LineError, ServiceError
 from app.services.catalogue.imports import Import, Imported
 from app.services.catalogue.preparation import NewItem
@@ -49,6 +50,7 @@ _BODY = {
 async def import_items(
     collection: str,
     request: Request,
+    state: State,
     imports: Imports,
     note_write: NoteWrite,
 ) -> Response:
@@ -57,12 +59,12 @@ async def import_items(
     An item whose id is there already is replaced if it differs, and left alone if it is the same: an import
     may be repeated. An item without an id gets one that follows from what it holds. An id may come once.
     """
-    max_bytes: int = request.app.state.settings.max_import_bytes
+    max_bytes = state.limits.import_bytes
     if int(request.headers.get("content-length", "0")) > max_bytes:
         raise _too_large(max_bytes)
     begun = await run_in_threadpool(imports.begin, collection)
     try:
-        await _receive(request, begun, max_bytes)
+        await _receive(request, begun, state.limits)
         imported = await run_in_threadpool(begun.store)
         note_write(collection, imported.revision)
     except BaseException:
@@ -75,11 +77,11 @@ async def import_items(
     )
 
 
-async def _receive(request: Request, begun: Import, max_bytes: int) -> None:
+async def _receive(request: Request, begun: Import, limits: ApiLimits) -> None:
     """Hand over what comes in; of a faulty stream the rest is read and dropped, or no answer would arrive."""
-    cutter = LineCutter(request.app.state.settings.max_import_line_bytes)
+    cutter = LineCutter(limits.import_line_bytes)
     fault: ServiceError | None = None
-    async for block, is_last in _blocks(request, max_bytes):
+    async for block, is_last in _blocks(request, limits.import_bytes):
         if fault is None:
             try:
                 await run_in_threadpool(_add, begun, cutter, block, is_last)
@@ -92,7 +94,7 @@ async def _receive(request: Request, begun: Import, max_bytes: int) -> None:
 async def _blocks(request: Request, max_bytes: int) -> AsyncIterator[tuple[bytes, bool]]:
     """Yield the body in blocks worth a thread's time, and whether each is the last one."""
     block, size = bytearray(), 0
-    with to_its_end():
+    with reject_incomplete_body():
         async for chunk in request.stream():
             size += len(chunk)
             if size > max_bytes:
@@ -120,7 +122,7 @@ def _add(begun: Import, cutter: LineCutter, block: bytes, is_last: bool) -> None
 
 def _item(number: int, line: bytes) -> NewItem:
     try:
-        return parse_line(ItemIn, not_bloated(line, FEW_KEYS)).to_item()
+        return parse_line(ItemIn, limit_keys(line, MIN_KEY_LIMIT)).to_item()
     except ServiceError as error:
         raise LineError(number, error) from error
 

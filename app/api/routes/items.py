@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request, Response, status
+from fastapi import APIRouter, Depends, Query, Response, status
 
-from app.api.bodies import FormFields, any_body, json_or_form, parse_json, parsed
+from app.api.bodies import FormFields, item_body_bytes, parse_json, read_json, read_json_or_form
 from app.api.deps import Catalogue, NoteWrite, may_search, may_write
 from app.api.entries import parse_entries
 from app.api.openapi import json_body, schema_of, two_forms
@@ -14,6 +14,7 @@ from app.api.problems import OF_BODIES, responses
 from app.api.schemas.base import Identifier
 from app.api.schemas.content import RawIn
 from app.api.schemas.items import ItemFactsIn, ItemIn, ItemOut, ItemPage, ItemsIn, WrittenOut
+from app.api.state import ApiLimits
 from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
 from app.services.catalogue.preparation import NewItem
@@ -29,12 +30,12 @@ _BODY = two_forms(
 )
 
 
-def _of_json(request: Request, body: bytes) -> list[NewItem]:
-    _, entries = parse_entries(ItemsIn, ItemIn, "items", body, request.app.state.settings.max_batch)
+def _parse_items(limits: ApiLimits, body: bytes) -> list[NewItem]:
+    _, entries = parse_entries(ItemsIn, ItemIn, "items", body, limits.entries)
     return [item.to_item(f"items.{number}") for number, item in enumerate(entries)]
 
 
-def _of_form(form: FormFields) -> list[NewItem]:
+def _parse_form(form: FormFields) -> list[NewItem]:
     # A surrogate that a charset of the client's own let through is no valid JSON.
     facts = parse_json(ItemIn, form.texts.get("item", _PICTURE_FACTS).encode(errors="replace"), ("item",))
     for name in RawIn.model_fields:
@@ -54,7 +55,7 @@ def create_items(
     collection: str,
     catalogue: Catalogue,
     note_write: NoteWrite,
-    items: Annotated[list[NewItem], json_or_form(_of_json, _of_form, ("item",), any_body)],
+    items: Annotated[list[NewItem], read_json_or_form(_parse_items, _parse_form, ("item",), item_body_bytes)],
 ) -> WrittenOut:
     """Store items, all of the request or none of it; or one item whose picture is a file."""
     written = catalogue.add_items(collection, items)
@@ -95,7 +96,7 @@ def list_items(
 def put_item(
     collection: str,
     item_id: Identifier,
-    body: Annotated[ItemIn, parsed(ItemIn, any_body)],
+    body: Annotated[ItemIn, read_json(ItemIn, item_body_bytes)],
     catalogue: Catalogue,
     note_write: NoteWrite,
 ) -> WrittenOut:

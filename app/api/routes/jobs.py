@@ -8,7 +8,7 @@ import anyio
 from fastapi import APIRouter, Depends, Header, Query, Response, status
 from sse_starlette import EventSourceResponse
 
-from app.api.bodies import parsed
+from app.api.bodies import read_json
 from app.api.deps import Training, may_administer
 from app.api.openapi import JOB_QUEUED, json_body
 from app.api.problems import OF_BODIES, responses
@@ -37,7 +37,7 @@ def retrain(
     collection: str,
     training: Training,
     response: Response,
-    body: Annotated[RetrainIn, parsed(RetrainIn, default=RetrainIn())],
+    body: Annotated[RetrainIn, read_json(RetrainIn, default=RetrainIn())],
 ) -> JobOut:
     """Queue a retrain; the new version serves as soon as it is published, unless it is worse."""
     job = training.request(collection, TrainingParameters(**body.model_dump()))

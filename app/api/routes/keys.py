@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, status
 
-from app.api.bodies import parsed
+from app.api.bodies import read_json
 from app.api.deps import Access, may_administer
 from app.api.openapi import json_body
 from app.api.problems import OF_BODIES, responses
@@ -22,7 +22,7 @@ router = APIRouter(prefix="/v1/admin", tags=["admin"], dependencies=[Depends(may
     responses=responses(401, 403, 404, *OF_BODIES),
     openapi_extra=json_body(KeyIn),
 )
-def create_key(body: Annotated[KeyIn, parsed(KeyIn)], access: Access) -> KeyOut:
+def create_key(body: Annotated[KeyIn, read_json(KeyIn)], access: Access) -> KeyOut:
     """Create a key; its secret is in this answer only."""
     return KeyOut.of(*access.create(Scope(body.scope), body.name, bounds=body.to_bounds()))
 

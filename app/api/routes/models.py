@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query
 
-from app.api.bodies import parsed
+from app.api.bodies import read_json
 from app.api.deps import Administrator, Versions, may_administer
 from app.api.openapi import json_body
 from app.api.problems import OF_BODIES, responses
@@ -23,7 +23,7 @@ router = APIRouter(
     prefix="/v1/admin/collections/{collection}", tags=["admin"], dependencies=[Depends(may_administer)]
 )
 Version = Annotated[int, Path(ge=1, le=LARGEST_VERSION)]
-Wish = Annotated[ActivateIn, parsed(ActivateIn, default=ActivateIn())]
+Wish = Annotated[ActivateIn, read_json(ActivateIn, default=ActivateIn())]
 
 
 @router.get("/models", responses=responses(401, 403, 404, 422))

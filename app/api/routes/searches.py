@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, get_args
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Response
 
 from app.api.bodies import (
     FormFields,
-    from_json,
-    json_or_form,
-    json_value,
     parse_json,
-    search_body,
-    validated,
+    parse_json_part,
+    read_json_or_form,
+    read_json_with,
+    search_body_bytes,
+    validate,
 )
 from app.api.deps import OwnRevision, Search, may_search
 from app.api.entries import parse_entries
@@ -29,6 +29,7 @@ from app.api.schemas.searches import (
     SearchOptions,
     SearchOut,
 )
+from app.api.state import ApiLimits
 from app.domain.entities import Content
 from app.services.serving.search import Query, SearchService
 
@@ -47,25 +48,24 @@ _BODY = two_forms(
 )
 
 
-def _of_json(request: Request, body: bytes) -> tuple[Query, SearchOptions]:
+def _parse_search(_: ApiLimits, body: bytes) -> tuple[Query, SearchOptions]:
     search = parse_json(SearchIn, body)
     return search.to_query(), search
 
 
-def _of_batch(request: Request, body: bytes) -> tuple[list[Query], SearchOptions]:
-    limit = request.app.state.settings.max_batch
-    options, queries = parse_entries(BatchSearchIn, QueryIn, "queries", body, limit)
+def _parse_batch(limits: ApiLimits, body: bytes) -> tuple[list[Query], SearchOptions]:
+    options, queries = parse_entries(BatchSearchIn, QueryIn, "queries", body, limits.entries)
     return [query.to_query(f"queries.{number}") for number, query in enumerate(queries)], options
 
 
-def _of_form(form: FormFields) -> tuple[Query, SearchOptions]:
-    given = {name: json_value(name, text) for name, text in form.texts.items()}
+def _parse_form(form: FormFields) -> tuple[Query, SearchOptions]:
+    given = {name: parse_json_part(name, text) for name, text in form.texts.items()}
     include = form.lists.get("include")
     if include is not None:
         # Either a part for each name, or all of them as one JSON array.
         is_array = len(include) == 1 and not include[0].isidentifier()
-        given["include"] = json_value("include", include[0]) if is_array else include
-    return Query(Content(picture=form.picture, picture_field="picture")), validated(SearchOptions, given)
+        given["include"] = parse_json_part("include", include[0]) if is_array else include
+    return Query(Content(picture=form.picture, picture_field="picture")), validate(SearchOptions, given)
 
 
 @router.post("/{source}-to-{target}", openapi_extra=_BODY, responses=_REFUSALS, response_model=SearchOut)
@@ -76,7 +76,8 @@ def search(
     search: Search,
     own_revision: OwnRevision,
     asked: Annotated[
-        tuple[Query, SearchOptions], json_or_form(_of_json, _of_form, _VALUES, search_body, _LISTS)
+        tuple[Query, SearchOptions],
+        read_json_or_form(_parse_search, _parse_form, _VALUES, search_body_bytes, _LISTS),
     ],
 ) -> Response:
     """Rank the target modality for one query of the source modality."""
@@ -95,7 +96,7 @@ def search_batch(
     collection: str,
     source: str,
     target: str,
-    asked: Annotated[tuple[list[Query], SearchOptions], from_json(_of_batch, search_body)],
+    asked: Annotated[tuple[list[Query], SearchOptions], read_json_with(_parse_batch, search_body_bytes)],
     search: Search,
     own_revision: OwnRevision,
 ) -> Response:

@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -198,7 +199,7 @@ def test_only_the_writer_waits_for_it_where_keys_are_known(
     writer, _ = two
     before = writer.search("a").index_revision
     application = create_app(writer.services)
-    application.state.open_search = is_open
+    application.state.api = replace(application.state.api, open_search=is_open)
     keys = [writer.services.access.create(Scope.ADMIN)[1] for _ in range(2)]
     own, other = (client_of(application, {"Authorization": f"Bearer {key}"}) for key in keys)
     query = {"item_id": "z00", "k": 5}

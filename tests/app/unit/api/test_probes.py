@@ -5,7 +5,7 @@ import time
 import anyio
 import pytest
 
-from app.api.probes import Remembered, Watching
+from app.api.probes import CachedProbe, ProbeThreads
 from app.domain.errors import OverloadedError
 
 
@@ -13,13 +13,13 @@ def test_who_asks_while_all_threads_hang_is_told_at_once_and_they_recover() -> N
     may_go_on = threading.Event()
 
     async def scenario() -> None:
-        watching = Watching(0.2)
+        threads = ProbeThreads(0.2)
         refused = 0
 
         async def ask() -> None:
             nonlocal refused
             with pytest.raises(OverloadedError, match="the answer takes long"):
-                await watching.run(lambda: may_go_on.wait(60.0))
+                await threads.run(lambda: may_go_on.wait(60.0))
             refused += 1
 
         async with anyio.create_task_group() as tasks:
@@ -27,16 +27,16 @@ def test_who_asks_while_all_threads_hang_is_told_at_once_and_they_recover() -> N
             tasks.start_soon(ask)
             await anyio.wait_all_tasks_blocked()
             with pytest.raises(OverloadedError, match="asked already"):
-                await watching.run(lambda: 1)
+                await threads.run(lambda: 1)
             assert refused == 0, "it did not wait for the others"
         # Nobody waits for the threads any longer, but they still hang.
         with pytest.raises(OverloadedError, match="asked already"):
-            await watching.run(lambda: 1)
+            await threads.run(lambda: 1)
         may_go_on.set()
         with anyio.fail_after(60):
             while True:
                 try:
-                    assert await watching.run(lambda: 1) == 1
+                    assert await threads.run(lambda: 1) == 1
                     break
                 except OverloadedError:
                     await anyio.sleep(0.01)
@@ -46,14 +46,14 @@ def test_who_asks_while_all_threads_hang_is_told_at_once_and_they_recover() -> N
 
 def test_errors_and_cancelled_callers_give_their_places_back() -> None:
     async def scenario() -> None:
-        watching = Watching(60.0)
+        threads = ProbeThreads(60.0)
         for _ in range(5):
             with pytest.raises(ZeroDivisionError):
-                await watching.run(lambda: 1 // 0)
+                await threads.run(lambda: 1 // 0)
             with anyio.CancelScope() as scope:
                 scope.cancel()
-                await watching.run(lambda: 1)
-        assert await watching.run(lambda: 1) == 1
+                await threads.run(lambda: 1)
+        assert await threads.run(lambda: 1) == 1
 
     anyio.run(scenario)
 
@@ -66,7 +66,7 @@ def test_an_answer_is_remembered_for_a_moment() -> None:
             asked.append(time.monotonic())
             return len(asked)
 
-        readiness = Remembered(Watching(60.0), look, 0.2)
+        readiness = CachedProbe(ProbeThreads(60.0), look, 0.2)
         for _ in range(50):
             await readiness.get()
         await anyio.sleep(0.25)
