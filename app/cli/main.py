@@ -59,7 +59,7 @@ from app.services.serving.search import Query
 from app.services.training.parameters import LARGEST_SEED, METHODS
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings
-from app.worker import run_forever
+from app.worker import make_worker
 from solver import SCALINGS, SolverError
 from solver.datasets import load_npz, load_wikipedia
 
@@ -215,7 +215,7 @@ def worker(
     services = build(settings)
     with contextlib.suppress(WrongDatabaseError):  # claims no job until the right one is back
         services.require_current_schema()
-    run_forever(services, lambda: stopping or (parent is not None and os.getppid() != parent))
+    make_worker(services, lambda: stopping or (parent is not None and os.getppid() != parent)).run_forever()
 
 
 @cli.command()

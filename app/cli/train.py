@@ -11,7 +11,7 @@ from app.bootstrap import Services
 from app.domain.entities import Job, JobState
 from app.domain.errors import JobNotFoundError, ServiceError, TrainingDataError
 from app.services.training.requests import TrainingParameters
-from app.worker import run_once
+from app.worker import make_worker
 
 _POLL_SECONDS = 0.2
 
@@ -62,9 +62,10 @@ def train(
 def _work_until_closed(services: Services, job: Job) -> Job:
     """Run the job, or wait for the worker that claimed it; take over if that worker dies."""
     name = job.collection
+    worker = make_worker(services)
     try:
         while job.state.is_open:
-            if run_once(services, job.id) is None:
+            if worker.run_once(job.id) is None:
                 time.sleep(_POLL_SECONDS)
             job = services.training.job(job.id)
     except JobNotFoundError as error:

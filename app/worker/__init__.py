@@ -1,14 +1,17 @@
-"""The worker: claims retrain jobs one by one and has a child process train each of them.
+"""The worker: claims retrain jobs one by one and trains each of them in a child process.
 
-`loop` claims and closes jobs, `lease` keeps a claimed one alive, `child` runs the trainer and follows it,
-`trainer` is what runs in the child, and `outcome` is what a training ends with.
+`worker` claims and closes jobs, `lease` keeps a claimed one alive, `child` runs the trainer and follows it,
+`trainer` is what runs in the child, `outcome` is what an attempt ends with, and `assembly` puts a worker
+together from the services.
 
-An attempt that was cut off is begun anew: until a version is published in one transaction, which checks that
-the job is still this worker's, nothing exists but files that no row speaks of, and those are swept. A trainer
-that was killed and a database that was away cost an attempt and are tried again after a pause; what would
-fail again, such as items without labels, fails at once; a worker that is asked to stop gives its job back.
+An attempt that was interrupted starts from the beginning: until a version is published in one transaction,
+which checks that the job still belongs to this worker, it leaves nothing but unreferenced files, which the
+garbage collector removes. A trainer that was killed and a database that was unavailable cost an attempt and
+are retried after a pause; what would fail again, such as items without labels, fails immediately; a worker
+that is asked to stop gives its job back.
 """
 
-from app.worker.loop import run_forever, run_once
+from app.worker.assembly import make_worker
+from app.worker.worker import Worker
 
-__all__ = ["run_forever", "run_once"]
+__all__ = ["Worker", "make_worker"]

@@ -1,4 +1,4 @@
-"""What a worker does now and then, between jobs."""
+"""Periodic maintenance between jobs."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from collections.abc import Callable
 from app.services.storage.rounds import Round
 
 _RETRY_SECONDS = 60.0
+"""Until a chore that failed or did not finish is due again: a fault of a moment has passed by then."""
 _logger = logging.getLogger(__name__)
 
 
 class Chore:
-    """Something to be done now and then; when it fails, neither the others nor its next try wait for long.
+    """A piece of periodic maintenance; its failure delays neither the other chores nor its next run for long.
 
     Parameters
     ----------
     name : str
-        What the log calls it.
+        Name in the log.
     act : callable
-        What it is; takes how much time is left, and returns whether it came to its end. Whatever it raises
-        is logged.
+        Takes how much time is left, and returns whether it finished. Whatever it raises is logged.
     every_seconds : float
-        How often. After a failure, or when it did not come to its end, it is due again in a minute, or sooner
-        where it is done more often.
+        Interval. After a failure, or when it did not finish, the chore is due again in a minute, or sooner
+        where the interval is shorter.
     """
 
     def __init__(self, name: str, act: Callable[[Round], bool], every_seconds: float) -> None:
@@ -32,10 +32,10 @@ class Chore:
         self._act = act
         self._every_seconds = every_seconds
         self.due_at = time.monotonic()
-        """By the monotonic clock."""
+        """On the monotonic clock."""
 
     def do_if_due(self, time_left: Round) -> None:
-        """Do it if its time has come, the first time at once, and any is left."""
+        """Run the chore if it is due and any time is left; it is due from the start."""
         if time_left.is_over or time.monotonic() < self.due_at:
             return
         is_finished = False
@@ -48,7 +48,7 @@ class Chore:
 
 
 def whole(act: Callable[[], object]) -> Callable[[Round], bool]:
-    """Return a chore's `act` that always comes to its end."""
+    """Return the `act` of a chore that always finishes."""
 
     def act_to_the_end(_: Round) -> bool:
         act()

@@ -1,7 +1,7 @@
-"""Keeping a claimed job: the thread that renews its lease, writes progress, and notices a cancellation.
+"""The lease on a claimed job: a thread renews it, writes progress, and notices a cancellation.
 
-A busy database ends no lease. While it cannot be renewed the thread tries again with growing pauses; a lease
-that ran out meanwhile is taken up again unless another worker claimed the job, which its fencing token tells.
+A busy database ends no lease. While the lease cannot be renewed the thread tries again with growing pauses; a
+lease that expired meanwhile is resumed unless another worker claimed the job, as its fencing token shows.
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from app.bootstrap import Services
 from app.domain.entities import Job
 from app.domain.errors import DatabaseUnavailableError
+from app.domain.ports import Database
 from app.worker.outcome import WorkerStoppingError
 from app.worker.patience import LONGEST_WAIT_SECONDS, patiently, pause_after
 
 _TICK_SECONDS = 0.25
-_MOST_WAITING = 2000
+"""How often progress is written and a cancellation looked for: soon enough for somebody who watches."""
+_MOST_STEPS = 2000
+"""Progress steps held while the database is busy; older ones are dropped."""
+_RENEWALS = 3.0
+"""A lease is renewed this many times within its length, so that one or two may fail."""
 
 _Result = TypeVar("_Result")
 
@@ -28,28 +32,30 @@ class Lease:
 
     Parameters
     ----------
-    services : Services
-        As built by `app.bootstrap.build`.
+    database : Database
+        Holds the job queue.
     job : Job
         As claimed.
+    seconds : float
+        How long the lease lasts without renewal.
     should_stop : callable
-        Whether the worker was asked to end.
+        Whether the worker was asked to stop.
     """
 
-    def __init__(self, services: Services, job: Job, should_stop: Callable[[], bool]) -> None:
+    def __init__(self, database: Database, job: Job, seconds: float, should_stop: Callable[[], bool]) -> None:
         self.job = job
-        self._database = services.database
-        self._seconds = services.settings.lease_seconds
+        self._database = database
+        self._seconds = seconds
         self._should_stop = should_stop
-        self._waiting: list[Mapping[str, Any]] = []
+        self._steps: list[Mapping[str, Any]] = []
         self._lost: Exception | None = None
         self._on_lost: Callable[[], None] = lambda: None
-        self._kept_at = time.monotonic()
+        self._renewed_at = time.monotonic()
         self._failures, self._next_try = 0, 0.0
         self._guard = threading.Lock()
         self._closed = threading.Event()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._keep, daemon=True)
+        self._thread = threading.Thread(target=self._hold, daemon=True)
 
     def __enter__(self) -> Lease:
         self._thread.start()
@@ -60,19 +66,19 @@ class Lease:
         self._thread.join()
 
     def report(self, progress: Mapping[str, Any]) -> None:
-        """Have progress written soon; raise what ended the lease."""
+        """Queue progress to be written soon; raises what ended the lease."""
         self.require()
         with self._guard:
-            self._waiting.append(dict(progress))
-            del self._waiting[:-_MOST_WAITING]
+            self._steps.append(dict(progress))
+            del self._steps[:-_MOST_STEPS]
 
     def require(self) -> None:
-        """Raise what ended the lease, if it has ended."""
+        """Raise the error that ended the lease, if it has ended."""
         if self._lost is not None:
             raise self._lost
 
     def insist(self, act: Callable[[], _Result]) -> _Result:
-        """Return what `act` returns, which is tried again while the database is busy and the lease holds.
+        """Return what `act` returns, retrying while the database is busy and the lease holds.
 
         Raises what ended the lease; DatabaseUnavailableError only after hours.
         """
@@ -85,7 +91,7 @@ class Lease:
         return patiently(act, pause=pause)
 
     def when_lost(self, act: Callable[[], None]) -> None:
-        """Have something done as soon as the lease ends, from its thread; at once when it has ended."""
+        """Call `act` from the lease's thread when the lease is lost; immediately if it already is."""
         with self._guard:
             self._on_lost = act
             is_lost = self._lost is not None
@@ -93,25 +99,25 @@ class Lease:
             act()
 
     def write(self) -> None:
-        """Write what was reported and renew the lease; raises JobCancelledError when it has ended."""
+        """Write the reported progress and renew the lease; raises JobCancelledError when it has ended."""
         self.require()
         with self._guard:
-            steps, self._waiting = self._waiting, []
+            steps, self._steps = self._steps, []
         try:
             with self._database.write() as work:
                 work.jobs.heartbeat(self.job, self._seconds, steps[-1] if steps else {}, steps[:-1])
         except DatabaseUnavailableError:
             with self._guard:
-                self._waiting = steps + self._waiting
+                self._steps = steps + self._steps
             raise
-        self._kept_at = time.monotonic()
+        self._renewed_at = time.monotonic()
 
-    def _keep(self) -> None:
+    def _hold(self) -> None:
         while not self._closed.wait(_TICK_SECONDS):
             try:
                 self._tick()
             except Exception as error:
-                # Whatever it was, the training must end; whoever waits for it learns why.
+                # Whatever the reason, the training must end; `require` raises it in the waiting thread.
                 with self._guard:
                     self._lost = error
                     act = self._on_lost
@@ -123,7 +129,7 @@ class Lease:
         if self._should_stop():
             raise WorkerStoppingError
         now = time.monotonic()
-        wants_to_write = bool(self._waiting) or now - self._kept_at >= self._seconds / 3.0
+        wants_to_write = bool(self._steps) or now - self._renewed_at >= self._seconds / _RENEWALS
         try:
             if wants_to_write and now >= self._next_try:
                 self.write()
@@ -132,8 +138,8 @@ class Lease:
                 with self._database.read() as work:
                     work.jobs.check(self.job)
         except DatabaseUnavailableError:
-            if time.monotonic() - self._kept_at > LONGEST_WAIT_SECONDS:
+            if time.monotonic() - self._renewed_at > LONGEST_WAIT_SECONDS:
                 raise
             self._failures += 1
-            # Whoever finds the lease expired gives notice of it, no shorter than this pause.
+            # A worker that finds the lease expired gives a notice period, which is longer than this pause.
             self._next_try = time.monotonic() + min(pause_after(self._failures), self._seconds / 4.0)

@@ -1,4 +1,4 @@
-"""What one attempt at a training ends with: a built model, or why there is none."""
+"""The outcome of one attempt at a training: a built model, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from app.bootstrap import Services
 from app.domain.entities import BuiltModel, TrainingParameters
 from app.domain.errors import (
     DatabaseUnavailableError,
@@ -18,6 +17,7 @@ from app.domain.errors import (
 )
 
 if TYPE_CHECKING:
+    from app.services.training.builder import ModelBuilder
     from app.services.training.select_and_fit import Report
 
 _logger = logging.getLogger(__name__)
@@ -25,16 +25,16 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt gave no model.
+    """Why an attempt produced no model.
 
     Parameters
     ----------
     reason : str
-        For whoever asked for the retrain.
+        Shown as the job's error.
     may_pass : bool
         Whether another attempt may succeed.
     counts : bool
-        Whether it was an attempt at all: one that the database refused was none.
+        Whether it counts as an attempt; one that the database refused does not.
     """
 
     reason: str
@@ -46,29 +46,29 @@ Outcome = BuiltModel | Failure
 
 
 class WorkerStoppingError(Exception):
-    """The worker was asked to end: the job is not its own any longer."""
+    """The worker was asked to stop and gave up its lease on the job."""
 
 
-def attempt(services: Services, collection: str, parameters: Mapping[str, Any], report: Report) -> Outcome:
+def attempt(builder: ModelBuilder, collection: str, parameters: Mapping[str, Any], report: Report) -> Outcome:
     """Train in this process.
 
     Parameters
     ----------
-    services : Services
-        As built by `app.bootstrap.build`.
+    builder : ModelBuilder
+        Trains.
     collection : str
-        Its name.
+        Name of the collection.
     parameters : mapping
-        Of the job.
+        Parameters of the job.
     report : callable
         Takes progress. What it raises because the job was lost reaches the caller.
     """
     try:
-        return services.builder.build(collection, TrainingParameters(**parameters), report)
+        return builder.build(collection, TrainingParameters(**parameters), report)
     except (JobCancelledError, WorkerStoppingError):
         raise
     except (StorageFullError, StorageReadOnlyError) as error:
-        # Nobody knows when there is room again: each attempt counts, so that the job ends and says why.
+        # There may be no room for a long time: the attempt counts, so that the job ends and says why.
         return Failure(str(error), may_pass=True)
     except DatabaseUnavailableError as error:
         return Failure(str(error), may_pass=True, counts=False)

@@ -1,4 +1,4 @@
-"""Trying again while the database is busy: hours of work are not thrown away for a lock of a moment."""
+"""Retrying while the database is busy, so that a brief lock does not discard hours of work."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from typing import TypeVar
 from app.domain.errors import DatabaseUnavailableError
 
 LONGEST_WAIT_SECONDS = 6 * 3600.0
-"""After so long without the database a worker gives up."""
+"""After this long without the database a worker gives up: longer than a migration or a restore takes."""
 _FIRST_PAUSE_SECONDS = 0.25
+"""Doubled after each failure."""
 _LONGEST_PAUSE_SECONDS = 2.0
+"""Bound on the doubled pause, so that a free database is noticed soon."""
 _logger = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
 
 def pause_after(failures: int) -> float:
-    """Return how many seconds to wait after so many failures in a row; it grows, up to a bound."""
+    """Return how many seconds to wait after that many failures in a row; it doubles up to a bound."""
     return float(min(_FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 10), _LONGEST_PAUSE_SECONDS))
 
 
@@ -28,16 +30,16 @@ def patiently(
     longest_seconds: Callable[[], float] = lambda: LONGEST_WAIT_SECONDS,
     pause: Callable[[float], object] = time.sleep,
 ) -> _Result:
-    """Return what `act` returns, which is tried again with growing pauses while the database is busy.
+    """Return what `act` returns, retrying with growing pauses while the database is busy.
 
     Parameters
     ----------
     act : callable
         Changes nothing when it raises DatabaseUnavailableError.
     longest_seconds : callable
-        Asked after each failure: how long this may go on in all.
+        Asked after each failure for the total time allowed.
     pause : callable
-        Waits so many seconds; whatever it raises ends the waiting.
+        Waits for a number of seconds; whatever it raises ends the retries.
 
     Raises
     ------
@@ -53,5 +55,5 @@ def patiently(
             waited = time.monotonic() - began
             if waited >= longest_seconds():
                 raise
-            _logger.info("the database is busy, since %.0f s: trying again", waited)
+            _logger.info("the database has been busy for %.0f s, will retry", waited)
         pause(pause_after(failures))

@@ -1,6 +1,6 @@
-"""What runs in the trainer's process: one line in says what to train, lines of JSON out say how it goes.
+"""Entry point of the trainer's process: one line of JSON in with its order, lines of JSON out with progress.
 
-Standard input stays open as long as the parent lives; when it closes, this process ends at once.
+Standard input stays open as long as the parent lives; when it closes, this process ends immediately.
 """
 
 from __future__ import annotations
@@ -24,21 +24,24 @@ def main() -> None:
     """Train once."""
     order = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    # Standard output is for the parent; what else is printed goes where errors go.
-    told = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
+    # Standard output belongs to the messages for the parent; everything else printed goes to standard error.
+    messages = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
 
-    def tell(what: str, facts: Mapping[str, Any]) -> None:
-        told.write(json.dumps({what: facts}) + "\n")
+    def send(kind: str, content: Mapping[str, Any]) -> None:
+        messages.write(json.dumps({kind: content}) + "\n")
 
     settings = Settings(**order["settings"])
     log_to_stderr(settings.log_format)
     services = build(settings)
     outcome = attempt(
-        services, order["collection"], order["parameters"], lambda progress: tell("progress", progress)
+        services.builder,
+        order["collection"],
+        order["parameters"],
+        lambda progress: send("progress", progress),
     )
-    tell("failure" if isinstance(outcome, Failure) else "built", msgspec.to_builtins(outcome))
-    told.close()
+    send("failure" if isinstance(outcome, Failure) else "built", msgspec.to_builtins(outcome))
+    messages.close()
 
 
 def _end_with_parent() -> None:

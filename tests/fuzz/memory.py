@@ -28,7 +28,7 @@ from app.domain.entities import Content, Modality, Scope
 from app.services.catalogue.service import NewItem
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings
-from app.worker import run_once
+from app.worker import make_worker
 from tests.app.e2e.conftest import Server
 from tests.fuzz.campaign import megabytes
 from tests.fuzz.wire import Connection, Part, Wire, form_body
@@ -251,7 +251,7 @@ def filled(folder: Path) -> str:
     services.catalogue.create("vectors", [Modality(name, {"type": "vector"}) for name in ("image", "text")])
     _fill_shop(services)
     services.training.request("shop", TrainingParameters(method="lrbs", alpha=0.01, scaling="center"))
-    if (job := run_once(services)) is None or job.model_version != 1:
+    if (job := make_worker(services).run_once()) is None or job.model_version != 1:
         raise RuntimeError(f"not trained: {job}")
     services.database.engine.dispose()
     return key

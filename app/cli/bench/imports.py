@@ -22,7 +22,7 @@ from app.domain.errors import TrainingDataError
 from app.services.catalogue.preparation import NewItem
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings
-from app.worker import run_once
+from app.worker import make_worker
 from solver.benchmark import machine
 
 _NAME = "bench"
@@ -81,7 +81,7 @@ def _prepare(settings: Settings, dim: int) -> tuple[str, list[float]]:
 
 def _train(services: Services) -> None:
     services.training.request(_NAME, TrainingParameters(alpha=1e-3, scaling="standard"))
-    job = run_once(services)
+    job = make_worker(services).run_once()
     if job is None or job.state is not JobState.SUCCEEDED:
         raise TrainingDataError(f"the training ended {job and job.state}: {job and job.error}")
 

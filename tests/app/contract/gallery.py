@@ -14,7 +14,7 @@ from app.domain.entities import Content, Modality, Scope
 from app.services.catalogue.service import NewItem
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings
-from app.worker import run_once
+from app.worker import make_worker
 from tests.app.e2e.conftest import Server
 
 PRODUCTS, VECTORS = "products", "vectors"
@@ -92,6 +92,6 @@ def _fill(services: Services) -> None:
                 catalogue.add_items(name, items)
     for name in GALLERIES:
         services.training.request(name, TrainingParameters(alpha=0.01, scaling="center"))
-        job = run_once(services)
+        job = make_worker(services).run_once()
         if job is None or job.model_version != 1:
             raise RuntimeError(f"the gallery {name} was not trained: {job}")

@@ -18,7 +18,7 @@ from app.encoders import registry, vectors
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.main import create_app
 from app.settings import Settings
-from app.worker import run_once
+from app.worker import make_worker
 from tests.app.contract.gallery import picture
 
 PROBLEM = "application/problem+json"
@@ -255,6 +255,6 @@ def test_every_example_of_a_request_gets_the_answer_that_is_declared(
 def train(client: httpx.Client, services: Services, version: int) -> None:
     body = {"alpha": 0.01, "scaling": "center"}
     client.post("/v1/admin/collections/products/retrain", json=body).raise_for_status()
-    job = run_once(services)
+    job = make_worker(services).run_once()
     assert job is not None
     assert job.model_version == version, job.error

@@ -16,7 +16,7 @@ from app.domain.entities import Content, Modality, Scope
 from app.services.catalogue.preparation import NewItem
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings
-from app.worker import run_once
+from app.worker import make_worker
 from solver.datasets.synthetic import make_low_rank_pairs
 
 ITEMS, SEARCH = "/v1/collections/pairs/items", "/v1/collections/pairs/search/z-to-x"
@@ -47,7 +47,7 @@ def clients(
         ]
         services.catalogue.add_items("pairs", items)
     services.training.request("pairs", TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20))
-    run_once(services)
+    make_worker(services).run_once()
     services.database.engine.dispose()
     made = [
         httpx.Client(

@@ -14,7 +14,7 @@ from app.domain.entities import JobState
 from app.services.storage.rounds import Round
 from app.storage.blobs import FileBlobStore
 from app.storage.trash import TRASH
-from app.worker import run_forever
+from app.worker import make_worker
 from app.worker.chores import Chore
 from tests.app.closing import close
 from tests.app.integration.conftest import PARAMETERS
@@ -27,7 +27,7 @@ def run_until(services: Services, is_done: Callable[[], bool]) -> bool:
     is_late = threading.Event()
     timer = threading.Timer(60.0, is_late.set)
     timer.start()
-    run_forever(services, lambda: is_late.is_set() or is_done())
+    make_worker(services, lambda: is_late.is_set() or is_done(), poll_seconds=0.05).run_forever()
     timer.cancel()
     return not is_late.is_set()
 
@@ -41,8 +41,7 @@ def test_a_busy_database_puts_off_what_writes_for_a_moment_and_the_sweep_not_at_
     either: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.worker.chores._RETRY_SECONDS", 0.2)
-    quick = {"lock_wait_seconds": 0.1, "worker_poll_seconds": 0.05}
-    services = build(either.services.settings.model_copy(update=quick))
+    services = build(either.services.settings.model_copy(update={"lock_wait_seconds": 0.1}))
     either.fill("a")
     services.ownership.look()  # ties database and folder, for which it writes
     with services.database.write() as work:
@@ -94,7 +93,7 @@ def test_jobs_do_not_wait_until_all_chores_are_done(either: Any, monkeypatch: py
     either.make("gone")
     with services.database.write() as work:
         work.collections.delete("gone")
-    monkeypatch.setattr("app.worker.loop._CHORES_SECONDS", 0.0)
+    monkeypatch.setattr("app.worker.worker._CHORES_SECONDS", 0.0)
     job = services.training.request("a", PARAMETERS)
     assert run_until(services, lambda: services.training.job(job.id).state is JobState.SUCCEEDED)
     with services.database.read() as work:

@@ -305,10 +305,12 @@ def test_another_databases_files_are_left_alone(album: Any, pictures: Path, tmp_
 
 
 def test_a_worker_sweeps_when_it_starts(album: Any, pictures: Path) -> None:
-    from app.worker import run_forever
+    from app.worker import make_worker
 
     FileBlobStore(pictures).put(b"refused")
     grow_old(pictures)
     deadline = time.monotonic() + 60.0
-    run_forever(album.services, lambda: not files_under(pictures) or time.monotonic() > deadline)
+    make_worker(
+        album.services, lambda: not files_under(pictures) or time.monotonic() > deadline
+    ).run_forever()
     assert files_under(pictures) == set()

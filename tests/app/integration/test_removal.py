@@ -21,7 +21,7 @@ from app.db.migrate import upgrade
 from app.db.session import SqlDatabase
 from app.domain.entities import Collection, Item, JobState
 from app.domain.errors import CollectionNotFoundError, JobNotFoundError
-from app.worker.loop import run_forever
+from app.worker import make_worker
 from tests.app.integration.conftest import MODALITIES
 
 ROOT = Path(__file__).parents[3]
@@ -177,7 +177,7 @@ def test_a_killed_deletion_is_carried_on_by_a_worker(either: Any) -> None:
     either.fill("large")
     ids = [item.id for _, item in services.catalogue.page("large", None, 0, 1000).rows]
     stopping = threading.Event()
-    worker = threading.Thread(target=run_forever, args=(services, stopping.is_set))
+    worker = threading.Thread(target=make_worker(services, stopping.is_set).run_forever)
     worker.start()
     try:
         assert in_time(lambda: not deleted(database))

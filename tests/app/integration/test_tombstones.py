@@ -13,7 +13,7 @@ from app.domain.entities import Collection, Item
 from app.services.storage.rounds import Round
 from app.services.storage.tombstones import Tombstones
 from app.services.storage.writing import writing
-from app.worker.loop import run_forever
+from app.worker import make_worker
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.loading import current
@@ -148,7 +148,7 @@ def test_a_server_that_missed_deletions_drops_what_is_gone(either: Any) -> None:
         catalogue.delete_item("a", name)
     catalogue.add_items("a", [either.item("x", "new", either.data.X[1])])
     stopping = threading.Event()
-    worker = threading.Thread(target=run_forever, args=(either.services, stopping.is_set))
+    worker = threading.Thread(target=make_worker(either.services, stopping.is_set).run_forever)
     worker.start()
     try:
         wait_for(lambda: len(tombstones(either.services.database)) == 1)

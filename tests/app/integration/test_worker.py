@@ -12,11 +12,11 @@ from app.domain.entities import Job, JobState
 from app.domain.entities.training_report import Iteration
 from app.domain.errors import DatabaseUnavailableError, SchemaOutdatedError, TrainingDataError
 from app.services.training.requests import TrainingParameters, TrainingService
-from app.worker import run_forever, run_once
+from app.worker import Worker, make_worker
 from app.worker.lease import Lease
 from app.worker.outcome import Failure, Outcome
 from tests.app.closing import close
-from tests.app.integration.in_process import run_here, train_here
+from tests.app.integration.in_process import run_here, run_with, train_here
 from tests.app.waiting import wait_for
 
 PARAMETERS = TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20)
@@ -48,7 +48,7 @@ def test_a_training_that_takes_too_long_ends(pairs: Any) -> None:
     hasty = build(pairs.services.settings.model_copy(update={"max_training_seconds": 0.2}))
     pairs.fill("a")
     hasty.training.request("a", PARAMETERS)
-    job = run_once(hasty)
+    job = make_worker(hasty).run_once()
     assert job is not None
     assert job.state is JobState.FAILED
     assert job.error == "took longer than LRBS_MAX_TRAINING_SECONDS allows: 0.2 s"
@@ -83,10 +83,11 @@ def test_training_ends_with_what_the_worker_raises(pairs: Any, monkeypatch: pyte
         raise OSError("the disk is gone")
 
     pairs.fill("a")
-    monkeypatch.setattr("app.cli.train.run_once", fail)
-    outcome = in_time(lambda: train(pairs.services, "a", PARAMETERS, ignore))
+    with monkeypatch.context() as patched:
+        patched.setattr(Worker, "run_once", fail)
+        outcome = in_time(lambda: train(pairs.services, "a", PARAMETERS, ignore))
     assert isinstance(outcome, OSError)
-    assert run_once(pairs.services) is None  # the job was closed, not left behind
+    assert make_worker(pairs.services).run_once() is None  # the job was closed, not left behind
 
 
 def last_job(services: Services) -> Job | None:
@@ -138,14 +139,14 @@ def test_an_interruption_while_the_job_is_queued_cancels_it(
     outcome = in_time(lambda: train(pairs.services, "a", PARAMETERS, ignore))
     monkeypatch.undo()
     assert isinstance(outcome, KeyboardInterrupt)
-    assert run_once(pairs.services) is None
+    assert make_worker(pairs.services).run_once() is None
     assert pairs.train("a") == 1
 
 
 def test_training_waits_for_the_worker_that_has_the_job(pairs: Any) -> None:
     pairs.fill("a")
     stopping = threading.Event()
-    worker = threading.Thread(target=run_forever, args=(pairs.services, stopping.is_set))
+    worker = threading.Thread(target=make_worker(pairs.services, stopping.is_set).run_forever)
     worker.start()
     try:
         assert in_time(lambda: train(pairs.services, "a", PARAMETERS, ignore)) == 1
@@ -161,10 +162,10 @@ def test_a_collection_deleted_during_its_retrain_ends_the_job(pairs: Any) -> Non
 
     pairs.fill("a")
     pairs.services.training.request("a", PARAMETERS)
-    job = run_once(pairs.services, train=delete_first)
+    job = run_with(pairs.services, delete_first)
     assert job is not None
     assert job.state is JobState.CANCELLED
-    assert run_once(pairs.services) is None
+    assert make_worker(pairs.services).run_once() is None
 
 
 def test_training_a_collection_that_is_deleted_meanwhile_says_so(pairs: Any) -> None:
@@ -188,17 +189,19 @@ def test_a_worker_outlives_what_goes_wrong(
     job = pairs.services.training.request("a", PARAMETERS)
     calls = 0
 
-    def fail_twice(services: Services, should_stop: Callable[[], bool]) -> Job | None:
+    run_once = Worker.run_once
+
+    def fail_twice(worker: Worker) -> Job | None:
         nonlocal calls
         calls += 1
         if calls <= 2:
             raise error
-        return run_here(services)
+        return run_once(worker)
 
-    monkeypatch.setattr("app.worker.loop.run_once", fail_twice)
-    quick = build(pairs.services.settings.model_copy(update={"worker_poll_seconds": 0.01}))
-    run_forever(quick, lambda: calls > 3)
-    close(quick)
+    monkeypatch.setattr(Worker, "run_once", fail_twice)
+    make_worker(
+        pairs.services, lambda: calls > 3, lambda lease: train_here(pairs.services, lease), poll_seconds=0.01
+    ).run_forever()
     assert pairs.services.training.job(job.id).state is JobState.SUCCEEDED
 
 
@@ -215,7 +218,7 @@ def test_a_busy_moment_does_not_end_a_retrain(pairs: Any) -> None:
 
     pairs.fill("a")
     impatient.training.request("a", PARAMETERS)
-    job = run_once(impatient, train=run_beside_a_writer)
+    job = run_with(impatient, train=run_beside_a_writer)
     assert job is not None
     assert job.state is JobState.SUCCEEDED, job.error
     _, events = impatient.training.events(job.id, 0, 100)
@@ -228,7 +231,7 @@ def test_a_stopping_worker_gives_its_job_back(either: Any) -> None:
     stopping = threading.Event()
     threading.Timer(0.3, stopping.set).start()
     asked = either.services.training.request("a", PARAMETERS)
-    job = run_once(either.services, train=train_until_lost, should_stop=stopping.is_set)
+    job = run_with(either.services, train=train_until_lost, should_stop=stopping.is_set)
     assert job is not None
     assert (job.id, job.state, job.attempts) == (asked.id, JobState.QUEUED, 0)
     done = run_here(either.services)
@@ -239,14 +242,14 @@ def test_a_stopping_worker_gives_its_job_back(either: Any) -> None:
 def test_what_may_pass_is_tried_again_and_given_up_in_the_end(either: Any, impatient: Services) -> None:
     either.fill("a")
     asked = impatient.training.request("a", PARAMETERS)
-    first = run_once(impatient, train=lambda *_: Failure("the trainer died", may_pass=True))
+    first = run_with(impatient, train=lambda *_: Failure("the trainer died", may_pass=True))
     assert first is not None
     assert (first.state, first.attempts) == (JobState.QUEUED, 1)
     assert first.progress["reason"] == "the trainer died"
-    last = run_once(impatient, train=lambda *_: Failure("the trainer died", may_pass=True))
+    last = run_with(impatient, train=lambda *_: Failure("the trainer died", may_pass=True))
     assert last is not None
     assert (last.state, last.error) == (JobState.FAILED, "gave up after 2 attempts: the trainer died")
-    assert run_once(impatient) is None
+    assert make_worker(impatient).run_once() is None
     _, events = impatient.training.events(asked.id, 0, 100)
     assert [event.data["state"] for event in events if event.kind == "state"] == [
         *("queued", "running", "queued", "running", "failed")
@@ -258,7 +261,7 @@ def test_another_attempt_waits(either: Any) -> None:
     patient = build(either.services.settings.model_copy(update={"job_retry_seconds": 0.5}))
     either.fill("a")
     patient.training.request("a", PARAMETERS)
-    run_once(patient, train=lambda *_: Failure("the trainer died", may_pass=True))
+    run_with(patient, train=lambda *_: Failure("the trainer died", may_pass=True))
     began = time.monotonic()
     assert run_here(patient) is None
     wait_for(lambda: run_here(patient) is not None)
@@ -269,7 +272,7 @@ def test_another_attempt_waits(either: Any) -> None:
 def test_what_cannot_pass_is_not_tried_again(either: Any, impatient: Services) -> None:
     either.fill("a")
     impatient.training.request("a", PARAMETERS)
-    job = run_once(impatient, train=lambda *_: Failure("no labels", may_pass=False))
+    job = run_with(impatient, train=lambda *_: Failure("no labels", may_pass=False))
     assert job is not None
     assert (job.state, job.error, job.attempts) == (JobState.FAILED, "no labels", 1)
 
@@ -311,7 +314,7 @@ def test_a_cancelled_job_publishes_nothing(either: Any) -> None:
 
     either.fill("a")
     either.services.training.request("a", PARAMETERS)
-    job = run_once(either.services, train=cancel_last)
+    job = run_with(either.services, train=cancel_last)
     assert job is not None
     assert job.state is JobState.CANCELLED
     assert either.services.versions.models("a") == []

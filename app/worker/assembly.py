@@ -1,0 +1,67 @@
+"""Putting a worker together from the services."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from app.bootstrap import Services
+from app.worker.child import ChildTrainer
+from app.worker.chores import Chore, whole
+from app.worker.worker import Trainer, Worker, WorkerLimits
+
+_SELDOM_SECONDS = 3600.0
+"""Between chores that go through all files or rows."""
+_OFTEN_SECONDS = 60.0
+"""Between chores that find little to do, or that somebody waits for."""
+
+
+def make_worker(
+    services: Services,
+    should_stop: Callable[[], bool] = lambda: False,
+    train: Trainer | None = None,
+    poll_seconds: float = 0.5,
+) -> Worker:
+    """Return a worker over a set of services.
+
+    Parameters
+    ----------
+    services : Services
+        As built by `app.bootstrap.build`.
+    should_stop : callable
+        Asked between jobs and during them; once it is true the worker ends, and gives its job back.
+    train : callable, optional
+        Trains the job of a lease; in a child process when None.
+    poll_seconds : float
+        How often an idle worker looks for a job. By default half a second, which is short beside a training
+        and costs the database one indexed query.
+    """
+    settings = services.settings
+    if train is None:
+        train = ChildTrainer(settings.model_dump(mode="json"), settings.max_training_seconds)
+    limits = WorkerLimits(
+        lease_seconds=settings.lease_seconds,
+        job_attempts=settings.job_attempts,
+        retry_seconds=settings.job_retry_seconds,
+        stop_seconds=settings.shutdown_seconds,
+        poll_seconds=poll_seconds,
+    )
+    return Worker(
+        services.database,
+        services.training,
+        services.versions,
+        _maintenance(services),
+        train,
+        limits,
+        should_stop,
+    )
+
+
+def _maintenance(services: Services) -> Sequence[Chore]:
+    return (
+        Chore("noting progress", whole(services.ownership.note_progress), _OFTEN_SECONDS),
+        Chore("removing what was deleted", services.removal.go_on, _OFTEN_SECONDS),
+        Chore("cleaning up after imports", services.imports.clean_up, _OFTEN_SECONDS),
+        Chore("sweeping", whole(services.garbage_collector.sweep), _SELDOM_SECONDS),
+        Chore("purging tombstones", services.tombstones.purge, _SELDOM_SECONDS),
+        Chore("looking for damage", whole(services.repair.request_what_is_damaged), _SELDOM_SECONDS),
+    )

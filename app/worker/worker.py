@@ -1,0 +1,235 @@
+"""Claiming jobs, having them trained, and closing them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from operator import attrgetter
+
+from app.domain.entities import BuiltModel, Job, JobState
+from app.domain.errors import (
+    DatabaseUnavailableError,
+    JobCancelledError,
+    JobNotFoundError,
+    ServiceError,
+)
+from app.domain.ports import Database, UnitOfWork
+from app.services.models.registry import ModelRegistry
+from app.services.storage.rounds import Round
+from app.services.training.requests import TrainingService
+from app.worker.chores import Chore
+from app.worker.lease import Lease
+from app.worker.outcome import Failure, Outcome, WorkerStoppingError
+from app.worker.patience import LONGEST_WAIT_SECONDS, patiently
+
+_LONGEST_PAUSE_SECONDS = 10.0
+"""After several failures in a row an idle worker looks for jobs no less often than this."""
+_MOST_DOUBLINGS = 10
+"""Keeps the pause after many failures in a row within the range of a float."""
+_CHORES_SECONDS = 30.0
+"""Time for maintenance between two jobs; chores done in steps continue after the next job."""
+_logger = logging.getLogger(__name__)
+
+Trainer = Callable[[Lease], Outcome]
+"""Trains the job of a lease; raises what ended the lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """How long a worker waits, and how often it tries.
+
+    Parameters
+    ----------
+    lease_seconds : float
+        How long a silent worker keeps its job.
+    job_attempts : int
+        How often a job is tried whose failure may be temporary.
+    retry_seconds : float
+        Pause before the second attempt; doubles each time.
+    stop_seconds : float
+        How long a worker that is asked to stop tries to close its job in a busy database.
+    poll_seconds : float
+        How often an idle worker looks for a job.
+    """
+
+    lease_seconds: float
+    job_attempts: int
+    retry_seconds: float
+    stop_seconds: float
+    poll_seconds: float
+
+
+class Worker:
+    """Runs jobs one by one, and maintenance between them.
+
+    Parameters
+    ----------
+    database : Database
+        Transactions on the job queue.
+    training : TrainingService
+        Reads jobs.
+    versions : ModelRegistry
+        Publishes finished models.
+    maintenance : sequence of Chore
+        Periodic work on files and rows.
+    train : callable
+        Trains the job of a lease.
+    limits : WorkerLimits
+        Pauses and attempts.
+    should_stop : callable
+        Asked all the time; once it is true the worker ends, and its job returns to the queue as if it had
+        not been claimed.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        training: TrainingService,
+        versions: ModelRegistry,
+        maintenance: Sequence[Chore],
+        train: Trainer,
+        limits: WorkerLimits,
+        should_stop: Callable[[], bool],
+    ) -> None:
+        self._database = database
+        self._training = training
+        self._versions = versions
+        self._maintenance = maintenance
+        self._train = train
+        self._limits = limits
+        self._should_stop = should_stop
+
+    def run_once(self, job_id: str | None = None) -> Job | None:
+        """Claim and run one job.
+
+        Parameters
+        ----------
+        job_id : str, optional
+            Only this job; the oldest when None.
+
+        Returns
+        -------
+        Job or None
+            The job as this attempt left it; None when there was nothing to do.
+        """
+        with self._database.write() as work:
+            job = work.jobs.claim(
+                f"{socket.gethostname()}:{os.getpid()}",
+                self._limits.lease_seconds,
+                self._limits.job_attempts,
+                job_id,
+            )
+        if job is None:
+            return None
+        _logger.info("job %s: retraining %s, attempt %d", job.id, job.collection, job.attempts)
+        self._attempt(job)
+        try:
+            return self._training.job(job.id)
+        except JobNotFoundError:
+            # Deleted with its collection.
+            return replace(job, state=JobState.CANCELLED, error="the collection was deleted")
+
+    def run_forever(self) -> None:
+        """Run jobs as they come, and maintenance between them, until the worker is asked to stop.
+
+        Errors are logged, and the work is tried again later.
+        """
+        failures = 0
+        while not self._should_stop():
+            self._maintain()
+            if self._should_stop():
+                return
+            try:
+                is_idle = self.run_once() is None
+                failures = 0
+            except ServiceError as error:
+                is_idle, failures = True, failures + 1
+                _logger.warning("worker: %s", error)
+            except Exception:
+                is_idle, failures = True, failures + 1
+                _logger.exception("worker: looking for a job failed")
+            if is_idle:
+                time.sleep(self._idle_seconds(failures))
+
+    def _maintain(self) -> None:
+        time_left = Round(_CHORES_SECONDS, self._should_stop)
+        # A chore that did not finish comes after the others next time.
+        for chore in sorted(self._maintenance, key=attrgetter("due_at")):
+            chore.do_if_due(time_left)
+
+    def _idle_seconds(self, failures: int) -> float:
+        poll_seconds = self._limits.poll_seconds
+        pause = poll_seconds * 2.0 ** min(failures, _MOST_DOUBLINGS)
+        return min(pause, max(poll_seconds, _LONGEST_PAUSE_SECONDS))
+
+    def _attempt(self, job: Job) -> None:
+        """Train a claimed job, and publish its model or close the job."""
+        try:
+            with Lease(self._database, job, self._limits.lease_seconds, self._should_stop) as lease:
+                outcome = self._train(lease)
+                lease.insist(lease.write)
+                if isinstance(outcome, BuiltModel):
+                    # Within the lease: a finished model waits for a busy database, however long.
+                    self._publish(lease, outcome)
+            if isinstance(outcome, Failure):
+                self._fail(job, outcome)
+        except JobCancelledError as error:
+            _logger.info("job %s: %s", job.id, error)
+            self._release(job, lambda work: work.jobs.finish(job, JobState.CANCELLED, None, None))
+        except WorkerStoppingError:
+            _logger.info("job %s: returned to the queue, the worker is stopping", job.id)
+            self._release(job, lambda work: work.jobs.give_back(job, "the worker stopped", 0.0, counts=False))
+        except DatabaseUnavailableError as error:
+            self._fail(job, Failure(str(error), may_pass=True, counts=False))
+        except Exception as error:
+            _logger.exception("job %s: retraining %s failed", job.id, job.collection)
+            self._fail(job, Failure(f"internal error: {type(error).__name__}", may_pass=False))
+
+    def _publish(self, lease: Lease, built: BuiltModel) -> None:
+        job = lease.job
+        entry = lease.insist(lambda: self._versions.publish(job, built, self._limits.lease_seconds))
+        _logger.info(
+            "job %s: published version %d%s",
+            job.id,
+            entry.version,
+            "" if entry.is_active else f", not activated: {entry.report.not_activated}",
+        )
+        try:
+            self._versions.prune(job.collection)
+        except (ServiceError, OSError) as error:
+            _logger.warning("job %s: old versions are kept until the next retrain: %s", job.id, error)
+
+    def _fail(self, job: Job, failure: Failure) -> None:
+        """Close a job, or queue it again for another attempt after a pause."""
+        # Attempts that the database refused do not count, until the job is older than any busy moment.
+        age = (datetime.now(UTC) - job.created_at).total_seconds()
+        counts = failure.counts or age > LONGEST_WAIT_SECONDS
+        if failure.may_pass and (not counts or job.attempts < self._limits.job_attempts):
+            pause = self._limits.retry_seconds * 2 ** (job.attempts - 1)
+            _logger.warning("job %s: %s; another attempt in %g s", job.id, failure.reason, pause)
+            self._release(job, lambda work: work.jobs.give_back(job, failure.reason, pause, counts))
+            return
+        prefix = f"gave up after {job.attempts} attempts: " if failure.may_pass else ""
+        error = f"{prefix}{failure.reason}"
+        _logger.info("job %s: retraining %s failed: %s", job.id, job.collection, error)
+        self._release(job, lambda work: work.jobs.finish(job, JobState.FAILED, error, None))
+
+    def _release(self, job: Job, change: Callable[[UnitOfWork], None]) -> None:
+        """Write how the job is left, however busy the database is; a stopping worker waits less."""
+
+        def write() -> None:
+            with self._database.write() as work:
+                change(work)
+
+        def longest_seconds() -> float:
+            return self._limits.stop_seconds if self._should_stop() else LONGEST_WAIT_SECONDS
+
+        try:
+            patiently(write, longest_seconds)
+        except JobCancelledError:
+            _logger.info("job %s now belongs to another worker, or is closed", job.id)
