@@ -51,6 +51,11 @@ from app.storage.spool import ItemSpool
 
 _OTHER_CONNECTIONS = 8
 """For keys, event streams, health, and the saving of galleries: short uses that can wait for each other."""
+_INDEX_RECALL = 0.99
+"""Recall@10 that an index needs to serve. An exact index has 1.0; the gate is for approximate ones, of which
+plain graphs fell to 0.36 on class-clustered galleries."""
+_MAX_HITS = 100_000
+"""Most results ranked in one call, those before the offset included; bounds its time and memory."""
 _PICTURES, _BUNDLES = "pictures", "models"
 
 
@@ -221,7 +226,7 @@ def build(settings: Settings) -> Services:
     )
     removal = Removal(database, garbage_collector, lambda deleted: snapshots.evict([deleted]))
     training = TrainingService(database)
-    gates = PromotionGates(settings.gate_tolerance, settings.gate_index_recall)
+    gates = PromotionGates(settings.gate_tolerance, _INDEX_RECALL)
     return Services(
         settings=settings,
         database=database,
@@ -245,7 +250,7 @@ def build(settings: Settings) -> Services:
             settings.lock_wait_seconds,
             settings.lease_seconds,
         ),
-        search=SearchService(snapshots, settings.max_batch_hits, settings.max_answer_bytes),
+        search=SearchService(snapshots, _MAX_HITS, settings.max_answer_bytes),
         training=training,
         versions=ModelRegistry(database, bundles, garbage_collector, settings.keep_versions),
         builder=ModelBuilder(database, bundles, encoders, ExactIndex, gates, settings.model_write_seconds),

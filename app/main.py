@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -150,4 +151,5 @@ def _api_state(services: Services, key_checks: KeyChecks, metrics: Metrics) -> A
         ),
         open_search=settings.open_search,
         open_metrics=settings.open_metrics,
+        stopping=threading.Event(),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -63,6 +64,8 @@ class ApiState:
         Limits on requests.
     open_search, open_metrics : bool
         Whether searches and reads, and `/metrics`, need no key.
+    stopping : Event
+        Set when the server begins to stop, so that event streams end by themselves.
     """
 
     catalogue: CatalogueService
@@ -78,6 +81,7 @@ class ApiState:
     limits: ApiLimits
     open_search: bool
     open_metrics: bool
+    stopping: threading.Event
 
 
 # A coroutine, since FastAPI runs every plain function in a thread.

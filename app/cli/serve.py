@@ -22,6 +22,7 @@ from types import FrameType, MappingProxyType
 import uvicorn
 
 from app.api.shares import forget_process
+from app.api.state import ApiState
 from app.bootstrap import Services, build
 from app.main import create_app
 from app.settings import Settings
@@ -116,9 +117,11 @@ class Server(uvicorn.Server):
 
     def __init__(self, services: Services, on_stop: Callable[[], None]) -> None:
         settings = services.settings
+        application = create_app(services)
+        api: ApiState = application.state.api
         super().__init__(
             uvicorn.Config(
-                create_app(services),
+                application,
                 loop="uvloop",
                 http="httptools",
                 ws="none",
@@ -132,6 +135,7 @@ class Server(uvicorn.Server):
         )
         self._limit_seconds = settings.shutdown_seconds
         self._on_stop = on_stop
+        self._stopping = api.stopping
         most = most_connections(settings.max_connections, raise_descriptor_limit())
         self._connections = Connections(most, settings.body_pause_seconds)
 
@@ -163,6 +167,7 @@ class Server(uvicorn.Server):
             task.cancel()
 
     def _watch(self) -> None:
+        self._stopping.set()
         self._on_stop()
         time.sleep(self._limit_seconds + _END_SECONDS)
         _logger.warning(

@@ -42,7 +42,6 @@ from tests.faults.victims import Victims
 _LEASE_SECONDS = 2.0
 _SETTINGS = {
     "LRBS_LEASE_SECONDS": str(_LEASE_SECONDS),
-    "LRBS_WORKER_POLL_SECONDS": "0.2",
     "LRBS_JOB_ATTEMPTS": "5",
     "LRBS_JOB_RETRY_SECONDS": "0.2",
     "LRBS_KEEP_VERSIONS": str(checks.KEPT_VERSIONS),

@@ -1,70 +1,65 @@
-"""A job's events as a stream, read from the table, so that it does not matter which process trains."""
+"""The events of a job as a stream, read from the table, so that any server process can follow any job."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
-from sse_starlette import ServerSentEvent
+from fastapi.sse import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
+from app.api.state import ApiState
 from app.domain.entities import Job
 from app.domain.errors import DatabaseUnavailableError, JobNotFoundError
-from app.services.training.requests import TrainingService
 
 _POLL_SECONDS = 0.25
+"""Progress is written no more often than this."""
 _EVENTS_PER_POLL = 200
-_MOST_FAILURES = 20
+"""Bounds the memory of a stream whose client begins at the first event."""
+_MAX_FAILURES = 20
+"""In a row, about five seconds without the database; then the client is cut off, and asks again."""
 
 
-async def follow(
-    training: TrainingService, job_id: str, after: int, stopping: anyio.Event
-) -> AsyncIterator[ServerSentEvent]:
-    """Yield what happens to a job until it is closed, or the server is.
+async def follow(state: ApiState, job_id: str, after: int) -> AsyncIterator[ServerSentEvent]:
+    """Yield what happens to a job until it is closed, or the server stops.
+
+    A client that is cut off asks again, perhaps another server, with the number of the last event.
 
     Parameters
     ----------
-    training : TrainingService
-        Asked again and again.
+    state : ApiState
+        Reads the job, and knows when the server stops.
     job_id : str
-        Of an existing job.
+        Id of an existing job.
     after : int
-        Number of the last event that is known already.
-    stopping : anyio.Event
-        Set when the server stops; a client asks another one then, with the number of the last event.
+        Number of the last event that the client knows.
     """
     failures = 0
-    is_told = False
-    while not stopping.is_set():
+    is_state_sent = False
+    while not state.stopping.is_set():
         try:
-            job, events = await run_in_threadpool(training.events, job_id, after, _EVENTS_PER_POLL)
+            job, events = await run_in_threadpool(state.training.events, job_id, after, _EVENTS_PER_POLL)
             failures = 0
         except JobNotFoundError:
             yield _event(after + 1, "state", {"state": "cancelled", "error": "the collection was deleted"})
             return
         except DatabaseUnavailableError:
-            # A client that is cut off asks again, with the number of the last event.
             failures += 1
-            if failures > _MOST_FAILURES:
+            if failures > _MAX_FAILURES:
                 return
-            await _pause(stopping)
+            await anyio.sleep(_POLL_SECONDS)
             continue
         for event in events:
             yield _event(event.number, event.kind, event.data)
-            after, is_told = event.number, event.kind == "state"
-        if not job.state.is_open and len(events) < _EVENTS_PER_POLL:
-            if not is_told:
+            after, is_state_sent = event.number, event.kind == "state"
+        if len(events) == _EVENTS_PER_POLL:
+            continue
+        if not job.state.is_open:
+            if not is_state_sent:
                 yield _event(after, "state", _last_state(job))
             return
-        if len(events) < _EVENTS_PER_POLL:
-            await _pause(stopping)
-
-
-async def _pause(stopping: anyio.Event) -> None:
-    with anyio.move_on_after(_POLL_SECONDS):
-        await stopping.wait()
+        await anyio.sleep(_POLL_SECONDS)
 
 
 def _last_state(job: Job) -> dict[str, Any]:
@@ -72,4 +67,4 @@ def _last_state(job: Job) -> dict[str, Any]:
 
 
 def _event(number: int, kind: str, data: Any) -> ServerSentEvent:
-    return ServerSentEvent(json.dumps(data), event=kind, id=str(number))
+    return ServerSentEvent(data=data, event=kind, id=str(number))

@@ -1,12 +1,12 @@
-"""Routes of retrains: asking for one, following it, ending it."""
+"""Routes of retrain jobs: requesting, following and cancelling them."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Annotated
 
-import anyio
 from fastapi import APIRouter, Depends, Header, Query, Response, status
-from sse_starlette import EventSourceResponse
+from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from app.api.bodies import read_json
 from app.api.deps import Training, may_administer
@@ -14,16 +14,14 @@ from app.api.openapi import JOB_QUEUED, json_body
 from app.api.problems import OF_BODIES, responses
 from app.api.routes.job_events import follow
 from app.api.schemas.admin import JobList, JobOut, RetrainIn
+from app.api.state import State
 from app.services.training.requests import TrainingParameters
 
 router = APIRouter(prefix="/v1/admin", tags=["admin"], dependencies=[Depends(may_administer)])
 LastEvent = Annotated[
     int,
-    Header(alias="Last-Event-ID", ge=0, le=2**31 - 1, description="go on after the event of this number"),
+    Header(alias="Last-Event-ID", ge=0, le=2**31 - 1, description="resume after the event of this number"),
 ]
-_KEEP_ALIVE_SECONDS = 15
-_LAST_LOOK_SECONDS = 5.0
-"""How long a stream may take to end by itself when the server stops."""
 _STREAM = {"example": 'id: 1\nevent: state\ndata: {"state": "queued"}\n\n'}
 
 
@@ -39,7 +37,7 @@ def retrain(
     response: Response,
     body: Annotated[RetrainIn, read_json(RetrainIn, default=RetrainIn())],
 ) -> JobOut:
-    """Queue a retrain; the new version serves as soon as it is published, unless it is worse."""
+    """Queue a retrain; the new version is served as soon as it is published, unless it is worse."""
     job = training.request(collection, TrainingParameters(**body.model_dump()))
     response.headers["Location"] = f"/v1/admin/jobs/{job.id}"
     return JobOut.of(job)
@@ -49,7 +47,7 @@ def retrain(
 def list_jobs(
     collection: str, training: Training, limit: Annotated[int, Query(ge=1, le=1000)] = 100
 ) -> JobList:
-    """List the retrains of a collection, newest first: the first is the one that runs, if one does."""
+    """List the retrains of a collection, newest first; the first one is the one that runs, if any."""
     return JobList(jobs=[JobOut.of(job) for job in training.jobs(collection, limit)])
 
 
@@ -59,35 +57,35 @@ def get_job(job_id: str, training: Training) -> JobOut:
     return JobOut.of(training.job(job_id))
 
 
+def _require_job(job_id: str, training: Training) -> None:
+    """Answer 404 for an unknown job, before the stream begins."""
+    training.job(job_id)
+
+
 @router.get(
     "/jobs/{job_id}/events",
+    dependencies=[Depends(_require_job)],
     response_class=EventSourceResponse,
     responses={
         **responses(401, 403, 404, 422),
         200: {"description": "Server-sent events", "content": {"text/event-stream": _STREAM}},
     },
 )
-def job_events(job_id: str, training: Training, last_event: LastEvent = 0) -> EventSourceResponse:
+async def job_events(job_id: str, state: State, last_event: LastEvent = 0) -> AsyncIterator[ServerSentEvent]:
     """Follow a job as server-sent events.
 
     An event `progress` for each step of the training (`phase`, `iteration`, `objective`, `gap`, `rank`), an
-    event `state` for each new state; the stream ends after the last one. Every event has a number: who was
-    cut off goes on with `Last-Event-ID`, as browsers do by themselves. Of a job that ended more than a day
-    ago only the last state may be left.
+    event `state` for each new state; the stream ends after the last one. Every event has a number: a client
+    that was cut off resumes with `Last-Event-ID`, as browsers do by themselves. Of a job that ended more than
+    a day ago only the last state may be left.
     """
-    training.job(job_id)
-    stopping = anyio.Event()
-    return EventSourceResponse(
-        follow(training, job_id, last_event, stopping),
-        ping=_KEEP_ALIVE_SECONDS,
-        shutdown_event=stopping,
-        shutdown_grace_period=_LAST_LOOK_SECONDS,
-    )
+    async for event in follow(state, job_id, last_event):
+        yield event
 
 
 @router.post(
     "/jobs/{job_id}/cancel", status_code=status.HTTP_202_ACCEPTED, responses=responses(401, 403, 404, 422)
 )
 def cancel_job(job_id: str, training: Training) -> JobOut:
-    """Ask a job to stop; its trainer is ended within a second, whatever it is at."""
+    """Ask a job to stop; its trainer is ended within a second, whatever it is doing."""
     return JobOut.of(training.cancel(job_id))

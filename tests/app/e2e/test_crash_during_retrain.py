@@ -22,7 +22,7 @@ NAME = "album"
 COLOURS = ((60, 120, 230), (40, 170, 60), (180, 70, 50))
 WORDS = ("clouds wind blue", "meadow lawn green", "wall house red")
 PER_KIND = 20
-SETTINGS = {"LRBS_LEASE_SECONDS": "1", "LRBS_WORKER_POLL_SECONDS": "0.1", "LRBS_SWEEP_GRACE_SECONDS": "5"}
+SETTINGS = {"LRBS_LEASE_SECONDS": "1", "LRBS_SWEEP_GRACE_SECONDS": "5"}
 
 
 def png(kind: int, seed: int) -> bytes:

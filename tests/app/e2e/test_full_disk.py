@@ -52,7 +52,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     started: list[Server] = []
 
     def start(data: Path, *options: str, **settings: str) -> Server:
-        settings = {"LRBS_DATA_DIR": str(data), "LRBS_WORKER_POLL_SECONDS": "0.1", **settings}
+        settings = {"LRBS_DATA_DIR": str(data), **settings}
         server = Server(tmp_path / "logs", ("serve", *options), **settings)
         started.append(server)
         server.wait_until_ready()

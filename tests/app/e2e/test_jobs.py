@@ -26,7 +26,6 @@ from tests.app.waiting import wait_for
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes through /proc")
 FAST = {
     "LRBS_LEASE_SECONDS": "2",
-    "LRBS_WORKER_POLL_SECONDS": "0.1",
     "LRBS_JOB_RETRY_SECONDS": "0.2",
     "LRBS_JOB_ATTEMPTS": "5",
 }

@@ -29,7 +29,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     started: list[Server] = []
 
     def start(**settings: str) -> Server:
-        server = Server(tmp_path / "data", ("serve",), LRBS_WORKER_POLL_SECONDS="0.1", **settings)
+        server = Server(tmp_path / "data", ("serve",), **settings)
         started.append(server)
         wait_for(server, lambda: "LRBS serves on" in server.said())
         server.url = server.said().partition("LRBS serves on ")[2].split()[0]
