@@ -22,10 +22,11 @@ from app.api.middleware.request_body_limits import RequestBodyLimitMiddleware
 from app.api.middleware.request_log import RequestLogMiddleware
 from app.api.middleware.response_backpressure import ResponseBackpressureMiddleware
 from app.api.middleware.security_headers import SecurityHeadersMiddleware
+from app.api.middleware.workload import Workloads
 from app.api.own_writes import OwnWrites
 from app.api.probes import CachedProbe, ProbeThreads
 from app.api.repeated import Repeated
-from app.api.routes import collections, health, imports, items, jobs, keys, models, searches
+from app.api.routes import ROUTERS
 from app.api.state import ApiLimits, ApiState
 from app.bootstrap import Services
 from app.services.health.status import DATABASE_TIMEOUT_SECONDS
@@ -34,16 +35,21 @@ from app.web.pages import mount_pages
 
 _DESCRIPTION = "Learns a similarity between two kinds of data, and searches one with the other."
 _BODIES_AT_ONCE = 4
-"""So many of the largest bodies are held in memory at once."""
+"""Memory for request bodies, in bodies of the largest size."""
 _EVENT_STREAMS = 64
+"""Each takes a thread for a moment four times a second."""
 _OTHER_THREADS = 8
-"""For what is not counted by lanes, such as files."""
+"""For what is not limited, such as pages and their files."""
 _PROBE_SECONDS = 10.0
 """How long a request for `/readyz` or `/metrics` waits for the database."""
 _READINESS_SECONDS = 0.2
+"""How long an answer of `/readyz` is reused, so that frequent probes do not load the database."""
 _RECORD_USE_SECONDS = 30.0
+"""Between writes of when keys were last used."""
 _KEEP_UP_SECONDS = 0.5
+"""Writes of other processes are to be searchable within a second."""
 _SHARE_SECONDS = 1.0
+"""Between updates of the metrics that processes share."""
 
 
 def create_app(services: Services) -> FastAPI:
@@ -55,11 +61,12 @@ def create_app(services: Services) -> FastAPI:
         As built by `app.bootstrap.build`.
     """
     settings = services.settings
-    lanes = ConcurrencyLimits(settings.max_running, settings.max_waiting, _EVENT_STREAMS)
+    workloads = Workloads(ROUTERS)
+    concurrency = ConcurrencyLimits(settings.max_running, settings.max_waiting, _EVENT_STREAMS, workloads)
     metrics = Metrics(
         services.status, lambda: services.garbage_collector.swept, lambda: services.snapshots.n_damaged
     )
-    lanes.watch(metrics.on_lane, metrics.on_refusal)
+    concurrency.watch(metrics.on_queue_change, metrics.on_refusal)
 
     record_use = Repeated("record when keys were last used", services.access.record_use)
     keep_up = Repeated(
@@ -69,8 +76,10 @@ def create_app(services: Services) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        # FastAPI runs plain functions in the threads of this limiter: as many as the lanes let in.
-        to_thread.current_default_thread_limiter().total_tokens = lanes.threads + MAX_WAITING + _OTHER_THREADS
+        # FastAPI runs plain functions in the threads of this limiter: as many as are admitted.
+        to_thread.current_default_thread_limiter().total_tokens = (
+            concurrency.threads + MAX_WAITING + _OTHER_THREADS
+        )
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(record_use.repeat, _RECORD_USE_SECONDS)
             tasks.start_soon(keep_up.repeat, _KEEP_UP_SECONDS)
@@ -92,23 +101,24 @@ def create_app(services: Services) -> FastAPI:
         generate_unique_id_function=openapi.operation_id,
         lifespan=lifespan,
     )
-    application.state.api = _api_state(services, KeyChecks(services.access, lanes.keys), metrics)
+    application.state.api = _api_state(services, KeyChecks(services.access, concurrency.keys), metrics)
     problems.install(application)
-    for module in (collections, items, imports, searches, jobs, models, keys, health):
-        application.include_router(module.router)
+    for router in ROUTERS:
+        application.include_router(router)
     openapi.describe(application, ["/metrics"] if services.settings.open_metrics else [])
     mount_pages(application)
     # The last one added is the first that a request meets.
-    application.add_middleware(AdmissionMiddleware, lanes=lanes)
+    application.add_middleware(AdmissionMiddleware, concurrency=concurrency)
     application.add_middleware(FailureMiddleware)
     application.add_middleware(
         ResponseBackpressureMiddleware,
-        lanes=lanes,
+        concurrency=concurrency,
         max_bytes_at_once=settings.max_body_bytes,
         pause_seconds=settings.body_pause_seconds,
     )
     application.add_middleware(
         RequestBodyLimitMiddleware,
+        workloads=workloads,
         max_bytes=settings.max_body_bytes,
         max_bytes_at_once=_BODIES_AT_ONCE * settings.max_body_bytes,
         pause_seconds=settings.body_pause_seconds,

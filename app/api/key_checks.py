@@ -1,4 +1,4 @@
-"""Looking up the keys of requests, so that invented ones keep nobody with a valid one waiting."""
+"""Key checks: look up the keys of requests, so that invented keys do not delay callers with valid ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.domain.entities import ApiKey, Scope
 from app.services.access.service import AccessService
 
 _THREADS = 6
-"""For keys that were valid before, which are looked up each time all the same: they may be revoked."""
+"""For keys that were valid before; they are looked up each time, since they may have been revoked."""
 
 
 class KeyChecks:
@@ -19,16 +19,16 @@ class KeyChecks:
     Parameters
     ----------
     access : AccessService
-        Knows the keys.
+        Looks up keys.
     strangers : ConcurrencyLimiter
-        Where those wait whose key this process never found valid.
+        Limits look-ups of keys that this process never found valid.
     """
 
     def __init__(self, access: AccessService, strangers: ConcurrencyLimiter) -> None:
         self._access = access
         self._strangers = strangers
         self._threads = anyio.CapacityLimiter(_THREADS)
-        self._strangers_threads = anyio.CapacityLimiter(_THREADS)  # the lane lets in fewer
+        self._strangers_threads = anyio.CapacityLimiter(_THREADS)  # `strangers` admits fewer
 
     async def require(self, secret: str | None, scope: Scope, address: str) -> ApiKey:
         """Return the key of a call, if it has at least this scope; counts the call.
@@ -36,11 +36,11 @@ class KeyChecks:
         Parameters
         ----------
         secret : str or None
-            What the caller sent.
+            The key that the caller sent.
         scope : Scope
-            What the call needs.
+            Scope that the call needs.
         address : str
-            Of the caller, of which no one may hold up all others whose key is unknown.
+            Address of the caller; no address may block all others whose key is unknown.
 
         Raises
         ------

@@ -73,7 +73,7 @@ class Metrics:
             multiprocess_mode="livesum",
             registry=own,
         )
-        self._lanes = {
+        self._queues = {
             name: Gauge(
                 f"lrbs_queue_{name}", f"Requests {name}.", ["lane"], multiprocess_mode="livesum", registry=own
             )
@@ -92,14 +92,14 @@ class Metrics:
         """Count a request that begins (1) or ends (-1)."""
         self._open.inc(step)
 
-    def on_lane(self, lane: ConcurrencyLimiter) -> None:
-        """Take over the state of a lane."""
-        self._lanes["running"].labels(lane.name).set(lane.running)
-        self._lanes["waiting"].labels(lane.name).set(lane.waiting)
+    def on_queue_change(self, limiter: ConcurrencyLimiter) -> None:
+        """Record how many requests run and wait."""
+        self._queues["running"].labels(limiter.name).set(limiter.running)
+        self._queues["waiting"].labels(limiter.name).set(limiter.waiting)
 
-    def on_refusal(self, lane: ConcurrencyLimiter) -> None:
-        """Count a refusal."""
-        self._refused.labels(lane.name).inc()
+    def on_refusal(self, limiter: ConcurrencyLimiter) -> None:
+        """Count a rejected request."""
+        self._refused.labels(limiter.name).inc()
 
     def share(self) -> None:
         """Let the other processes tell what this one counted and holds; raises what the database raises."""

@@ -1,1 +1,1 @@
-"""What happens to every request before and after its route."""
+"""Middleware: what every request passes before and after its route."""

@@ -1,11 +1,11 @@
-"""Which request waits where: a lane for each kind of work.
+"""Admission control: bound the running and queued requests of each workload; reject the rest with 503.
 
-Searches and reads stand in one line and writes in another, so that neither can keep the other out. A request
-enters its line once its key is checked, and takes its place when its body is complete: strangers and slow
-senders hold none. Streams (imports, job events) have a line without a waiting room, and their place for as
-long as they last. No collection gets all places for searches, reads, writes or imports, and no key those
-for imports or events: one that is slow must not keep the others waiting. Keys that were never seen to be
-valid are looked up in a line of their own.
+Searches and reads share one limiter and writes have another, so that neither can keep the other out. A
+request is queued once its key is checked, and takes its place when its body is complete, so that callers
+without a key and slow senders hold no place. Streams (imports, job events) do not queue, and hold their place
+for as long as they last. No collection gets all places for searches, reads, writes or imports, and no key
+those for imports or events, so that a slow one cannot block the others. Keys that this process never found
+valid are looked up under a limiter of their own.
 """
 
 from __future__ import annotations
@@ -19,28 +19,31 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.middleware.queues import Asker, ConcurrencyLimiter, OnChange
-from app.api.middleware.workload import Workload, collection_of, workload_of
+from app.api.middleware.workload import Workload, Workloads, collection_of
 
 _STATE = "place"
 _UNKNOWN = "/"
-"""No collection is called that."""
-_MOST_KNOWN = 10_000
-_KEYS_AT_ONCE, _KEYS_WAITING, _KEYS_OF_ONE = 2, 62, 32
-"""Look-ups of unknown keys; each takes a fraction of a millisecond."""
+"""No collection can have this name."""
+_MAX_KNOWN = 10_000
+"""Collections remembered as existing; bounds the memory that names in paths can take."""
+_RUNNING_KEY_CHECKS, _WAITING_KEY_CHECKS, _KEY_CHECKS_OF_ADDRESS = 2, 62, 32
+"""Look-ups of unknown keys; each takes a fraction of a millisecond. One address gets half of the places."""
 
 
 class ConcurrencyLimits:
-    """The lines of one application.
+    """The limiters of one application.
 
     Parameters
     ----------
     running, waiting : int
-        Of searches and reads, and of writes.
+        Most running and most queued searches and reads, and as many writes.
     streams : int
-        How many imports, and how many event streams, at once.
+        Most open event streams.
+    workloads : Workloads
+        Classifies requests.
     """
 
-    def __init__(self, running: int, waiting: int, streams: int) -> None:
+    def __init__(self, running: int, waiting: int, streams: int, workloads: Workloads) -> None:
         all_but_one = max(running - 1, 1)
         self.reads = ConcurrencyLimiter("read", running, waiting, of_collection=all_but_one)
         self.writes = ConcurrencyLimiter("write", running, waiting, of_collection=all_but_one)
@@ -48,7 +51,10 @@ class ConcurrencyLimits:
             "import", running, 0, whole=True, of_caller=all_but_one, of_collection=all_but_one
         )
         self.events = ConcurrencyLimiter("events", streams, 0, whole=True, of_caller=max(streams // 2, 1))
-        self.keys = ConcurrencyLimiter("keys", _KEYS_AT_ONCE, _KEYS_WAITING, of_caller=_KEYS_OF_ONE)
+        self.keys = ConcurrencyLimiter(
+            "keys", _RUNNING_KEY_CHECKS, _WAITING_KEY_CHECKS, of_caller=_KEY_CHECKS_OF_ADDRESS
+        )
+        self._workloads = workloads
         self._by_workload = {
             Workload.READ: self.reads,
             Workload.WRITE: self.writes,
@@ -56,69 +62,69 @@ class ConcurrencyLimits:
             Workload.EVENTS: self.events,
         }
         self.threads = 3 * running + streams
-        """As many as can be asked for at once."""
+        """As many as all admitted requests can need together."""
         self._known: dict[str, None] = {}
 
     def watch(self, on_change: OnChange, on_refusal: OnChange) -> None:
-        """Be told of every change of a line, and of every refusal."""
-        for lane in (self.reads, self.writes, self.imports, self.events, self.keys):
-            lane.on_change, lane.on_refusal = on_change, on_refusal
+        """Register observers of changes in a queue and of rejected requests."""
+        for limiter in (self.reads, self.writes, self.imports, self.events, self.keys):
+            limiter.on_change, limiter.on_refusal = on_change, on_refusal
 
     def known_collection_of(self, scope: Scope) -> str:
-        """Return the collection that a request takes turns for: one for all names that answered nothing yet.
+        """Return the collection whose turn a request takes; all names without a success so far share one.
 
-        Names cost nothing: whoever invents some must not have a turn for each.
+        Otherwise a caller could get more turns by inventing names.
         """
         name = collection_of(scope)
         return name if not name or name in self._known else _UNKNOWN
 
     def learn(self, scope: Scope, status: int) -> None:
-        """Take notice of the collection of a request that was answered."""
+        """Remember the collection of a request that succeeded."""
         name = collection_of(scope)
         if name and status < 300:
             self._known.pop(name, None)
             self._known[name] = None
-            if len(self._known) > _MOST_KNOWN:
+            if len(self._known) > _MAX_KNOWN:
                 del self._known[next(iter(self._known))]
 
     def of(self, scope: Scope) -> ConcurrencyLimiter | None:
-        """Return the line of a request; None for what is no work, such as health and pages."""
-        workload = workload_of(scope)
+        """Return the limiter of a request; None for what is not limited, such as probes and pages."""
+        workload = self._workloads.of(scope)
         return None if workload is None else self._by_workload[workload]
 
 
 class _Place:
-    def __init__(self, lane: ConcurrencyLimiter, collection: str, has_body: bool) -> None:
-        self._lane = lane
+    def __init__(self, limiter: ConcurrencyLimiter, collection: str, has_body: bool) -> None:
+        self._limiter = limiter
         self._has_body = has_body
         self._asker = Asker(collection)
         self._is_held = False
 
     async def admit(self, caller: str, reads_body: bool) -> None:
         self._asker = Asker(self._asker.collection, caller)
-        if self._lane.whole or not (reads_body and self._has_body):
+        if self._limiter.whole or not (reads_body and self._has_body):
             await self.take()
         else:
-            self._lane.check(self._asker)
+            self._limiter.check(self._asker)
 
     async def take(self) -> None:
         if not self._is_held:
-            await self._lane.enter(self._asker)
+            await self._limiter.enter(self._asker)
             self._is_held = True
 
     def give_back(self) -> None:
         if self._is_held:
             self._is_held = False
-            self._lane.leave(self._asker)
+            self._limiter.leave(self._asker)
 
 
-_PRESENT: ContextVar[_Place | None] = ContextVar("place", default=None)
+_CURRENT: ContextVar[_Place | None] = ContextVar("place", default=None)
 
 
 @contextmanager
 def aside() -> Iterator[None]:
-    """Give the place of the present request to others while its thread waits, and take one again after."""
-    place = _PRESENT.get()
+    """Lend the current request's place to others while its thread waits, then queue for one again."""
+    place = _CURRENT.get()
     if place is None:
         yield
         return
@@ -128,30 +134,30 @@ def aside() -> Iterator[None]:
 
 
 class AdmissionMiddleware:
-    """ASGI middleware that gives each request its place in a lane, which `admit` lets it take.
+    """ASGI middleware that gives each request a place at its limiter, which `admit` lets it take.
 
     Parameters
     ----------
     app : callable
-        What it wraps.
-    lanes : ConcurrencyLimits
-        Where they wait.
+        The wrapped application.
+    concurrency : ConcurrencyLimits
+        The limiters.
     """
 
-    def __init__(self, app: ASGIApp, lanes: ConcurrencyLimits) -> None:
+    def __init__(self, app: ASGIApp, concurrency: ConcurrencyLimits) -> None:
         self._app = app
-        self._lanes = lanes
+        self._concurrency = concurrency
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        lane = self._lanes.of(scope) if scope["type"] == "http" else None
-        if lane is None:
+        limiter = self._concurrency.of(scope) if scope["type"] == "http" else None
+        if limiter is None:
             await self._app(scope, receive, send)
             return
         place = scope.setdefault("state", {})[_STATE] = _Place(
-            lane, self._lanes.known_collection_of(scope), _has_body(scope)
+            limiter, self._concurrency.known_collection_of(scope), _has_body(scope)
         )
-        _PRESENT.set(place)
+        _CURRENT.set(place)
 
         async def receive_and_enter() -> Message:
             message = await receive()
@@ -160,10 +166,10 @@ class AdmissionMiddleware:
             return message
 
         async def send_and_leave(message: Message) -> None:
-            # What comes behind a refusal is the rest of a body that nobody reads.
+            # After a rejection only the unread rest of a body may follow.
             if message["type"] == "http.response.start":
-                self._lanes.learn(scope, message["status"])
-                if not lane.whole or message["status"] >= 400:
+                self._concurrency.learn(scope, message["status"])
+                if not limiter.whole or message["status"] >= 400:
                     place.give_back()
             await send(message)
 
@@ -174,16 +180,16 @@ class AdmissionMiddleware:
 
 
 async def admit(scope: Scope, caller: str, reads_body: bool = False) -> None:
-    """Let a request whose key was checked into its lane; raises OverloadedError when there is no room.
+    """Queue a request whose key was checked; raises OverloadedError when there is no room.
 
     Parameters
     ----------
     scope : dict
-        The request; one that is no work has no lane.
+        The request; one that is not limited passes.
     caller : str
-        What tells a caller from others: the id of its key, or its address where none is needed.
+        Identifies the caller: the id of its key, or its address where none is needed.
     reads_body : bool
-        Whether the place is taken when the body, if there is one, is complete; at once otherwise.
+        Whether the place is taken when the body, if there is one, is complete; immediately otherwise.
     """
     place: _Place | None = scope.get("state", {}).get(_STATE)
     if place is not None:

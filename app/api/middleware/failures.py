@@ -1,4 +1,4 @@
-"""What becomes of a request that its route could not answer: an error nobody foresaw, a server that stops."""
+"""Answers for requests whose route fails: unexpected errors, and a server that stops."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from app.domain.errors import StoppingError
 
 
 class FailureMiddleware:
-    """ASGI middleware that makes a whole answer of an error, after which the connection goes on as after any.
+    """ASGI middleware that turns an error into a complete answer and keeps the connection usable.
 
     Starlette answers such an error, too, but raises it again, and the server then resets the connection.
 
     Parameters
     ----------
     app : callable
-        What it wraps.
+        The wrapped application.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -30,23 +30,23 @@ class FailureMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        has_begun = False
+        has_started = False
 
         async def send_and_note(message: Message) -> None:
-            nonlocal has_begun
-            has_begun = True
+            nonlocal has_started
+            has_started = True
             await send(message)
 
         try:
             await self._app(scope, receive, send_and_note)
         except asyncio.CancelledError:
-            # Only a server that stops ends a request that is being answered.
-            if has_begun:
+            # Only a stopping server cancels a request that is being answered.
+            if has_started:
                 raise
             answer = service_problem(Request(scope), StoppingError())
         except Exception as error:
-            if has_begun:
-                raise  # an answer that breaks off is told by the end of the connection
+            if has_started:
+                raise  # the end of the connection shows the client that the answer is incomplete
             answer = unexpected_problem(Request(scope), error)
         else:
             return

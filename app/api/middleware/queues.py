@@ -1,10 +1,12 @@
-"""A bounded queue in which nobody waits for the queue of another.
+"""A bounded, fair queue: no collection or caller waits behind the whole queue of another.
 
-So many work, so many wait, the rest is refused at once. Places that become free go to the collections in turn
-(round robin), and within a collection to its callers in turn. Whoever arrives when the queue is full is
-refused, unless another collection (or, within the collection, another caller) has at least two more waiting:
-then the last of those is refused instead (longest queue drop; Suter, Lakshman, Stiliadis and Choudhury,
-INFOCOM 1998).
+A fixed number of requests run, a fixed number wait, and the rest is rejected immediately. Free places go to
+the collections in turn (round robin), and within a collection to its callers in turn. A request that arrives
+when the queue is full is rejected, unless another collection (or, within the collection, another caller) has
+at least two more waiting: then the last of those is rejected instead (longest queue drop; Suter, Lakshman,
+Stiliadis and Choudhury, INFOCOM 1998).
+
+AnyIO's `CapacityLimiter` bounds what runs, but its queue is neither bounded nor fair between callers.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ OnChange = Callable[["ConcurrencyLimiter"], None]
 
 
 def _ignore(_: ConcurrencyLimiter) -> None:
-    """Nobody watches."""
+    """Observe nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +34,9 @@ class Asker:
     Parameters
     ----------
     collection : str
-        What the request is about; empty for none.
+        Collection of the request; empty for none.
     caller : str
-        What tells a caller from others: the id of its key, or its address.
+        Identifies the caller: the id of its key, or its address.
     """
 
     collection: str = ""
@@ -42,7 +44,7 @@ class Asker:
 
     @property
     def parties(self) -> tuple[Hashable, Hashable]:
-        """Who takes turns with whom: the collections, and the callers of each."""
+        """Those who take turns: the collections, and the callers of each."""
         return self.collection, (self.collection, self.caller)
 
 
@@ -54,22 +56,22 @@ class _Waiter:
 
 
 class ConcurrencyLimiter:
-    """Places for requests of one kind, and the queue in front of them.
+    """Places for requests of one workload, and the queue in front of them.
 
     Parameters
     ----------
     name : str
-        What the metrics call it.
+        Name in the metrics.
     running : int
-        How many work at once.
+        Most requests that run at the same time.
     waiting : int
-        How many more wait.
+        Most requests that wait.
     whole : bool
         Whether a place is held until the end of the answer, not only until its beginning.
     of_caller : int, optional
-        How many may be there of the same caller; one more is refused.
+        Most requests of one caller, running and waiting; one more is rejected.
     of_collection : int, optional
-        How many of those who work may be of the same collection; one more waits, if there is room.
+        Most running requests of one collection; one more waits, if there is room.
     """
 
     def __init__(
@@ -99,20 +101,20 @@ class ConcurrencyLimiter:
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """Number of waiting requests."""
         return len(self._queue)
 
     def check(self, asker: Asker) -> None:
-        """Raise OverloadedError when there is no room, or none for this caller."""
+        """Raise OverloadedError if there is no room, or none for this caller."""
         self._find_room(asker)
 
     async def enter(self, asker: Asker) -> None:
-        """Wait for a place; raises OverloadedError when there is no room to wait, or no longer."""
+        """Wait for a place; raises OverloadedError if there is no room to wait, or no longer."""
         dropped = self._find_room(asker)
         if dropped is not None:
             self._queue.remove(dropped)
             dropped.decided.set()
-        # Who comes first waits for one turn of each party, not for all that is asked meanwhile.
+        # A party's first request waits for one turn of each other party, not for all that arrives meanwhile.
         for party in asker.parties:
             self._last_turns.setdefault(party, next(self._turns))
         waiter = _Waiter(asker)
@@ -135,7 +137,7 @@ class ConcurrencyLimiter:
             raise
 
     def leave(self, asker: Asker) -> None:
-        """Give the place to the next."""
+        """Give the place to the next request."""
         self.running -= 1
         self._working -= Counter([asker.collection])
         self._forget(asker)
@@ -143,10 +145,10 @@ class ConcurrencyLimiter:
 
     def _admit(self) -> None:
         while self.running < self._max_running:
-            able = [waiter for waiter in self._queue if self._may_work(waiter.asker)]
-            if not able:
+            candidates = [waiter for waiter in self._queue if self._may_work(waiter.asker)]
+            if not candidates:
                 break
-            waiter = min(able, key=self._turns_of)
+            waiter = min(candidates, key=self._turns_of)
             self._queue.remove(waiter)
             self.running += 1
             self._working[waiter.asker.collection] += 1
@@ -159,7 +161,7 @@ class ConcurrencyLimiter:
         return tuple(self._last_turns[party] for party in waiter.asker.parties)
 
     def _find_room(self, asker: Asker) -> _Waiter | None:
-        """Return who must leave the queue for this asker, None for nobody."""
+        """Return who must leave the queue for this asker; None if nobody must."""
         if self._of_caller is not None and self._callers[asker.caller] >= self._of_caller:
             raise self._refusal(f"{self._of_caller} requests of this kind by the same caller are running")
         if self._has_place(asker) or len(self._queue) < self._max_waiting:

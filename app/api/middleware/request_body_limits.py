@@ -1,8 +1,12 @@
-"""Limits on request bodies, enforced while they come in.
+"""Limits on request bodies, enforced while they arrive.
 
-A body is counted chunk by chunk, announced length or not, so nobody can send more than is allowed. The limit
-is that of the whole service until a route, which knows the caller by then, sets its own. A body that stops,
-or trickles, is given up; one that was not read to its end closes the connection with the answer.
+A body is counted chunk by chunk, whether its length was announced or not, so that no client can send more
+than is allowed. The limit is that of the whole service until the route, which runs after the key check, sets
+its own. A body that stops or trickles is abandoned; after an answer to a body that was not read to its end
+the connection is closed.
+
+FastAPI and Starlette limit the size of one body; they know neither the slow sender, nor the memory of all
+bodies together, nor a limit that changes once the key is known.
 """
 
 from __future__ import annotations
@@ -15,27 +19,27 @@ from fastapi import Request
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.middleware.workload import Workload, workload_of
+from app.api.middleware.workload import Workload, Workloads
 from app.domain.errors import BodyTimeoutError, ContentTooLargeError, OverloadedError
 
 _BYTES_PER_SECOND = 16_384
-"""Slower bodies are given up, once `pause_seconds` of waiting are used up: bytes earn more."""
+"""Rate at which received bytes earn more waiting time; slower bodies are abandoned after `pause_seconds`."""
 _STREAM_BYTES_PER_SECOND = 1024
-"""A streamed body may be made while it is sent; slower than this it only keeps others out."""
+"""The same for imports, which may be produced while they are sent; a slower one only blocks others."""
 _WINDOW = 3
-"""What bytes have earned lasts for at most so many times `pause_seconds`."""
+"""Earned waiting time is bounded by this multiple of `pause_seconds`."""
 _DRAIN_SECONDS, _DRAINED_BYTES = 1.0, 1 << 20
-"""How long, and of what, the rest of a body is taken in after an answer that did not need it."""
+"""Bounds on reading the rest of a body after an answer that did not need it."""
 _STATE = "body"
 
 
 class Budget:
-    """Bytes of unfinished requests that are held in memory.
+    """Memory for the bodies of unfinished requests.
 
     Parameters
     ----------
     max_bytes : int
-        More are refused.
+        Of all requests together.
     max_bytes_of_one : int
         Of the requests of one caller.
     """
@@ -46,7 +50,7 @@ class Budget:
         self._held: Counter[str] = Counter()
 
     def take(self, size: int, caller: str) -> None:
-        """Account for bytes; raises OverloadedError when there are too many already, or of this caller."""
+        """Reserve memory; raises OverloadedError if too much is in use, or by this caller."""
         if size > self._left:
             raise OverloadedError
         if self._held[caller] + size > self._max_of_one:
@@ -55,7 +59,7 @@ class Budget:
         self._held[caller] += size
 
     def give_back(self, size: int, caller: str) -> None:
-        """Account for bytes that are gone."""
+        """Release memory."""
         self._left += size
         self._held[caller] -= size
         if not self._held[caller]:
@@ -70,36 +74,35 @@ class IncomingBody:
     scope : dict
         The request.
     receive : callable
-        Gives the next chunk.
+        Returns the next chunk.
     limit : int
         Most bytes.
     pause_seconds : float
         Longest wait for a chunk.
-    budget : Budget
-        Shared by all requests whose body is kept.
+    budget : Budget or None
+        Shared by all requests whose body is held in memory; None for a streamed body, which is not.
     """
 
     def __init__(
-        self, scope: Scope, receive: Receive, limit: int, pause_seconds: float, budget: Budget
+        self, scope: Scope, receive: Receive, limit: int, pause_seconds: float, budget: Budget | None
     ) -> None:
-        self._is_kept = workload_of(scope) is not Workload.IMPORT
         headers = Headers(scope=scope)
         length = headers.get("content-length", "")
         self.announced = int(length) if length.isdigit() else 0
         self.is_unread = self.announced > 0 or "transfer-encoding" in headers
         self.caller = ""
-        """Told once the key is checked, before anything is read."""
+        """Set once the key is checked, before anything is read."""
         self._receive = receive
         self._limit = limit
         self._pause_seconds = pause_seconds
         self._budget = budget
         self._received = self._held = 0
-        self._seconds_per_byte = 1.0 / (_BYTES_PER_SECOND if self._is_kept else _STREAM_BYTES_PER_SECOND)
-        self._most_credit = _WINDOW * pause_seconds
-        self._credit = pause_seconds if self._is_kept else self._most_credit
+        self._seconds_per_byte = 1.0 / (_STREAM_BYTES_PER_SECOND if budget is None else _BYTES_PER_SECOND)
+        self._max_credit = _WINDOW * pause_seconds
+        self._credit = self._max_credit if budget is None else pause_seconds
 
     def restrict(self, limit: int) -> None:
-        """Set the limit of the route; raises ContentTooLargeError when more is announced."""
+        """Set the limit of the route; raises ContentTooLargeError if more is announced."""
         self._limit = limit
         self._check(self.announced)
 
@@ -113,7 +116,7 @@ class IncomingBody:
         BodyTimeoutError
             If the next chunk does not come in time.
         OverloadedError
-            If too much is held for others.
+            If too much memory is in use by others.
         """
         if not self.is_unread:
             return await self._receive()
@@ -130,20 +133,21 @@ class IncomingBody:
         return message
 
     async def drain(self) -> None:
-        """Take in, for a moment, what is still coming after the answer, and let go of it.
+        """Read and discard, for a moment, what still arrives after the answer.
 
         A connection that is closed while bytes arrive is reset, and its client may lose the answer.
         """
-        taken = 0
+        discarded = 0
         with anyio.move_on_after(_DRAIN_SECONDS):
-            while self.is_unread and taken < _DRAINED_BYTES:
+            while self.is_unread and discarded < _DRAINED_BYTES:
                 message = await self._receive()
-                taken += len(message.get("body", b""))
+                discarded += len(message.get("body", b""))
                 self.is_unread = message["type"] == "http.request" and bool(message.get("more_body", False))
 
     def close(self) -> None:
-        """Give back what it held."""
-        self._budget.give_back(self._held, self.caller)
+        """Release the body's memory."""
+        if self._budget is not None:
+            self._budget.give_back(self._held, self.caller)
         self._held = 0
 
     def _longest_wait(self) -> float:
@@ -151,14 +155,14 @@ class IncomingBody:
 
     def _count(self, size: int) -> None:
         self._received += size
-        self._credit = min(self._credit + size * self._seconds_per_byte, self._most_credit)
+        self._credit = min(self._credit + size * self._seconds_per_byte, self._max_credit)
         self._check(self._received)
-        if self._is_kept:
+        if self._budget is not None:
             self._budget.take(size, self.caller)
             self._held += size
 
     def _check(self, size: int) -> None:
-        if self._is_kept and size > self._limit:
+        if self._budget is not None and size > self._limit:
             raise ContentTooLargeError("body", f"{size} bytes, at most {self._limit} allowed here")
 
 
@@ -168,7 +172,9 @@ class RequestBodyLimitMiddleware:
     Parameters
     ----------
     app : callable
-        What it wraps.
+        The wrapped application.
+    workloads : Workloads
+        Classifies requests; the body of an import is streamed.
     max_bytes : int
         Limit where no route sets its own.
     max_bytes_at_once : int
@@ -177,8 +183,16 @@ class RequestBodyLimitMiddleware:
         Longest wait for a chunk.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int, max_bytes_at_once: int, pause_seconds: float) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        workloads: Workloads,
+        max_bytes: int,
+        max_bytes_at_once: int,
+        pause_seconds: float,
+    ) -> None:
         self._app = app
+        self._workloads = workloads
         self._max_bytes = max_bytes
         self._pause_seconds = pause_seconds
         self._budget = Budget(max_bytes_at_once, max_bytes_at_once - max_bytes)
@@ -188,12 +202,13 @@ class RequestBodyLimitMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        body = IncomingBody(scope, receive, self._max_bytes, self._pause_seconds, self._budget)
+        budget = None if self._workloads.of(scope) is Workload.IMPORT else self._budget
+        body = IncomingBody(scope, receive, self._max_bytes, self._pause_seconds, budget)
         scope.setdefault("state", {})[_STATE] = body
 
         async def send_and_close(message: Message) -> None:
             if message["type"] == "http.response.start" and body.is_unread:
-                # Whoever sends on would be listened to, and whoever stopped waited for.
+                # Otherwise a client that sends on would be read, and one that stopped would be waited for.
                 MutableHeaders(scope=message)["Connection"] = "close"
             is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
             if is_last and body.is_unread:

@@ -1,4 +1,4 @@
-"""Who asked for what, how long it took, and by which id to find it in the log."""
+"""The request log: who asked for what, how long it took, and the id by which the log refers to it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.header_names import REQUEST_ID
 
-_SANE = re.compile(r"[A-Za-z0-9._-]{8,64}")
+_VALID_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 _UNMATCHED = "unmatched"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
-_QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
+_PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _logger = logging.getLogger(__name__)
 _request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
@@ -26,7 +26,7 @@ OnAnswer = Callable[[str, str, int, float], None]
 
 
 def current_request_id() -> str | None:
-    """Return the id of the request that is being answered, in its thread too; None outside of any."""
+    """Return the id of the current request, in its thread too; None outside of any request."""
     return _request_id.get()
 
 
@@ -38,11 +38,11 @@ class RequestLogMiddleware:
     Parameters
     ----------
     app : callable
-        What it wraps.
+        The wrapped application.
     on_answer : callable
-        Told of every answered request.
+        Called for every answered request.
     on_change : callable
-        Gets 1 when a request comes in and -1 when it is answered.
+        Gets 1 when a request arrives and -1 when it is answered.
     """
 
     def __init__(self, app: ASGIApp, on_answer: OnAnswer, on_change: Callable[[int], None]) -> None:
@@ -55,10 +55,10 @@ class RequestLogMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get(REQUEST_ID, "")
-        request_id = given if _SANE.fullmatch(given) else secrets.token_hex(8)
+        client_id = Headers(scope=scope).get(REQUEST_ID, "")
+        request_id = client_id if _VALID_ID.fullmatch(client_id) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
-        status, began = 500, time.perf_counter()
+        status, started_at = 500, time.perf_counter()
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
@@ -73,7 +73,7 @@ class RequestLogMiddleware:
             await self._app(scope, receive, send_with_id)
         finally:
             self._on_change(-1)
-            seconds = time.perf_counter() - began
+            seconds = time.perf_counter() - started_at
             method = scope["method"] if scope["method"] in _METHODS else "other"
             self._on_answer(method, _template(scope), status, seconds)
             _log(scope, status, seconds)
@@ -81,20 +81,20 @@ class RequestLogMiddleware:
 
 
 def _template(scope: Scope) -> str:
-    """Return the path with its parameters' names: what clients choose must not become a label."""
+    """Return the path with the names of its parameters, since a client's choice must not become a label."""
     path: str = getattr(scope.get("route"), "path", _UNMATCHED)
     return path
 
 
 def _log(scope: Scope, status: int, seconds: float) -> None:
     level = logging.WARNING if status >= 500 else logging.INFO
-    if scope["path"] in _QUIET and level == logging.INFO:
+    if scope["path"] in _PROBES and level == logging.INFO:
         level = logging.DEBUG
-    facts = {
+    fields = {
         "method": scope["method"],
         "path": scope["path"],
         "status": status,
         "milliseconds": round(seconds * 1000, 1),
         "key_id": scope["state"].get("key_id"),
     }
-    _logger.log(level, "%(method)s %(path)s %(status)d %(milliseconds).1f ms", facts, extra=facts)
+    _logger.log(level, "%(method)s %(path)s %(status)d %(milliseconds).1f ms", fields, extra=fields)

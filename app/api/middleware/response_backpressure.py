@@ -1,9 +1,11 @@
-"""Limits on answers that nobody reads.
+"""Backpressure for slow readers of large responses.
 
-A large answer is held in memory until its last piece is on its way. It holds no place in a lane meanwhile, or
-slow readers would keep others from working; instead the bytes of all large answers are counted, and one too
-many becomes a refusal. An answer is sent in pieces, each of which waits until the one before it was taken;
-whoever stops reading, or reads slower than a sender may send, loses the connection.
+A large response is held in memory until its last piece is sent. Meanwhile it does not occupy a place of its
+workload, or slow readers would block other requests; instead the bytes of all large responses are counted,
+and a response beyond the limit is replaced by a 503. A response is sent in pieces, each of which waits until
+the one before it was taken; a client that stops reading, or reads too slowly, loses the connection.
+
+Uvicorn waits for a slow reader without end, and Starlette has no limit on responses.
 """
 
 from __future__ import annotations
@@ -22,75 +24,76 @@ from app.api.problems import service_problem
 from app.domain.errors import OverloadedError
 
 _PIECE = 1 << 16
-"""Bytes; answers of no more are not counted."""
+"""Bytes sent at a time; responses of no more are not counted."""
 _BYTES_PER_SECOND = 16_384
+"""Rate at which bytes read earn more waiting time; the same as for request bodies."""
 _logger = logging.getLogger(__name__)
 
 
 class _StalledError(Exception):
-    """The reader takes too long."""
+    """The client reads too slowly."""
 
 
 class ResponseBackpressureMiddleware:
-    """ASGI middleware that sends answers piece by piece, and counts those that are large.
+    """ASGI middleware that sends responses piece by piece, and counts large ones.
 
     Parameters
     ----------
     app : callable
-        What it wraps.
-    lanes : ConcurrencyLimits
-        Know which requests only read: what a write did is told however large the answer is.
+        The wrapped application.
+    concurrency : ConcurrencyLimits
+        Knows which requests only read; the response to a write is sent however large it is.
     max_bytes_at_once : int
-        Of all large answers together; the first is sent whatever its size.
+        Of all large responses together; the first is sent whatever its size.
     pause_seconds : float
-        How long a reader may take before what it has read so far must earn it more.
+        Waiting time of a new reader; bytes read earn more.
     """
 
     def __init__(
-        self, app: ASGIApp, lanes: ConcurrencyLimits, max_bytes_at_once: int, pause_seconds: float
+        self, app: ASGIApp, concurrency: ConcurrencyLimits, max_bytes_at_once: int, pause_seconds: float
     ) -> None:
         self._app = app
-        self.lanes = lanes
+        self.concurrency = concurrency
         self._max_bytes = max_bytes_at_once
         self.pause_seconds = pause_seconds
         self.held = 0
-        """Bytes of large answers that are being sent."""
+        """Bytes of large responses that are being sent."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = _Answer(self, scope, receive, send)
+        response = _Response(self, scope, receive, send)
         try:
-            await self._app(scope, receive, answer.send)
+            await self._app(scope, receive, response.send)
         except Exception:
-            if not answer.has_stalled:
+            if not response.has_stalled:
                 raise
-            # Without its last piece the answer is incomplete: the server closes the connection.
-            _logger.warning("an answer was not read in time: the connection is closed")
+            # Without its last piece the response is incomplete: the server closes the connection.
+            _logger.warning("a response was read too slowly; closing the connection")
         finally:
-            self.held -= answer.counted
+            self.held -= response.counted
 
     def has_room_for(self, size: int) -> bool:
-        """Return whether an answer may be counted too."""
+        """Return whether one more response fits."""
         return not self.held or self.held + size <= self._max_bytes
 
 
-class _Answer:
-    """The answer to one request."""
+class _Response:
+    """The response to one request."""
 
     def __init__(
-        self, answers: ResponseBackpressureMiddleware, scope: Scope, receive: Receive, send: Send
+        self, middleware: ResponseBackpressureMiddleware, scope: Scope, receive: Receive, send: Send
     ) -> None:
         self.counted = 0
         self.has_stalled = False
-        self._answers = answers
+        self._middleware = middleware
         self._scope = scope
         self._receive = receive
         self._send = send
         self._is_refused = False
-        self._credit = answers.pause_seconds
+        self._credit = middleware.pause_seconds
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -104,9 +107,11 @@ class _Answer:
     async def _begin(self, message: Message) -> None:
         length = Headers(raw=message["headers"]).get("content-length", "")
         size = int(length) if length.isdigit() else 0
-        reads = self._answers.lanes.reads
+        reads = self._middleware.concurrency.reads
         if size > _PIECE:
-            if self._answers.lanes.of(self._scope) is reads and not self._answers.has_room_for(size):
+            if self._middleware.concurrency.of(self._scope) is reads and not self._middleware.has_room_for(
+                size
+            ):
                 self._is_refused = True
                 reads.on_refusal(reads)
                 refusal = service_problem(
@@ -115,12 +120,12 @@ class _Answer:
                 await refusal(self._scope, self._receive, self._send)
                 return
             self.counted = size
-            self._answers.held += size
+            self._middleware.held += size
         await self._send_in_time(message)
 
     async def _send_in_time(self, message: Message) -> None:
         began = time.monotonic()
-        with anyio.move_on_after(max(min(self._credit, self._answers.pause_seconds), 0.0)) as timer:
+        with anyio.move_on_after(max(min(self._credit, self._middleware.pause_seconds), 0.0)) as timer:
             await self._send(message)
         if timer.cancelled_caught:
             self.has_stalled = True

@@ -1,4 +1,4 @@
-"""Headers that tell browsers to be careful; on every answer, pages and problems alike."""
+"""Security headers on every answer, pages and problems alike."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from app.api.header_names import SECURITY_HEADERS
 
 
 class SecurityHeadersMiddleware:
-    """ASGI middleware that adds `SECURITY_HEADERS` where an answer does not have its own.
+    """ASGI middleware that adds each of `SECURITY_HEADERS` that an answer does not set itself.
 
     Parameters
     ----------
     app : callable
-        What it wraps.
+        The wrapped application.
     """
 
     def __init__(self, app: ASGIApp) -> None:

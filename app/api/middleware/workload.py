@@ -1,56 +1,79 @@
-"""What kind of work a request asks for, told by its route before any route is asked.
+"""The workload of a request (read, write, import or events), known before routing.
 
-Paths hold ids and names that clients choose, so each is matched as a whole, by the pattern of its route.
+It follows from the method, except for the routes marked with `works_as`. Paths contain ids and names that
+clients choose, so each is matched as a whole, against the pattern of the marked route.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Set
 from enum import Enum
+from typing import Any, TypeVar
 
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
 from starlette.routing import compile_path
 from starlette.types import Scope
 
 _WORK = "/v1/"
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
-_COLLECTION = "/v1/collections/{collection}"
-_NAMED = re.compile("/v1/(?:admin/)?collections/([^/]+)")
+_COLLECTION = re.compile("/v1/(?:admin/)?collections/([^/]+)")
+_MARK = "workload"
+_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 
 
 class Workload(Enum):
-    """What is limited in a way of its own."""
+    """A kind of work with limits of its own."""
 
     READ = "read"
-    """Also a search."""
+    """Includes searches."""
     WRITE = "write"
     IMPORT = "import"
-    """Keeps no more than a piece of its body, and limits it itself."""
+    """Holds no more than a piece of its body in memory, and limits the body itself."""
     EVENTS = "events"
-    """Goes on for as long as the job."""
+    """Lasts as long as the job."""
 
 
-SPECIAL = (
-    ("POST", f"{_COLLECTION}/items:import", Workload.IMPORT),
-    ("POST", f"{_COLLECTION}/search/{{source}}-to-{{target}}", Workload.READ),
-    ("POST", f"{_COLLECTION}/search/{{source}}-to-{{target}}/batch", Workload.READ),
-    ("GET", "/v1/admin/jobs/{job_id}/events", Workload.EVENTS),
-)
-"""Method and path of the routes whose workload does not follow from the method."""
-_SPECIAL = tuple((method, compile_path(path)[0], workload) for method, path, workload in SPECIAL)
+def works_as(workload: Workload) -> Callable[[_Endpoint], _Endpoint]:
+    """Mark the endpoint of a route whose workload does not follow from its method."""
+
+    def mark(endpoint: _Endpoint) -> _Endpoint:
+        setattr(endpoint, _MARK, workload)
+        return endpoint
+
+    return mark
 
 
-def workload_of(scope: Scope) -> Workload | None:
-    """Return the workload of a request; None for what is no work, such as health and pages."""
-    path: str = scope["path"]
-    if not path.startswith(_WORK):
-        return None
-    for method, pattern, workload in _SPECIAL:
-        if scope["method"] == method and pattern.match(path):
-            return workload
-    return Workload.READ if scope["method"] in _READING else Workload.WRITE
+class Workloads:
+    """Classifies requests by the marks of the routes.
+
+    Parameters
+    ----------
+    routers : iterable of APIRouter
+        All routes of the application that may be marked.
+    """
+
+    def __init__(self, routers: Iterable[APIRouter]) -> None:
+        self._marked: list[tuple[Set[str], re.Pattern[str], Workload]] = [
+            (route.methods or frozenset(), compile_path(route.path)[0], getattr(route.endpoint, _MARK))
+            for router in routers
+            for route in router.routes
+            if isinstance(route, APIRoute) and hasattr(route.endpoint, _MARK)
+        ]
+
+    def of(self, scope: Scope) -> Workload | None:
+        """Return the workload of a request; None for what is not limited, such as probes and pages."""
+        path: str = scope["path"]
+        if not path.startswith(_WORK):
+            return None
+        for methods, pattern, workload in self._marked:
+            if scope["method"] in methods and pattern.match(path):
+                return workload
+        return Workload.READ if scope["method"] in _READING else Workload.WRITE
 
 
 def collection_of(scope: Scope) -> str:
     """Return the name of the collection in a request's path; empty when it names none."""
-    found = _NAMED.match(scope["path"])
-    return "" if found is None else found[1]
+    match = _COLLECTION.match(scope["path"])
+    return "" if match is None else match[1]

@@ -1,1 +1,8 @@
-"""Routes: one module for each resource."""
+"""The routes, one module for each kind of resource."""
+
+from app.api.routes import collections, health, imports, items, jobs, keys, models, searches
+
+ROUTERS = tuple(
+    module.router for module in (collections, items, imports, searches, jobs, models, keys, health)
+)
+"""In the order in which a request is matched."""

@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from app.api.bodies import MIN_KEY_LIMIT, limit_keys, reject_incomplete_body
 from app.api.deps import Imports, NoteWrite, may_write
+from app.api.middleware.workload import Workload, works_as
 from app.api.ndjson import LineCutter, parse_line
 from app.api.openapi import schema_of
 from app.api.problems import OF_BODIES, responses
@@ -47,6 +48,7 @@ _BODY = {
     openapi_extra=_BODY,
     responses=responses(401, 403, 404, 409, 410, *OF_BODIES),
 )
+@works_as(Workload.IMPORT)
 async def import_items(
     collection: str,
     request: Request,

@@ -10,6 +10,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from app.api.bodies import read_json
 from app.api.deps import Training, may_administer
+from app.api.middleware.workload import Workload, works_as
 from app.api.openapi import JOB_QUEUED, json_body
 from app.api.problems import OF_BODIES, responses
 from app.api.routes.job_events import follow
@@ -71,6 +72,7 @@ def _require_job(job_id: str, training: Training) -> None:
         200: {"description": "Server-sent events", "content": {"text/event-stream": _STREAM}},
     },
 )
+@works_as(Workload.EVENTS)
 async def job_events(job_id: str, state: State, last_event: LastEvent = 0) -> AsyncIterator[ServerSentEvent]:
     """Follow a job as server-sent events.
 

@@ -18,6 +18,7 @@ from app.api.bodies import (
 from app.api.deps import OwnRevision, Search, may_search
 from app.api.entries import parse_entries
 from app.api.middleware.admission import aside
+from app.api.middleware.workload import Workload, works_as
 from app.api.openapi import json_body, schema_of, two_forms
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.searches import (
@@ -69,6 +70,7 @@ def _parse_form(form: FormFields) -> tuple[Query, SearchOptions]:
 
 
 @router.post("/{source}-to-{target}", openapi_extra=_BODY, responses=_REFUSALS, response_model=SearchOut)
+@works_as(Workload.READ)
 def search(
     collection: str,
     source: str,
@@ -92,6 +94,7 @@ def search(
     responses=_REFUSALS,
     response_model=BatchSearchOut,
 )
+@works_as(Workload.READ)
 def search_batch(
     collection: str,
     source: str,

@@ -13,6 +13,8 @@ import pytest
 from fastapi import Request
 
 from app.api.middleware.request_body_limits import RequestBodyLimitMiddleware, body_of
+from app.api.middleware.workload import Workloads
+from app.api.routes import ROUTERS
 from app.domain.errors import BodyTimeoutError, ContentTooLargeError, OverloadedError
 from tests.app.e2e.refusals import MAX_BODY, MIXED, VECTORS, Api, check_next_request_works, check_problem, png
 from tests.app.waiting import wait_for
@@ -50,6 +52,7 @@ class Asked:
         self._restrict_to = restrict_to
         self._middleware = RequestBodyLimitMiddleware(
             self._application,
+            workloads=Workloads(ROUTERS),
             **{"max_bytes": 100, "max_bytes_at_once": 50_000, "pause_seconds": 5.0, **limits},
         )
         self._path = path

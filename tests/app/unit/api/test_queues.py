@@ -19,49 +19,49 @@ from app.domain.errors import OverloadedError
 )
 def test_a_crowd_takes_turns_with_a_newcomer_and_makes_room_for_it(crowd: Asker, newcomer: Asker) -> None:
     async def scenario() -> None:
-        lane = ConcurrencyLimiter("read", 1, 3)
+        limiter = ConcurrencyLimiter("read", 1, 3)
         order: list[str] = []
 
         async def ask(name: str, asker: Asker) -> None:
             try:
-                await lane.enter(asker)
+                await limiter.enter(asker)
             except OverloadedError:
                 order.append(f"{name} refused")
             else:
                 order.append(name)
                 await anyio.sleep(0)
-                lane.leave(asker)
+                limiter.leave(asker)
 
         async with anyio.create_task_group() as tasks:
-            await lane.enter(crowd)
+            await limiter.enter(crowd)
             for number in range(3):
                 tasks.start_soon(ask, f"crowd {number}", crowd)
             await anyio.wait_all_tasks_blocked()
             with pytest.raises(OverloadedError):
-                await lane.enter(crowd)
+                await limiter.enter(crowd)
             tasks.start_soon(ask, "newcomer", newcomer)
             await anyio.wait_all_tasks_blocked()
             assert order == ["crowd 2 refused"]
-            assert lane.waiting == 3
-            lane.leave(crowd)
+            assert limiter.waiting == 3
+            limiter.leave(crowd)
         assert order == ["crowd 2 refused", "crowd 0", "newcomer", "crowd 1"]
-        assert (lane.running, lane.waiting, lane._callers, lane._working) == (0, 0, {}, {})
+        assert (limiter.running, limiter.waiting, limiter._callers, limiter._working) == (0, 0, {}, {})
 
     anyio.run(scenario)
 
 
 def test_who_always_waits_gets_as_many_turns_as_those_who_come_and_go() -> None:
     async def scenario() -> None:
-        lane = ConcurrencyLimiter("read", 4, 40, of_collection=3)
+        limiter = ConcurrencyLimiter("read", 4, 40, of_collection=3)
         served: Counter[str] = Counter()
         closing = anyio.Event()
 
         async def ask_again_and_again(asker: Asker) -> None:
             while not closing.is_set():
-                await lane.enter(asker)
+                await limiter.enter(asker)
                 served[asker.collection] += 1
                 await anyio.sleep(0.001)
-                lane.leave(asker)
+                limiter.leave(asker)
 
         async with anyio.create_task_group() as tasks:
             for number in range(12):
@@ -80,15 +80,15 @@ def test_who_always_waits_gets_as_many_turns_as_those_who_come_and_go() -> None:
 
 def test_who_waits_alone_is_not_sent_away_for_another() -> None:
     async def scenario() -> None:
-        lane = ConcurrencyLimiter("read", 1, 2)
+        limiter = ConcurrencyLimiter("read", 1, 2)
         async with anyio.create_task_group() as tasks:
-            await lane.enter(Asker("a"))
-            tasks.start_soon(lane.enter, Asker("b"))
-            tasks.start_soon(lane.enter, Asker("c"))
+            await limiter.enter(Asker("a"))
+            tasks.start_soon(limiter.enter, Asker("b"))
+            tasks.start_soon(limiter.enter, Asker("c"))
             await anyio.wait_all_tasks_blocked()
             with pytest.raises(OverloadedError):
-                await lane.enter(Asker("d"))
-            assert lane.waiting == 2
+                await limiter.enter(Asker("d"))
+            assert limiter.waiting == 2
             tasks.cancel_scope.cancel()
 
     anyio.run(scenario)

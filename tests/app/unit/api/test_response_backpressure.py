@@ -4,6 +4,8 @@ import anyio
 
 from app.api.middleware.admission import ConcurrencyLimits
 from app.api.middleware.response_backpressure import ResponseBackpressureMiddleware
+from app.api.middleware.workload import Workloads
+from app.api.routes import ROUTERS
 
 LARGE = 300_000
 SEARCH, WRITE = "/v1/collections/a/search/x-to-z", "/v1/collections/a/items"
@@ -37,10 +39,10 @@ class Service:
     def __init__(self, max_bytes: int, pause_seconds: float = 60.0, size: int = LARGE) -> None:
         self.body = bytes(range(256)) * (size // 256)
         self.answers = ResponseBackpressureMiddleware(
-            self._application, ConcurrencyLimits(9, 9, 1), max_bytes, pause_seconds
+            self._application, ConcurrencyLimits(9, 9, 1, Workloads(ROUTERS)), max_bytes, pause_seconds
         )
         self.refused: list[str] = []
-        self.answers.lanes.watch(lambda _: None, lambda lane: self.refused.append(lane.name))
+        self.answers.concurrency.watch(lambda _: None, lambda limiter: self.refused.append(limiter.name))
 
     async def _application(self, scope: Any, receive: Any, send: Any) -> None:
         headers = [(b"content-length", str(len(self.body)).encode())]
