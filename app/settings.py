@@ -21,11 +21,22 @@ class StorageSettings(BaseModel):
     """Where data is kept, and for how long."""
 
     data_dir: Path = Field(Path("data"), description="SQLite file, pictures, bundles: everything written")
-    database_url: str = Field("", description="SQLAlchemy URL; SQLite inside the data folder when empty")
-    lock_wait_seconds: float = Field(5.0, gt=0, description="how long a write waits for others")
-    sweep_grace_seconds: float = Field(3600.0, ge=0, description="how long an unused file is kept")
-    trash_seconds: float = Field(604_800.0, ge=0, description="how long swept files are kept aside")
-    test_data: Path | None = Field(None, description="real data for benchmarks")
+    database_url: str = Field(
+        "",
+        description="SQLAlchemy URL; SQLite in the data folder when empty; extra `postgres` for PostgreSQL",
+    )
+    lock_wait_seconds: float = Field(
+        5.0, gt=0, description="how long a write waits for others, then it is answered 503"
+    )
+    sweep_grace_seconds: float = Field(
+        3600.0,
+        ge=0,
+        description="age at which unused files go to the trash, and traces of deleted items are purged",
+    )
+    trash_seconds: float = Field(604_800.0, ge=0, description="how long files stay in the trash")
+    test_data: Path | None = Field(
+        None, description="folder of real data for `lrbs bench` and `lrbs compare`"
+    )
 
     @property
     def resolved_database_url(self) -> str:
@@ -39,16 +50,27 @@ class HttpSettings(BaseModel):
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
     processes: int = Field(1, ge=1, le=64, description="server processes behind one port")
-    shutdown_seconds: float = Field(30.0, gt=0, description="how long a stop waits for what was accepted")
-    log_format: Literal["text", "json"] = Field("text", description="text or json, a line for each entry")
-    open_search: bool = Field(False, description="search and reading need no key")
-    open_metrics: bool = Field(True, description="/metrics needs no key; else one of scope admin")
-    cors_origins: str = Field("", description="origins of other sites' pages, comma-separated; none")
+    shutdown_seconds: float = Field(
+        30.0,
+        gt=0,
+        description="how long a stop waits for accepted requests; the process ends 5 s later at most",
+    )
+    log_format: Literal["text", "json"] = Field(
+        "text", description="`text`, or `json` with a line for every request"
+    )
+    open_search: bool = Field(False, description="searching and reading need no key")
+    open_metrics: bool = Field(True, description="`/metrics` needs no key; otherwise one of scope `admin`")
+    cors_origins: str = Field("", description="origins of other sites whose pages may call, comma-separated")
     trusted_proxies: str = Field(
-        "", description="addresses and networks whose X-Forwarded-For is believed, comma-separated; none"
+        "", description="addresses and networks whose `X-Forwarded-For` is believed, comma-separated"
     )
     rate_limit: int = Field(0, ge=0, le=100_000, description="requests a minute of a key; 0 for no limit")
-    max_running: int = Field(4, ge=1, le=256, description="searches, and writes, that run at the same time")
+    max_running: int = Field(
+        4,
+        ge=1,
+        le=256,
+        description="searches, and writes, that run at the same time; of one collection all but one",
+    )
     max_waiting: int = Field(13, ge=0, le=10_000, description="searches, and writes, that wait for those")
     max_connections: int = Field(
         1000, ge=1, description="connections open at once in a process, as far as it may open files"
@@ -80,17 +102,29 @@ class RequestSettings(BaseModel):
     max_import_bytes: int = Field(16 << 30, gt=0, description="largest body of an import")
     max_import_line_bytes: int = Field(16 << 20, gt=0, description="longest line of an import")
     max_picture_bytes: int = Field(10 << 20, gt=0, description="largest picture file")
-    max_picture_pixels: int = Field(40_000_000, gt=0, description="largest picture, decoded")
+    max_picture_pixels: int = Field(
+        40_000_000, gt=0, description="most pixels of a picture, decoded at once (in WebP a third)"
+    )
     max_text_chars: int = Field(20_000, gt=0, description="longest text")
-    max_batch: int = Field(1000, gt=0, description="most items or queries in one call")
-    body_pause_seconds: float = Field(20.0, gt=0, description="how long the rest of a request is waited for")
+    max_batch: int = Field(
+        1000, gt=0, description="most items or queries in one call (queries times (`offset` + `k`): 100000)"
+    )
+    body_pause_seconds: float = Field(
+        20.0, gt=0, description="longest pause within a request, or within reading a response"
+    )
 
 
 class JobSettings(BaseModel):
     """Retrain jobs and the worker that runs them."""
 
-    lease_seconds: float = Field(30.0, gt=0, description="how long a silent worker keeps its job")
-    job_attempts: int = Field(3, ge=1, description="how often a job whose worker or trainer died is tried")
+    lease_seconds: float = Field(
+        30.0,
+        gt=0,
+        description="after which a silent worker loses its job, or import (10 s at most) its place",
+    )
+    job_attempts: int = Field(
+        3, ge=1, description="how often a job is tried whose worker or trainer died, or whose disk was full"
+    )
     job_retry_seconds: float = Field(
         5.0, ge=0, description="pause before a second attempt; doubles each time"
     )
@@ -106,13 +140,18 @@ class JobSettings(BaseModel):
 class ModelSettings(BaseModel):
     """Model versions, and the galleries that are searched with them."""
 
-    gate_tolerance: float = Field(0.02, ge=0, le=1, description="how much worse on held-out items may serve")
-    keep_versions: int = Field(5, ge=1, description="how many inactive versions are kept")
+    gate_tolerance: float = Field(
+        0.02, ge=0, le=1, description="held-out MAP that a new version may lose and still be activated"
+    )
+    keep_versions: int = Field(5, ge=1, description="newest inactive versions that are kept")
     max_snapshot_bytes: int = Field(
-        0, ge=0, description="memory of a process for galleries; half of the machine's, shared, when 0"
+        0,
+        ge=0,
+        description="memory of a process for galleries, of which the least searched are unloaded; "
+        "half of the machine's, shared by its processes, when 0",
     )
     save_after_items: int = Field(
-        1000, ge=1, description="after so many written items, and a tenth of all, galleries are saved"
+        1000, ge=1, description="written items, and at least a tenth of all, after which galleries are saved"
     )
 
 
