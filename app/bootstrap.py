@@ -52,8 +52,7 @@ from app.storage.spool import ItemSpool
 _OTHER_CONNECTIONS = 8
 """For keys, event streams, health, and the saving of galleries: short uses that can wait for each other."""
 _INDEX_RECALL = 0.99
-"""Recall@10 that an index needs to serve. An exact index has 1.0; the gate is for approximate ones, of which
-plain graphs fell to 0.36 on class-clustered galleries."""
+"""Recall@10 that an approximate index needs to serve: a plain graph fell to 0.36 on class-clustered data."""
 _MAX_HITS = 100_000
 """Most results ranked in one call, those before the offset included; bounds its time and memory."""
 _PICTURES, _BUNDLES = "pictures", "models"
