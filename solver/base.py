@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
+from typing_extensions import override
 
 from solver.errors import NotFittedError
 from solver.linalg.matrices import FloatArray
@@ -35,11 +36,29 @@ class CrossModalEstimator(BaseEstimator, ABC):
 
     @abstractmethod
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        """Return the (n_samples_x, n_dimensions) projections of the first modality's samples."""
+        """Project samples of the first modality into the common space.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (n_samples_x, n_features_x)
+            Samples with the features that the estimator was fitted on.
+
+        Returns
+        -------
+        ndarray of shape (n_samples_x, n_dimensions)
+            The projections.
+
+        Raises
+        ------
+        NotFittedError
+            If the estimator was not fitted.
+        InvalidInputError
+            If the samples are not a finite numeric matrix with these features.
+        """
 
     @abstractmethod
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        """Return the (n_samples_z, n_dimensions) projections of the second modality's samples."""
+        """Project samples of the second modality; parameters and errors are those of `project_x`."""
 
     def similarity(self, X: npt.ArrayLike, Z: npt.ArrayLike) -> FloatArray:
         """Return the (n_samples_x, n_samples_z) array of inner products of the projections."""
@@ -55,7 +74,7 @@ class CrossModalEstimator(BaseEstimator, ABC):
 
 
 class LinearCrossModalEstimator(CrossModalEstimator):
-    """Base of the methods whose two projections are affine maps.
+    """Base of the methods whose two projections are affine maps: ``X @ x_factors_ + x_intercept_``.
 
     Attributes
     ----------
@@ -76,34 +95,12 @@ class LinearCrossModalEstimator(CrossModalEstimator):
     x_intercept_: FloatArray
     z_intercept_: FloatArray
 
+    @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        """Project samples of the first modality.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples_x, n_features_x)
-            Not modified.
-
-        Returns
-        -------
-        ndarray of shape (n_samples_x, rank)
-            ``X @ x_factors_ + x_intercept_``.
-        """
         self._check_fitted()
         return project_affinely(X, self.x_factors_, self.x_intercept_, "X")
 
+    @override
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        """Project samples of the second modality.
-
-        Parameters
-        ----------
-        Z : array-like of shape (n_samples_z, n_features_z)
-            Not modified.
-
-        Returns
-        -------
-        ndarray of shape (n_samples_z, rank)
-            ``Z @ z_factors_ + z_intercept_``.
-        """
         self._check_fitted()
         return project_affinely(Z, self.z_factors_, self.z_intercept_, "Z")

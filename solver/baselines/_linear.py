@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from solver.base import LinearCrossModalEstimator
 from solver.errors import NumericalError
 from solver.linalg.matrices import FloatArray
-from solver.linalg.samples import project_affinely
 
 
 class LinearBaseline(LinearCrossModalEstimator):
@@ -24,37 +24,13 @@ class LinearBaseline(LinearCrossModalEstimator):
     metric: str
     metric_: str
 
+    @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        """Project samples of the first modality; of unit norm under the cosine.
+        return self._scaled(super().project_x(X))
 
-        Parameters
-        ----------
-        X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            Not modified.
-
-        Returns
-        -------
-        ndarray of shape (n_samples_x, rank)
-            In float64.
-        """
-        self._check_fitted()
-        return self._scaled(project_affinely(X, self.x_factors_, self.x_intercept_, "X"))
-
+    @override
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        """Project samples of the second modality; of unit norm under the cosine.
-
-        Parameters
-        ----------
-        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Not modified.
-
-        Returns
-        -------
-        ndarray of shape (n_samples_z, rank)
-            In float64.
-        """
-        self._check_fitted()
-        return self._scaled(project_affinely(Z, self.z_factors_, self.z_intercept_, "Z"))
+        return self._scaled(super().project_z(Z))
 
     def _scaled(self, projections: FloatArray) -> FloatArray:
         if self.metric_ == "inner":

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from solver.baselines._bases import CentredBasis
+from solver.baselines._bases import Bases, CentredBasis
 from solver.baselines._linear import LinearBaseline
 from solver.baselines._pairs import class_indicators
 from solver.errors import InvalidInputError
@@ -66,34 +66,44 @@ class MultiviewBaseline(LinearBaseline):
     eigenvalue_power: float
     eigenvalues_: FloatArray
 
-    def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnySupervision) -> Self:
+    def fit(
+        self,
+        X: npt.ArrayLike,
+        Z: npt.ArrayLike,
+        supervision: AnySupervision,
+        *,
+        bases: Bases | None = None,
+    ) -> Self:
         """Solve the eigenproblem.
 
         Parameters
         ----------
         X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality; made dense. Not modified.
+            First modality; made dense.
         Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality; made dense. Not modified.
+            Second modality; made dense.
         supervision : Labels or MultiLabels
             The classes.
+        bases : tuple of CentredBasis, optional
+            Those of X and Z, where the caller has them already; computed when left out.
 
         Raises
         ------
         InvalidParameterError, InvalidInputError, SupervisionError
-            If parameters, arrays or supervision are not as described.
+            If a parameter is out of range, an array unusable, or the supervision of other samples or of
+            another kind than is needed.
         """
         self._check_parameters()
         indicators = class_indicators(supervision, type(self).__name__)
-        bases = CentredBasis.of(X, "X"), CentredBasis.of(Z, "Z")
-        check_sizes(bases[0].coordinates, bases[1].coordinates, supervision)
+        x, z = bases or (CentredBasis.of(X, "X"), CentredBasis.of(Z, "Z"))
+        check_sizes(x.coordinates, z.coordinates, supervision)
         x_view, z_view = (
-            self._view(basis.coordinates, side) for basis, side in zip(bases, indicators, strict=True)
+            self._view(basis.coordinates, side) for basis, side in zip((x, z), indicators, strict=True)
         )
         self.eigenvalues_, left, right = self._solve(x_view, z_view)
         # Those below zero are directions in which the modalities contradict each other.
         weights = np.maximum(self.eigenvalues_, 0.0) ** self.eigenvalue_power
-        self._keep(bases[0].lift(left * weights), bases[1].lift(right * weights))
+        self._keep(x.lift(left * weights), z.lift(right * weights))
         return self
 
     @abstractmethod

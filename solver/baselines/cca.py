@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from solver.baselines._bases import CentredBasis
+from solver.baselines._bases import Bases, CentredBasis
 from solver.baselines._linear import LinearBaseline
 from solver.baselines._pairs import mean_cross_product
 from solver.linalg.matrices import FloatArray
@@ -98,25 +98,35 @@ class CCA(LinearBaseline):
         self.metric = metric
         self.pairs = pairs
 
-    def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnySupervision) -> Self:
+    def fit(
+        self,
+        X: npt.ArrayLike,
+        Z: npt.ArrayLike,
+        supervision: AnySupervision,
+        *,
+        bases: Bases | None = None,
+    ) -> Self:
         """Find the canonical directions.
 
         Parameters
         ----------
         X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality; made dense. Not modified.
+            First modality; made dense.
         Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality; made dense. Not modified.
+            Second modality; made dense.
         supervision : Supervision or SignedPairs
             Which pairs are similar.
+        bases : tuple of CentredBasis, optional
+            Those of X and Z, where the caller has them already; computed when left out.
 
         Raises
         ------
         InvalidParameterError, InvalidInputError, SupervisionError
-            If parameters, arrays or supervision are not as described.
+            If a parameter is out of range, an array unusable, or the supervision of other samples or of
+            another kind than is needed.
         """
         self._check_parameters()
-        x, z = CentredBasis.of(X, "X"), CentredBasis.of(Z, "Z")
+        x, z = bases or (CentredBasis.of(X, "X"), CentredBasis.of(Z, "Z"))
         x_whitening, z_whitening = self._whitening(x), self._whitening(z)
         cross = mean_cross_product(x.coordinates, z.coordinates, supervision, self.pairs)
         U, s, Vt = scipy.linalg.svd(x_whitening[:, None] * cross * z_whitening, full_matrices=False)

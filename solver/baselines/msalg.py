@@ -80,16 +80,17 @@ class MsAlg(LinearBaseline):
         Parameters
         ----------
         X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality. Not modified.
+            First modality.
         Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality. Not modified.
+            Second modality.
         supervision : Supervision or SignedPairs
             Which pairs are similar.
 
         Raises
         ------
         InvalidParameterError, InvalidInputError, SupervisionError
-            If parameters, arrays or supervision are not as described, or the similar pairs sum to zero.
+            If a parameter is out of range, an array unusable, the supervision without pairs or of other
+            samples, or the similar pairs sum to zero.
         """
         self._check_parameters()
         samples = check_samples(X, "X", sparse=True), check_samples(Z, "Z", sparse=True)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import scipy.linalg
 from sklearn.cross_decomposition import PLSCanonical
 
-from solver.baselines._bases import CentredBasis
+from solver.baselines._bases import Bases, CentredBasis
 from solver.baselines._linear import LinearBaseline
 from solver.baselines._pairs import mean_cross_product, rows_are_pairs
 from solver.errors import SupervisionError
@@ -90,27 +90,36 @@ class PLS(LinearBaseline):
         self.metric = metric
         self.pairs = pairs
 
-    def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnySupervision) -> Self:
+    def fit(
+        self,
+        X: npt.ArrayLike,
+        Z: npt.ArrayLike,
+        supervision: AnySupervision,
+        *,
+        bases: Bases | None = None,
+    ) -> Self:
         """Find the directions.
 
         Parameters
         ----------
         X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality; made dense. Not modified.
+            First modality; made dense.
         Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality; made dense. Not modified.
+            Second modality; made dense.
         supervision : Supervision or SignedPairs
             Which pairs are similar.
+        bases : tuple of CentredBasis, optional
+            Those of X and Z, where the caller has them already; computed when left out.
 
         Raises
         ------
         InvalidParameterError, InvalidInputError
-            If parameters or arrays are not as described.
+            If a parameter is out of range or an array unusable.
         SupervisionError
             If the supervision is of other samples, or gives no pairs of rows where they are needed.
         """
         self._check_parameters()
-        x, z = CentredBasis.of(X, "X"), CentredBasis.of(Z, "Z")
+        x, z = bases or (CentredBasis.of(X, "X"), CentredBasis.of(Z, "Z"))
         cross = mean_cross_product(x.coordinates, z.coordinates, supervision, self.pairs)
         if self.deflation == "cross":
             U, _, Vt = scipy.linalg.svd(cross, full_matrices=False)

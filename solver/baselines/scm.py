@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import ClassVar, Self
 
 import numpy.typing as npt
+from typing_extensions import override
 
 from solver.base import CrossModalEstimator
+from solver.baselines._bases import Bases
 from solver.baselines._pairs import class_indicators
 from solver.baselines.cca import CCA
 from solver.baselines.semantic_matching import SemanticMatching
@@ -98,22 +100,32 @@ class SCM(CrossModalEstimator):
         self.tol = tol
         self.max_iter = max_iter
 
-    def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnySupervision) -> Self:
+    def fit(
+        self,
+        X: npt.ArrayLike,
+        Z: npt.ArrayLike,
+        supervision: AnySupervision,
+        *,
+        bases: Bases | None = None,
+    ) -> Self:
         """Learn the directions, then the posteriors.
 
         Parameters
         ----------
         X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality; made dense. Not modified.
+            First modality; made dense.
         Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality; made dense. Not modified.
+            Second modality; made dense.
         supervision : Labels or MultiLabels
             The classes.
+        bases : tuple of CentredBasis, optional
+            Those of X and Z, where the caller has them already; computed when left out.
 
         Raises
         ------
         InvalidParameterError, InvalidInputError, SupervisionError
-            If parameters, arrays or supervision are not as described.
+            If a parameter is out of range, an array unusable, or the supervision of other samples or of
+            another kind than is needed.
         """
         self._check_parameters()
         class_indicators(supervision, type(self).__name__)
@@ -123,40 +135,18 @@ class SCM(CrossModalEstimator):
             correlation_power=self.correlation_power,
             metric="inner",
             pairs=self.pairs,
-        ).fit(X, Z, supervision)
+        ).fit(X, Z, supervision, bases=bases)
         semantic_matching = SemanticMatching(self.C, z_C=self.z_C, tol=self.tol, max_iter=self.max_iter)
         semantic_matching.fit(cca.project_x(X), cca.project_z(Z), supervision)
         self.cca_, self.semantic_matching_ = cca, semantic_matching
         return self
 
+    @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        """Return the class posteriors of samples of the first modality.
-
-        Parameters
-        ----------
-        X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            Not modified.
-
-        Returns
-        -------
-        ndarray of shape (n_samples_x, n_classes)
-            In float64.
-        """
         self._check_fitted()
         return self.semantic_matching_.project_x(self.cca_.project_x(X))
 
+    @override
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        """Return the class posteriors of samples of the second modality.
-
-        Parameters
-        ----------
-        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Not modified.
-
-        Returns
-        -------
-        ndarray of shape (n_samples_z, n_classes)
-            In float64.
-        """
         self._check_fitted()
         return self.semantic_matching_.project_z(self.cca_.project_z(Z))

@@ -6,6 +6,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from solver.base import CrossModalEstimator
 from solver.baselines._pairs import class_indicators
@@ -94,16 +95,17 @@ class SemanticMatching(CrossModalEstimator):
         Parameters
         ----------
         X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality. Not modified.
+            First modality.
         Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality. Not modified.
+            Second modality.
         supervision : Labels or MultiLabels
             The classes.
 
         Raises
         ------
         InvalidParameterError, InvalidInputError, SupervisionError
-            If parameters, arrays or supervision are not as described.
+            If a parameter is out of range, an array unusable, or the supervision of other samples or of
+            another kind than is needed.
         """
         self._check_parameters()
         x, z = (check_samples(each, name, np.float64, sparse=True) for each, name in ((X, "X"), (Z, "Z")))
@@ -116,35 +118,13 @@ class SemanticMatching(CrossModalEstimator):
         self.x_head_, self.z_head_ = x_head, z_head
         return self
 
+    @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        """Return the class posteriors of samples of the first modality.
-
-        Parameters
-        ----------
-        X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            Not modified.
-
-        Returns
-        -------
-        ndarray of shape (n_samples_x, n_classes)
-            In float64.
-        """
         self._check_fitted()
         return _posteriors(self.x_head_, X, "X")
 
+    @override
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        """Return the class posteriors of samples of the second modality.
-
-        Parameters
-        ----------
-        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Not modified.
-
-        Returns
-        -------
-        ndarray of shape (n_samples_z, n_classes)
-            In float64.
-        """
         self._check_fitted()
         return _posteriors(self.z_head_, Z, "Z")
 

@@ -1,7 +1,7 @@
-"""Comparing methods fairly: the same choices for each, tuned on training rows, one look at the test split."""
+"""A fair comparison of methods: the same choices for each, tuned on training rows, one test at the end."""
 
-from solver.comparison.cells import Cell, Outcome, OutcomeStore, run_cell
-from solver.comparison.comparison import Comparison, Row, compare
+from solver.comparison.cells import Cell, CellOutcome, OutcomeStore
+from solver.comparison.comparison import Comparison, ComparisonRow, compare
 from solver.comparison.methods import METHODS, Axis, Method, chosen_methods
 from solver.evaluation.significance import bootstrap_interval, sign_flip_p_value
 from solver.evaluation.trec import write_qrels, write_run
@@ -10,15 +10,14 @@ __all__ = [
     "METHODS",
     "Axis",
     "Cell",
+    "CellOutcome",
     "Comparison",
+    "ComparisonRow",
     "Method",
-    "Outcome",
     "OutcomeStore",
-    "Row",
     "bootstrap_interval",
     "chosen_methods",
     "compare",
-    "run_cell",
     "sign_flip_p_value",
     "write_qrels",
     "write_run",

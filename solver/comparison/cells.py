@@ -1,6 +1,6 @@
 """One cell of a comparison: one method, on one set, with or without PCA; tuned, fitted, projected.
 
-A cell's outcome holds the projected test split, of which every figure can be made again; a store keeps it
+A cell's outcome holds the projected test split, from which every figure can be computed again; it is stored
 under a key that changes with the data, the method's grid, the options and the code.
 """
 
@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from solver.comparison.methods import Method
-from solver.comparison.preparation import Parts
+from solver.comparison.preparation import PreparedSplits
 from solver.comparison.tuning import tune
 from solver.datasets import PairedFeatures
 from solver.linalg.matrices import FloatArray
@@ -32,7 +32,7 @@ _LIBRARIES = ("numpy", "scipy", "scikit-learn")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cell:
-    """What is to be computed.
+    """One entry of the table: a method on a set, with or without PCA.
 
     Parameters
     ----------
@@ -59,8 +59,8 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """What the outcome depends on, as a hash."""
-        facts = {
+        """Hash of everything that the outcome depends on."""
+        inputs = {
             "data": self.data_key,
             "method": self.method.name,
             "grid": repr((self.method.grid, self.method.scalings, sorted(self.method.fixed.items()))),
@@ -69,17 +69,17 @@ class Cell:
             "seed": self.seed,
             "code": code_version(),
             "own_code": [
-                _source(each)
-                for each in (*self.method.estimator.__mro__, self.method.walk)
-                if each is not None
+                _source(definition)
+                for definition in (*self.method.estimator.__mro__, self.method.walk)
+                if definition is not None
             ],
         }
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
-    """What came out of a cell.
+class CellOutcome:
+    """Result of a cell.
 
     Parameters
     ----------
@@ -92,12 +92,12 @@ class Outcome:
     cv_score : float
         Cross-validated MAP of the choice, inside the training split.
     n_candidates : int
-        How many were tried.
+        Candidates that were scored.
     n_features : tuple of int
         Features of both modalities as they reach the method.
     tune_seconds, fit_seconds : float
-        On one core: the whole search, less what an earlier method prepared in this process and left to it,
-        and the final fit alone (without scaling and PCA).
+        On one core: the whole search, without what an earlier method in the same process had prepared, and
+        the final fit alone (without scaling and PCA).
     notes : tuple of str
         Warnings of the final fit.
     x_test, z_test : ndarray of shape (n_test, rank)
@@ -121,46 +121,69 @@ class Outcome:
 
 
 class OutcomeStore(Protocol):
-    """Where outcomes are kept, so that an interrupted comparison goes on."""
+    """Storage of outcomes, so that an interrupted comparison can be resumed."""
 
-    def load(self, key: str) -> Outcome | None:
-        """Return what is kept under a key, or None."""
+    def load(self, key: str) -> CellOutcome | None:
+        """Return the outcome stored under a key, or None."""
 
-    def save(self, key: str, outcome: Outcome) -> None:
-        """Keep an outcome under a key."""
+    def save(self, key: str, outcome: CellOutcome) -> None:
+        """Store an outcome under a key."""
 
 
-def run_cell(cell: Cell) -> Outcome:
-    """Tune on the training split, fit on all of it, and project the test split once."""
-    parts = _parts(cell)
-    with single_threaded_blas():
-        began = time.perf_counter()
-        choice = tune(parts, cell.method, cell.pca)
-        tune_seconds = time.perf_counter() - began
-        final = parts.final
-        X, x_test = parts.features(final, "x", choice.x_scaling, cell.pca)
-        Z, z_test = parts.features(final, "z", choice.z_scaling, cell.pca)
-        began = time.perf_counter()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            fitted = cell.method.fit(X, Z, parts.supervision(final), choice.parameters)
-        fit_seconds = time.perf_counter() - began
-        return Outcome(
-            method=cell.method.name,
-            pca=cell.pca,
-            params={"x_scaling": choice.x_scaling, "z_scaling": choice.z_scaling, **choice.parameters},
-            cv_score=choice.score,
-            n_candidates=choice.n_candidates,
-            n_features=(X.shape[1], Z.shape[1]),
-            tune_seconds=tune_seconds,
-            fit_seconds=fit_seconds,
-            notes=tuple(dict.fromkeys(str(entry.message) for entry in caught)),
-            x_test=fitted.project_x(x_test),
-            z_test=fitted.project_z(z_test),
-            singular_values=np.asarray(
-                getattr(fitted, "singular_values_", ()) if cell.method.has_matrix else (), np.float64
-            ),
-        )
+@dataclass(slots=True)
+class CellRunner:
+    """Computes cells one after the other; the next cell of the same set reuses its prepared features."""
+
+    _splits: PreparedSplits | None = None
+    _key: tuple[str, int, int] | None = None
+
+    def run(self, cell: Cell) -> CellOutcome:
+        """Tune on the training split, fit on all of it, and project the test split once.
+
+        Parameters
+        ----------
+        cell : Cell
+            What is computed, on one core.
+
+        Raises
+        ------
+        InvalidInputError
+            If the method cannot be fitted with any scaling.
+        """
+        splits = self._prepared_splits(cell)
+        with single_threaded_blas():
+            start = time.perf_counter()
+            choice = tune(splits, cell.method, cell.pca)
+            tune_seconds = time.perf_counter() - start
+            final = splits.final
+            X, x_test = splits.features(final, "x", choice.x_scaling, cell.pca)
+            Z, z_test = splits.features(final, "z", choice.z_scaling, cell.pca)
+            start = time.perf_counter()
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                fitted = cell.method.fit(X, Z, splits.supervision(final), choice.parameters)
+            fit_seconds = time.perf_counter() - start
+            singular_values = getattr(fitted, "singular_values_", ()) if cell.method.has_matrix else ()
+            return CellOutcome(
+                method=cell.method.name,
+                pca=cell.pca,
+                params={"x_scaling": choice.x_scaling, "z_scaling": choice.z_scaling, **choice.parameters},
+                cv_score=choice.score,
+                n_candidates=choice.n_candidates,
+                n_features=(X.shape[1], Z.shape[1]),
+                tune_seconds=tune_seconds,
+                fit_seconds=fit_seconds,
+                notes=tuple(dict.fromkeys(str(entry.message) for entry in caught)),
+                x_test=fitted.project_x(x_test),
+                z_test=fitted.project_z(z_test),
+                singular_values=np.asarray(singular_values, np.float64),
+            )
+
+    def _prepared_splits(self, cell: Cell) -> PreparedSplits:
+        key = cell.data_key, cell.n_folds, cell.seed
+        if self._splits is None or key != self._key:
+            self._splits, self._key = PreparedSplits.of(cell.data, cell.n_folds, cell.seed), key
+        return self._splits
 
 
 def fingerprint(data: PairedFeatures) -> str:
@@ -185,25 +208,13 @@ def code_version() -> str:
 
 
 @functools.cache
-def _source(part: Any) -> str:
-    """Return where a class or function of a method is from, and its source where that can be had."""
-    name = f"{part.__module__}.{part.__qualname__}"
+def _source(definition: Any) -> str:
+    """Return the qualified name of a class or function, and its source where that is available."""
+    name = f"{definition.__module__}.{definition.__qualname__}"
     try:
-        return f"{name}\n{inspect.getsource(part)}"
-    except (OSError, TypeError):  # built in, or typed in
+        return f"{name}\n{inspect.getsource(definition)}"
+    except (OSError, TypeError):  # built in, or typed at a prompt
         return name
-
-
-_kept_parts: dict[tuple[str, int, int], Parts] = {}
-
-
-def _parts(cell: Cell) -> Parts:
-    """Return the set's parts with all that is prepared, kept from the cell before when of the same set."""
-    key = cell.data_key, cell.n_folds, cell.seed
-    if key not in _kept_parts:
-        _kept_parts.clear()
-        _kept_parts[key] = Parts.of(cell.data, cell.n_folds, cell.seed)
-    return _kept_parts[key]
 
 
 def cells(

@@ -1,7 +1,8 @@
-"""The whole comparison of one set: every method with and without PCA, and what the differences are worth."""
+"""The whole comparison of one set: every method with and without PCA, and how significant differences are."""
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed, parallel_config
 
-from solver.comparison.cells import Cell, Outcome, OutcomeStore, cells, run_cell
+from solver.comparison.cells import Cell, CellOutcome, CellRunner, OutcomeStore, cells
 from solver.comparison.methods import Method, chosen_methods
 from solver.datasets import PairedFeatures
 from solver.errors import InvalidInputError, InvalidParameterError, SolverError
@@ -20,12 +21,13 @@ from solver.linalg.matrices import FloatArray
 from solver.parameters import COUNT, N_FOLDS, SEED, optional
 
 MEASURES = ("image_query", "text_query", "average")
-OnOutcome = Callable[[int, int, Outcome, bool], None]
-"""Takes the number done, the number of all, the outcome, and whether it was kept from before."""
+"""Fields of a row that hold MAP: each query direction, and the mean of both."""
+OnOutcome = Callable[[int, int, CellOutcome, bool], None]
+"""Takes the number of cells done, the number of all cells, the outcome, and whether it was in the store."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ComparisonRow:
     """One line of the table.
 
     Parameters
@@ -47,11 +49,11 @@ class Row:
     cv_score : float
         Cross-validated MAP of that choice; on the first fold alone where there was nothing to choose.
     n_candidates : int
-        How many were tried.
+        Candidates that were scored.
     n_features : list of int
         Features of both modalities as they reach the method.
     fit_seconds, tune_seconds : float
-        On one core: the final fit, and the search before it, less what other methods prepared for it.
+        On one core: the final fit, and the search before it, without what earlier methods had prepared.
     notes : list of str
         Warnings of the final fit.
     """
@@ -88,10 +90,10 @@ class Comparison:
         Name of the set.
     data : PairedFeatures
         The set itself.
-    rows : list of Row
+    rows : list of ComparisonRow
         Without PCA first, in the order of the methods.
-    outcomes : list of Outcome
-        Beside each row, what it was made of.
+    outcomes : list of CellOutcome
+        Outcome behind each row.
     chance : float
         MAP to expect of a random ranking.
     failures : list of str
@@ -100,8 +102,8 @@ class Comparison:
 
     dataset: str
     data: PairedFeatures
-    rows: list[Row]
-    outcomes: list[Outcome]
+    rows: list[ComparisonRow]
+    outcomes: list[CellOutcome]
     chance: float
     failures: list[str]
 
@@ -132,42 +134,44 @@ def compare(
     data : PairedFeatures
         Paired rows with one class each and a split.
     dataset : str
-        Its name in the table.
+        Name of the set in the table.
     methods : sequence of str or Method, optional
         Names from `METHODS`; all that are not optional when left out.
     pca : sequence of bool
-        Rows without, with, or both.
+        Whether PCA follows the scaling: rows without it, with it, or both.
     n_folds : int, >= 2
         Folds of the cross-validation.
     random_state : int, >= 0
         Seed of folds and resampling.
     n_jobs : int, optional
-        Cells computed at once, each on one core; as many as there are cores when left out. The table
-        does not depend on it, seconds apart.
-    n_resamples, n_permutations : int, >= 1
-        Of the intervals, of the test.
+        Cells computed in parallel, each on one core; as many as there are cores when left out. Apart from
+        the seconds, the table does not depend on it.
+    n_resamples : int, >= 2
+        Bootstrap samples of each interval.
+    n_permutations : int, >= 1
+        Permutations of each test.
     store : OutcomeStore, optional
-        Keeps the outcome of each cell; what is kept already is not computed again.
+        Stores the outcome of each cell; a cell that is in it already is not computed again.
     on_outcome : callable, optional
-        Called after each cell; what it raises ends the comparison.
+        Called after each cell; an exception it raises ends the comparison.
 
     Raises
     ------
     InvalidParameterError
-        If an option is not as described; names it.
+        If an option is out of range; names it.
     InvalidInputError
         If the set has no training or no test rows, or no method can be fitted on it.
     """
     chosen = _methods(methods)
     _check(data, pca, n_folds, random_state, n_jobs)
     work = cells(data, chosen, dict.fromkeys(pca), n_folds, random_state)
-    found = _outcomes(work, n_jobs or os.cpu_count() or 1, store, on_outcome)
+    results = _outcomes(work, n_jobs or os.cpu_count() or 1, store, on_outcome)
     order = sorted(range(len(work)), key=lambda number: work[number].pca)
-    outcomes = [each for number in order if isinstance(each := found[number], Outcome)]
+    outcomes = [outcome for number in order if isinstance(outcome := results[number], CellOutcome)]
     failures = [
-        f"{work[number].method.name} {'with' if work[number].pca else 'without'} PCA: {each}"
+        f"{work[number].method.name} {'with' if work[number].pca else 'without'} PCA: {reason}"
         for number in order
-        if isinstance(each := found[number], str)
+        if isinstance(reason := results[number], str)
     ]
     if not outcomes:
         raise InvalidInputError(f"no method can be fitted on {dataset}: {'; '.join(failures)}")
@@ -200,50 +204,61 @@ def _check(
 
 def _outcomes(
     work: list[Cell], n_jobs: int, store: OutcomeStore | None, on_outcome: OnOutcome | None
-) -> list[Outcome | str]:
+) -> list[CellOutcome | str]:
     """Return the outcome of each cell, from the store or computed and then stored; or why there is none."""
-    found: dict[int, Outcome | str] = {}
+    results: dict[int, CellOutcome | str] = {}
+
+    def add(number: int, outcome: CellOutcome, was_stored: bool) -> None:
+        results[number] = outcome
+        if on_outcome is not None:
+            on_outcome(len(results), len(work), outcome, was_stored)
+
     for number, cell in enumerate(work):
-        kept = None if store is None else store.load(cell.key)
-        if kept is not None:
-            found[number] = kept
-            _tell(on_outcome, len(found), len(work), kept, True)
-    missing = [number for number in range(len(work)) if number not in found]
+        stored = None if store is None else store.load(cell.key)
+        if stored is not None:
+            add(number, stored, True)
+    missing = [number for number in range(len(work)) if number not in results]
     for number, outcome in _computed(work, missing, n_jobs):
-        found[number] = outcome
         if isinstance(outcome, str):
+            results[number] = outcome
             continue
         if store is not None:
             store.save(work[number].key, outcome)
-        _tell(on_outcome, len(found), len(work), outcome, False)
-    return [found[number] for number in range(len(work))]
+        add(number, outcome, False)
+    return [results[number] for number in range(len(work))]
 
 
-def _tell(on_outcome: OnOutcome | None, done: int, total: int, outcome: Outcome, was_kept: bool) -> None:
-    if on_outcome is not None:
-        on_outcome(done, total, outcome, was_kept)
-
-
-def _computed(work: list[Cell], numbers: list[int], n_jobs: int) -> Iterator[tuple[int, Outcome | str]]:
-    """Yield outcomes as they come, from processes with one BLAS thread each."""
+def _computed(work: list[Cell], numbers: list[int], n_jobs: int) -> Iterator[tuple[int, CellOutcome | str]]:
+    """Yield outcomes as they are finished, from processes with one BLAS thread each."""
     n_jobs = min(n_jobs, len(numbers))
     if n_jobs <= 1:
+        runner = CellRunner()
         for number in numbers:
-            yield _numbered(number, work[number])
+            yield number, _outcome_or_reason(runner, work[number])
         return
     with parallel_config(backend="loky", inner_max_num_threads=1):
         pool = Parallel(n_jobs=n_jobs, batch_size=1, pre_dispatch=n_jobs, return_as="generator_unordered")
-        yield from pool(delayed(_numbered)(number, work[number]) for number in numbers)
+        yield from pool(delayed(_run_in_process)(number, work[number]) for number in numbers)
 
 
-def _numbered(number: int, cell: Cell) -> tuple[int, Outcome | str]:
+def _run_in_process(number: int, cell: Cell) -> tuple[int, CellOutcome | str]:
+    return number, _outcome_or_reason(_process_runner(), cell)
+
+
+@functools.cache
+def _process_runner() -> CellRunner:
+    """Return the runner of a worker process: joblib deals cells out singly, and nothing else outlives one."""
+    return CellRunner()
+
+
+def _outcome_or_reason(runner: CellRunner, cell: Cell) -> CellOutcome | str:
     try:
-        return number, run_cell(cell)
-    except SolverError as error:  # the other methods may be fitted
-        return number, str(error)
+        return runner.run(cell)
+    except SolverError as error:  # the other methods may still be fitted
+        return str(error)
 
 
-def _query_precisions(outcome: Outcome, labels: Any) -> tuple[FloatArray, FloatArray]:
+def _query_precisions(outcome: CellOutcome, labels: Any) -> tuple[FloatArray, FloatArray]:
     """Return the average precision of each query of the first modality, and of the second."""
     x, z = outcome.x_test, outcome.z_test
     return (
@@ -254,23 +269,23 @@ def _query_precisions(outcome: Outcome, labels: Any) -> tuple[FloatArray, FloatA
 
 def _row(
     dataset: str,
-    outcomes: list[Outcome],
+    outcomes: list[CellOutcome],
     precisions: list[tuple[FloatArray, FloatArray]],
     number: int,
     n_resamples: int,
     n_permutations: int,
     seed: int,
-) -> Row:
+) -> ComparisonRow:
     outcome = outcomes[number]
     # Both directions of a pair are drawn together: they are two queries about one thing.
-    averages = [(forth + back) / 2.0 for forth, back in precisions]
+    averages = [(x_to_z + z_to_x) / 2.0 for x_to_z, z_to_x in precisions]
     values = dict(zip(MEASURES, (*precisions[number], averages[number]), strict=True))
-    maps = {name: float(np.nanmean(each)) for name, each in values.items()}
+    maps = {name: float(np.nanmean(query_values)) for name, query_values in values.items()}
     rivals = [
         other for other in range(len(outcomes)) if other != number and outcomes[other].pca == outcome.pca
     ]
     rival = max(rivals, key=lambda other: float(np.nanmean(averages[other])), default=None)
-    return Row(
+    return ComparisonRow(
         dataset=dataset,
         method=outcome.method,
         pca=outcome.pca,
@@ -278,8 +293,8 @@ def _row(
         text_query=maps["text_query"],
         average=(maps["image_query"] + maps["text_query"]) / 2.0,
         intervals={
-            name: bootstrap_interval(each, n_resamples=n_resamples, random_state=seed)
-            for name, each in values.items()
+            name: bootstrap_interval(query_values, n_resamples=n_resamples, random_state=seed)
+            for name, query_values in values.items()
         },
         against=None if rival is None else outcomes[rival].method,
         p_value=None

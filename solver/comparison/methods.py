@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from solver.base import CrossModalEstimator
-from solver.baselines import CCA, GMLDA, GMMFA, PLS, SCM, MsAlg, SemanticMatching
+from solver.baselines import CCA, GMLDA, GMMFA, PLS, SCM, Bases, MsAlg, SemanticMatching
 from solver.bilinear.estimator import LowRankBilinear
 from solver.bilinear.path import regularisation_path
 from solver.bilinear.problem import BilinearProblem
@@ -74,6 +74,8 @@ class Method:
     walk : callable, optional
         For a grid of one axis: yields a projection for each of its values, in the order of the grid, at
         less cost than separate fits.
+    uses_bases : bool
+        Whether its `fit` takes `bases`, those of the samples; they are then computed once for all candidates.
     is_optional : bool
         Whether it takes part only where it is named.
     """
@@ -84,6 +86,7 @@ class Method:
     walk: Walk | None = None
     scalings: tuple[str, ...] = SCALING_CHOICES
     has_matrix: bool = False
+    uses_bases: bool = False
     is_optional: bool = False
 
     @property
@@ -97,20 +100,45 @@ class Method:
         return {axis.name: axis.default for axis in self.grid}
 
     def fit(
-        self, X: FloatArray, Z: FloatArray, labels: Labels, parameters: Parameters
+        self,
+        X: FloatArray,
+        Z: FloatArray,
+        labels: Labels,
+        parameters: Parameters,
+        bases: Bases | None = None,
     ) -> CrossModalEstimator:
-        """Return the estimator fitted with tuned parameters."""
-        return self.estimator(**self.fixed, **parameters).fit(X, Z, labels)
+        """Return the estimator fitted with tuned parameters.
+
+        Parameters
+        ----------
+        X, Z : ndarray of shape (n_samples, n_features)
+            Prepared samples of both modalities.
+        labels : Labels
+            Their classes.
+        parameters : mapping
+            Tuned parameters.
+        bases : tuple of CentredBasis, optional
+            Those of the samples, for a method that uses them.
+        """
+        estimator: Any = self.estimator(**self.fixed, **parameters)
+        options = {"bases": bases} if self.uses_bases else {}
+        fitted: CrossModalEstimator = estimator.fit(X, Z, labels, **options)
+        return fitted
 
     def projections(
-        self, X: FloatArray, Z: FloatArray, labels: Labels, candidates: Sequence[Parameters]
+        self,
+        X: FloatArray,
+        Z: FloatArray,
+        labels: Labels,
+        candidates: Sequence[Parameters],
+        bases: Bases | None = None,
     ) -> Iterator[Project]:
-        """Yield a fitted projection for each of several sets of parameters."""
+        """Yield a fitted projection for each of several sets of parameters; the others are as of `fit`."""
         if self.walk is not None:
             yield from self.walk(X, Z, labels, [each[self.grid[0].name] for each in candidates])
             return
         for parameters in candidates:
-            yield functools.partial(_project, self.fit(X, Z, labels, parameters))
+            yield functools.partial(_project, self.fit(X, Z, labels, parameters, bases))
 
 
 def _project(fitted: CrossModalEstimator, X: FloatArray, Z: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -156,8 +184,8 @@ _ENTRIES = (
         scalings=("none",),  # it chooses one of its own for each of its posteriors
         has_matrix=True,
     ),
-    Method(CCA, (_PAIRS, _RIDGE, _COMPONENTS, _CORRELATION_POWER, _METRIC)),
-    Method(PLS, (_PAIRS, _COMPONENTS, _METRIC)),
+    Method(CCA, (_PAIRS, _RIDGE, _COMPONENTS, _CORRELATION_POWER, _METRIC), uses_bases=True),
+    Method(PLS, (_PAIRS, _COMPONENTS, _METRIC), uses_bases=True),
     Method(
         SCM,
         (
@@ -168,11 +196,16 @@ _ENTRIES = (
             Axis("z_C", (0.1, 1.0, 3.0, 10.0, 30.0, 100.0), 10.0),
             _CORRELATION_POWER,
         ),
+        uses_bases=True,
     ),
     Method(SemanticMatching, (_INVERSE_PENALTY, _Z_INVERSE_PENALTY)),
     Method(MsAlg, (Axis("n_components", (4, 5, 6, 7, 8, 9, 10, 20, 40, None), 7), _METRIC)),
-    Method(GMLDA, (_FEW_RIDGES, _COUPLING, _EIGENVALUE_POWER, _METRIC)),
-    Method(GMMFA, (_FEW_RIDGES, Axis("n_components", (None, 30), None), _EIGENVALUE_POWER, _METRIC)),
+    Method(GMLDA, (_FEW_RIDGES, _COUPLING, _EIGENVALUE_POWER, _METRIC), uses_bases=True),
+    Method(
+        GMMFA,
+        (_FEW_RIDGES, Axis("n_components", (None, 30), None), _EIGENVALUE_POWER, _METRIC),
+        uses_bases=True,
+    ),
     Method(SemanticIdentity, fixed=_SEMANTIC, scalings=("none",), is_optional=True),
     Method(
         KernelSemanticMatching,

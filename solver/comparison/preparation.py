@@ -1,4 +1,4 @@
-"""Scaling and PCA, learned on the rows that are fitted and on nothing else; shared by all methods."""
+"""Scaling and PCA, learned from the rows that are fitted and nothing else; shared by all methods."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.decomposition import PCA
 
-from solver.baselines import BasisMemo
+from solver.baselines import CentredBasis
+from solver.comparison.bounded_cache import BoundedCache
 from solver.datasets import PairedFeatures
 from solver.evaluation.splits import stratified_folds
 from solver.feature_scaler import FeatureScaler
@@ -17,12 +18,15 @@ from solver.linalg.matrices import FloatArray
 from solver.supervision.labels import Labels
 
 PCA_ENERGY = 0.99
-MODALITIES = ("x", "z")
-_MOST_KEPT_BYTES = 1 << 29
+"""Share of the variance that the principal components keep."""
+_MAX_FEATURE_BYTES = 1 << 29
+"""512 MiB for each process, of which a comparison runs one a core."""
+_MAX_BASIS_BYTES = 2 * _MAX_FEATURE_BYTES
+"""A basis is float64, where prepared features are float32."""
 
 
-class Preparation:
-    """A `FeatureScaler`, then PCA that keeps 99 % of the energy where it is asked for.
+class FeaturePreparation:
+    """A `FeatureScaler`, followed on demand by PCA that keeps 99 % of the energy.
 
     Parameters
     ----------
@@ -56,79 +60,103 @@ class Preparation:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
-    """Rows to fit, rows to judge by.
+class Split:
+    """Rows to fit, and rows to score the fit on.
 
     Parameters
     ----------
-    fitting, judging : ndarray of int
+    fitting, scoring : ndarray of int
         Rows of the whole set.
     """
 
     fitting: npt.NDArray[np.intp]
-    judging: npt.NDArray[np.intp]
+    scoring: npt.NDArray[np.intp]
+
+
+FeatureKey = tuple[Split, str, str, bool]
+"""Split (the very object), modality, scaling, and whether PCA follows."""
+PreparedPair = tuple[FloatArray, FloatArray]
+"""One modality's prepared rows to fit and to score."""
+
+
+def _feature_cache(max_bytes: int = _MAX_FEATURE_BYTES) -> BoundedCache[FeatureKey, PreparedPair]:
+    return BoundedCache(max_bytes, lambda arrays: sum(array.nbytes for array in arrays))
+
+
+def _basis_cache() -> BoundedCache[FeatureKey, CentredBasis]:
+    return BoundedCache(_MAX_BASIS_BYTES, lambda basis: basis.n_bytes)
 
 
 @dataclass(slots=True)
-class Parts:
-    """A set's cross-validation folds and its final split, with prepared features kept for the next method.
-
-    Of those no more are kept here than fit into `most_kept_bytes`; what was not used for longest goes first.
-    `bases` keeps the samples of its own, within a bound of its own.
+class PreparedSplits:
+    """A set's cross-validation folds and its final split, with their features prepared once for all methods.
 
     Parameters
     ----------
     data : PairedFeatures
         The set.
-    folds : list of Part
+    folds : list of Split
         Inside the training split.
-    final : Part
+    final : Split
         Training split, test split.
-    most_kept_bytes : int
-        Of prepared features; those last asked for are kept in any case.
-    bases : BasisMemo
-        Their bases, for the methods that need them.
     """
 
     data: PairedFeatures
-    folds: list[Part]
-    final: Part
-    most_kept_bytes: int = _MOST_KEPT_BYTES
-    bases: BasisMemo = field(default_factory=lambda: BasisMemo(2 * _MOST_KEPT_BYTES))
-    _prepared: dict[tuple[int, str, str, bool], tuple[FloatArray, FloatArray]] = field(default_factory=dict)
+    folds: list[Split]
+    final: Split
+    _features: BoundedCache[FeatureKey, PreparedPair] = field(default_factory=_feature_cache)
+    _bases: BoundedCache[FeatureKey, CentredBasis] = field(default_factory=_basis_cache)
 
     @classmethod
-    def of(cls, data: PairedFeatures, n_folds: int, seed: int) -> Self:
-        """Deal the training rows to folds, class by class; the two rows of a pair stay together."""
+    def of(
+        cls, data: PairedFeatures, n_folds: int, seed: int, max_feature_bytes: int = _MAX_FEATURE_BYTES
+    ) -> Self:
+        """Deal the training rows to folds, class by class; the two rows of a pair stay together.
+
+        Parameters
+        ----------
+        data : PairedFeatures
+            The set.
+        n_folds : int, >= 2
+            Number of folds.
+        seed : int
+            Of the folds.
+        max_feature_bytes : int
+            Memory of the prepared features that are held for the next method.
+        """
         training, test = np.flatnonzero(data.is_train), np.flatnonzero(~data.is_train)
         rng = np.random.default_rng(seed)
-        held = [
-            rng.permutation(training[part]) for part in stratified_folds(data.labels[training], n_folds, rng)
+        scoring = [
+            rng.permutation(training[rows]) for rows in stratified_folds(data.labels[training], n_folds, rng)
         ]
-        folds = [Part(np.setdiff1d(training, part), part) for part in held]
-        return cls(data, folds, Part(training, test))
+        folds = [Split(np.setdiff1d(training, rows), rows) for rows in scoring]
+        return cls(data, folds, Split(training, test), _feature_cache(max_feature_bytes))
 
-    def features(self, part: Part, modality: str, scaling: str, pca: bool) -> tuple[FloatArray, FloatArray]:
-        """Return one modality's prepared rows to fit and rows to judge by."""
-        key = id(part), modality, scaling, pca
-        found = self._prepared.pop(key, None)
-        if found is None:
+    def features(self, split: Split, modality: str, scaling: str, pca: bool) -> PreparedPair:
+        """Return one modality's prepared rows to fit and rows to score."""
+
+        def prepare() -> PreparedPair:
             samples = self.data.X if modality == "x" else self.data.Z
-            preparation = Preparation(scaling, pca).fit(samples[part.fitting])
-            found = preparation.transform(samples[part.fitting]), preparation.transform(samples[part.judging])
-        self._prepared[key] = found  # the last, as the latest used
-        n_bytes = sum(array.nbytes for pair in self._prepared.values() for array in pair)
-        while n_bytes > self.most_kept_bytes and len(self._prepared) > 1:
-            oldest = self._prepared.pop(next(iter(self._prepared)))
-            n_bytes -= sum(array.nbytes for array in oldest)
-        return found
+            fitting, scoring = samples[split.fitting], samples[split.scoring]
+            preparation = FeaturePreparation(scaling, pca).fit(fitting)
+            return preparation.transform(fitting), preparation.transform(scoring)
 
-    def allowed(self, modality: str, scalings: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the kinds of scaling that fit a modality's training rows: no root of what is negative."""
+        return self._features.get((split, modality, scaling, pca), prepare)
+
+    def basis(self, split: Split, modality: str, scaling: str, pca: bool) -> CentredBasis:
+        """Return the centred basis of the rows to fit that `features` prepares."""
+
+        def compute() -> CentredBasis:
+            return CentredBasis.of(self.features(split, modality, scaling, pca)[0], modality.upper())
+
+        return self._bases.get((split, modality, scaling, pca), compute)
+
+    def usable_scalings(self, modality: str, scalings: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the kinds of scaling that suit a modality's training rows: no root of negative features."""
         samples = self.data.X if modality == "x" else self.data.Z
         is_negative = bool((samples[self.final.fitting] < 0).any())
         return tuple(kind for kind in scalings if kind != "sqrt" or not is_negative)
 
-    def supervision(self, part: Part) -> Labels:
+    def supervision(self, split: Split) -> Labels:
         """Return the classes of the rows to fit."""
-        return Labels(self.data.labels[part.fitting])
+        return Labels(self.data.labels[split.fitting])

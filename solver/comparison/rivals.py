@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Self
 
 import numpy.typing as npt
+from typing_extensions import override
 
 from solver.base import CrossModalEstimator
 from solver.baselines import SemanticMatching
@@ -24,13 +25,13 @@ _MAP = Rule(
 class SemanticIdentity(SemanticBilinear):
     """`SemanticBilinear` with M the identity: the inner product of the same posteriors."""
 
+    @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        """Return the (n_samples_x, n_classes) posteriors of samples of the first modality, float64."""
         self._check_fitted()
         return self._predict_x(X)
 
+    @override
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        """Return the (n_samples_z, n_classes) posteriors of samples of the second modality, float64."""
         self._check_fitted()
         return self._predict_z(Z)
 
@@ -114,13 +115,13 @@ class KernelSemanticMatching(CrossModalEstimator):
         self.x_features_, self.z_features_, self.semantic_matching_ = x_features, z_features, matching
         return self
 
+    @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        """Return the (n_samples_x, n_classes) posteriors of samples of the first modality, float64."""
         self._check_fitted()
         return self.semantic_matching_.project_x(_mapped(X, "X", self.x_features_))
 
+    @override
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        """Return the (n_samples_z, n_classes) posteriors of samples of the second modality, float64."""
         self._check_fitted()
         return self.semantic_matching_.project_z(_mapped(Z, "Z", self.z_features_))
 

@@ -19,11 +19,12 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 
 from solver.comparison.methods import Axis, Method
-from solver.comparison.preparation import Part, Parts
+from solver.comparison.preparation import PreparedSplits, Split
 from solver.errors import ConvergenceWarning, InvalidInputError, NumericalError
 from solver.evaluation.metrics import bidirectional_map
 
 _WORST = float("-inf")
+"""Score of a candidate that cannot be fitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +50,12 @@ class Choice:
     n_candidates: int
 
 
-def tune(parts: Parts, method: Method, pca: bool) -> Choice:
+def tune(splits: PreparedSplits, method: Method, pca: bool) -> Choice:
     """Choose scalings and parameters of a method.
 
     Parameters
     ----------
-    parts : Parts
+    splits : PreparedSplits
         Only its folds are looked at, never its test split.
     method : Method
         What is tuned.
@@ -67,9 +68,9 @@ def tune(parts: Parts, method: Method, pca: bool) -> Choice:
         If it cannot be fitted with any scaling.
     """
     has_choice = bool(method.grid) or len(method.scalings) > 1
-    search = _Search(parts, method, pca, parts.folds if has_choice else parts.folds[:1])
-    with parts.bases.used(), warnings.catch_warnings():
-        # Candidates are fitted loosely; whether the chosen one converges is told of the final fit.
+    search = _Search(splits, method, pca, splits.folds if has_choice else splits.folds[:1])
+    with warnings.catch_warnings():
+        # Candidates may stop early; what is reported is whether the final fit converges.
         for category in (ConvergenceWarning, SklearnConvergenceWarning):
             warnings.simplefilter("ignore", category)
         search.choose_scaling()
@@ -80,13 +81,13 @@ def tune(parts: Parts, method: Method, pca: bool) -> Choice:
 
 
 class _Search:
-    def __init__(self, parts: Parts, method: Method, pca: bool, folds: Sequence[Part]) -> None:
-        self._parts, self._method, self._pca, self._folds = parts, method, pca, folds
+    def __init__(self, splits: PreparedSplits, method: Method, pca: bool, folds: Sequence[Split]) -> None:
+        self._splits, self._method, self._pca, self._folds = splits, method, pca, folds
         self._parameters = method.defaults
         self._scalings = "", ""
         self._score = _WORST
         self._scores: dict[str, float] = {}
-        self._refused = ""
+        self._last_error = ""
 
     def choice(self) -> Choice:
         return Choice(*self._scalings, self._parameters, self._score, len(self._scores))
@@ -95,7 +96,7 @@ class _Search:
         x_kinds, z_kinds = self._kinds()
         self._choose_pair([(kind, kind) for kind in x_kinds if kind in z_kinds])
         if self._score == _WORST:
-            raise InvalidInputError(f"no scaling lets it be fitted; the last was refused: {self._refused}")
+            raise InvalidInputError(f"no scaling lets it be fitted; the last failed: {self._last_error}")
 
     def choose_each_scaling(self) -> None:
         x_kinds, z_kinds = self._kinds()
@@ -107,7 +108,7 @@ class _Search:
             self._choose(axis)
 
     def _kinds(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        x_kinds, z_kinds = (self._parts.allowed(side, self._method.scalings) for side in ("x", "z"))
+        x_kinds, z_kinds = (self._splits.usable_scalings(side, self._method.scalings) for side in ("x", "z"))
         return x_kinds, z_kinds
 
     def _choose(self, axis: Axis) -> None:
@@ -124,7 +125,7 @@ class _Search:
 
     def _evaluate(self, scalings: tuple[str, str], candidates: list[dict[str, Any]]) -> list[float]:
         """Return the score of each candidate; what was scored before is not fitted again."""
-        keys = [repr((scalings, sorted(each.items()))) for each in candidates]
+        keys = [repr((scalings, sorted(candidate.items()))) for candidate in candidates]
         new = [number for number, key in enumerate(keys) if key not in self._scores]
         if new:
             chosen = [candidates[number] for number in new]
@@ -134,25 +135,28 @@ class _Search:
         return [self._scores[key] for key in keys]
 
     def _evaluate_fold(
-        self, fold: Part, scalings: tuple[str, str], candidates: list[dict[str, Any]]
+        self, fold: Split, scalings: tuple[str, str], candidates: list[dict[str, Any]]
     ) -> list[float]:
-        # A walk yields all of its candidates; the others do not fall with one of them.
+        # A walk fits its candidates together; elsewhere the failure of one leaves the others their scores.
         together = [candidates] if self._method.walk else [[candidate] for candidate in candidates]
         scores: list[float] = []
         for group in together:
-            found: list[float] = []
+            group_scores: list[float] = []
             try:
-                found.extend(self._scores_of(fold, scalings, group))
+                group_scores.extend(self._scores_of(fold, scalings, group))
             except (InvalidInputError, NumericalError) as error:
-                self._refused = str(error)
-            scores += found + [_WORST] * (len(group) - len(found))
+                self._last_error = str(error)
+            scores += group_scores + [_WORST] * (len(group) - len(group_scores))
         return scores
 
     def _scores_of(
-        self, fold: Part, scalings: tuple[str, str], candidates: list[dict[str, Any]]
+        self, fold: Split, scalings: tuple[str, str], candidates: list[dict[str, Any]]
     ) -> Iterator[float]:
-        X, x_held = self._parts.features(fold, "x", scalings[0], self._pca)
-        Z, z_held = self._parts.features(fold, "z", scalings[1], self._pca)
-        labels = self._parts.data.labels[fold.judging]
-        for project in self._method.projections(X, Z, self._parts.supervision(fold), candidates):
-            yield bidirectional_map(*project(x_held, z_held), labels, labels).mean
+        splits, sides = self._splits, tuple(zip("xz", scalings, strict=True))
+        (X, x_scored), (Z, z_scored) = (splits.features(fold, *side, self._pca) for side in sides)
+        labels = splits.data.labels[fold.scoring]
+        bases = None
+        if self._method.uses_bases:
+            bases = splits.basis(fold, *sides[0], self._pca), splits.basis(fold, *sides[1], self._pca)
+        for project in self._method.projections(X, Z, splits.supervision(fold), candidates, bases):
+            yield bidirectional_map(*project(x_scored, z_scored), labels, labels).mean

@@ -1,7 +1,7 @@
 """Loaders for data files, and synthetic pairs with a known low-rank truth."""
 
 from solver.datasets.arrays import PairedFeatures, load_npz
-from solver.datasets.protocols import PROTOCOLS, Protocol, load_protocol
+from solver.datasets.protocols import PROTOCOLS, PublishedProtocol, load_protocol
 from solver.datasets.synthetic import SyntheticPairs, make_low_rank_pairs
 from solver.datasets.table import PictureTextRow, read_picture_text_table
 from solver.datasets.wikipedia import load_wikipedia
@@ -10,7 +10,7 @@ __all__ = [
     "PROTOCOLS",
     "PairedFeatures",
     "PictureTextRow",
-    "Protocol",
+    "PublishedProtocol",
     "SyntheticPairs",
     "load_npz",
     "load_protocol",

@@ -26,7 +26,7 @@ _SUFFIXES = ("_tr", "_te")
 
 
 @dataclass(frozen=True, slots=True)
-class Protocol:
+class PublishedProtocol:
     """What was published, and what is known of how it was measured.
 
     Parameters
@@ -77,10 +77,10 @@ class Protocol:
         return found
 
 
-PROTOCOLS: Mapping[str, Protocol] = {
+PROTOCOLS: Mapping[str, PublishedProtocol] = {
     protocol.name: protocol
     for protocol in (
-        Protocol(
+        PublishedProtocol(
             "wikipedia",
             {"LRBS": 0.4109, "second best": 0.3499},
             2173,
@@ -90,7 +90,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
             "2866 pairs of 10 classes, 2173 to train and 693 to test; 4096-d CNN pictures, 200-d LDA texts",
             "which layer of which network; the corpus of the topics; how parameters were chosen",
         ),
-        Protocol(
+        PublishedProtocol(
             "voc2007",
             {"LRBS": 0.6695, "second best": 0.6597},
             2808,
@@ -101,7 +101,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
             "2012); 399-d word frequencies",
             "whether the published number is of GIST or of CNN pictures; how parameters were chosen",
         ),
-        Protocol(
+        PublishedProtocol(
             "nus-wide",
             {"LRBS": 0.2127, "second best": 0.2007},
             None,

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from solver.comparison import Outcome
+from solver.comparison import CellOutcome
 
 _Arrays = dict[str, npt.NDArray[Any]]
 _Kept = TypeVar("_Kept")
@@ -35,11 +35,11 @@ class FileCache:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def load(self, key: str) -> Outcome | None:
+    def load(self, key: str) -> CellOutcome | None:
         """Return the outcome kept under a key; None where there is none, or it is damaged."""
         return self._read(key, _outcome)
 
-    def save(self, key: str, outcome: Outcome) -> None:
+    def save(self, key: str, outcome: CellOutcome) -> None:
         """Keep an outcome."""
         values = {field.name: getattr(outcome, field.name) for field in fields(outcome)}
         arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
@@ -84,10 +84,10 @@ class FileCache:
             return None
 
 
-def _outcome(arrays: _Arrays) -> Outcome:
+def _outcome(arrays: _Arrays) -> CellOutcome:
     values: dict[str, Any] = {**json.loads(str(arrays.pop(_FACTS))), **arrays}
     values["n_features"], values["notes"] = tuple(values["n_features"]), tuple(values["notes"])
-    outcome = Outcome(**values)
+    outcome = CellOutcome(**values)
     for name in ("x_test", "z_test", "singular_values"):
         if not isinstance(getattr(outcome, name), np.ndarray):
             raise TypeError(f"{name} is no array")

@@ -24,9 +24,17 @@ from app.domain.errors import InvalidFieldError
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.settings import Settings
 from solver import InvalidParameterError
-from solver.comparison import METHODS, Comparison, Outcome, Row, chosen_methods, write_qrels, write_run
+from solver.comparison import (
+    METHODS,
+    CellOutcome,
+    Comparison,
+    ComparisonRow,
+    chosen_methods,
+    write_qrels,
+    write_run,
+)
 from solver.comparison import compare as compare_methods
-from solver.datasets import PROTOCOLS, Protocol, load_protocol
+from solver.datasets import PROTOCOLS, PublishedProtocol, load_protocol
 
 _out, _log = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 _OPTIONAL = " and ".join(name for name, method in METHODS.items() if method.is_optional)
@@ -86,7 +94,7 @@ def compare(
             found = _of_protocol(protocol, data) if protocol and data else loader.load(name)
             _log.print(_size_line(found), highlight=False)
 
-            def tell(done: int, total: int, outcome: Outcome, was_kept: bool, name: str = name) -> None:
+            def tell(done: int, total: int, outcome: CellOutcome, was_kept: bool, name: str = name) -> None:
                 show(name, done, total, f"{outcome.method}{', kept from before' if was_kept else ''}")
 
             comparison = compare_methods(
@@ -122,7 +130,7 @@ def machine() -> str:
     return f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}"
 
 
-def published(name: str) -> Protocol | None:
+def published(name: str) -> PublishedProtocol | None:
     """Return the published protocol that a set is held against: the one its name begins with."""
     return next((protocol for key, protocol in PROTOCOLS.items() if name.startswith(key)), None)
 
@@ -184,7 +192,7 @@ def _size_line(found: ComparedSet) -> str:
     )
 
 
-def _print(found: ComparedSet, comparison: Comparison, protocol: Protocol | None) -> None:
+def _print(found: ComparedSet, comparison: Comparison, protocol: PublishedProtocol | None) -> None:
     title = f"{comparison.dataset}: test MAP in %, chance {comparison.chance:.1%}"
     table = Table(title=title, box=box.SIMPLE, title_justify="left", padding=(0, 1, 0, 0))
     first, second = found.modalities
@@ -203,7 +211,7 @@ def _print(found: ComparedSet, comparison: Comparison, protocol: Protocol | None
         _out.print(f"Published, average: {numbers}. {differences}.", highlight=False, markup=False)
 
 
-def _cells(row: Row) -> tuple[Any, ...]:
+def _cells(row: ComparisonRow) -> tuple[Any, ...]:
     low, high = row.intervals["average"]
     return (
         row.method,

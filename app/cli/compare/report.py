@@ -10,8 +10,8 @@ from pathlib import Path
 from app.cli.compare import figures
 from app.cli.compare.samples import Retrieved, retrieved
 from app.cli.compare.sets import ComparedSet
-from solver.comparison import Comparison, Row
-from solver.datasets import Protocol
+from solver.comparison import Comparison, ComparisonRow
+from solver.datasets import PublishedProtocol
 
 _LEVEL, _SMALL = 0.05, 0.001
 
@@ -42,8 +42,8 @@ class Section:
 
     found: ComparedSet
     comparison: Comparison
-    tables: list[tuple[str, list[Row], str]]
-    published: Protocol | None
+    tables: list[tuple[str, list[ComparisonRow], str]]
+    published: PublishedProtocol | None
     differences: list[str]
     intervals: str
     curves: str
@@ -74,7 +74,7 @@ def require_report_libraries() -> None:
 def write_report(
     folder: Path,
     parts: Sequence[tuple[ComparedSet, Comparison]],
-    protocols: Sequence[Protocol | None],
+    protocols: Sequence[PublishedProtocol | None],
     facts: Facts,
 ) -> tuple[Path, Path]:
     """Write ``report.html`` and ``report.md`` and return both.
@@ -132,7 +132,7 @@ def chosen_rows(comparison: Comparison) -> list[int]:
     return list(best.values())
 
 
-def verdict(rows: Sequence[Row]) -> str:
+def verdict(rows: Sequence[ComparisonRow]) -> str:
     """Say in a sentence who wins a table, by how much, and whether that is more than chance."""
     ordered = sorted(rows, key=lambda row: -row.average)
     if len(ordered) == 1:
@@ -147,7 +147,9 @@ def verdict(rows: Sequence[Row]) -> str:
     return f"{first.method} is first, {lead}: {weight} chance among queries explains (p {shown})."
 
 
-def _section(found: ComparedSet, comparison: Comparison, protocol: Protocol | None, seed: int) -> Section:
+def _section(
+    found: ComparedSet, comparison: Comparison, protocol: PublishedProtocol | None, seed: int
+) -> Section:
     titles = {False: "Without PCA", True: "With PCA (99 % of the energy)"}
     grouped = {pca: [row for row in comparison.rows if row.pca == pca] for pca in titles}
     tables = [(titles[pca], rows, verdict(rows)) for pca, rows in grouped.items() if rows]
@@ -168,12 +170,12 @@ def _section(found: ComparedSet, comparison: Comparison, protocol: Protocol | No
     )
 
 
-def _summary(comparisons: Sequence[Comparison]) -> list[tuple[str, list[Row | None], float | None]]:
+def _summary(comparisons: Sequence[Comparison]) -> list[tuple[str, list[ComparisonRow | None], float | None]]:
     """Return for each method its chosen row on each set, and its mean where it has all; best mean first."""
     chosen = [
         {each.rows[number].method: each.rows[number] for number in chosen_rows(each)} for each in comparisons
     ]
-    lines: list[tuple[str, list[Row | None], float | None]] = []
+    lines: list[tuple[str, list[ComparisonRow | None], float | None]] = []
     for name in dict.fromkeys(name for rows in chosen for name in rows):
         found = [rows.get(name) for rows in chosen]
         averages = [row.average for row in found if row is not None]
@@ -195,7 +197,7 @@ def _p_value(value: float | None) -> str:
     return f"< {_SMALL}" if value < _SMALL else f"{value:.3f}"
 
 
-def _settings(row: Row) -> str:
+def _settings(row: ComparisonRow) -> str:
     if row.n_candidates == 1:
         return "inside its fit"
     named = {"x_scaling": "", "z_scaling": ""}

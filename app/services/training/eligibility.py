@@ -1,27 +1,32 @@
-"""Whether labels suffice for a training: what can be known before anything is encoded."""
+"""Whether labels suffice for a training, as far as can be checked before anything is encoded."""
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from app.domain.errors import TrainingDataError
 from app.domain.names import some_of
 from app.services.training.costs import Sizes, posteriors_too_large
 
 
+def class_of(labels: Sequence[str]) -> str:
+    """Return the class of an item that is trained on: the first of its labels."""
+    return labels[0]
+
+
 def check_labels(
     names: tuple[str, str], labels: tuple[Iterable[tuple[str, ...]], Iterable[tuple[str, ...]]], chooses: bool
 ) -> None:
-    """Refuse labels that no model can be learned from; stops reading as soon as they suffice.
+    """Reject labels that no model can be learned from; stop reading as soon as they suffice.
 
     Parameters
     ----------
     names : tuple of str
         Both modalities.
     labels : tuple of iterable of tuple of str
-        Labels of each modality's training items; of several the first is the class.
+        Labels of each modality's training items.
     chooses : bool
         Whether a part of each class is held out to choose the penalty weight.
 
@@ -35,11 +40,11 @@ def check_labels(
     for entries in itertools.zip_longest(*labels):
         for count, entry in zip(counts, entries, strict=True):
             if entry is not None:
-                count[entry[0]] += 1
+                count[class_of(entry)] += 1
         suffices.update(
-            entry[0]
-            for entry in entries
-            if entry is not None and min(count[entry[0]] for count in counts) >= 2
+            label
+            for label in (class_of(entry) for entry in entries if entry is not None)
+            if min(count[label] for count in counts) >= 2
         )
         if len(suffices) >= 2:
             return
@@ -65,7 +70,7 @@ def check_labels(
 
 
 def check_posteriors(labels: tuple[Iterable[tuple[str, ...]], Iterable[tuple[str, ...]]]) -> None:
-    """Refuse labels whose posteriors would not fit into memory; reads them all.
+    """Reject labels whose posteriors would not fit into memory; read all of them.
 
     Parameters
     ----------
@@ -77,7 +82,7 @@ def check_posteriors(labels: tuple[Iterable[tuple[str, ...]], Iterable[tuple[str
     TrainingDataError
         Names the bound.
     """
-    counts = [Counter(entry[0] for entry in entries) for entries in labels]
+    counts = [Counter(class_of(entry) for entry in entries) for entries in labels]
     reason = posteriors_too_large(Sizes(counts[0].total(), counts[1].total(), len(counts[0] | counts[1])))
     if reason is not None:
         raise TrainingDataError(f"method 'semantic': {reason}; with 'auto' the method is chosen by size")

@@ -22,6 +22,7 @@ from app.services.training.costs import (
     posteriors_too_slow,
     sums_too_large,
 )
+from app.services.training.eligibility import class_of
 from app.services.training.evaluation import held_out_quality
 from app.services.training.holdout import LabelledItems
 from app.services.training.methods import (
@@ -116,8 +117,7 @@ def training_data(
             chosen = [item for item, far in zip(chosen, is_outlier, strict=True) if not far]
             found = found[~is_outlier]
         features.append(found)
-        # One class per item: of several labels the first is the class.
-        labels.append(np.asarray([item.labels[0] for item in chosen], dtype=np.str_))
+        labels.append(np.asarray([class_of(item.labels) for item in chosen], dtype=np.str_))
         ids.append(np.asarray([item.id for item in chosen], dtype=np.str_))
         for part in (found.indptr, found.indices, found.data) if is_sparse(found) else (found,):
             digest.update(part.tobytes())

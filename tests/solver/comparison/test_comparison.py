@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from solver import MsAlg, compare, mean_average_precision
-from solver.comparison import METHODS, Comparison, Method, Outcome
+from solver.comparison import METHODS, CellOutcome, Comparison, Method
 from solver.comparison.cells import cells
 from solver.datasets import PairedFeatures, load_npz
 from solver.errors import InvalidInputError, InvalidParameterError
@@ -19,12 +19,12 @@ class InterruptionError(Exception):
 
 class MemoryStore:
     def __init__(self) -> None:
-        self.kept: dict[str, Outcome] = {}
+        self.kept: dict[str, CellOutcome] = {}
 
-    def load(self, key: str) -> Outcome | None:
+    def load(self, key: str) -> CellOutcome | None:
         return self.kept.get(key)
 
-    def save(self, key: str, outcome: Outcome) -> None:
+    def save(self, key: str, outcome: CellOutcome) -> None:
         self.kept[key] = outcome
 
 
@@ -83,7 +83,7 @@ def test_an_interrupted_comparison_goes_on_where_it_was(data: PairedFeatures) ->
     store = MemoryStore()
     seen: list[bool] = []
 
-    def stop_after_two(done: int, total: int, outcome: Outcome, was_kept: bool) -> None:
+    def stop_after_two(done: int, total: int, outcome: CellOutcome, was_kept: bool) -> None:
         if done == 2:
             raise InterruptionError
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from solver import CCA, Labels, LowRankBilinear, SemanticBilinear, alpha_max, mean_average_precision
+from solver.baselines import CentredBasis
 from solver.comparison import compare
 from solver.comparison.cells import cells
 from solver.comparison.methods import METHODS, Axis, Method
-from solver.comparison.preparation import PCA_ENERGY, Parts, Preparation
+from solver.comparison.preparation import PCA_ENERGY, FeaturePreparation, PreparedSplits
 from solver.comparison.tuning import tune
 from solver.datasets import PairedFeatures
 from solver.errors import InvalidInputError
@@ -24,7 +25,7 @@ QUICK = ("LowRankBilinear", "CCA", "PLS", "GMLDA", "SemanticMatching")
 def test_what_is_chosen_does_not_depend_on_the_test_split(
     data: PairedFeatures, garbled: PairedFeatures, name: str, pca: bool
 ) -> None:
-    chosen = [tune(Parts.of(each, 3, 0), METHODS[name], pca) for each in (data, garbled)]
+    chosen = [tune(PreparedSplits.of(each, 3, 0), METHODS[name], pca) for each in (data, garbled)]
     assert chosen[0] == chosen[1]
 
 
@@ -35,10 +36,10 @@ def test_what_is_chosen_inside_a_fit_does_not_depend_on_the_test_split(
     method = Method(SemanticBilinear, fixed=fixed, scalings=("none",))
     projected = []
     for each in (data, garbled):
-        parts = Parts.of(each, 3, 0)
-        choice = tune(parts, method, True)
-        (X, _), (Z, _) = (parts.features(parts.final, side, "none", True) for side in "xz")
-        fitted = method.fit(X, Z, parts.supervision(parts.final), choice.parameters)
+        splits = PreparedSplits.of(each, 3, 0)
+        choice = tune(splits, method, True)
+        (X, _), (Z, _) = (splits.features(splits.final, side, "none", True) for side in "xz")
+        fitted = method.fit(X, Z, splits.supervision(splits.final), choice.parameters)
         projected.append((choice, fitted.project_x(X), fitted.project_z(Z)))
     assert projected[0][0] == projected[1][0]
     np.testing.assert_array_equal(projected[0][1], projected[1][1])
@@ -51,55 +52,75 @@ def test_each_modality_has_the_scaling_that_suits_it(data: PairedFeatures) -> No
     X = data.X * np.exp(2.0 * rng.standard_normal((len(data.X), 1)))
     Z = np.hstack([data.Z, 1e4 * rng.standard_normal((len(data.Z), 1))])
     method = Method(CCA, (Axis("reg", (1.0, 0.01), 1.0),), scalings=("none", "l2", "standard"))
-    parts = Parts.of(dataclasses.replace(data, X=X, Z=Z), 3, 0)
-    choice = tune(parts, method, False)
+    splits = PreparedSplits.of(dataclasses.replace(data, X=X, Z=Z), 3, 0)
+    choice = tune(splits, method, False)
     for kind in method.scalings:
-        other = tune(parts, dataclasses.replace(method, scalings=(kind,)), False)
+        other = tune(splits, dataclasses.replace(method, scalings=(kind,)), False)
         assert other.score <= choice.score
     assert (choice.x_scaling, choice.z_scaling) == ("l2", "standard")
 
 
-def test_bases_are_kept_while_a_method_is_tuned_and_for_the_next(data: PairedFeatures) -> None:
-    def never(*_: Any) -> Any:
-        raise AssertionError("sought again")
+def test_bases_are_computed_once_while_methods_are_tuned(
+    data: PairedFeatures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    splits = PreparedSplits.of(data, 3, 0)
+    choice = tune(splits, METHODS["CCA"], False)
+    bases = [splits.basis(fold, "x", "l2", False) for fold in splits.folds]
 
-    parts = Parts.of(data, 3, 0)
-    tune(parts, METHODS["CCA"], False)
-    for fold in parts.folds:
-        fitting, _ = parts.features(fold, "x", "l2", False)
-        assert len(parts.bases.basis(fitting, "X", never).coordinates) == len(fold.fitting)
+    def fail(*_: Any) -> Any:
+        raise AssertionError("a basis is computed again")
+
+    monkeypatch.setattr(CentredBasis, "of", fail)
+    assert tune(splits, METHODS["CCA"], False) == choice
+    for fold, basis in zip(splits.folds, bases, strict=True):
+        assert splits.basis(fold, "x", "l2", False) is basis
+        assert len(basis.coordinates) == len(fold.fitting)
+
+
+@pytest.mark.parametrize("name", ["CCA", "PLS", "SCM", "GMLDA", "GMMFA"])
+def test_known_bases_do_not_change_a_fit(name: str, data: PairedFeatures) -> None:
+    splits = PreparedSplits.of(data, 3, 0)
+    fold, method = splits.folds[0], METHODS[name]
+    X, x = splits.features(fold, "x", "standard", False)
+    Z, z = splits.features(fold, "z", "l2", False)
+    bases = splits.basis(fold, "x", "standard", False), splits.basis(fold, "z", "l2", False)
+    labels = splits.supervision(fold)
+    alone = method.fit(X, Z, labels, method.defaults)
+    with_bases = method.fit(X, Z, labels, method.defaults, bases)
+    np.testing.assert_array_equal(with_bases.project_x(x), alone.project_x(x))
+    np.testing.assert_array_equal(with_bases.project_z(z), alone.project_z(z))
 
 
 def test_folds_split_the_training_rows_class_by_class_and_hold_no_test_row(data: PairedFeatures) -> None:
-    parts = Parts.of(data, 3, 0)
-    held = np.concatenate([fold.judging for fold in parts.folds])
+    splits = PreparedSplits.of(data, 3, 0)
+    held = np.concatenate([fold.scoring for fold in splits.folds])
     assert sorted(held) == np.flatnonzero(data.is_train).tolist()
-    for fold in parts.folds:
-        assert not set(fold.fitting) & set(fold.judging)
+    for fold in splits.folds:
+        assert not set(fold.fitting) & set(fold.scoring)
         assert data.is_train[fold.fitting].all()
     for label in np.unique(data.labels):
-        counts = [(data.labels[fold.judging] == label).sum() for fold in parts.folds]
+        counts = [(data.labels[fold.scoring] == label).sum() for fold in splits.folds]
         assert max(counts) - min(counts) <= 1
 
 
 def test_scaling_and_components_are_learned_on_the_rows_that_are_fitted(data: PairedFeatures) -> None:
-    parts = Parts.of(data, 3, 0)
-    fold = parts.folds[1]
-    fitted, judged = parts.features(fold, "x", "standard", True)
-    alone = Preparation("standard", True).fit(data.X[fold.fitting])
+    splits = PreparedSplits.of(data, 3, 0)
+    fold = splits.folds[1]
+    fitted, judged = splits.features(fold, "x", "standard", True)
+    alone = FeaturePreparation("standard", True).fit(data.X[fold.fitting])
     np.testing.assert_array_equal(fitted, alone.transform(data.X[fold.fitting]))
-    np.testing.assert_array_equal(judged, alone.transform(data.X[fold.judging]))
+    np.testing.assert_array_equal(judged, alone.transform(data.X[fold.scoring]))
 
 
 def test_no_more_prepared_features_are_kept_than_fit(data: PairedFeatures) -> None:
     n_bytes = 2 * 4 * data.X.size
-    parts = dataclasses.replace(Parts.of(data, 3, 0), most_kept_bytes=n_bytes)
-    first, again = (parts.features(parts.final, "x", "l2", False) for _ in range(2))
+    splits = PreparedSplits.of(data, 3, 0, max_feature_bytes=n_bytes)
+    first, again = (splits.features(splits.final, "x", "l2", False) for _ in range(2))
     assert again[0] is first[0]
-    for fold in parts.folds:
+    for fold in splits.folds:
         for scaling in ("l2", "center", "none"):
-            parts.features(fold, "x", scaling, False)
-    made_again = parts.features(parts.final, "x", "l2", False)
+            splits.features(fold, "x", scaling, False)
+    made_again = splits.features(splits.final, "x", "l2", False)
     assert made_again[0] is not first[0]
     np.testing.assert_array_equal(made_again[0], first[0])
 
@@ -107,7 +128,7 @@ def test_no_more_prepared_features_are_kept_than_fit(data: PairedFeatures) -> No
 def test_pca_keeps_the_energy_it_is_to_keep_and_no_more() -> None:
     rng = np.random.default_rng(0)
     samples = rng.standard_normal((200, 10)) * 2.0 ** -np.arange(10)
-    kept = Preparation("center", True).fit(samples).transform(samples)
+    kept = FeaturePreparation("center", True).fit(samples).transform(samples)
     energy = np.linalg.svd(samples - samples.mean(axis=0), compute_uv=False) ** 2
     shares = np.cumsum(energy) / energy.sum()
     assert kept.shape[1] == int(np.searchsorted(shares, PCA_ENERGY)) + 1
@@ -115,28 +136,28 @@ def test_pca_keeps_the_energy_it_is_to_keep_and_no_more() -> None:
 
 def test_pca_of_more_features_than_samples() -> None:
     samples = np.random.default_rng(0).standard_normal((12, 40))
-    assert Preparation("none", True).fit(samples).transform(samples).shape[1] <= 11
+    assert FeaturePreparation("none", True).fit(samples).transform(samples).shape[1] <= 11
 
 
 def test_roots_are_tried_only_where_nothing_is_negative(data: PairedFeatures) -> None:
     shifted = dataclasses.replace(data, Z=data.Z - data.Z.min())
-    parts = Parts.of(shifted, 3, 0)
-    assert "sqrt" not in parts.allowed("x", ("l2", "sqrt"))
-    assert "sqrt" in parts.allowed("z", ("l2", "sqrt"))
+    splits = PreparedSplits.of(shifted, 3, 0)
+    assert "sqrt" not in splits.usable_scalings("x", ("l2", "sqrt"))
+    assert "sqrt" in splits.usable_scalings("z", ("l2", "sqrt"))
 
 
 def test_the_best_value_of_an_axis_is_taken(data: PairedFeatures) -> None:
     method = Method(CCA, (Axis("reg", (1e6, 0.1), 0.1), Axis("n_components", (1, 2), 2)))
-    parts = Parts.of(data, 3, 0)
-    choice = tune(parts, method, False)
+    splits = PreparedSplits.of(data, 3, 0)
+    choice = tune(splits, method, False)
 
     def score(parameters: dict[str, float]) -> float:
         found = []
-        for fold in parts.folds:
-            X, x = parts.features(fold, "x", choice.x_scaling, False)
-            Z, z = parts.features(fold, "z", choice.z_scaling, False)
+        for fold in splits.folds:
+            X, x = splits.features(fold, "x", choice.x_scaling, False)
+            Z, z = splits.features(fold, "z", choice.z_scaling, False)
             model = CCA(**parameters).fit(X, Z, Labels(data.labels[fold.fitting]))
-            labels = data.labels[fold.judging]
+            labels = data.labels[fold.scoring]
             pair = model.project_x(x), model.project_z(z)
             found.append(mean_average_precision(*pair, labels, labels))
             found.append(mean_average_precision(*pair[::-1], labels, labels))
@@ -152,13 +173,13 @@ def test_the_best_value_of_an_axis_is_taken(data: PairedFeatures) -> None:
 
 def test_the_walk_down_in_alpha_scores_as_separate_fits_do(data: PairedFeatures) -> None:
     walked = METHODS["LowRankBilinear"]
-    parts = Parts.of(data, 3, 0)
-    fold = parts.folds[0]
-    X, x = parts.features(fold, "x", "l2", False)
-    Z, z = parts.features(fold, "z", "l2", False)
+    splits = PreparedSplits.of(data, 3, 0)
+    fold = splits.folds[0]
+    X, x = splits.features(fold, "x", "l2", False)
+    Z, z = splits.features(fold, "z", "l2", False)
     labels = Labels(data.labels[fold.fitting])
     candidates = [{"alpha_fraction": fraction} for fraction in (0.3, 0.1, 0.02)]
-    held = data.labels[fold.judging]
+    held = data.labels[fold.scoring]
     for parameters, project in zip(candidates, walked.projections(X, Z, labels, candidates), strict=True):
         alpha = parameters["alpha_fraction"] * alpha_max(X, Z, labels)
         model = LowRankBilinear(alpha=alpha).fit(X, Z, labels)
@@ -187,12 +208,12 @@ def test_what_cannot_be_fitted_is_the_worst_candidate(data: PairedFeatures) -> N
     grid = (Axis("reg", (0.0, 0.3), 0.3),)
     shifted = dataclasses.replace(data, X=data.X + 5.0)
     method = Method(_Refusing, grid, scalings=("standard", "center", "none"))
-    choice = tune(Parts.of(shifted, 3, 0), method, False)
+    choice = tune(PreparedSplits.of(shifted, 3, 0), method, False)
     assert choice.x_scaling == "none"
     assert choice.parameters == {"reg": 0.3}
     assert np.isfinite(choice.score)
     with pytest.raises(InvalidInputError, match="these cannot be fitted"):
-        tune(Parts.of(shifted, 3, 0), dataclasses.replace(method, scalings=("standard",)), False)
+        tune(PreparedSplits.of(shifted, 3, 0), dataclasses.replace(method, scalings=("standard",)), False)
 
 
 def test_a_method_that_cannot_be_fitted_leaves_the_others_their_rows(data: PairedFeatures) -> None:
