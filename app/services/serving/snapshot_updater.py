@@ -101,7 +101,7 @@ class SnapshotUpdater:
     def replay_few(
         self, collection: Collection, release_slot: ReleaseSlot | None, until_answered: ExitStack
     ) -> tuple[Snapshot, UnitOfWork] | None:
-        """Replay a few writes on the cached snapshot; None when that is not to be done any more.
+        """Replay a few writes on the cached snapshot; None if the caller has to decide again.
 
         One thread does it while others wait for it.
 

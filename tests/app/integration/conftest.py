@@ -119,8 +119,8 @@ def either(request: pytest.FixtureRequest, tmp_path: Path, vectors: SyntheticPai
     """As `pairs`, over SQLite and over PostgreSQL."""
     url = ""
     if request.param == "postgres":
-        found = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
-        url = found.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+        url_of_server = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
+        url = url_of_server.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
     services = build(Settings(data_dir=tmp_path, database_url=url, sweep_grace_seconds=0.0))
     services.upgrade_schema()
     yield Pairs(services, vectors)
@@ -135,13 +135,13 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sqlalchem
     (tmp_path / "lrbs.sqlite3").touch()
     url = f"sqlite:///{tmp_path / 'lrbs.sqlite3'}"
     if request.param == "postgres":
-        found = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
-        if found.drivername == "postgresql":
-            found = found.set(drivername="postgresql+psycopg")
-        url = found.render_as_string(hide_password=False)
-    made = make_engine(url)
-    yield made
-    made.dispose()
+        url_of_server = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
+        if url_of_server.drivername == "postgresql":
+            url_of_server = url_of_server.set(drivername="postgresql+psycopg")
+        url = url_of_server.render_as_string(hide_password=False)
+    engine = make_engine(url)
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def test_the_held_out_figures_are_those_of_the_given_penalty(pairs: Any) -> None
     for direction in ("x-to-z", "z-to-x"):
         figures = [held_out_map(pairs, number)[direction] for number in (1, 2)]
         assert figures[0] < 0.6 < figures[1]
-    # Its own choice, given by hand, is judged as it was when it was chosen.
+    # Its own choice, requested explicitly, is evaluated as it was when it was chosen.
     best = chosen.selection.candidates[0]
     judged = {"x-to-z": best.map_x_to_z, "z-to-x": best.map_z_to_x}
     assert held_out_map(pairs, 3) == pytest.approx(judged, abs=0.02)
@@ -56,10 +56,10 @@ def test_a_penalty_is_judged_as_the_selection_judges_it(pairs: Any) -> None:
     alpha = 0.1 * alpha_max(X, Z, Labels(fitting.x_labels, fitting.z_labels))
     recipe = LowRankRecipe(TrainingParameters(alpha=alpha, scaling="center"), lambda _: None)
     recipe.tried(*data.split(0.2, 3000, 0))
-    (found,) = (Candidate(**asdict(each)) for each in recipe.fitted(data).candidates)
-    assert found.alpha_fraction == pytest.approx(0.1)
-    assert found.rank == expected.rank
-    assert found.mean == pytest.approx(expected.mean, abs=1e-6)
+    (candidate,) = (Candidate(**asdict(tried)) for tried in recipe.fitted(data).candidates)
+    assert candidate.alpha_fraction == pytest.approx(0.1)
+    assert candidate.rank == expected.rank
+    assert candidate.mean == pytest.approx(expected.mean, abs=1e-6)
 
 
 def test_a_given_penalty_needs_no_held_out_part(pairs: Any) -> None:
@@ -111,10 +111,10 @@ def test_a_version_chosen_during_a_retrain_keeps_serving(pairs: Any, monkeypatch
 
 def test_a_lost_picture_is_a_problem_of_its_own(pairs: Any) -> None:
     pairs.make("a")
-    made, _ = pairs.services.catalogue.collection("a")
+    collection, _ = pairs.services.catalogue.collection("a")
     with pairs.services.database.write() as work:
         item = Item("p", "x", content_hash="0" * 64, content_type="image/png")
-        work.items.put(made, [item], work.collections.next_revision(made))
+        work.items.put(collection, [item], work.collections.next_revision(collection))
     answer = pairs.client().get("/v1/collections/a/items/p/content")
     assert answer.status_code == 410
     assert answer.json()["type"] == "/problems/content-missing"

@@ -192,7 +192,7 @@ def test_a_damaged_version_is_not_activated(three: Any) -> None:
     assert scores(three) == before
 
 
-def test_a_process_goes_on_with_what_it_holds_when_the_bundle_is_damaged(three: Any) -> None:
+def test_a_process_goes_on_with_what_is_in_memory_when_the_bundle_is_damaged(three: Any) -> None:
     before = scores(three)
     damage(three, 3)
     assert scores(three) == before
@@ -214,11 +214,11 @@ def test_a_start_serves_the_last_whole_version_that_served_before(three: Any) ->
     # The last but one, whatever its number.
     assert late.search("a").model_version == 1
     assert scores(late) == expected[1]
-    assert active_versions(three) == [3], "which one is active is for people to say"
-    found = late.services.readiness.check()
-    assert found.is_ready
-    assert found.reason is not None
-    assert re.match(r"a: version 1 serves instead of 3: bundle .* does not match its sum", found.reason)
+    assert active_versions(three) == [3], "only people decide which one is active"
+    state = late.services.readiness.check()
+    assert state.is_ready
+    assert state.reason is not None
+    assert re.match(r"a: version 1 serves instead of 3: bundle .* does not match its sum", state.reason)
     assert late.services.snapshots.n_damaged == 1
     close(late.services)
     damage(three, 1)
@@ -231,7 +231,7 @@ def test_a_start_serves_the_last_whole_version_that_served_before(three: Any) ->
     for _ in range(3):
         with pytest.raises(DamagedBundleError):
             late.search("a")
-    assert late.services.snapshots.n_damaged == 3, "each of the versions once, not at each search"
+    assert late.services.snapshots.n_damaged == 3, "each of the versions once, not at every search"
     close(late.services)
 
 
@@ -246,7 +246,7 @@ def test_a_version_that_never_served_does_not_stand_in(either: Any) -> None:
     close(late)
 
 
-def test_what_was_held_goes_on_when_the_new_bundle_is_damaged(
+def test_the_version_in_memory_goes_on_when_the_new_bundle_is_damaged(
     either: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     either.fill("a")
@@ -268,7 +268,7 @@ def test_what_was_held_goes_on_when_the_new_bundle_is_damaged(
         answer = client.get("/readyz")
         assert answer.status_code == 200
         assert "version 1 serves instead of 2" in answer.json()["reason"]
-        assert "lrbs_damaged_bundles_total 1.0" in client.get("/metrics").text, "it is told once"
+        assert "lrbs_damaged_bundles_total 1.0" in client.get("/metrics").text, "it is counted once"
         # What was brought back serves, once the bundle is looked at again.
         path.write_bytes(whole)
         assert holding.search("a").model_version == 1
@@ -295,10 +295,10 @@ def test_one_damaged_collection_does_not_make_the_service_unready(either: Any) -
         either.train(name)
     damage(either, 1)
     late = build(either.services.settings)
-    found = load(late)
-    assert found.is_ready
-    assert found.reason is not None
-    assert found.reason.startswith("a: bundle")
+    state = load(late)
+    assert state.is_ready
+    assert state.reason is not None
+    assert state.reason.startswith("a: bundle")
     with pytest.raises(DamagedBundleError):
         current(late.snapshots, "a")
     assert current(late.snapshots, "b").load_failure is None
@@ -307,12 +307,12 @@ def test_one_damaged_collection_does_not_make_the_service_unready(either: Any) -
     close(late)
 
 
-def test_a_damaged_active_version_is_trained_anew(three: Any) -> None:
+def test_a_damaged_active_version_is_trained_again(three: Any) -> None:
     repair = three.services.repair
     assert repair.request_what_is_damaged() == []
     damage(three, 3)
     assert repair.request_what_is_damaged() == ["a"]
-    assert repair.request_what_is_damaged() == []  # asked for already
+    assert repair.request_what_is_damaged() == []  # requested already
     with three.services.database.read() as work:
         (job,) = work.jobs.recent(work.collections.get("a"), 1)
     assert job.parameters["seed"] == 2
@@ -342,7 +342,7 @@ def test_a_worse_version_is_kept_but_does_not_serve(three: Any) -> None:
 
 def test_versions_are_compared_on_items_that_neither_learned_from(three: Any) -> None:
     report = three.services.versions.model("a", 3).report
-    # Other seeds hold out other items: only those are compared that were held out of both.
+    # Other seeds hold out other items: only those held out of both are compared.
     assert report.gate.skipped is not None
     same = three.train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=2))
     gate = three.services.versions.model("a", same).report.gate
