@@ -57,7 +57,7 @@ def _setting_rows() -> Iterator[str]:
     for group in reversed(Settings.__mro__):
         names = [name for name in vars(group).get("__annotations__", {}) if name in Settings.model_fields]
         if issubclass(group, BaseModel) and names:
-            yield f"| **{(group.__doc__ or '').splitlines()[0].rstrip('.')}** | | |"
+            yield f"| **{(group.__doc__ or '').partition('.')[0].partition(':')[0]}** | | |"
             for name in names:
                 field = Settings.model_fields[name]
                 yield f"| `LRBS_{name.upper()}` | {_default(name, field)} | {field.description} |"
