@@ -24,7 +24,7 @@ _IMPOSSIBLE_SCORE = -1e4
 _TOL = 1e-4
 """scikit-learn's default; classifiers of an average need no more."""
 _MAX_ITER = 300
-"""Enough for kernel features at the weakest penalties that are tried; those that stop short are usable."""
+"""Three times scikit-learn's default, for weak penalties; a fit that stops short is still usable."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -180,7 +180,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
         callback : callable, optional
             Called after each iteration; what it raises ends the fit and reaches the caller.
         start : Checkpoint, optional
-            Go on from here, as given by `states` on the same samples.
+            Resume from this state, which `iter_fit` yielded for the same samples.
 
         Returns
         -------
@@ -197,7 +197,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
         samples = self._checked(X, Z)
         return self._fit_problem(self._problem(samples, supervision), samples, callback, start)
 
-    def states(
+    def iter_fit(
         self,
         X: npt.ArrayLike,
         Z: npt.ArrayLike,
@@ -206,7 +206,9 @@ class LowRankBilinear(LinearCrossModalEstimator):
         callback: Callable[[IterationProgress], None] | None = None,
         start: Checkpoint | None = None,
     ) -> Iterator[Checkpoint]:
-        """Fit step by step; the estimator is fitted when the iteration ends.
+        """Return an iterator that fits the estimator while it is consumed, one step at a time.
+
+        Nothing is computed before the first step; the estimator is fitted once the iterator is exhausted.
 
         Parameters
         ----------

@@ -1,1 +1,1 @@
-"""Similarities of class posteriors: an ensemble of kernel classifiers on each side, and M between."""
+"""Bilinear similarity of class posteriors, which an ensemble of classifiers computes for each modality."""

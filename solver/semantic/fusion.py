@@ -19,11 +19,11 @@ from solver.semantic.posteriors import Posteriors
 from solver.supervision.base import Indices, Supervision
 
 _ALPHA_FRACTION = 0.03
-"""Penalty weight as a share of `alpha_max`: strong enough for a low rank on a few thousand samples."""
+"""Penalty weight as a share of `alpha_max`, the strongest that `select_on` tries by default."""
 _TOL, _MAX_ITER = 0.1, 3
 """The similarity is stopped early, which regularises it further: only its predictions are used."""
 _N_FOLDS = 3
-"""Each fold costs a fit of the similarity, and two thirds of the anchors are enough to vote."""
+"""Each fold costs one more fit of the similarity; without it two thirds of the anchors still vote."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

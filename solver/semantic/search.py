@@ -39,7 +39,7 @@ INVERSE_PENALTIES = (3.0, 15.0, 75.0)
 _RIDGES = 10.0 ** np.arange(-4.0, 1.1, 0.5)
 """Ridge penalties of the screening, as shares of the largest eigenvalue of the covariance matrix."""
 _MAX_LOSS_RATIO = 1.02
-"""A log loss 2 % above the best so far is no noise of the folds: weaker penalties would overfit more."""
+"""Weaker penalties are skipped once the log loss exceeds the best one by 2 %: they overfit still more."""
 
 
 @dataclass(frozen=True, slots=True)

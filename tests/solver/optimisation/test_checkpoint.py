@@ -94,7 +94,7 @@ def test_fit_resumed_from_any_saved_state_has_the_bits_of_the_uninterrupted_one(
 ) -> None:
     arguments = _fit_arguments()
     model = _estimator(arguments, fraction, **parameters)
-    for number, state in enumerate(model.states(*arguments)):
+    for number, state in enumerate(model.iter_fit(*arguments)):
         state.save(tmp_path / str(number))
     assert model.converged_
     saved = sorted(tmp_path.iterdir())
@@ -109,7 +109,7 @@ def test_resumed_fit_remembers_bounds_and_patience_of_the_states_before() -> Non
     # So near the rounding of float64 the best bound is not the last one, and the gap falls slowly.
     arguments, parameters = _fit_arguments(1.94, seed=439068), {"tol": 8.3e-8, "dtype": np.float64}
     model = _estimator(arguments, 5.2e-4, **parameters)
-    states = list(model.states(*arguments))
+    states = list(model.iter_fit(*arguments))
     for state in states[-8:]:
         _assert_same_bits(_estimator(arguments, 5.2e-4, **parameters).fit(*arguments, start=state), model)
 
@@ -118,7 +118,7 @@ def test_resumed_fit_remembers_bounds_and_patience_of_the_states_before() -> Non
 @pytest.mark.parametrize(("quiet", "n_iter"), [(29, 1), (20, 10), (0, 30)])
 def test_resumed_fit_goes_on_counting_the_quiet_iterations(quiet: int, n_iter: int) -> None:
     arguments, parameters = _fit_arguments(), {"tol": 1e-18, "dtype": np.float64}  # never met
-    *_, last = _estimator(arguments, 1 / 30, **parameters).states(*arguments)
+    *_, last = _estimator(arguments, 1 / 30, **parameters).iter_fit(*arguments)
     memory = replace(last.memory, quiet=quiet, best_gap=0.0)
     resumed = _estimator(arguments, 1 / 30, **parameters)
     resumed.fit(*arguments, start=replace(last, memory=memory))
@@ -129,7 +129,7 @@ def test_resumed_fit_goes_on_counting_the_quiet_iterations(quiet: int, n_iter: i
 def test_resumed_fit_heeds_the_bound_found_before() -> None:
     arguments = _fit_arguments()
     exact = _estimator(arguments, 1 / 30, tol=1e-7, dtype=np.float64).fit(*arguments)
-    first = next(iter(_estimator(arguments, 1 / 30, dtype=np.float64).states(*arguments)))
+    first = next(iter(_estimator(arguments, 1 / 30, dtype=np.float64).iter_fit(*arguments)))
     memory = replace(first.memory, best_bound=exact.objective_ * (1 - exact.duality_gap_))
     resumed = _estimator(arguments, 1 / 30, dtype=np.float64)
     for entry in resumed.fit(*arguments, start=replace(first, memory=memory)).history_:
@@ -151,7 +151,7 @@ def test_fit_cancelled_by_its_callback_goes_on_from_the_last_state() -> None:
     interrupted = _estimator(arguments, 1 / 100)
 
     def keep_states() -> None:
-        for state in interrupted.states(*arguments, callback=cancel):
+        for state in interrupted.iter_fit(*arguments, callback=cancel):
             states.append(state)
 
     with pytest.raises(CancelError):
@@ -164,7 +164,7 @@ def test_fit_cancelled_by_its_callback_goes_on_from_the_last_state() -> None:
 
 def test_state_for_another_penalty_is_a_start_whose_bounds_are_forgotten() -> None:
     arguments = _fit_arguments()
-    *_, last = _estimator(arguments, 1 / 10, tol=1e-6).states(*arguments)
+    *_, last = _estimator(arguments, 1 / 10, tol=1e-6).iter_fit(*arguments)
     for fraction in (1 / 100, 1 / 2):
         cold = _estimator(arguments, fraction).fit(*arguments)
         resumed = _estimator(arguments, fraction).fit(*arguments, start=last)
@@ -180,7 +180,7 @@ def test_state_for_another_penalty_is_a_start_whose_bounds_are_forgotten() -> No
 def test_state_of_other_samples_is_refused(change: str) -> None:
     X, Z, supervision = _fit_arguments()
     model = _estimator((X, Z, supervision), 1 / 30)
-    *_, last = model.states(X, Z, supervision)
+    *_, last = model.iter_fit(X, Z, supervision)
     others: dict[str, Callable[[], tuple[Any, Any, Labels]]] = {
         "X": lambda: (X + 1e-3, Z, supervision),
         "Z": lambda: (X, 1.01 * Z**3, supervision),
@@ -272,7 +272,7 @@ def test_what_the_damage_test_writes_is_sound_but_for_the_damage(tmp_path: Path)
 def test_resuming_leaves_the_checkpoint_unmodified(pairs: SyntheticPairs) -> None:
     arguments = pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels)
     model = _estimator(arguments, 1 / 30)
-    for state in model.states(*arguments):
+    for state in model.iter_fit(*arguments):
         copies = [array.copy() for array in (state.M.U, state.M.s, state.M.V)]
         _estimator(arguments, 1 / 30).fit(*arguments, start=state)
         for array, copy in zip((state.M.U, state.M.s, state.M.V), copies, strict=True):
@@ -284,7 +284,7 @@ def test_large_fit_resumed_on_its_subsample_has_the_bits_of_the_uninterrupted_on
     supervision = Labels(data.x_labels, data.z_labels)
     alpha = alpha_max(data.X, data.Z, supervision) / 20
     whole = LowRankBilinear(alpha, tol=1e-4)
-    kept = list(whole.states(data.X, data.Z, supervision))
+    kept = list(whole.iter_fit(data.X, data.Z, supervision))
     subsampled = [number for number, state in enumerate(kept) if state.is_subsampled]
     assert subsampled
     for number in subsampled[:2]:

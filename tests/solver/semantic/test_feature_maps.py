@@ -16,58 +16,60 @@ def _samples(n: int = 60, d: int = 5) -> np.ndarray:
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_with_every_sample_a_landmark_inner_products_are_the_kernel(kernel: str) -> None:
     samples = _samples()
-    features = FeatureMap.fit(samples, "standard", kernel, 1.0, 1000, 0)
-    mapped = features.transform(samples)
-    expected = KERNELS[kernel](features.scaler.transform(samples), gamma=features.gamma)
+    feature_map = FeatureMap.fit(samples, "standard", kernel, 1.0, 1000, 0)
+    mapped = feature_map.transform(samples)
+    expected = KERNELS[kernel](feature_map.scaler.transform(samples), gamma=feature_map.gamma)
     np.testing.assert_allclose(mapped @ mapped.T, expected, atol=2e-3)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_with_few_landmarks_it_is_scikit_learns_map_up_to_a_rotation(kernel: str) -> None:
+def test_with_few_landmarks_the_map_is_scikit_learns_up_to_a_rotation(kernel: str) -> None:
     samples = _samples()
-    features = FeatureMap.fit(samples, "center", kernel, 0.5, 12, 3)
-    scaled = features.scaler.transform(samples).astype(np.float64)
-    theirs = Nystroem(kernel=kernel, gamma=features.gamma, n_components=12)
-    theirs.fit(features.landmarks.astype(np.float64))
-    expected = theirs.transform(scaled) @ theirs.transform(scaled).T
-    mapped = features.transform(samples)
+    feature_map = FeatureMap.fit(samples, "center", kernel, 0.5, 12, 3)
+    scaled = feature_map.scaler.transform(samples).astype(np.float64)
+    reference = Nystroem(kernel=kernel, gamma=feature_map.gamma, n_components=12)
+    reference.fit(feature_map.landmarks.astype(np.float64))
+    expected = reference.transform(scaled) @ reference.transform(scaled).T
+    mapped = feature_map.transform(samples)
     assert mapped.shape == (60, 12)
     assert mapped.dtype == np.float32
     np.testing.assert_allclose(mapped @ mapped.T, expected, atol=2e-3)
 
 
 def test_the_width_is_the_exponent_at_the_median_distance() -> None:
-    features = FeatureMap.fit(_samples(), "standard", "rbf", 3.0, 60, 0)
-    inner = rbf_kernel(features.landmarks, gamma=features.gamma)
-    between = inner[~np.eye(60, dtype=bool)]
-    assert np.median(-np.log(between)) == pytest.approx(3.0, rel=1e-3)
+    feature_map = FeatureMap.fit(_samples(), "standard", "rbf", 3.0, 60, 0)
+    inner = rbf_kernel(feature_map.landmarks, gamma=feature_map.gamma)
+    off_diagonal = inner[~np.eye(60, dtype=bool)]
+    assert np.median(-np.log(off_diagonal)) == pytest.approx(3.0, rel=1e-3)
 
 
 def test_linear_is_the_scaling_alone() -> None:
-    features = FeatureMap.fit(_samples(), "l2", "linear", 1.0, 10, 0)
-    np.testing.assert_array_equal(features.transform(_samples()), features.scaler.transform(_samples()))
+    feature_map = FeatureMap.fit(_samples(), "l2", "linear", 1.0, 10, 0)
+    np.testing.assert_array_equal(feature_map.transform(_samples()), feature_map.scaler.transform(_samples()))
 
 
-def test_rows_do_not_depend_on_what_they_are_mapped_with() -> None:
+def test_a_row_is_mapped_independently_of_the_others() -> None:
     samples = _samples(5000)
-    features = FeatureMap.fit(samples, "standard", "rbf", 1.0, 20, 0)
-    alone = np.concatenate([features.transform(samples[row : row + 1]) for row in (0, 4095, 4096, 4999)])
-    np.testing.assert_allclose(features.transform(samples)[[0, 4095, 4096, 4999]], alone, atol=1e-5)
+    feature_map = FeatureMap.fit(samples, "standard", "rbf", 1.0, 20, 0)
+    single_rows = np.concatenate(
+        [feature_map.transform(samples[row : row + 1]) for row in (0, 4095, 4096, 4999)]
+    )
+    np.testing.assert_allclose(feature_map.transform(samples)[[0, 4095, 4096, 4999]], single_rows, atol=1e-5)
 
 
-def test_samples_that_are_all_but_equal_give_a_finite_map() -> None:
+def test_nearly_equal_samples_give_a_finite_map() -> None:
     samples = np.repeat(_samples(2), 30, axis=0)
     mapped = FeatureMap.fit(samples, "center", "rbf", 1.0, 40, 0).transform(samples)
     assert np.isfinite(mapped).all()
 
 
-def test_parts_that_do_not_fit_are_refused() -> None:
-    features = FeatureMap.fit(_samples(), "center", "rbf", 1.0, 10, 0)
+def test_parts_that_do_not_match_are_rejected() -> None:
+    feature_map = FeatureMap.fit(_samples(), "center", "rbf", 1.0, 10, 0)
     for landmarks, whitening in (
-        (features.landmarks[:, :2], features.whitening),
-        (features.landmarks, features.whitening[:4]),
+        (feature_map.landmarks[:, :2], feature_map.whitening),
+        (feature_map.landmarks, feature_map.whitening[:4]),
     ):
         with pytest.raises(InvalidInputError, match="landmarks"):
-            FeatureMap(features.scaler, "rbf", 1.0, landmarks, whitening)
+            FeatureMap(feature_map.scaler, "rbf", 1.0, landmarks, whitening)
     with pytest.raises(InvalidParameterError, match="kernel"):
-        FeatureMap(features.scaler, "poly", 1.0, features.landmarks, features.whitening)
+        FeatureMap(feature_map.scaler, "poly", 1.0, feature_map.landmarks, feature_map.whitening)
