@@ -34,7 +34,7 @@ from app.services.serving.snapshot_cache import SnapshotCache
 from app.services.serving.snapshot_loader import SnapshotLoader
 from app.services.serving.snapshot_reader import SnapshotReader
 from app.services.storage.garbage_collector import GarbageCollector
-from app.services.storage.ownership import KeptFiles, Ownership
+from app.services.storage.ownership import ManagedFiles, Ownership
 from app.services.storage.removal import Removal
 from app.services.storage.tombstones import Tombstones
 from app.services.training.builder import ModelBuilder
@@ -163,7 +163,7 @@ class Services:
         copy = build(Settings(data_dir=folder, database_url=""))
         copy.ownership.mark_copy()
         copy.database.engine.dispose()
-        self.ownership.part_from_copy()
+        self.ownership.diverge_from_copy()
         return copied + self._copy_files(folder)
 
     def _copy_files(self, folder: Path) -> int:
@@ -201,8 +201,8 @@ def build(settings: Settings) -> Services:
     bundle_files = BundleStore(settings.data_dir / _BUNDLES, settings.trash_seconds)
     any_database = SqlDatabase(engine)
     kept = (
-        KeptFiles("pictures", blobs, partial(_used_content, any_database)),
-        KeptFiles("models", bundle_files, partial(_used_bundles, any_database)),
+        ManagedFiles("pictures", blobs, partial(_used_content, any_database)),
+        ManagedFiles("models", bundle_files, partial(_used_bundles, any_database)),
     )
     mark = FileFolderMark(settings.data_dir, _database_name(settings), DATABASE_FILE)
     ownership = Ownership(any_database, mark, kept)
@@ -264,7 +264,7 @@ def build(settings: Settings) -> Services:
         readiness=ReadinessService(
             snapshots,
             lambda: _require_current_schema(ownership, engine, DATABASE_TIMEOUT_SECONDS),
-            ownership.look,
+            ownership.status,
             lambda: _faults_of_writes(settings, database),
         ),
     )

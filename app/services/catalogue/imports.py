@@ -41,7 +41,7 @@ from app.services.catalogue.preparation import (
     with_dimensions,
 )
 from app.services.storage.rounds import BREATH_SECONDS, Round
-from app.services.storage.writing import clean_up, locked, writing
+from app.services.storage.writing import clean_up, lock_collection, writing
 
 _ITEMS_PER_BATCH = 1000
 _ITEMS_PER_PART = 500
@@ -314,7 +314,7 @@ class Import:
             if work.imports.renew(running, self._lease_seconds):
                 return
         with self._database.write() as work:
-            current = locked(work, self._collection)
+            current = lock_collection(work, self._collection)
             work.imports.publish(running)
             self._settle(lambda: settle_dimensions(work, current, self._collection, self._first_places))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from app.domain.errors import ServiceError
 from app.services.health.status import DATABASE_TIMEOUT_SECONDS
 from app.services.serving.snapshot_reader import SnapshotReader
-from app.services.storage.ownership import Standing
+from app.services.storage.ownership import OwnershipStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class ReadinessService:
         self,
         snapshots: SnapshotReader,
         require_schema: Callable[[], None],
-        look_at_folder: Callable[[], Standing],
+        look_at_folder: Callable[[], OwnershipStatus],
         faults_of_writes: Callable[[], Sequence[str]],
     ) -> None:
         self._snapshots = snapshots

@@ -1,4 +1,4 @@
-"""Taking away files that no row speaks of: pictures of refused or deleted items, bundles never recorded."""
+"""Garbage collection of unreferenced files: pictures of rejected or deleted items, unrecorded bundles."""
 
 from __future__ import annotations
 
@@ -8,38 +8,40 @@ import time
 from collections.abc import Callable, Sequence
 
 from app.domain.errors import ServiceError
-from app.services.storage.ownership import KeptFiles
+from app.services.storage.ownership import ManagedFiles
 
 _BATCH = 500
+"""Names that the database is asked about in one query."""
 _FEW = 10
 _MOST_SHARE = 0.5
+"""A database that lost rows makes most files look unused; a few may well be."""
 _logger = logging.getLogger(__name__)
 
 
 class GarbageCollector:
-    """Sweeps unused files into the trash once they are old enough that nobody can be about to use them.
+    """Moves unreferenced files to the trash once they are too old to be referenced by a running request.
 
-    A file is written before the row that speaks of it. Storing a picture again makes it young again, so that
-    a sweep leaves alone what another request is about to commit; where one is faster all the same, the file
-    comes back from the trash. Snapshots hold their model in memory and lose nothing when a bundle goes.
+    A file is written before the row that refers to it. Storing a picture again refreshes its timestamp, so
+    that a sweep skips what another request is about to commit; if a sweep wins that race, the file comes
+    back from the trash. Snapshots hold their model in memory and are not affected when a bundle is swept.
 
-    More than half of all files of a kind, and more than ten, are only swept by somebody's order: a database
+    More than half of all files of a kind, and more than ten, are swept only on explicit request: a database
     that lost rows makes good files look unused.
 
     Parameters
     ----------
-    pictures, bundles : KeptFiles
-        What is swept.
+    pictures, bundles : ManagedFiles
+        The files to sweep.
     grace_seconds : float
-        Younger files are left alone.
+        Younger files are kept.
     may_remove : callable
-        Whether this database can tell which files are unused: to another or an older one, used ones look so.
+        Whether this database is the one that knows which files are used.
     """
 
     def __init__(
         self,
-        pictures: KeptFiles,
-        bundles: KeptFiles,
+        pictures: ManagedFiles,
+        bundles: ManagedFiles,
         grace_seconds: float,
         may_remove: Callable[[], bool],
     ) -> None:
@@ -48,58 +50,58 @@ class GarbageCollector:
         self._grace_seconds = grace_seconds
         self._may_remove = may_remove
         self.swept = 0
-        """Files and folders taken away so far."""
+        """Files and folders swept so far."""
 
     def sweep(self, any_share: bool = False) -> int:
-        """Take away unused files and what interrupted writes left; return how many.
+        """Sweep unused files and leftovers of interrupted writes; return their number.
 
         Parameters
         ----------
         any_share : bool
-            Whether it is right that most files are unused.
+            Whether to sweep even if most files are unused.
         """
         if not self._may_remove():
             return 0
         before = time.time() - self._grace_seconds
         return self._count(
-            sum(self._sweep(kept, before, any_share) for kept in (self._pictures, self._bundles))
+            sum(self._sweep(managed, before, any_share) for managed in (self._pictures, self._bundles))
         )
 
     def sweep_after_delete(self, content_hashes: Sequence[str], bundles: Sequence[str] = ()) -> bool:
-        """Take away what a deletion left, however young; return whether that was possible.
+        """Sweep the files of a deletion regardless of their age; return whether that was possible.
 
-        What stays is left to the next sweep: the deletion itself is done, so a failure is only logged.
+        The deletion itself is done, so a failure is only logged, and the next sweep tries again.
         """
         before = time.time() - self._grace_seconds
         try:
             if not self._may_remove():
                 return False
-            wanted = ((self._pictures, content_hashes), (self._bundles, bundles))
-            self._count(sum(_discard(kept, names, before) for kept, names in wanted if names))
+            candidates = ((self._pictures, content_hashes), (self._bundles, bundles))
+            self._count(sum(_discard(files, names, before) for files, names in candidates if names))
         except (OSError, ServiceError) as error:
-            _logger.warning("files of deleted items stay until the next sweep: %s", error)
+            _logger.warning("files of deleted items are kept until the next sweep: %s", error)
             return False
         return True
 
-    def _sweep(self, kept: KeptFiles, before: float, any_share: bool) -> int:
-        left = kept.files.tidy(before, kept.used)
-        total = sum(1 for _ in kept.files.names())
+    def _sweep(self, managed: ManagedFiles, before: float, any_share: bool) -> int:
+        n_tidied = managed.files.tidy(before, managed.used)
+        total = sum(1 for _ in managed.files.names())
         most = total if any_share else max(_FEW, int(_MOST_SHARE * total))
         unused: list[str] = []
-        stale = kept.files.stale(before)
+        stale = managed.files.stale(before)
         while names := list(itertools.islice(stale, _BATCH)):
-            in_use = kept.used(names)
+            in_use = managed.used(names)
             unused += [name for name in names if name not in in_use]
             if len(unused) > most:
                 _logger.error(
                     "no %s are removed: of %d at least %d look unused, which is more than half: "
-                    "is the database whole? If that is right, run lrbs db sweep",
-                    kept.kind,
+                    "is the database complete? If so, run lrbs db sweep",
+                    managed.kind,
                     total,
                     len(unused),
                 )
-                return left
-        return left + kept.files.discard(unused, before)
+                return n_tidied
+        return n_tidied + managed.files.discard(unused, before)
 
     def _count(self, removed: int) -> int:
         self.swept += removed
@@ -108,6 +110,6 @@ class GarbageCollector:
         return removed
 
 
-def _discard(kept: KeptFiles, names: Sequence[str], before: float) -> int:
-    in_use = kept.used(names)
-    return kept.files.discard([name for name in names if name not in in_use], before)
+def _discard(managed: ManagedFiles, names: Sequence[str], before: float) -> int:
+    in_use = managed.used(names)
+    return managed.files.discard([name for name in names if name not in in_use], before)

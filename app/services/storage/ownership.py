@@ -1,8 +1,8 @@
-"""Whether the database and the data folder belong together, and whether they are of the same time.
+"""Whether the database and the data folder belong together, and whether they are from the same time.
 
-An empty or an older database makes good files look unused. So the two are tied: the database has an identity
-and points of its history, the folder a mark with that identity and the newest point it saw. A database that
-does not know the point is older than the files, or went another way since.
+An empty or an older database makes good files look unused. Therefore the two are paired: the database has an
+identity and points of its history, the folder has a mark with that identity and the newest point it saw. A
+database that does not know the point is older than the files, or its history diverged.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from app.domain.entities import Installation, Mark
 from app.domain.errors import WrongDatabaseError
 from app.domain.ports import Database, FolderMark, StoredFiles
 
-_LOOK_AGAIN_SECONDS = 1.0
+_CACHE_SECONDS = 1.0
+"""Every request asks; a database that was exchanged is noticed within this time."""
 _SAMPLE = 1000
-_ADOPT = "or run lrbs db adopt to tie them to each other all the same"
+"""Files that tell whether the database knows those of an unmarked folder."""
+_ADOPT = "or run lrbs db adopt to pair them nevertheless"
 _NO_DATABASE = (
     "there is no database, or an empty one, beside the files of the data folder: "
-    "bring back the database they belong to, or run lrbs db adopt to begin with an empty one"
+    "restore the database that they belong to, or run lrbs db adopt to start with an empty one"
 )
 _ANOTHER = (
     "the files of the data folder belong to another database: correct LRBS_DATABASE_URL or LRBS_DATA_DIR, "
@@ -35,24 +37,24 @@ _NO_FOLDER = (
     + _ADOPT
 )
 _OTHER_TIME = (
-    "the database is older than the files of the data folder, or both went separate ways: no file is removed "
-    "until the right one is brought back, or until lrbs db adopt says that they belong together as they are"
+    "the database is older than the files of the data folder, or their histories diverged: no file is "
+    "removed until the right one is restored, or until lrbs db adopt declares that they belong together"
 )
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class KeptFiles:
-    """Files of one kind.
+class ManagedFiles:
+    """Files of one kind and the rows that refer to them.
 
     Parameters
     ----------
     kind : str
-        What they are called.
+        Name of the kind, for messages.
     files : StoredFiles
-        Where they are.
+        The store.
     used : callable
-        Asks the database which of some names are used.
+        Returns those of the given names that the database refers to.
     """
 
     kind: str
@@ -61,17 +63,17 @@ class KeptFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How database and data folder stand to each other.
+class OwnershipStatus:
+    """Whether database and data folder belong together.
 
     Parameters
     ----------
     belongs : bool
         Whether they belong together; nothing is written otherwise.
     is_current : bool
-        Whether they are also of the same time; nothing is removed otherwise.
+        Whether they are also from the same time; nothing is removed otherwise.
     reason : str or None
-        What is wrong, and what to do.
+        The fault, and what to do about it.
     """
 
     belongs: bool
@@ -79,136 +81,136 @@ class Standing:
     reason: str | None = None
 
 
-_TOGETHER = Standing(True, True)
+_TOGETHER = OwnershipStatus(True, True)
 
 
 class Ownership:
-    """Ties the database to the data folder when both are new, and compares them from then on.
+    """Pairs the database with the data folder when both are new, and compares them afterwards.
 
     Parameters
     ----------
     database : Database
-        Written to whether or not the folder belongs to it.
+        Must permit writes even if the folder does not belong to it.
     mark : FolderMark
-        The folder's.
-    kept : sequence of KeptFiles
+        Mark of the folder.
+    managed : sequence of ManagedFiles
         The files in the folder.
     """
 
-    def __init__(self, database: Database, mark: FolderMark, kept: Sequence[KeptFiles]) -> None:
+    def __init__(self, database: Database, mark: FolderMark, managed: Sequence[ManagedFiles]) -> None:
         self._database = database
         self._mark = mark
-        self._kept = kept
+        self._managed = managed
         self._guard = threading.Lock()
-        self._found: tuple[float, Standing] | None = None
+        self._cached: tuple[float, OwnershipStatus] | None = None
         self._progress: tuple[int, ...] | None = None
 
-    def look(self) -> Standing:
-        """Return how it stands, or stood a second ago; raises DatabaseUnavailableError, OSError."""
+    def status(self) -> OwnershipStatus:
+        """Return the status, at most a second old; raises DatabaseUnavailableError, OSError."""
         with self._guard:
-            if self._found is None or time.monotonic() - self._found[0] >= _LOOK_AGAIN_SECONDS:
-                self._found = (time.monotonic(), self._look())
-            return self._found[1]
+            if self._cached is None or time.monotonic() - self._cached[0] >= _CACHE_SECONDS:
+                self._cached = (time.monotonic(), self._check())
+            return self._cached[1]
 
     def require(self) -> None:
         """Raise WrongDatabaseError unless they belong together."""
-        standing = self.look()
-        if not standing.belongs:
-            raise WrongDatabaseError(standing.reason or "")
+        status = self.status()
+        if not status.belongs:
+            raise WrongDatabaseError(status.reason or "")
 
     def require_current(self) -> None:
-        """Raise WrongDatabaseError unless files that look unused are."""
-        standing = self.look()
-        if not standing.is_current:
-            raise WrongDatabaseError(standing.reason or "")
+        """Raise WrongDatabaseError unless the database knows which files are used."""
+        status = self.status()
+        if not status.is_current:
+            raise WrongDatabaseError(status.reason or "")
 
     def is_current(self) -> bool:
-        """Return whether files that look unused are; says in the log why not."""
-        standing = self.look()
-        if not standing.is_current:
-            _logger.error("no file is removed: %s", standing.reason)
-        return standing.is_current
+        """Return whether the database knows which files are used; logs why not."""
+        status = self.status()
+        if not status.is_current:
+            _logger.error("no file is removed: %s", status.reason)
+        return status.is_current
 
     def require_database(self, is_empty: Callable[[], bool]) -> None:
-        """Raise WrongDatabaseError where an empty database stands beside the files of another one.
+        """Raise WrongDatabaseError for an empty database beside the files of another one.
 
         Parameters
         ----------
         is_empty : callable
             Whether the database is missing or has no schema.
         """
-        # In this order: who makes the first database of a folder marks the folder after that.
+        # In this order: the process that creates the first database of a folder marks the folder afterwards.
         is_in_use = self._mark.read() is not None or any(self._samples())
         if is_in_use and is_empty():
             raise WrongDatabaseError(_NO_DATABASE)
 
     def adopt(self) -> None:
-        """Tie database and folder to each other as they are."""
+        """Pair database and folder as they are."""
         with self._guard:
-            self._found = None
-            self._move_on()
+            self._cached = None
+            self._advance()
 
     def mark_copy(self) -> None:
-        """Mark the new folder of a copied database, unless the original was never tied to one."""
+        """Mark the folder of a copied database, unless the original was never paired."""
         with self._database.read() as work:
-            found = work.installation.get()
-        if found.points:
-            self._mark.write(Mark(found.identity, found.points[-1]), replace=False)
+            installation = work.installation.get()
+        if installation.points:
+            self._mark.write(Mark(installation.identity, installation.points[-1]), replace=False)
 
-    def part_from_copy(self) -> None:
-        """Go on to a point that a copy of the database, just made, does not know."""
-        if self.look().is_current:
-            self._move_on()
+    def diverge_from_copy(self) -> None:
+        """Add a point to the history that a copy of the database, just made, does not have."""
+        if self.status().is_current:
+            self._advance()
 
     def note_progress(self) -> None:
-        """Give the history another point, which the folder remembers, if there was a write since the last."""
-        if not self.look().is_current:
+        """Add a point to the history, and to the folder's mark, if there was a write since the last one."""
+        if not self.status().is_current:
             return
         mark = self._mark.read()
         with self._database.read() as work:
-            progress, found = work.installation.progress(), work.installation.get()
-        if self._progress == progress or not found.points:
+            progress, installation = work.installation.progress(), work.installation.get()
+        if self._progress == progress or not installation.points:
             return
-        if mark is None or mark.point != found.points[-1]:
-            # Somebody was cut off before the mark was written, or is about to write it.
-            self._mark.write(Mark(found.identity, found.points[-1]), replace=True)
-        self._move_on()
+        if mark is None or mark.point != installation.points[-1]:
+            # A process was killed before it wrote the mark, or is about to write it.
+            self._mark.write(Mark(installation.identity, installation.points[-1]), replace=True)
+        self._advance()
         self._progress = progress
 
-    def _look(self) -> Standing:
-        standing = self._compared()
-        # What another process wrote between the two readings is no reason to stop anything.
-        return standing if standing.is_current else self._compared()
+    def _check(self) -> OwnershipStatus:
+        status = self._compare()
+        # Another process may have written between the two reads: a mismatch counts only if it persists.
+        return status if status.is_current else self._compare()
 
-    def _compared(self) -> Standing:
+    def _compare(self) -> OwnershipStatus:
         # In this order: the database knows a point before the mark names it.
         mark = self._mark.read()
         with self._database.read() as work:
-            found = work.installation.get()
+            installation = work.installation.get()
         if mark is None or (not mark.identity and self._mark.names_this_database()):
-            if found.points:
-                return Standing(False, False, _NO_FOLDER)
-            # A mark by name is trusted if the database knows anything, no mark at all if it knows most.
+            if installation.points:
+                return OwnershipStatus(False, False, _NO_FOLDER)
+            # With a mark by name the database must know any of the files, without a mark most of them.
             if not self._knows_files(0.5 if mark is None else 0.0):
-                return Standing(False, False, _ANOTHER)
-            mark = self._claimed(found, replace=mark is not None)
-        if mark.identity != found.identity:
-            return Standing(False, False, _ANOTHER)
-        if not found.points:
+                return OwnershipStatus(False, False, _ANOTHER)
+            mark = self._claim(installation, replace=mark is not None)
+        if mark.identity != installation.identity:
+            return OwnershipStatus(False, False, _ANOTHER)
+        if not installation.points:
             self._add_point(mark.point)
-        elif mark.point not in found.points:
-            return Standing(True, False, _OTHER_TIME)
+        elif mark.point not in installation.points:
+            return OwnershipStatus(True, False, _OTHER_TIME)
         return _TOGETHER
 
-    def _claimed(self, found: Installation, replace: bool) -> Mark:
-        """Mark the folder, unless another process was faster; return the mark that it has then."""
-        self._mark.write(Mark(found.identity, secrets.token_hex(8)), replace)
+    def _claim(self, installation: Installation, replace: bool) -> Mark:
+        """Mark the folder unless another process did so first; return its mark."""
+        self._mark.write(Mark(installation.identity, secrets.token_hex(8)), replace)
         mark = self._mark.read()
         if mark is None:
             raise WrongDatabaseError(_NO_FOLDER)
         return mark
 
-    def _move_on(self) -> None:
+    def _advance(self) -> None:
         point = secrets.token_hex(8)
         # In this order: a mark that the database does not know would stop all sweeps.
         self._add_point(point)
@@ -224,8 +226,10 @@ class Ownership:
         """Return whether the database knows more than a share of the files, or there are none."""
         samples = self._samples()
         total = sum(map(len, samples))
-        known = sum(len(kept.used(names)) for kept, names in zip(self._kept, samples, strict=True) if names)
-        return known > share * total or not total
+        n_known = sum(
+            len(files.used(names)) for files, names in zip(self._managed, samples, strict=True) if names
+        )
+        return n_known > share * total or not total
 
     def _samples(self) -> list[list[str]]:
-        return [list(itertools.islice(kept.files.names(), _SAMPLE)) for kept in self._kept]
+        return [list(itertools.islice(managed.files.names(), _SAMPLE)) for managed in self._managed]

@@ -1,4 +1,4 @@
-"""Deleting collections: gone for everybody at once, removed a bounded number of rows at a time."""
+"""Deletion of collections: hidden immediately, their rows removed in bounded steps."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from app.services.storage.rounds import Round
 
 _ROWS_PER_STEP = 500
 _BYTES_PER_STEP = 4 << 20
+"""A transaction of this size keeps other writers of SQLite out for milliseconds."""
 _LONGEST_SECONDS = 1.0
-"""Of a request; what is left then is removed by a worker."""
+"""Of a request; a worker removes the rest."""
 _logger = logging.getLogger(__name__)
 
 
 class Removal:
-    """Deletes collections, and removes what is left of them.
+    """Deletes collections and removes their rows and files.
 
     Parameters
     ----------
     database : Database
-        Where they are.
+        The database.
     garbage_collector : GarbageCollector
         Removes their files.
     on_deleted : callable
-        Gets the identity of a collection that was deleted.
+        Called with the id of a deleted collection.
     """
 
     def __init__(
@@ -40,8 +41,8 @@ class Removal:
     def delete(self, name: str) -> None:
         """Delete a collection; raises CollectionNotFoundError.
 
-        Nobody finds it from then on, and its name is free. Rows that could not be removed within a second
-        are left to `go_on`.
+        It is hidden immediately, and its name is free. Rows that could not be removed within a second are
+        left to `go_on`.
         """
         with self._database.write() as work:
             collection, bundles = work.collections.delete(name)
@@ -50,10 +51,10 @@ class Removal:
         try:
             self._remove(collection.id, Round(_LONGEST_SECONDS))
         except ServiceError as error:
-            _logger.warning("%s: rows of the deleted collection stay for now: %s", name, error)
+            _logger.warning("%s: rows of the deleted collection are removed later: %s", name, error)
 
     def go_on(self, time_left: Round) -> bool:
-        """Remove what is left of deleted collections.
+        """Remove the remaining rows of deleted collections.
 
         Parameters
         ----------
@@ -63,17 +64,17 @@ class Removal:
         Returns
         -------
         bool
-            Whether all of it is removed.
+            Whether none remain.
         """
         with self._database.read() as work:
-            found = work.collections.deleted()
-        for collection_id in found:
+            collection_ids = work.collections.deleted()
+        for collection_id in collection_ids:
             if time_left.is_over or not self._remove(collection_id, time_left):
                 return False
         return True
 
     def _remove(self, collection_id: int, time_left: Round) -> bool:
-        """Return whether nothing is left; one step is done in any case."""
+        """Return whether no rows remain; takes at least one step."""
         while True:
             with self._database.write() as work:
                 pictures = work.collections.remove_some(collection_id, _ROWS_PER_STEP, _BYTES_PER_STEP)

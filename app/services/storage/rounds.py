@@ -1,4 +1,4 @@
-"""Rounds of work that is done a step at a time, so that others have their turn between."""
+"""Work in bounded steps with pauses between them, so that other writers get their turn."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import time
 from collections.abc import Callable
 
 BREATH_SECONDS = 0.005
-"""Pause between transactions of one writer: who waits for SQLite's lock only looks for it now and then."""
+"""Pause between transactions of one writer: those who wait for SQLite's lock poll for it."""
 
 
 class Round:
-    """How long work goes on; what is left then is for another round.
+    """A time limit for work in steps; the rest is left to the next round.
 
     Parameters
     ----------
     seconds : float
         From now.
     should_stop : callable
-        Asked between steps.
+        Called between steps.
     """
 
     def __init__(self, seconds: float = math.inf, should_stop: Callable[[], bool] = lambda: False) -> None:
@@ -27,11 +27,11 @@ class Round:
 
     @property
     def is_over(self) -> bool:
-        """Whether no further step is to be begun."""
+        """Whether no further step may start."""
         return time.monotonic() >= self._ends_at or self._should_stop()
 
     def goes_on(self) -> bool:
-        """Let others in, and return whether there is time for a further step."""
+        """Pause for other writers and return whether there is time for a further step."""
         if self.is_over:
             return False
         time.sleep(BREATH_SECONDS)

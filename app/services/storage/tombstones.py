@@ -1,4 +1,4 @@
-"""Purging tombstones of deleted items once every process has heard of them."""
+"""Purge tombstones of deleted items once every process has seen them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from app.services.storage.rounds import Round
 from app.services.storage.writing import writing
 
 _ROWS_PER_STEP = 500
+"""A transaction of this size keeps other writers of SQLite out for milliseconds."""
 _logger = logging.getLogger(__name__)
 
 
@@ -20,9 +21,9 @@ class Tombstones:
     Parameters
     ----------
     database : Database
-        Where they are.
+        The database.
     grace_seconds : float
-        For how long at least a tombstone stays. A process that was away for longer reads all ids of a
+        Least age of a tombstone that is purged. A process that was away for longer reads all ids of a
         collection instead.
     """
 
@@ -32,7 +33,7 @@ class Tombstones:
         self._last_id = 0
 
     def purge(self, time_left: Round) -> bool:
-        """Purge what is old enough, beginning after the collection it ended with.
+        """Purge old tombstones, starting after the collection where the last round ended.
 
         Parameters
         ----------
@@ -42,24 +43,24 @@ class Tombstones:
         Returns
         -------
         bool
-            Whether it came to the end of every collection.
+            Whether every collection was purged.
         """
         with self._database.read() as work:
-            found = work.collections.list()
-        for collection in sorted(found, key=lambda each: (each.id <= self._last_id, each.id)):
+            collections = work.collections.list()
+        for collection in sorted(collections, key=lambda entry: (entry.id <= self._last_id, entry.id)):
             if time_left.is_over:
                 return False
-            # Noted before: one that fails keeps no other from its turn.
+            # Before the work: a collection that fails does not block the others.
             self._last_id = collection.id
             try:
                 if not self._purge(collection, time_left):
                     return False
             except (CollectionNotFoundError, ImportRunningError) as error:
-                _logger.info("%s: tombstones stay for now: %s", collection.name, error)
+                _logger.info("%s: tombstones are purged later: %s", collection.name, error)
         return True
 
     def _purge(self, collection: Collection, time_left: Round) -> bool:
-        """Return whether there is no more to purge."""
+        """Return whether nothing remains to be purged."""
         with self._database.read() as work:
             newest = work.items.newest_tombstone(collection)
         while newest is not None and self._purge_some(collection, newest):
@@ -68,6 +69,6 @@ class Tombstones:
         return True
 
     def _purge_some(self, collection: Collection, newest: int) -> bool:
-        # An import has planned what to write by the rows that were there.
+        # An import plans its writes by the rows that exist.
         with writing(self._database, collection, 0.0) as (work, current):
             return work.items.purge_tombstones(current, newest, self._grace_seconds, _ROWS_PER_STEP)

@@ -1,4 +1,4 @@
-"""Writing to the items of a collection: one at a time, and not while an import is stored there."""
+"""Exclusive writing to the items of a collection, and never while an import is stored there."""
 
 from __future__ import annotations
 
@@ -14,53 +14,54 @@ from app.services.storage.rounds import Round
 
 _ROWS_PER_CLEANING = 500
 _BYTES_PER_CLEANING = 4 << 20
+"""A transaction of this size keeps other writers of SQLite out for milliseconds."""
 _POLL_SECONDS = 0.05
 
 
-def locked(work: UnitOfWork, collection: Collection) -> Collection:
-    """Keep other writers out and return the collection as it is now.
+def lock_collection(work: UnitOfWork, collection: Collection) -> Collection:
+    """Lock a collection against other writers and return its current state.
 
     Raises
     ------
     CollectionNotFoundError
-        If it is gone, also when another one has its name by now.
+        If it was deleted, even if another one has its name now.
     """
-    found = work.collections.lock(collection.name)
-    if found.id != collection.id:
+    current = work.collections.lock(collection.name)
+    if current.id != collection.id:
         raise CollectionNotFoundError(collection.name)
-    return found
+    return current
 
 
 @contextmanager
 def writing(
     database: Database, collection: Collection, wait_seconds: float, own_id: str | None = None
 ) -> Iterator[tuple[UnitOfWork, Collection]]:
-    """Open a transaction that may change a collection's items, and return the collection as it is in it.
+    """Open a transaction that may change a collection's items; yields it with the collection's state.
 
-    What an import that was cut off has left is removed first.
+    Leftovers of an interrupted import are removed first.
 
     Parameters
     ----------
     database : Database
-        Where.
+        The database.
     collection : Collection
-        As it was read before.
+        As read earlier.
     wait_seconds : float
-        How long to wait for an import that is being stored.
+        Longest wait for an import that is being stored.
     own_id : str, optional
-        Of an import that is not waited for while its lease lasts: an earlier attempt of the caller's.
+        Id of an earlier attempt of the caller's import, which is not waited for while its lease lasts.
 
     Raises
     ------
     CollectionNotFoundError
-        If it is gone.
+        If it was deleted.
     ImportRunningError
         If an import is still being stored.
     """
     time_left = Round(wait_seconds)
     while True:
         with database.write() as work:
-            current = locked(work, collection)
+            current = lock_collection(work, collection)
             running = work.imports.running(current)
             if running is None or (running.id == own_id and not running.is_abandoned):
                 yield work, current
@@ -69,14 +70,14 @@ def writing(
 
 
 def clean_up(database: Database, import_id: str, time_left: Round) -> bool:
-    """Remove what an import left, in short transactions; return whether nothing remains to be removed.
+    """Remove the leftovers of an import in short transactions; return whether none remain.
 
     Parameters
     ----------
     database : Database
-        Where.
+        The database.
     import_id : str
-        Nothing is removed of one that is still being stored.
+        An import that is still being stored is left alone.
     time_left : Round
         Each step is a transaction.
     """
@@ -89,14 +90,14 @@ def clean_up(database: Database, import_id: str, time_left: Round) -> bool:
 
 
 def _wait(database: Database, collection: Collection, running: RunningImport, time_left: Round) -> None:
-    """Return when an import may be over; raises ImportRunningError when the time is."""
-    found: RunningImport | None = running
-    while found is not None and found.id == running.id:
-        if found.is_abandoned and clean_up(database, found.id, time_left):
+    """Wait until an import may have ended; raises ImportRunningError at the end of the time."""
+    current: RunningImport | None = running
+    while current is not None and current.id == running.id:
+        if current.is_abandoned and clean_up(database, current.id, time_left):
             return
         if time_left.is_over:
-            seconds = (datetime.now(UTC) - found.started_at).total_seconds()
-            raise ImportRunningError(collection.name, found.size, seconds)
+            seconds = (datetime.now(UTC) - current.started_at).total_seconds()
+            raise ImportRunningError(collection.name, current.size, seconds)
         time.sleep(_POLL_SECONDS)
         with database.read() as work:
-            found = work.imports.running(collection)
+            current = work.imports.running(collection)

@@ -43,7 +43,7 @@ def test_a_busy_database_puts_off_what_writes_for_a_moment_and_the_sweep_not_at_
     monkeypatch.setattr("app.worker.chores._RETRY_SECONDS", 0.2)
     services = build(either.services.settings.model_copy(update={"lock_wait_seconds": 0.1}))
     either.fill("a")
-    services.ownership.look()  # ties database and folder, for which it writes
+    services.ownership.status()  # ties database and folder, for which it writes
     with services.database.write() as work:
         work.imports.abandon(work.imports.begin(work.collections.lock("a"), "b" * 16, 1, 60.0))
     pictures = services.settings.data_dir / "pictures"

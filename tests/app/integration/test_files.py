@@ -141,7 +141,7 @@ def test_a_refused_import_tries_once_to_take_its_pictures_away_without_the_datab
     with album.services.database.engine.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE items RENAME TO away")
     begun.close()
-    assert caplog.text.count("files of deleted items stay") == 1
+    assert caplog.text.count("files of deleted items are kept") == 1
     assert files_under(pictures) == stored
 
 
@@ -175,7 +175,7 @@ def test_an_import_that_is_stored_keeps_its_pictures(album: Any, pictures: Path)
 
 def test_items_that_the_database_refuses_leave_no_picture(album: Any, pictures: Path) -> None:
     services = build(album.services.settings.model_copy(update={"lock_wait_seconds": 0.1}))
-    services.ownership.look()
+    services.ownership.status()
     with album.services.database.write() as work:
         work.collections.lock("album")
         with pytest.raises(DatabaseUnavailableError):

@@ -89,7 +89,7 @@ def test_database_and_folder_are_tied_when_both_are_new(opened: Opened, data: Pa
         found = work.installation.get()
     mark = mark_of(data)
     assert mark == {"identity": found.identity, "point": found.points[-1]}
-    assert opened(data).ownership.look().reason is None
+    assert opened(data).ownership.status().reason is None
     moved = data.rename(data.with_name("moved"))
     services = opened(moved, f"sqlite:///{moved / FILE}")
     store(services, 20)
@@ -118,12 +118,12 @@ def test_what_another_process_writes_during_the_look_is_no_reason_to_stop(
     other.set_up()
     mark = SharedMark(tmp_path / "data", "", FILE)
     if is_tied:
-        other.ownership.look()
+        other.ownership.status()
         mark.meet(other.ownership.adopt)
     else:
         calls = iter([False, True])
-        mark.meet(lambda: other.ownership.look() if next(calls, False) else None)
-    found = Ownership(other.database, mark, ()).look()
+        mark.meet(lambda: other.ownership.status() if next(calls, False) else None)
+    found = Ownership(other.database, mark, ()).status()
     assert (found.reason, found.belongs, found.is_current) == (None, True, True)
 
 
@@ -235,7 +235,7 @@ def test_an_older_database_serves_and_removes_nothing(opened: Opened, data: Path
 
     restore(newer, data)  # it was the wrong decision
     back = opened(data)
-    assert "separate ways" in str(back.readiness.check().reason)
+    assert "histories diverged" in str(back.readiness.check().reason)
     for number in (20, 21):
         assert back.catalogue.content("album", f"p{number}")[0] == png(number)
     assert pictures(data) == 14
@@ -252,7 +252,7 @@ def test_a_served_copy_of_the_database_does_no_harm_to_the_original(
         copy.catalogue.delete_item("album", f"p{number}")
     copy.ownership.note_progress()
     mixed = opened(data, f"sqlite:///{tmp_path / 'copy' / FILE}")
-    assert "separate ways" in str(mixed.readiness.check().reason)
+    assert "histories diverged" in str(mixed.readiness.check().reason)
     assert mixed.garbage_collector.sweep() == 0
     mixed.catalogue.delete_item("album", "p11")
     assert pictures(data) == 12
