@@ -24,6 +24,18 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
+from app.domain.limits import MAX_IDENTIFIER, MAX_NAME
+
+_SHA256 = 64
+"""Characters of a SHA-256 sum in hexadecimal digits."""
+_TOKEN = 32
+"""Characters of an identity the service makes: up to 16 random bytes in hexadecimal digits."""
+_WORD = 16
+"""Characters of a state, a kind of event, or a scope."""
+_MEDIA_TYPE = 64
+"""Characters of a picture's media type, which is one of a few."""
+_GENERATED_NAME = 128
+"""Characters of a folder's name, a worker's, or an actor's: the service composes all of them."""
 BigInt = BigInteger().with_variant(Integer, "sqlite")
 """Of ids and revisions, which only grow. SQLite numbers rows itself only in an INTEGER, which has 64 bits."""
 
@@ -65,7 +77,7 @@ class InstallationRow(Base):
     __tablename__ = "installation"
 
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    identity: Mapped[str] = mapped_column(String(32))
+    identity: Mapped[str] = mapped_column(String(_TOKEN))
     points: Mapped[list[str]] = mapped_column(JSON)
 
 
@@ -80,7 +92,7 @@ class CollectionRow(Base):
     __table_args__ = ({"sqlite_autoincrement": True},)
 
     id: Mapped[int] = mapped_column(BigInt, primary_key=True)
-    name: Mapped[str] = mapped_column(String(64), unique=True)
+    name: Mapped[str] = mapped_column(String(MAX_NAME), unique=True)
     modalities: Mapped[list[dict[str, Any]]] = mapped_column(JSON)
     revision: Mapped[int] = mapped_column(BigInt, default=0)
     active_version: Mapped[int | None] = mapped_column(Integer)
@@ -99,23 +111,23 @@ class SavedGalleryRow(Base):
     collection_id: Mapped[int] = mapped_column(
         BigInt, ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
     )
-    model_bundle: Mapped[str] = mapped_column(String(128))
+    model_bundle: Mapped[str] = mapped_column(String(_GENERATED_NAME))
     revision: Mapped[int] = mapped_column(BigInt)
-    folder: Mapped[str] = mapped_column(String(128))
-    manifest_hash: Mapped[str] = mapped_column(String(64))
+    folder: Mapped[str] = mapped_column(String(_GENERATED_NAME))
+    manifest_hash: Mapped[str] = mapped_column(String(_SHA256))
 
 
 class _ItemColumns:
     """What is kept of an item, now or as it was."""
 
-    item_id: Mapped[str] = mapped_column(String(128))
-    modality: Mapped[str] = mapped_column(String(64))
+    item_id: Mapped[str] = mapped_column(String(MAX_IDENTIFIER))
+    modality: Mapped[str] = mapped_column(String(MAX_NAME))
     text: Mapped[str | None] = mapped_column(Text)
-    content_hash: Mapped[str | None] = mapped_column(String(64))
-    content_type: Mapped[str | None] = mapped_column(String(64))
+    content_hash: Mapped[str | None] = mapped_column(String(_SHA256))
+    content_type: Mapped[str | None] = mapped_column(String(_MEDIA_TYPE))
     features: Mapped[bytes | None] = mapped_column(LargeBinary)
     labels: Mapped[list[str]] = mapped_column(JSON)
-    pair_id: Mapped[str | None] = mapped_column(String(128))
+    pair_id: Mapped[str | None] = mapped_column(String(MAX_IDENTIFIER))
     attributes: Mapped[dict[str, Any]] = mapped_column("metadata", JSON)
     train: Mapped[bool] = mapped_column(Boolean)
     revision: Mapped[int] = mapped_column(BigInt)
@@ -170,10 +182,10 @@ class ImportRow(Base):
         ),
     )
 
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    id: Mapped[str] = mapped_column(String(_TOKEN), primary_key=True)
     collection_id: Mapped[int] = mapped_column(BigInt, ForeignKey("collections.id", ondelete="CASCADE"))
     revision: Mapped[int] = mapped_column(BigInt)
-    state: Mapped[str] = mapped_column(String(16))
+    state: Mapped[str] = mapped_column(String(_WORD))
     size: Mapped[int] = mapped_column(BigInt)
     started_at: Mapped[datetime] = mapped_column(UtcDateTime)
     lease_expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -205,8 +217,8 @@ class ModelRow(Base):
     id: Mapped[int] = mapped_column(BigInt, primary_key=True)
     collection_id: Mapped[int] = mapped_column(BigInt, ForeignKey("collections.id", ondelete="CASCADE"))
     version: Mapped[int] = mapped_column(Integer)
-    bundle: Mapped[str] = mapped_column(String(128))
-    manifest_hash: Mapped[str] = mapped_column(String(64))
+    bundle: Mapped[str] = mapped_column(String(_GENERATED_NAME))
+    manifest_hash: Mapped[str] = mapped_column(String(_SHA256))
     index_revision: Mapped[int] = mapped_column(BigInt)
     facts: Mapped[dict[str, Any]] = mapped_column(JSON)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -223,7 +235,7 @@ class ActivationRow(Base):
     version: Mapped[int] = mapped_column(Integer)
     previous: Mapped[int | None] = mapped_column(Integer)
     at: Mapped[datetime] = mapped_column(UtcDateTime)
-    actor: Mapped[str] = mapped_column(String(128))
+    actor: Mapped[str] = mapped_column(String(_GENERATED_NAME))
     reason: Mapped[str | None] = mapped_column(Text)
 
 
@@ -244,9 +256,9 @@ class JobRow(Base):
         ),
     )
 
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    id: Mapped[str] = mapped_column(String(_TOKEN), primary_key=True)
     collection_id: Mapped[int] = mapped_column(BigInt, ForeignKey("collections.id", ondelete="CASCADE"))
-    state: Mapped[str] = mapped_column(String(16))
+    state: Mapped[str] = mapped_column(String(_WORD))
     parameters: Mapped[dict[str, Any]] = mapped_column(JSON)
     progress: Mapped[dict[str, Any]] = mapped_column(JSON)
     error: Mapped[str | None] = mapped_column(Text)
@@ -256,7 +268,7 @@ class JobRow(Base):
     attempts: Mapped[int] = mapped_column(Integer, server_default="0")
     not_before: Mapped[datetime | None] = mapped_column(UtcDateTime)
     last_event: Mapped[int] = mapped_column(Integer, server_default="0")
-    worker: Mapped[str | None] = mapped_column(String(128))
+    worker: Mapped[str | None] = mapped_column(String(_GENERATED_NAME))
     lease_expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -270,7 +282,7 @@ class JobEventRow(Base):
 
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
     number: Mapped[int] = mapped_column(Integer, primary_key=True)
-    kind: Mapped[str] = mapped_column(String(16))
+    kind: Mapped[str] = mapped_column(String(_WORD))
     data: Mapped[dict[str, Any]] = mapped_column(JSON)
 
 
@@ -279,10 +291,10 @@ class KeyRow(Base):
 
     __tablename__ = "api_keys"
 
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
-    secret_hash: Mapped[str] = mapped_column(String(64), unique=True)
-    scope: Mapped[str] = mapped_column(String(16))
-    name: Mapped[str | None] = mapped_column(String(64))
+    id: Mapped[str] = mapped_column(String(_TOKEN), primary_key=True)
+    secret_hash: Mapped[str] = mapped_column(String(_SHA256), unique=True)
+    scope: Mapped[str] = mapped_column(String(_WORD))
+    name: Mapped[str | None] = mapped_column(String(MAX_NAME))
     collections: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
     requests_per_minute: Mapped[int | None] = mapped_column(Integer)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -9,23 +9,28 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from app.domain.errors import InvalidFieldError
+from app.domain.limits import (
+    IDENTIFIER_PATTERN,
+    MAX_IDENTIFIER,
+    MAX_LABEL,
+    MAX_LABELS,
+    MAX_METADATA,
+    MAX_NAME,
+    NAME_PATTERN,
+)
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_IDENTIFIER = re.compile(r"[A-Za-z0-9_.:@+-]+")
+_NAME = re.compile(NAME_PATTERN)
+_IDENTIFIER = re.compile(IDENTIFIER_PATTERN)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-_MAX_NAME = 64
-_MAX_IDENTIFIER = 128
-_MAX_LABEL = 200
-_MAX_LABELS = 100
 _LABELS_SHOWN = 5
-_MAX_METADATA = 20_000
+"""Labels named in a message, which has to stay readable."""
 
 
 def check_name(field: str, name: str) -> None:
     """Refuse a collection or modality name that cannot stand in a path; raises InvalidFieldError."""
-    if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
+    if len(name) > MAX_NAME or not _NAME.fullmatch(name):
         raise InvalidFieldError(
-            field, f"expected 1 to {_MAX_NAME} letters, digits, '.', '_' or '-', got {name[:_MAX_NAME]!r}"
+            field, f"expected 1 to {MAX_NAME} letters, digits, '.', '_' or '-', got {name[:MAX_NAME]!r}"
         )
 
 
@@ -40,11 +45,11 @@ def check_modality_name(field: str, name: str) -> None:
 
 def check_identifier(field: str, identifier: str) -> None:
     """Refuse an item or pair id that cannot stand in a path; raises InvalidFieldError."""
-    if len(identifier) > _MAX_IDENTIFIER or not _IDENTIFIER.fullmatch(identifier):
+    if len(identifier) > MAX_IDENTIFIER or not _IDENTIFIER.fullmatch(identifier):
         raise InvalidFieldError(
             field,
-            f"expected 1 to {_MAX_IDENTIFIER} of letters, digits and '_.:@+-', "
-            f"got {identifier[:_MAX_IDENTIFIER]!r}",
+            f"expected 1 to {MAX_IDENTIFIER} of letters, digits and '_.:@+-', "
+            f"got {identifier[:MAX_IDENTIFIER]!r}",
         )
     if identifier in (".", ".."):
         raise InvalidFieldError(field, f"{identifier!r} is a step in a path and cannot name an item")
@@ -52,12 +57,12 @@ def check_identifier(field: str, identifier: str) -> None:
 
 def check_labels(field: str, labels: Sequence[str]) -> None:
     """Refuse too many, too long or unstorable labels; raises InvalidFieldError."""
-    if len(labels) > _MAX_LABELS:
-        raise InvalidFieldError(field, f"expected at most {_MAX_LABELS} labels, got {len(labels)}")
+    if len(labels) > MAX_LABELS:
+        raise InvalidFieldError(field, f"expected at most {MAX_LABELS} labels, got {len(labels)}")
     for number, label in enumerate(labels):
-        if not 1 <= len(label) <= _MAX_LABEL:
+        if not 1 <= len(label) <= MAX_LABEL:
             raise InvalidFieldError(
-                f"{field}.{number}", f"expected 1 to {_MAX_LABEL} characters, got {len(label)}"
+                f"{field}.{number}", f"expected 1 to {MAX_LABEL} characters, got {len(label)}"
             )
         check_storable(f"{field}.{number}", label)
 
@@ -68,8 +73,8 @@ def check_metadata(field: str, metadata: dict[str, Any]) -> None:
         return
     check_storable(field, metadata)
     size = len(json.dumps(metadata, ensure_ascii=False))
-    if size > _MAX_METADATA:
-        raise InvalidFieldError(field, f"expected at most {_MAX_METADATA} characters of JSON, got {size}")
+    if size > MAX_METADATA:
+        raise InvalidFieldError(field, f"expected at most {MAX_METADATA} characters of JSON, got {size}")
 
 
 def listed(words: Iterable[str], last: str = "or") -> str:

@@ -9,9 +9,10 @@ import numpy as np
 
 from app.domain.entities import Content, Matrix
 from app.domain.errors import InvalidFieldError
+from app.domain.limits import MAX_MAGNITUDE
 
-MAX_MAGNITUDE = 1e12
-"""Largest number of a vector: squares, summed over any gallery, stay far inside single precision."""
+_FIELD, _DIM = "vector", "dim"
+"""Field of an item that holds its vector, and the option that says how long it is."""
 
 
 class VectorEncoder:
@@ -26,7 +27,7 @@ class VectorEncoder:
     is_fitted_with_model = False
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        self._dim: int | None = options.get("dim")
+        self._dim: int | None = options.get(_DIM)
 
     def check(self, field: str, raw: Content) -> None:
         """Refuse anything but a finite vector of the right dimension."""
@@ -42,6 +43,24 @@ class VectorEncoder:
             raise InvalidFieldError(
                 f"{field}.{bad[0]}", f"expected a number within +-{MAX_MAGNITUDE:g}, got {values[bad[0]]:g}"
             )
+
+    def options_from(self, first: Content) -> dict[str, Any]:
+        """Return the dimension, if the first item decides it."""
+        return {_DIM: len(first.vector)} if self._dim is None and first.vector else {}
+
+    def unsettled(self, used: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the dimension that items were checked against, if it is still open.
+
+        Raises
+        ------
+        InvalidFieldError
+            If it is another one by now.
+        """
+        if self._dim is None:
+            return {_DIM: used[_DIM]}
+        if self._dim != used.get(_DIM):
+            raise InvalidFieldError(_FIELD, f"has {used.get(_DIM)} numbers, expected {self._dim}")
+        return {}
 
     def state(self) -> dict[str, Any]:
         """Return nothing: it learns nothing, and needs no file."""

@@ -9,6 +9,7 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Fiel
 
 from app.api.schemas.base import Integer, Strict, whole
 from app.domain.entities import ApiKey, Job, KeyBounds
+from app.domain.limits import MAX_KEY_COLLECTIONS, MAX_NAME
 from app.services.training.parameters import LARGEST_ALPHA, LARGEST_SEED, MOST_ITERATIONS, SMALLEST_ALPHA
 
 
@@ -96,9 +97,12 @@ class KeyIn(Strict):
     )
 
     scope: str = Field(pattern="^(search|write|admin)$")
-    name: str | None = Field(None, min_length=1, max_length=64, description="what people call it")
+    name: str | None = Field(None, min_length=1, max_length=MAX_NAME, description="what people call it")
     collections: list[str] | None = Field(
-        None, min_length=1, max_length=100, description="the only ones it can see; all when absent"
+        None,
+        min_length=1,
+        max_length=MAX_KEY_COLLECTIONS,
+        description="the only ones it can see; all when absent",
     )
     expires_at: AwareDatetime | None = Field(None, description="when it stops working")
     requests_per_minute: Annotated[int, Field(ge=1, le=100_000), BeforeValidator(whole)] | None = Field(

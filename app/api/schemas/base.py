@@ -15,6 +15,14 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
+from app.domain.limits import (
+    IDENTIFIER_PATTERN,
+    MAX_IDENTIFIER,
+    MAX_LABEL,
+    MAX_NAME,
+    NAME_PATTERN,
+    STORABLE_PATTERN,
+)
 from app.domain.names import is_storable
 
 
@@ -25,21 +33,20 @@ def whole(value: Any) -> Any:
 
 Integer = Annotated[int, BeforeValidator(whole)]
 """To JSON 3.0 is an integer, whatever a strict model thinks of it."""
-STORABLE = r"^[^\u0000]*$"
-"""What the document says of text; `Strict` refuses the rest with words of its own."""
-
-Identifier = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_.:@+\-]+$")]
+Identifier = Annotated[
+    str, StringConstraints(min_length=1, max_length=MAX_IDENTIFIER, pattern=f"^{IDENTIFIER_PATTERN}$")
+]
 Label = Annotated[
     str,
-    StringConstraints(min_length=1, max_length=200),
-    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 200, "pattern": STORABLE}),
+    StringConstraints(min_length=1, max_length=MAX_LABEL),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_LABEL, "pattern": STORABLE_PATTERN}),
 ]
-Text = Annotated[str, WithJsonSchema({"type": "string", "minLength": 1, "pattern": STORABLE})]
+Text = Annotated[str, WithJsonSchema({"type": "string", "minLength": 1, "pattern": STORABLE_PATTERN})]
 NAME: JsonDict = {
     "type": "string",
     "minLength": 1,
-    "maxLength": 64,
-    "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]*$",
+    "maxLength": MAX_NAME,
+    "pattern": f"^{NAME_PATTERN}$",
 }
 """What the document says of a collection's or a modality's name; `app.domain.names` refuses the rest."""
 

@@ -14,10 +14,9 @@ from pydantic.json_schema import JsonSchemaValue
 from app.api.schemas.base import Strict, Text
 from app.domain.entities import Content, Item
 from app.domain.errors import InvalidFieldError
+from app.domain.limits import MAX_MAGNITUDE
 from app.domain.names import joined, listed
 
-MAX_MAGNITUDE = 1e12
-"""Largest number of a vector that the document allows; the encoder refuses more."""
 _Picture = Annotated[str, WithJsonSchema({"type": "string", "format": "byte", "minLength": 4})]
 _Number = Annotated[
     FiniteFloat, WithJsonSchema({"type": "number", "minimum": -MAX_MAGNITUDE, "maximum": MAX_MAGNITUDE})

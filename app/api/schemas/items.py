@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from app.api.schemas.base import Identifier, Label, Strict
 from app.api.schemas.content import RawIn, content_url
 from app.domain.entities import Content, Item
+from app.domain.limits import MAX_LABELS
 from app.services.catalogue.preparation import NewItem
 
 
@@ -17,7 +18,7 @@ class ItemFactsIn(Strict):
 
     id: Identifier | None = None
     modality: str
-    labels: list[Label] = Field(default_factory=list, max_length=100, fail_fast=True)
+    labels: list[Label] = Field(default_factory=list, max_length=MAX_LABELS, fail_fast=True)
     pair_id: Identifier | None = None
     metadata: dict[str, JsonValue] = Field(
         default_factory=dict, description="at most 20 000 characters of JSON"

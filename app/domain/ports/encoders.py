@@ -63,6 +63,20 @@ class EncoderSource(Protocol):
         """Return a new collection's options with the hash of the file they name; raises InvalidFieldError."""
         ...
 
+    def with_first_item(self, options: Mapping[str, Any], first: Content) -> dict[str, Any]:
+        """Return the options as they are once a collection has its first item, which may decide some."""
+        ...
+
+    def unsettled(self, options: Mapping[str, Any], used: Mapping[str, Any]) -> dict[str, Any]:
+        """Return which of the options that items were encoded with are still to be stored.
+
+        Raises
+        ------
+        InvalidFieldError
+            If another value has been stored meanwhile; names the field of an item.
+        """
+        ...
+
     def restored(self, options: Mapping[str, Any], state: Mapping[str, Any]) -> Any:
         """Return the Encoder of a published model version."""
         ...

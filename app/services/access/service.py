@@ -15,6 +15,7 @@ from app.domain.errors import (
     InvalidFieldError,
     UnauthenticatedError,
 )
+from app.domain.limits import MAX_KEY_COLLECTIONS, MAX_NAME
 from app.domain.names import check_storable
 from app.domain.ports import Database
 from app.services.access.rates import RateLimits
@@ -22,8 +23,6 @@ from app.services.access.rates import RateLimits
 _PREFIX = "lrbs_"
 _SECRET = re.compile(_PREFIX + r"[A-Za-z0-9_-]{43}")
 _MOST_SEEN = 10_000
-_MAX_NAME = 64
-_MAX_COLLECTIONS = 100
 _UNBOUND = KeyBounds()
 _LATEST = datetime(9999, 12, 31, tzinfo=UTC)
 """A day before the calendar ends: in whatever zone a time is told, it still has to be a date."""
@@ -71,8 +70,8 @@ class AccessService:
             If it is bound to a collection that does not exist.
         """
         if name is not None:
-            if not 1 <= len(name) <= _MAX_NAME or not name.isprintable():
-                raise InvalidFieldError("name", f"expected 1 to {_MAX_NAME} printable characters")
+            if not 1 <= len(name) <= MAX_NAME or not name.isprintable():
+                raise InvalidFieldError("name", f"expected 1 to {MAX_NAME} printable characters")
             check_storable("name", name)
         _check_bounds(bounds)
         secret = _PREFIX + secrets.token_urlsafe(32)
@@ -158,8 +157,8 @@ class AccessService:
 
 
 def _check_bounds(bounds: KeyBounds) -> None:
-    if bounds.collections is not None and not 1 <= len(bounds.collections) <= _MAX_COLLECTIONS:
-        raise InvalidFieldError("collections", f"expected 1 to {_MAX_COLLECTIONS} collections")
+    if bounds.collections is not None and not 1 <= len(bounds.collections) <= MAX_KEY_COLLECTIONS:
+        raise InvalidFieldError("collections", f"expected 1 to {MAX_KEY_COLLECTIONS} collections")
     if bounds.expires_at is not None:
         if bounds.expires_at.tzinfo is None:
             raise InvalidFieldError("expires_at", "expected a time with its zone")

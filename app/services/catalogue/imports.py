@@ -32,14 +32,7 @@ from app.domain.errors import (
     ServiceError,
 )
 from app.domain.ports import BlobStore, Database, EncoderSource, Spool
-from app.services.catalogue.preparation import (
-    NewItem,
-    Preparation,
-    check_dimensions,
-    content_id,
-    settle_dimensions,
-    with_dimensions,
-)
+from app.services.catalogue.preparation import NewItem, Preparation, content_id
 from app.services.storage.rounds import BREATH_SECONDS, Round
 from app.services.storage.writing import clean_up, lock_collection, writing
 
@@ -248,7 +241,9 @@ class Import:
 
     def _store_at_once(self, items: Sequence[Item]) -> Imported:
         with writing(self._database, self._collection, self._wait_seconds) as (work, current):
-            self._settle(lambda: settle_dimensions(work, current, self._collection, self._first_places))
+            self._settle(
+                lambda: self._preparation.settle(work, current, self._collection, self._first_places)
+            )
             counts = work.items.put(current, items, current.revision + 1)
             if not counts.changed:
                 return Imported(counts, current.revision)
@@ -272,7 +267,7 @@ class Import:
 
     def _begin(self, import_id: str) -> tuple[Collection, RunningImport]:
         with writing(self._database, self._collection, self._wait_seconds, import_id) as (work, current):
-            self._settle(lambda: check_dimensions(current, self._collection, self._first_places))
+            self._settle(lambda: self._preparation.unsettled(current, self._collection, self._first_places))
             return current, work.imports.begin(current, import_id, self._spool.size, self._lease_seconds)
 
     def _write_parts(
@@ -316,7 +311,9 @@ class Import:
         with self._database.write() as work:
             current = lock_collection(work, self._collection)
             work.imports.publish(running)
-            self._settle(lambda: settle_dimensions(work, current, self._collection, self._first_places))
+            self._settle(
+                lambda: self._preparation.settle(work, current, self._collection, self._first_places)
+            )
 
     def _patiently(self, act: Callable[[], _Result]) -> _Result:
         """Return what `act` returns, which is tried again while the database is busy or does not answer."""
@@ -360,7 +357,7 @@ class Import:
 
     def _add(self, entries: Sequence[tuple[int, NewItem]]) -> None:
         new_items = [new for _, new in entries]
-        self._collection = with_dimensions(self._collection, new_items)
+        self._collection = self._preparation.with_first_items(self._collection, new_items)
         for line, new in entries:
             self._first_lines.setdefault(new.modality, line)
         items = self._prepared(entries, new_items)

@@ -17,8 +17,6 @@ from app.domain.errors import InvalidFieldError, UnknownModalityError
 from app.domain.names import check_identifier, check_labels, check_metadata, check_storable, joined
 from app.domain.ports import BlobStore, EncoderSource, UnitOfWork
 
-_VECTOR, _DIM = "vector", "dim"
-
 
 @dataclass(frozen=True, slots=True)
 class NewItem:
@@ -68,6 +66,53 @@ class Preparation:
         self._blobs = blobs
         self._encoders = encoders
 
+    def with_first_items(self, collection: Collection, new_items: Sequence[NewItem]) -> Collection:
+        """Return the collection as it is once these items are in; its first ones may decide options."""
+        first, second = (self._with_first_item(modality, new_items) for modality in collection.modalities)
+        return dataclasses.replace(collection, modalities=(first, second))
+
+    def settle(
+        self,
+        work: UnitOfWork,
+        current: Collection,
+        expected: Collection,
+        first_places: Mapping[str, str],
+    ) -> None:
+        """Store the options that items were encoded with; parameters and errors as of `unsettled`."""
+        for modality, options in self.unsettled(current, expected, first_places).items():
+            for option, value in options.items():
+                work.collections.set_encoder_option(current, modality, option, value)
+
+    def unsettled(
+        self, current: Collection, expected: Collection, first_places: Mapping[str, str]
+    ) -> dict[str, dict[str, Any]]:
+        """Return by modality the options that items were encoded with and that are still to be stored.
+
+        Parameters
+        ----------
+        current : Collection
+            As it is now, under its lock.
+        expected : Collection
+            As the items were checked against.
+        first_places : mapping of str to str
+            Path of the first item of each modality that has one.
+
+        Raises
+        ------
+        InvalidFieldError
+            If another writer stored another value meanwhile.
+        """
+        unsettled: dict[str, dict[str, Any]] = {}
+        for now, then in zip(current.modalities, expected.modalities, strict=True):
+            if now.name not in first_places:
+                continue
+            try:
+                unsettled[now.name] = self._encoders.unsettled(now.encoder, then.encoder)
+            except InvalidFieldError as error:
+                place = joined(first_places[now.name], error.field)
+                raise InvalidFieldError(place, error.message) from error
+        return unsettled
+
     def items(
         self,
         collection: Collection,
@@ -80,7 +125,7 @@ class Preparation:
         Parameters
         ----------
         collection : Collection
-            With the dimensions of `with_dimensions`.
+            As `with_first_items` returned it.
         places : sequence of str
             Path of each item in what the client sent.
         new_items : sequence of NewItem
@@ -132,6 +177,12 @@ class Preparation:
             found.append(item)
         return found
 
+    def _with_first_item(self, modality: Modality, new_items: Sequence[NewItem]) -> Modality:
+        first = next((new.content for new in new_items if new.modality == modality.name), None)
+        if first is None:
+            return modality
+        return Modality(modality.name, self._encoders.with_first_item(modality.encoder, first))
+
     def _item(self, new: NewItem, features: Vector | None, make_id: Callable[[NewItem], str]) -> Item:
         picture = new.content.picture
         return Item(
@@ -145,63 +196,6 @@ class Preparation:
             metadata=new.metadata,
             train=new.train,
         )
-
-
-def with_dimensions(collection: Collection, new_items: Sequence[NewItem]) -> Collection:
-    """Return the collection as it is once these items are in: the first vector fixes a dimension."""
-    modalities = collection.modalities
-    if all(_DIM in modality.encoder for modality in modalities if modality.encoder.get("type") == _VECTOR):
-        return collection
-    first, second = (_with_dimension(modality, new_items) for modality in modalities)
-    return dataclasses.replace(collection, modalities=(first, second))
-
-
-def settle_dimensions(
-    work: UnitOfWork, current: Collection, expected: Collection, first_places: Mapping[str, str]
-) -> None:
-    """Fix the dimensions that items were checked against; parameters and errors as of `check_dimensions`."""
-    for name, dim in check_dimensions(current, expected, first_places).items():
-        work.collections.set_encoder_option(current, name, _DIM, dim)
-
-
-def check_dimensions(
-    current: Collection, expected: Collection, first_places: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return by modality the dimensions that items were checked against and that are still to be fixed.
-
-    Parameters
-    ----------
-    current : Collection
-        As it is now, under its lock.
-    expected : Collection
-        As the items were checked against.
-    first_places : mapping of str to str
-        Path of the first item of each modality that has one.
-
-    Raises
-    ------
-    InvalidFieldError
-        If another writer fixed another dimension meanwhile.
-    """
-    unsettled: dict[str, Any] = {}
-    for now, wanted in zip(current.modalities, expected.modalities, strict=True):
-        dim, settled = wanted.encoder.get(_DIM), now.encoder.get(_DIM)
-        if wanted.encoder.get("type") != _VECTOR or now.name not in first_places:
-            continue
-        if settled is None:
-            unsettled[now.name] = dim
-        elif settled != dim:
-            place = joined(first_places[now.name], _VECTOR)
-            raise InvalidFieldError(place, f"has {dim} numbers, expected {settled}")
-    return unsettled
-
-
-def _with_dimension(modality: Modality, new_items: Sequence[NewItem]) -> Modality:
-    if modality.encoder.get("type") != _VECTOR or _DIM in modality.encoder:
-        return modality
-    lengths = (len(new.content.vector or ()) for new in new_items if new.modality == modality.name)
-    dim = next(lengths, 0)
-    return Modality(modality.name, {**modality.encoder, _DIM: dim}) if dim else modality
 
 
 def _check_facts(place: str, new: NewItem) -> None:

@@ -16,7 +16,7 @@ from app.domain.errors import (
 from app.domain.names import check_modality_name, check_name, joined
 from app.domain.ports import BlobStore, Database, EncoderSource, UnitOfWork
 from app.domain.sizes import json_bytes
-from app.services.catalogue.preparation import NewItem, Preparation, settle_dimensions, with_dimensions
+from app.services.catalogue.preparation import NewItem, Preparation
 from app.services.storage.garbage_collector import GarbageCollector
 from app.services.storage.removal import Removal
 from app.services.storage.writing import writing
@@ -138,7 +138,7 @@ class CatalogueService:
         with self._database.read() as work:
             collection = work.collections.get(name)
         places = [f"items.{n}" if new.place is None else new.place for n, new in enumerate(new_items)]
-        expected = with_dimensions(collection, new_items)
+        expected = self._preparation.with_first_items(collection, new_items)
         items = self._preparation.items(expected, places, new_items)
         _check_unique(places, items)
         if not replace:
@@ -154,7 +154,7 @@ class CatalogueService:
             with writing(self._database, collection, self._wait_seconds) as (work, current):
                 if not replace:
                     _check_free(work, current, places, items)
-                settle_dimensions(work, current, expected, first_places)
+                self._preparation.settle(work, current, expected, first_places)
                 revision = current.revision + 1
                 if not work.items.put(current, items, revision).changed:
                     return Written(tuple(item.id for item in items), current.revision)

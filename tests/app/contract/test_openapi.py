@@ -10,11 +10,9 @@ import httpx
 import jsonschema_rs
 import pytest
 
-from app.api.schemas.content import MAX_MAGNITUDE
-from app.api.schemas.encoders import ENCODERS
+from app.api.schemas.encoders import EncoderIn
 from app.bootstrap import Services, build
 from app.domain.entities import Scope
-from app.encoders import registry, vectors
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.main import create_app
 from app.settings import Settings
@@ -160,11 +158,18 @@ def test_a_path_with_a_slash_too_many_is_not_found(client: httpx.Client) -> None
 
 def test_the_document_knows_the_encoders_and_their_options() -> None:
     limits = ContentLimits(max_picture_bytes=1, max_picture_pixels=1, max_text_chars=1)
-    assert set(ENCODERS) == set(EncoderRegistry(limits).types)
-    assert {name: set(options) for name, (_, options) in ENCODERS.items()} == {
-        name: set(options) for name, options in registry._OPTIONS.items()
+    registry = EncoderRegistry(limits)
+    described = EncoderIn.model_json_schema()["oneOf"]
+    assert {one["properties"]["type"]["const"]: set(one["properties"]) - {"type"} for one in described} == {
+        "hog-color": set(),
+        "onnx": {"path", "sha256", "size", "mean", "scale", "output"},
+        "tfidf": {"max_features", "ngrams"},
+        "vector": {"dim"},
     }
-    assert MAX_MAGNITUDE == vectors.MAX_MAGNITUDE
+    assert {one["title"] for one in described} == set(registry.types)
+    assert [kind for kind in registry.types if registry.make({"type": kind}).is_fitted_with_model] == [
+        "tfidf"
+    ]
 
 
 WHEN = ("create_collection", "create_items", "put_item", "retrain", "cancel_job", "create_key")
