@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -22,49 +22,43 @@ _MOST_ERRORS, _ERRORS_TOLD = 20, 5
 _METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 _logger = logging.getLogger(__name__)
 
-PROBLEMS: dict[type[errors.ServiceError], tuple[int, str, str]] = {
-    errors.CollectionNotFoundError: (404, "collection-not-found", "Collection not found"),
-    errors.ItemNotFoundError: (404, "item-not-found", "Item not found"),
-    errors.ContentMissingError: (410, "content-missing", "Content missing"),
-    errors.ModelNotFoundError: (404, "model-not-found", "Model version not found"),
-    errors.JobNotFoundError: (404, "job-not-found", "Job not found"),
-    errors.KeyNotFoundError: (404, "key-not-found", "Key not found"),
-    errors.CollectionExistsError: (409, "collection-exists", "Collection exists"),
-    errors.RepeatedItemError: (409, "item-repeated", "Item repeated"),
-    errors.ItemExistsError: (409, "item-exists", "Item exists"),
-    errors.ModelNotTrainedError: (409, "model-not-trained", "No trained model"),
-    errors.TrainingAlreadyRunningError: (409, "training-already-running", "Training already running"),
-    errors.TrainingDataError: (409, "training-data", "Nothing to train on"),
-    errors.JobCancelledError: (409, "job-cancelled", "Job cancelled"),
-    errors.DamagedVersionError: (409, "damaged-version", "Model version damaged"),
-    errors.ActiveVersionConflictError: (409, "active-version-conflict", "Another version is active"),
-    errors.NoPreviousVersionError: (409, "no-previous-version", "Nothing to roll back to"),
-    errors.UnknownModalityError: (422, "unknown-modality", "Unknown modality"),
-    errors.UnknownLabelError: (422, "unknown-label", "Unknown label"),
-    errors.LineError: (422, "invalid-field", "Invalid field"),
-    errors.InvalidFieldError: (422, "invalid-field", "Invalid field"),
-    errors.ContentTooLargeError: (413, "content-too-large", "Content too large"),
-    errors.UnauthenticatedError: (401, "unauthenticated", "Key needed"),
-    errors.ForbiddenError: (403, "forbidden", "Key lacks a scope"),
-    errors.KeyIsBoundError: (403, "forbidden", "Key is bound to collections"),
-    errors.RateLimitedError: (429, "rate-limited", "Too many requests"),
-    errors.BodyTimeoutError: (408, "body-timeout", "Body incomplete"),
-    errors.OverloadedError: (503, "overloaded", "Service overloaded"),
-    errors.StoppingError: (503, "stopping", "Service stopping"),
-    errors.DamagedBundleError: (503, "damaged-bundle", "Model bundle damaged"),
-    errors.EncoderUnavailableError: (503, "encoder-unavailable", "Encoder unavailable"),
-    errors.ImportRunningError: (503, "import-running", "Import running"),
-    errors.DatabaseUnavailableError: (503, "database-unavailable", "Database unavailable"),
-    errors.StorageFullError: (507, "storage-full", "Storage full"),
-    errors.StorageReadOnlyError: (507, "storage-read-only", "Storage read-only"),
-    errors.DatabaseUnopenedError: (503, "database-unavailable", "Database file cannot be opened"),
-    errors.ImportLostError: (503, "database-unavailable", "Import interrupted"),
-    errors.DatabaseMissingError: (503, "database-unavailable", "Database file missing"),
-    errors.WrongDatabaseError: (503, "wrong-database", "Not the database of the data folder"),
-    errors.SchemaOutdatedError: (503, "schema-outdated", "Database schema outdated"),
-    errors.UnknownReportFormatError: (503, "schema-outdated", "Database written by a newer release"),
+_STATUSES: dict[type[errors.ServiceError], int] = {
+    errors.UnauthenticatedError: 401,
+    errors.AccessDeniedError: 403,
+    errors.NotFoundError: 404,
+    errors.BodyTimeoutError: 408,
+    errors.ConflictError: 409,
+    errors.ContentMissingError: 410,
+    errors.ContentTooLargeError: 413,
+    errors.InvalidRequestError: 422,
+    errors.RateLimitedError: 429,
+    errors.UnavailableError: 503,
+    errors.StorageFullError: 507,
+    errors.StorageReadOnlyError: 507,
 }
-"""Every child of ServiceError has a row; a test walks them. That of a LineError is its cause's."""
+"""Status of each family of errors; that of the nearest ancestor counts."""
+
+
+def _kinds(parent: type[errors.ServiceError]) -> Iterator[type[errors.ServiceError]]:
+    """Yield every error with a title; those without one are only families, or wrap another error."""
+    for kind in parent.__subclasses__():
+        if hasattr(kind, "title"):
+            yield kind
+        yield from _kinds(kind)
+
+
+def _status(kind: type[errors.ServiceError]) -> int:
+    return next(_STATUSES[ancestor] for ancestor in kind.__mro__ if ancestor in _STATUSES)
+
+
+PROBLEMS = {kind: (_status(kind), kind.code, kind.title) for kind in _kinds(errors.ServiceError)}
+"""Status, type and title of every error; a LineError is answered with those of its cause."""
+_PLACES = {
+    "picture": " (image_base64 or a multipart file)",
+    "text": ", under text",
+    "vector": ", under vector",
+}
+"""Where each form of content stands in a request."""
 
 
 _RETRY = {
@@ -152,14 +146,36 @@ def unexpected_problem(request: Request, error: Exception) -> JSONResponse:
 
 def service_problem(request: Request, error: errors.ServiceError) -> JSONResponse:
     """Return the problem of a refusal made on purpose."""
-    told = error.cause if isinstance(error, errors.LineError) else error
-    row = next(PROBLEMS[kind] for kind in type(told).__mro__ if kind in PROBLEMS)
+    root = error.cause if isinstance(error, errors.LineError) else error
     extras = {name: getattr(error, name) for name in ("field", "line") if getattr(error, name, None)}
-    answer = problem(request, row[0], row[1], row[2], str(error), extras)
-    wait = getattr(told, "retry_after_seconds", None)
+    if isinstance(error, errors.ActiveVersionConflictError):
+        extras["field"] = "expected_version"
+    answer = problem(request, _status(type(root)), root.code, root.title, _detail(error), extras)
+    wait = getattr(root, "retry_after_seconds", None)
     if wait is not None:
         answer.headers["Retry-After"] = str(wait)
     return answer
+
+
+def _detail(error: errors.ServiceError) -> str:
+    """Return what is wrong and, where HTTP has its own way to put it right, what to send."""
+    match error:
+        case errors.LineError():
+            return f"line {error.line}: {_detail(error.cause)}"
+        case errors.WrongContentError():
+            return f"{error}{_PLACES[error.form]}"
+        case errors.ItemExistsError():
+            return f"{error}; PUT replaces one"
+        case errors.ContentMissingError():
+            return f"{error}: PUT the item with it again"
+        case errors.ModelNotTrainedError():
+            return error.message(f"POST /v1/admin/collections/{error.collection}/retrain")
+        case errors.ActiveVersionConflictError():
+            return f"expected_version: {error}"
+        case errors.KeyMissingError():
+            return f"{error}: Authorization: Bearer <key>"
+        case _:
+            return str(error)
 
 
 def _methods(application: FastAPI, request: Request) -> list[str]:

@@ -94,7 +94,7 @@ def main() -> None:
         place = f"{error.filename}: " if error.filename else ""
         _fail(f"{place}{error.strerror or error}", 1)
     except ModelNotTrainedError as error:
-        _fail(error.told(f"run lrbs train {error.collection}"), 1)
+        _fail(error.message(f"run lrbs train {error.collection}"), 1)
     except CollectionNotFoundError as error:
         _fail(f"{error} in {_place_of_data(Settings())}", 1)
     except (ServiceError, SolverError, ImportError) as error:

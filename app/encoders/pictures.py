@@ -12,7 +12,12 @@ import numpy as np
 from PIL import Image
 
 from app.domain.entities import Content, Matrix, Vector
-from app.domain.errors import ContentTooLargeError, EncoderUnavailableError, InvalidFieldError
+from app.domain.errors import (
+    ContentTooLargeError,
+    EncoderUnavailableError,
+    InvalidFieldError,
+    WrongContentError,
+)
 from app.domain.names import listed
 from app.encoders.content import PixelBudget, opened_picture
 from app.encoders.onnx_models import OnnxModels, without_folder
@@ -52,7 +57,7 @@ class PictureEncoder:
     def check(self, field: str, raw: Content) -> None:
         """Refuse anything but a readable picture."""
         if raw.picture is None:
-            raise InvalidFieldError(field, "expected a picture (image_base64 or a multipart file)")
+            raise WrongContentError(field, "picture")
         if len(raw.picture) > self._max_bytes:
             raise ContentTooLargeError(field, f"{len(raw.picture)} bytes, at most {self._max_bytes} allowed")
         with opened_picture(field, raw.picture, self._max_pixels, self._budget):

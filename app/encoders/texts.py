@@ -11,7 +11,12 @@ import numpy.typing as npt
 import scipy.sparse
 
 from app.domain.entities import Content, Features
-from app.domain.errors import ContentTooLargeError, InvalidFieldError, TrainingDataError
+from app.domain.errors import (
+    ContentTooLargeError,
+    InvalidFieldError,
+    TrainingDataError,
+    WrongContentError,
+)
 from app.encoders.counting import most_frequent_terms
 
 _DEFAULT_FEATURES = 2000
@@ -41,7 +46,7 @@ class TfidfEncoder:
     def check(self, field: str, raw: Content) -> None:
         """Refuse anything but a text of allowed length with a word in it."""
         if raw.text is None or not raw.text.strip():
-            raise InvalidFieldError(field, "expected a text that is not empty, under text")
+            raise WrongContentError(field, "text")
         if "\x00" in raw.text:
             raise InvalidFieldError(field, "contains a NUL character")
         if len(raw.text) > self._max_chars:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from app.domain.entities import Content, Matrix
-from app.domain.errors import InvalidFieldError
+from app.domain.errors import InvalidFieldError, WrongContentError
 from app.domain.limits import MAX_MAGNITUDE
 
 _FIELD, _DIM = "vector", "dim"
@@ -32,7 +32,7 @@ class VectorEncoder:
     def check(self, field: str, raw: Content) -> None:
         """Refuse anything but a finite vector of the right dimension."""
         if raw.vector is None:
-            raise InvalidFieldError(field, "expected a vector of numbers, under vector")
+            raise WrongContentError(field, "vector")
         if len(raw.vector) == 0 or (self._dim is not None and len(raw.vector) != self._dim):
             raise InvalidFieldError(
                 field, f"has {len(raw.vector)} numbers, expected {self._dim or 'at least 1'}"

@@ -59,7 +59,7 @@ class RawIn(Strict):
         picture = None if self.image_base64 is None else decode_picture(field, self.image_base64)
         # A list of Python's numbers takes four times as much, and a request may bring many.
         vector = None if self.vector is None else array("d", self.vector)
-        return Content(self.text, picture, vector)
+        return Content(self.text, picture, vector, picture_field="image_base64")
 
     def check_one_of(self, place: str) -> None:
         """Refuse none and several of the forms; names the second of several."""

@@ -28,19 +28,28 @@ class Modality:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What an item or a query consists of: exactly one of the three.
+    """Content of an item or a query: exactly one of text, picture and vector.
 
-    `picture_field` says where the picture came from.
+    Parameters
+    ----------
+    text : str or None
+        A text.
+    picture : bytes or None
+        A picture file.
+    vector : sequence of float or None
+        Features of the client's own.
+    picture_field : str
+        What the caller calls the picture, for messages about it.
     """
 
     text: str | None = None
     picture: bytes | None = None
     vector: Sequence[float] | None = None
-    picture_field: str = "image_base64"
+    picture_field: str = "picture"
 
     @property
     def field(self) -> str:
-        """What a client calls the one that is given; empty when there is none."""
+        """What the caller calls the given one; empty if there is none."""
         given = ((self.text, "text"), (self.picture, self.picture_field), (self.vector, "vector"))
         return next((name for value, name in given if value is not None), "")
 

@@ -13,6 +13,7 @@ from app.domain.errors import (
     DatabaseUnavailableError,
     ForbiddenError,
     InvalidFieldError,
+    KeyMissingError,
     UnauthenticatedError,
 )
 from app.domain.limits import MAX_KEY_COLLECTIONS, MAX_NAME
@@ -106,7 +107,7 @@ class AccessService:
             If its scope is too small.
         """
         if not secret:
-            raise UnauthenticatedError("this call needs a key: Authorization: Bearer <key>")
+            raise KeyMissingError
         hashed = _hash(secret)
         key = None
         if _SECRET.fullmatch(secret):

@@ -1,11 +1,20 @@
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from app.api.problems import PROBLEMS
-from app.domain.errors import ServiceError
+from app.domain.errors import (
+    AccessDeniedError,
+    ConflictError,
+    InvalidRequestError,
+    LineError,
+    NotFoundError,
+    ServiceError,
+    UnavailableError,
+)
 from tests.app.e2e.refusals import MODALITIES, VECTORS, Api, check_problem, vector_item
 
 
@@ -144,5 +153,7 @@ def kinds_of(error: type[ServiceError]) -> Iterator[type[ServiceError]]:
 
 
 def test_every_refusal_has_its_problem() -> None:
-    assert set(kinds_of(ServiceError)) == set(PROBLEMS)
+    families = {AccessDeniedError, ConflictError, InvalidRequestError, NotFoundError, UnavailableError}
+    assert set(kinds_of(ServiceError)) == set(PROBLEMS) | families | {LineError}
+    assert all(re.fullmatch(r"[a-z-]+", code) and title for _, code, title in PROBLEMS.values())
     assert all(400 <= status < 600 for status, _, _ in PROBLEMS.values())
