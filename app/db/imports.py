@@ -27,6 +27,7 @@ from datetime import timedelta
 
 from sqlalchemy import Table, and_, delete, insert, literal, or_, select, update
 from sqlalchemy.orm import Session
+from typing_extensions import override
 
 from app.db.clock import now
 from app.db.deletions import IS_THERE, is_there, some_rows
@@ -34,7 +35,7 @@ from app.db.item_writes import Plan, plan_items, write_plan
 from app.db.models import CollectionRow, ImportRow, ItemRow, ReplacedItemRow
 from app.domain.entities import Collection, Item, RunningImport
 from app.domain.errors import CollectionNotFoundError, ImportLostError
-from app.domain.ports import PlannedWrite
+from app.domain.ports import ImportRepository, PlannedWrite
 
 _PENDING, _ABANDONED, _PUBLISHED = "pending", "abandoned", "published"
 _IDS_PER_QUERY = 500
@@ -44,25 +45,22 @@ _KEPT = tuple(column.name for column in _items.columns if column.name != "id")
 _RESTORED = tuple(name for name in _KEPT if name not in ("collection_id", "item_id"))
 
 
-class SqlImportRepository:
+class SqlImportRepository(ImportRepository):
     """Imports of a collection."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
+    @override
     def running(self, collection: Collection) -> RunningImport | None:
-        """Return the one that keeps writers out of a collection."""
         query = select(ImportRow).where(
             ImportRow.collection_id == collection.id, ImportRow.state != _PUBLISHED
         )
         row = self._session.scalar(query.execution_options(populate_existing=True))
         return None if row is None else self._running(row)
 
+    @override
     def begin(self, collection: Collection, import_id: str, size: int, lease_seconds: float) -> RunningImport:
-        """Begin one in a locked collection that has none running, or take up the one that has this id.
-
-        An attempt to begin it may have been stored although its answer was lost.
-        """
         began = now(self._session)
         row = self._session.get(ImportRow, import_id, populate_existing=True)
         if row is None:
@@ -79,16 +77,12 @@ class SqlImportRepository:
         self._session.flush()
         return self._running(row)
 
+    @override
     def plan(self, collection: Collection, items: Sequence[Item], revision: int) -> PlannedWrite:
-        """Compare items with what is stored; nobody else may write to the collection until `write`."""
         return plan_items(self._session, collection, items, revision)
 
+    @override
     def write(self, running: RunningImport, planned: PlannedWrite, lease_seconds: float) -> None:
-        """Write a part where no reader sees it yet, and renew the lease.
-
-        Raises CollectionNotFoundError when the collection is gone, ImportLostError when the import was
-        silent for longer than its lease and somebody else began to remove it.
-        """
         if not isinstance(planned, Plan):
             raise TypeError(f"expected what `plan` returned, got {type(planned).__name__}")
         row = self._held(running)
@@ -98,16 +92,16 @@ class SqlImportRepository:
             self._keep(running, changed[start : start + _IDS_PER_QUERY])
         write_plan(self._session, planned)
 
+    @override
     def renew(self, running: RunningImport, lease_seconds: float) -> bool:
-        """Renew the lease; return whether it is published already. Raises what `write` raises."""
         row = self._locked(running.id)
         if row is not None and row.state == _PUBLISHED:
             return True
         self._held(running).lease_expires_at = now(self._session) + timedelta(seconds=lease_seconds)
         return False
 
+    @override
     def publish(self, running: RunningImport) -> None:
-        """Let readers see all of it, in a locked collection; raises what `write` raises."""
         self._held(running).state = _PUBLISHED
         reached = self._session.execute(
             update(CollectionRow)
@@ -118,23 +112,13 @@ class SqlImportRepository:
         if reached is None:
             raise RuntimeError(f"the collection is not at the revision before that of import {running.id}")
 
+    @override
     def abandon(self, running: RunningImport) -> None:
-        """Give one up that is not published: what it wrote may be removed."""
         is_it = and_(ImportRow.id == running.id, ImportRow.state == _PENDING)
         self._session.execute(update(ImportRow).where(is_it).values(state=_ABANDONED))
 
+    @override
     def clean(self, import_id: str, max_rows: int, max_bytes: int) -> bool:
-        """Remove some rows of what an import left; return whether nothing remains to be removed.
-
-        Of one that is still being stored nothing is.
-
-        Parameters
-        ----------
-        import_id : str
-            Which one.
-        max_rows, max_bytes : int
-            Most rows, and about as many bytes of texts and features; one row is removed in any case.
-        """
         row = self._locked(import_id)
         if row is None:
             return True
@@ -152,11 +136,8 @@ class SqlImportRepository:
         self._session.flush()
         return True
 
+    @override
     def finished(self) -> list[str]:
-        """Return the ids of imports with leftovers: abandoned, silent, or published and not cleaned up after.
-
-        One that is published is left to its own process as long as its lease lasts.
-        """
         is_silent = ImportRow.lease_expires_at < now(self._session)
         query = select(ImportRow.id).where(or_(ImportRow.state == _ABANDONED, is_silent))
         return list(self._session.scalars(query))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Row, Table, false, func, null, select, true
 from sqlalchemy.orm import Session
+from typing_extensions import override
 
 from app.db.item_writes import put_items
 from app.db.models import ItemRow, ReplacedItemRow
@@ -18,6 +19,7 @@ from app.db.published import Condition, Stretch, count_present, first_rows, is_p
 from app.db.tombstones import newest_tombstone, purge_tombstones
 from app.domain.entities import HIT_FIELDS, Change, Collection, Counts, Item, Vector
 from app.domain.errors import ItemNotFoundError
+from app.domain.ports import ItemRepository
 
 _IDS_PER_QUERY = 500
 _ROWS_PER_PAGE = 1000
@@ -33,14 +35,14 @@ _COLUMN_OF: Mapping[str, str] = {"labels": "labels", "metadata": "metadata", "te
 """Which column holds one of `HIT_FIELDS`."""
 
 
-class SqlItemRepository:
+class SqlItemRepository(ItemRepository):
     """Items of a collection."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
+    @override
     def existing(self, collection: Collection, item_ids: Sequence[str]) -> set[str]:
-        """Return which of the ids are taken."""
         rows = published(collection.id, "item_id", "is_deleted")
         query = select(rows.c.item_id).where(rows.c.is_deleted.is_(False))
         return {
@@ -49,12 +51,12 @@ class SqlItemRepository:
             for item_id in self._session.scalars(query.where(rows.c.item_id.in_(wanted)))
         }
 
+    @override
     def put(self, collection: Collection, items: Sequence[Item], revision: int) -> Counts:
-        """Insert items that are not there and replace those that differ; others keep their revision."""
         return put_items(self._session, collection, items, revision)
 
+    @override
     def get(self, collection: Collection, item_id: str) -> Item:
-        """Return one; raises ItemNotFoundError."""
         if "\x00" in item_id:
             raise ItemNotFoundError(collection.name, item_id)
         found = self._found(collection, [item_id], (*_COLUMNS, "features"))
@@ -62,10 +64,10 @@ class SqlItemRepository:
             raise ItemNotFoundError(collection.name, item_id)
         return _item(found[0], found[0].features)
 
+    @override
     def get_many(
         self, collection: Collection, item_ids: Sequence[str], fields: AbstractCollection[str] = HIT_FIELDS
     ) -> dict[str, Item]:
-        """Return those that exist, by id, without features and without the `HIT_FIELDS` not named."""
         left_out = {_COLUMN_OF[name] for name in HIT_FIELDS.difference(fields) if name in _COLUMN_OF}
         return {
             row[0]: _item(row)
@@ -73,14 +75,15 @@ class SqlItemRepository:
             for row in self._found(collection, wanted, _COLUMNS, left_out)
         }
 
+    @override
     def delete(self, collection: Collection, item_id: str, revision: int) -> None:
-        """Leave a tombstone; raises ItemNotFoundError."""
         row = self._live_row(collection, item_id)
         row.is_deleted, row.revision = True, revision
         row.text, row.features, row.content_hash, row.content_type = None, None, None, None
         row.labels, row.attributes, row.pair_id = [], {}, None
         self._session.flush()
 
+    @override
     def page(
         self,
         collection: Collection,
@@ -89,7 +92,6 @@ class SqlItemRepository:
         limit: int,
         pair_id: str | None = None,
     ) -> list[tuple[int, Item]]:
-        """Return items with their stable position, in order of creation; of one pair when it is given."""
         if pair_id is not None:
             found = self._of_pair(collection, pair_id, modality, after, limit)
         else:
@@ -101,6 +103,7 @@ class SqlItemRepository:
             found = sorted(itertools.chain.from_iterable(parts), key=lambda row: row.id)[:limit]
         return [(row.id, _item(row)) for row in found]
 
+    @override
     def changes_since(self, collection: Collection, revision: int) -> Iterator[Change]:
         """Yield what changed after `revision`, in order of revision; in a transaction that only reads."""
         most = self._session.scalar(select(reached(collection.id))) or 0
@@ -110,11 +113,8 @@ class SqlItemRepository:
                 item = None if row.is_deleted else _item(row, row.features)
                 yield Change(row.item_id, row.modality, item, row.revision)
 
+    @override
     def count_changes(self, collection: Collection, revision: int, most: int) -> int:
-        """Return how many items changed after `revision`, deleted ones counted too; counts up to `most`.
-
-        It is `most` also where nobody knows, because tombstones after `revision` were purged.
-        """
         if 0 < revision < collection.purged_through:
             return most
         rows = published(collection.id, "id", "revision")
@@ -122,12 +122,13 @@ class SqlItemRepository:
         changed = select(rows.c.id).where(is_changed).limit(most)
         return self._session.scalar(select(func.count()).select_from(changed.subquery())) or 0
 
+    @override
     def unchanged_since(self, collection: Collection, revision: int) -> Iterator[Item]:
-        """Yield what was last written at `revision` or before and is still there, without features."""
         for modality in collection.modality_names:
             unchanged = _present(modality, 0, lambda c: c["revision"] + 0 <= revision)
             yield from (_item(row) for row in self._walk(collection, _PLACED, unchanged))
 
+    @override
     def counts(self, collection: Collection) -> dict[str, int]:
         """Return the number of items of each modality; in a transaction that only reads."""
         counted: Counter[str] = Counter()
@@ -136,26 +137,26 @@ class SqlItemRepository:
             counted[modality] += count
         return {modality: count for modality, count in counted.items() if count}
 
+    @override
     def training_labels(
         self, collection: Collection, modality: str
     ) -> Generator[tuple[str, ...], None, None]:
-        """Yield the labels of each item of a modality that may be trained on and has any."""
         may_train = _present(modality, 0, lambda c: c["train"].is_(True))
         # Page by page: whoever has seen enough leaves no cursor open in the database.
         for row in self._walk(collection, ("labels", "modality", "id"), may_train):
             if row.labels:
                 yield tuple(row.labels)
 
+    @override
     def newest_tombstone(self, collection: Collection) -> int | None:
-        """Return the position of the last deleted item that left a tombstone."""
         return newest_tombstone(self._session, collection.id)
 
+    @override
     def purge_tombstones(self, collection: Collection, before: int, grace_seconds: float, limit: int) -> bool:
-        """Purge some old tombstones of a locked collection; return whether there may be more to purge."""
         return purge_tombstones(self._session, collection.id, before, grace_seconds, limit)
 
+    @override
     def used_content(self, content_hashes: Sequence[str]) -> set[str]:
-        """Return which of the hashes any item of any collection has."""
         used: set[str] = set()
         for start in range(0, len(content_hashes), _IDS_PER_QUERY):
             wanted = content_hashes[start : start + _IDS_PER_QUERY]

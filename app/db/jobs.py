@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy import delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
+from typing_extensions import override
 
 from app.db.clock import now
 from app.db.constraints import violates_foreign_key, violates_unique
@@ -29,6 +30,7 @@ from app.domain.errors import (
     JobNotFoundError,
     TrainingAlreadyRunningError,
 )
+from app.domain.ports import JobQueue
 
 _OPEN = (JobState.QUEUED.value, JobState.RUNNING.value)
 _STATE, _PROGRESS = "state", "progress"
@@ -36,14 +38,14 @@ _EVENTS_KEPT = timedelta(days=1)
 _NOTICE_SECONDS = 5.0
 
 
-class SqlJobQueue:
+class SqlJobQueue(JobQueue):
     """Retrain jobs; every change of a running job checks the fencing token of its claim."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
+    @override
     def enqueue(self, collection: Collection, parameters: Mapping[str, Any]) -> Job:
-        """Add a job; raises TrainingAlreadyRunningError while one is queued or running."""
         row = JobRow(
             id=secrets.token_hex(8),
             collection_id=collection.id,
@@ -71,16 +73,17 @@ class SqlJobQueue:
         self._record_state(row)
         return self._job(row)
 
+    @override
     def get(self, job_id: str) -> Job:
-        """Return one; raises JobNotFoundError."""
         return self._job(self._row(job_id))
 
+    @override
     def recent(self, collection: Collection, limit: int) -> list[Job]:
-        """Return the last jobs of a collection, newest first."""
         rows = select(JobRow).where(JobRow.collection_id == collection.id)
         newest = rows.order_by(JobRow.created_at.desc(), JobRow.id).limit(limit)
         return [_job(row, collection.name) for row in self._session.scalars(newest)]
 
+    @override
     def claim(
         self, worker: str, lease_seconds: float, max_attempts: int, job_id: str | None = None
     ) -> Job | None:
@@ -125,6 +128,7 @@ class SqlJobQueue:
         self._record_state(row, attempt=row.attempts)
         return self._job(row)
 
+    @override
     def heartbeat(
         self,
         job: Job,
@@ -132,10 +136,6 @@ class SqlJobQueue:
         progress: Mapping[str, Any],
         before: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Extend the lease and record progress, and what came before it since the last heartbeat.
-
-        Raises JobCancelledError when the job is no longer this claim's.
-        """
         steps = [dict(step) for step in (*before, progress) if step]
         found = self._session.execute(
             update(JobRow)
@@ -153,17 +153,14 @@ class SqlJobQueue:
         first = found.last_event - len(steps) + 1
         self._record(job.id, _PROGRESS, steps, first)
 
+    @override
     def check(self, job: Job) -> None:
-        """Raise JobCancelledError when the job is no longer this claim's; writes nothing."""
         cancel_requested = self._session.scalar(select(JobRow.cancel_requested).where(*_held_by(job)))
         if cancel_requested is None or cancel_requested:
             raise JobCancelledError(f"job {job.id} was cancelled or taken over")
 
+    @override
     def give_back(self, job: Job, reason: str, delay_seconds: float, counts: bool) -> None:
-        """Queue the job again; it waits for a while, and the attempt may count.
-
-        Raises JobCancelledError when the job is no longer this claim's.
-        """
         row = self._held_row(job)
         if row.cancel_requested:
             self._close(row, JobState.CANCELLED, None)
@@ -175,14 +172,14 @@ class SqlJobQueue:
             row.attempts -= 1
         self._record_state(row, reason=reason, retry_in_seconds=delay_seconds)
 
+    @override
     def finish(self, job: Job, state: JobState, error: str | None, model_version: int | None) -> None:
-        """Close the job; raises JobCancelledError when the job is no longer this claim's."""
         row = self._held_row(job)
         row.model_version = model_version
         self._close(row, state, error)
 
+    @override
     def events(self, job_id: str, after: int, limit: int) -> list[JobEvent]:
-        """Return what happened after the event of that number, oldest first."""
         query = (
             select(JobEventRow)
             .where(JobEventRow.job_id == job_id, JobEventRow.number > after)
@@ -191,15 +188,15 @@ class SqlJobQueue:
         )
         return [JobEvent(row.number, row.kind, row.data) for row in self._session.scalars(query)]
 
+    @override
     def counts(self) -> dict[JobState, int]:
-        """Return how many jobs are in each state."""
         is_its = CollectionRow.id == JobRow.collection_id
         query = select(JobRow.state, func.count()).join(CollectionRow, is_its).where(IS_THERE)
         found = self._session.execute(query.group_by(JobRow.state))
         return dict.fromkeys(JobState, 0) | {JobState(state): count for state, count in found}
 
+    @override
     def request_cancel(self, job_id: str) -> Job:
-        """Ask the job to stop; one that nobody works on is cancelled at once."""
         row = self._row(job_id, lock=True)
         is_abandoned = row.lease_expires_at is not None and row.lease_expires_at < self._now()
         if row.state == JobState.QUEUED.value or (row.state == JobState.RUNNING.value and is_abandoned):

@@ -15,12 +15,13 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.orm import Session, SessionTransaction, sessionmaker
 
 from app.db.changes import Changes
+from app.db.collections import SqlCollectionRepository
 from app.db.faults import translated
 from app.db.imports import SqlImportRepository
 from app.db.installation import SqlInstallationRepository
 from app.db.items import SqlItemRepository
 from app.db.jobs import SqlJobQueue
-from app.db.repositories import SqlCollectionRepository, SqlKeyRepository
+from app.db.keys import SqlKeyRepository
 from app.db.sqlite_file import file_of, watch
 from app.db.versions import SqlModelRepository
 from app.domain.errors import StorageFullError, StorageReadOnlyError

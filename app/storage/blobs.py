@@ -9,6 +9,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from typing_extensions import override
+
+from app.domain.ports import BlobStore
 from app.storage.folders import make_folder, sync_folder
 from app.storage.sweeping import sweep_leftovers
 from app.storage.trash import Trash, Used, is_older
@@ -16,7 +19,7 @@ from app.storage.trash import Trash, Used, is_older
 _NEW = ".new-"
 
 
-class FileBlobStore:
+class FileBlobStore(BlobStore):
     """Stores each content once, under its SHA-256.
 
     Parameters
@@ -31,6 +34,7 @@ class FileBlobStore:
         self._root = root
         self._trash = Trash(root, trash_seconds)
 
+    @override
     def put(self, content: bytes) -> str:
         """Store content durably (synced before it gets its name) and return its SHA-256."""
         content_hash = hashlib.sha256(content).hexdigest()
@@ -52,6 +56,7 @@ class FileBlobStore:
         sync_folder(path.parent)
         return content_hash
 
+    @override
     def get(self, content_hash: str) -> bytes:
         """Return content, also what was discarded a moment ago; raises FileNotFoundError."""
         path = self._path(content_hash)
@@ -62,6 +67,7 @@ class FileBlobStore:
                 raise
         return path.read_bytes()
 
+    @override
     def touch(self, content_hash: str) -> None:
         """Make content young again: nobody takes it for unused before the row is written that needs it."""
         path = self._path(content_hash)
@@ -72,14 +78,17 @@ class FileBlobStore:
                 raise
             os.utime(path)
 
+    @override
     def names(self) -> Iterator[str]:
         """Yield the hash of all content."""
         return (path.name for path in self._contents())
 
+    @override
     def stale(self, before: float) -> Iterator[str]:
         """Yield the hash of what was last put before a time, in seconds since the epoch."""
         return (path.name for path in self._contents() if is_older(path, before))
 
+    @override
     def discard(self, content_hashes: Sequence[str], before: float) -> int:
         """Move content to the trash; return how much was there.
 
@@ -92,6 +101,7 @@ class FileBlobStore:
         """
         return self._trash.put([self._path(content_hash) for content_hash in content_hashes], before)
 
+    @override
     def tidy(self, before: float, used: Used) -> int:
         """Remove what interrupted writes left, and bring the trash up to date; return how many leftovers.
 

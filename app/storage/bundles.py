@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from app.domain.errors import DamagedBundleError
+from app.domain.ports import BundleFiles
 from app.storage.faults import translated
 from app.storage.folders import make_folder, sync_folder
 from app.storage.sweeping import sweep_leftovers
@@ -21,7 +24,7 @@ _MANIFEST = "manifest.json"
 _PARTIAL = ".partial-"
 
 
-class BundleStore:
+class BundleStore(BundleFiles):
     """Bundles in one folder.
 
     Parameters
@@ -37,6 +40,7 @@ class BundleStore:
         self._trash = Trash(root, trash_seconds)
 
     @translated()
+    @override
     def write(self, name: str, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> tuple[str, str]:
         """Write a bundle.
 
@@ -83,6 +87,7 @@ class BundleStore:
         sync_folder(self._root)
         return folder, hashlib.sha256(manifest.encode()).hexdigest()
 
+    @override
     def open(self, folder: str, manifest_hash: str, without: str | None = None) -> Path:
         """Return a bundle's folder after checking every sum; raises DamagedBundleError.
 
@@ -112,14 +117,17 @@ class BundleStore:
             raise DamagedBundleError(f"bundle {folder}: {error.strerror or 'unreadable'}") from error
         return path
 
+    @override
     def names(self) -> Iterator[str]:
         """Yield the name of every bundle."""
         return (path.name for path in self._bundles())
 
+    @override
     def stale(self, before: float) -> Iterator[str]:
         """Yield the name of what was written before a time, in seconds since the epoch."""
         return (path.name for path in self._bundles() if is_older(path, before))
 
+    @override
     def discard(self, folders: Sequence[str], before: float) -> int:
         """Move bundles to the trash; return how many were there.
 
@@ -132,6 +140,7 @@ class BundleStore:
         """
         return self._trash.put([self._root / folder for folder in folders], before)
 
+    @override
     def tidy(self, before: float, used: Used) -> int:
         """Remove what interrupted writes left, and bring the trash up to date; return how many leftovers.
 

@@ -9,7 +9,10 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
+from typing_extensions import override
+
 from app.domain.entities import Mark
+from app.domain.ports import FolderMark
 from app.storage.folders import make_folder, sync_folder
 
 _MARKER = ".database"
@@ -17,7 +20,7 @@ _SQLITE = "sqlite://:/"
 _INSIDE = "inside this folder"
 
 
-class FileFolderMark:
+class FileFolderMark(FolderMark):
     """A small file in the data folder.
 
     Earlier versions wrote the place of the database instead of its identity: ``backend://host:port/name``,
@@ -38,6 +41,7 @@ class FileFolderMark:
         self._place = place
         self._usual_file = usual_file
 
+    @override
     def read(self) -> Mark | None:
         """Return the mark; None when there is none, or one that a crash of an earlier version left empty."""
         text = self._text()
@@ -48,12 +52,14 @@ class FileFolderMark:
         except (ValueError, TypeError):
             return Mark("", "")
 
+    @override
     def names_this_database(self) -> bool:
         """Return whether an earlier version marked the folder with the place of the database at hand."""
         text = self._text()
         place = _lasting(self._folder, self._place, self._usual_file)
         return bool(text) and place in (text, _lasting(self._folder, text, self._usual_file))
 
+    @override
     def write(self, mark: Mark, replace: bool) -> None:
         """Write a mark aside and give it its name once it is whole; raises OSError.
 

@@ -13,8 +13,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from typing_extensions import override
 
 from app.domain.entities import Item
+from app.domain.ports import Spool
 
 _IN_MEMORY = 4 << 20
 _CACHE_KIB = 8 << 10
@@ -22,7 +24,7 @@ _HEAD = struct.Struct("<QHIi")
 _NO_FEATURES = -1
 
 
-class ItemSpool:
+class ItemSpool(Spool):
     """Items in a file without a name, and their ids in a temporary table: both go with the process.
 
     Memory is bounded however many there are; used by one thread at a time.
@@ -48,10 +50,11 @@ class ItemSpool:
         self._size = 0
 
     @property
+    @override
     def size(self) -> int:
-        """Number of items."""
         return self._size
 
+    @override
     def add(self, entries: Sequence[tuple[int, Item]]) -> tuple[int, int] | None:
         """Append items, each with its line.
 
@@ -71,11 +74,8 @@ class ItemSpool:
         self._size += len(entries)
         return None
 
+    @override
     def batches(self, size: int, max_bytes: int | None = None) -> Iterator[list[tuple[int, Item]]]:
-        """Yield everything added, in order, at most `size` items at a time.
-
-        A batch ends with the item that brings it to `max_bytes`, when these are given.
-        """
         self._items.seek(0)
         left, place = self._size, 0
         while left:
@@ -88,16 +88,16 @@ class ItemSpool:
             left -= len(batch)
             yield batch
 
+    @override
     def ids(self) -> Iterator[str]:
-        """Yield the id of everything added, in order."""
         self._items.seek(0)
         for _ in range(self._size):
             _, id_length, facts_length, length = _HEAD.unpack(self._items.read(_HEAD.size))
             yield self._items.read(id_length).decode()
             self._items.seek(facts_length + max(length, 0), io.SEEK_CUR)
 
+    @override
     def close(self) -> None:
-        """Remove everything."""
         self._ids.close()
         try:
             self._items.close()

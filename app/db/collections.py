@@ -1,39 +1,33 @@
-"""Collections and keys in SQL; items, jobs and model versions have files of their own."""
+"""Collections in SQL."""
 
 from __future__ import annotations
 
-import hmac
-import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import delete, or_, select, update
+from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
+from typing_extensions import override
 
 from app.db.constraints import violates_unique
 from app.db.deletions import IS_THERE, hidden_ids, hide, remove_some
-from app.db.models import CollectionRow, KeyRow, SavedGalleryRow
-from app.domain.entities import ApiKey, Collection, KeyBounds, Modality, SavedGallery, Scope
-from app.domain.errors import (
-    CollectionExistsError,
-    CollectionNotFoundError,
-    KeyNotFoundError,
-)
-
-_UNBOUND = KeyBounds()
+from app.db.models import CollectionRow, SavedGalleryRow
+from app.domain.entities import Collection, Modality, SavedGallery
+from app.domain.errors import CollectionExistsError, CollectionNotFoundError
+from app.domain.ports import CollectionRepository
 
 
-class SqlCollectionRepository:
+class SqlCollectionRepository(CollectionRepository):
     """Collections by name."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
+    @override
     def add(self, name: str, modalities: tuple[Modality, Modality]) -> Collection:
-        """Create one; raises CollectionExistsError."""
         if self._session.scalar(select(CollectionRow.id).where(CollectionRow.name == name)) is not None:
             raise CollectionExistsError(name)
         row = CollectionRow(
@@ -55,16 +49,16 @@ class SqlCollectionRepository:
             raise
         return _collection(row)
 
+    @override
     def get(self, name: str) -> Collection:
-        """Return one; raises CollectionNotFoundError."""
         return _collection(self._row(name))
 
+    @override
     def lock(self, name: str) -> Collection:
-        """Return one and keep others from changing its row until the transaction ends."""
         return _collection(self._row(name, lock=True))
 
+    @override
     def list(self) -> list[Collection]:
-        """Return all, by name."""
         return [
             _collection(row)
             for row in self._session.scalars(
@@ -72,27 +66,24 @@ class SqlCollectionRepository:
             )
         ]
 
+    @override
     def delete(self, name: str) -> tuple[Collection, Sequence[str]]:
-        """Delete one for everybody and free its name; its rows stay for `remove_some`.
-
-        Returns it and the bundles of its models; raises CollectionNotFoundError.
-        """
         collection = self.get(name)
         bundles = hide(self._session, collection.id)
         if bundles is None:
             raise CollectionNotFoundError(name)
         return collection, bundles
 
+    @override
     def deleted(self) -> Sequence[int]:
-        """Return the ids of deleted collections that rows are left of."""
         return hidden_ids(self._session)
 
+    @override
     def remove_some(self, collection_id: int, max_rows: int, max_bytes: int) -> set[str] | None:
-        """Remove some rows of a deleted collection; return the hashes of their pictures, None at the end."""
         return remove_some(self._session, collection_id, max_rows, max_bytes)
 
+    @override
     def next_revision(self, collection: Collection) -> int:
-        """Count one write and lock the collection until the transaction ends."""
         revision = self._session.scalar(
             update(CollectionRow)
             .where(CollectionRow.id == collection.id, IS_THERE)
@@ -103,8 +94,8 @@ class SqlCollectionRepository:
             raise CollectionNotFoundError(collection.name)
         return int(revision)
 
+    @override
     def set_encoder_option(self, collection: Collection, modality: str, option: str, value: Any) -> None:
-        """Record an option that became known later, such as the dimension of the first vector."""
         row = self._row(collection.name)
         row.modalities = [
             {**entry, "encoder": {**entry["encoder"], option: value}} if entry["name"] == modality else entry
@@ -112,20 +103,20 @@ class SqlCollectionRepository:
         ]
         self._session.flush()
 
+    @override
     def saved_gallery(self, collection: Collection) -> SavedGallery | None:
-        """Return where its galleries are saved."""
         row = self._session.get(SavedGalleryRow, collection.id)
         if row is None:
             return None
         return SavedGallery(row.model_bundle, row.revision, row.folder, row.manifest_hash)
 
+    @override
     def save_gallery(self, collection: Collection, saved: SavedGallery) -> None:
-        """Record where its galleries are saved, in place of what was recorded before."""
         self._session.merge(SavedGalleryRow(collection_id=collection.id, **asdict(saved)))
         self._session.flush()
 
+    @override
     def used_galleries(self, folders: Sequence[str]) -> set[str]:
-        """Return which of the folders any collection's galleries are saved in."""
         query = select(SavedGalleryRow.folder).where(SavedGalleryRow.folder.in_(folders))
         return set(self._session.scalars(query))
 
@@ -141,63 +132,6 @@ class SqlCollectionRepository:
         return row
 
 
-class SqlKeyRepository:
-    """API keys by the hash of their secret."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def add(
-        self, secret_hash: str, scope: Scope, name: str | None = None, bounds: KeyBounds = _UNBOUND
-    ) -> ApiKey:
-        """Store a key."""
-        row = KeyRow(
-            id=secrets.token_hex(8),
-            secret_hash=secret_hash,
-            scope=scope.value,
-            name=name,
-            collections=None if bounds.collections is None else list(bounds.collections),
-            requests_per_minute=bounds.requests_per_minute,
-            created_at=datetime.now(UTC),
-            expires_at=bounds.expires_at,
-        )
-        self._session.add(row)
-        self._session.flush()
-        return _key(row)
-
-    def find(self, secret_hash: str) -> ApiKey | None:
-        """Return the key with that hash."""
-        row = self._session.scalar(select(KeyRow).where(KeyRow.secret_hash == secret_hash))
-        # The database compared by index; its collation and its timing are not ours to rely on.
-        if row is None or not hmac.compare_digest(row.secret_hash, secret_hash):
-            return None
-        return _key(row)
-
-    def note_use(self, used_at: Mapping[str, datetime]) -> None:
-        """Record when keys were last used, by id; a later time on record stays, unknown ids are ignored."""
-        for key_id, moment in sorted(used_at.items()):
-            self._session.execute(
-                update(KeyRow)
-                .where(KeyRow.id == key_id)
-                .where(or_(KeyRow.last_used_at.is_(None), KeyRow.last_used_at < moment))
-                .values(last_used_at=moment)
-            )
-
-    def list(self) -> list[ApiKey]:
-        """Return all, oldest first."""
-        return [
-            _key(row) for row in self._session.scalars(select(KeyRow).order_by(KeyRow.created_at, KeyRow.id))
-        ]
-
-    def delete(self, key_id: str) -> None:
-        """Revoke a key; raises KeyNotFoundError."""
-        if "\x00" in key_id:
-            raise KeyNotFoundError(key_id)
-        deleted = self._session.scalar(delete(KeyRow).where(KeyRow.id == key_id).returning(KeyRow.id))
-        if deleted is None:
-            raise KeyNotFoundError(key_id)
-
-
 def _collection(row: CollectionRow) -> Collection:
     first, second = (Modality(entry["name"], entry["encoder"]) for entry in row.modalities)
     modalities = (first, second)
@@ -210,9 +144,3 @@ def _collection(row: CollectionRow) -> Collection:
         row.created_at,
         row.purged_through,
     )
-
-
-def _key(row: KeyRow) -> ApiKey:
-    collections = None if row.collections is None else tuple(row.collections)
-    bounds = KeyBounds(collections, row.expires_at, row.requests_per_minute)
-    return ApiKey(row.id, Scope(row.scope), row.created_at, row.name, bounds, row.last_used_at)
