@@ -9,7 +9,7 @@ from alembic import command
 from alembic.config import Config
 
 from app.db.session import SqlDatabase
-from app.domain.entities import Item, ModelVersion
+from app.domain.entities import Item, ModelVersion, TrainingReport
 
 ROOT = Path(__file__).parents[3]
 BEYOND = 2**31 + 7
@@ -64,7 +64,9 @@ def test_an_older_database_keeps_its_rows_and_goes_on_beyond_31_bits(engine: sql
         revision = work.collections.next_revision(old)
         work.items.put(old, [Item("b", "x")], revision)
         found = work.models.get(old, 1)
-        work.models.add(old, ModelVersion(2, "b2", "h", revision, {}, found.created_at, False))
+        work.models.add(
+            old, ModelVersion(2, "b2", "h", revision, TrainingReport.from_json({}), found.created_at, False)
+        )
         new = work.collections.add("new", old.modalities)
         work.items.put(new, [Item("c", "x")], work.collections.next_revision(new))
     with database.read() as work:

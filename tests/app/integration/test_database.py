@@ -16,7 +16,7 @@ from app.db.migrate import upgrade
 from app.db.models import Base
 from app.db.schema import REVISION, is_current
 from app.db.session import SqlDatabase
-from app.domain.entities import Collection, Counts, Item, Modality, ModelVersion, Scope
+from app.domain.entities import Collection, Counts, Item, Modality, ModelVersion, Scope, TrainingReport
 from app.domain.errors import (
     CollectionExistsError,
     CollectionNotFoundError,
@@ -38,7 +38,15 @@ def put(database: SqlDatabase, collection: Collection, *items: Item) -> int:
 
 
 def version(number: int) -> ModelVersion:
-    return ModelVersion(number, f"bundle-{number}", "0" * 64, 3, {"rank": 2}, datetime.now(UTC), False)
+    return ModelVersion(
+        number,
+        f"bundle-{number}",
+        "0" * 64,
+        3,
+        TrainingReport.from_json({"rank": 2}),
+        datetime.now(UTC),
+        False,
+    )
 
 
 def tables_of(engine: sqlalchemy.Engine) -> set[str]:
