@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
 
 from numpy.random import Generator
 
-from app.sample.chance import chance, pick
+from app.sample.layers import is_true
 
-__all__ = ["Description", "Slots", "compose", "counted", "fill", "join"]
+__all__ = ["PHRASES", "Words", "compose", "fill", "slots_of"]
 
-Slots = Mapping[str, str | Sequence[str]]
+Words = Mapping[str, str | Mapping[str, str]]
+"""Alternatives ``one|other`` for a slot: always the same, or by the value of the facet it is named after."""
 
-_NUMBERS = (
-    "no",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-)
+PHRASES: Mapping[str, Any] = tomllib.loads((files("app.sample") / "phrases.toml").read_text("utf-8"))
+"""Words that all kinds share."""
+
 _SLOT = re.compile(r"\{(\w+)\}")
 _EITHER = re.compile(r"<([^<>]*)>")
 _NUMBER = re.compile(r"\[([^\[\]/]*)/([^\[\]/]*)\]")
@@ -36,51 +27,64 @@ _ARTICLE = re.compile(r"\b([Aa])n? (?=(\w+))")
 _CONSONANT_SOUND = re.compile(r"(one|uni|use|eu)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What can be said about one picture.
+def slots_of(words: Words, facets: Mapping[str, Any]) -> dict[str, str]:
+    """Return the alternatives for each slot of a picture's templates.
 
-    Parameters
-    ----------
-    subject
-        Templates about the main things.
-    setting
-        Templates about light, weather and surroundings.
-    slots
-        Words for the templates' ``{slots}``; of several, one is picked each time.
-    plural
-        Whether ``[one/many]`` in the templates takes its second form.
+    A slot ``{sail}`` is named after a facet, as are ``{sail2}`` and ``{sail3}``. A facet without words of its
+    own is described by the shared words for colours and numbers, or by its value.
     """
+    time, cover = facets["time"], facets["cover"]
+    air = PHRASES["air"].get(time if cover < 2 or time == "overcast" else "", PHRASES["air"][str(cover)])
+    slots = {name: PHRASES[name][time] for name in ("when", "tones", "light")} | {"air": air}
+    slots |= {name: _default_words(value) for name, value in facets.items() if name not in words}
+    for slot, options in words.items():
+        if isinstance(options, str):
+            slots[slot] = options
+        else:
+            value = facets[slot.rstrip("23")]
+            slots[slot] = options.get(str(value)) or options["yes" if is_true(value) else "no"]
+    return slots
 
-    subject: tuple[str, ...]
-    setting: tuple[str, ...]
-    slots: Slots = field(default_factory=dict)
-    plural: bool = False
+
+def _default_words(value: Any) -> str:
+    if isinstance(value, tuple):
+        rows = [PHRASES["colours"].get(each, each).split("|") for each in value]
+        return "|".join(_join([row[k % len(row)] for row in rows]) for k in range(3))
+    return str(
+        PHRASES["numbers"].split("|")[value]
+        if isinstance(value, int)
+        else PHRASES["colours"].get(value, value)
+    )
 
 
-def fill(template: str, slots: Slots, plural: bool, rng: Generator) -> str:
+def _join(words: Sequence[str]) -> str:
+    """Return words as a list in a sentence: ``"a, b and c"``."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+def fill(template: str, slots: Mapping[str, str], plural: bool, rng: Generator) -> str:
     """Return the sentence that a template gives.
 
     Parameters
     ----------
     template
-        Text with ``{slot}``, ``<either|or>`` (by chance) and ``[one/many]`` (by number).
+        Text with ``{slot}``, ``<either|or>`` (at random) and ``[one/many]`` (by number).
     slots
-        Words for the slots; they may hold slots and alternatives themselves.
+        Alternatives for the slots; they may hold slots and alternatives themselves.
     plural
-        Which form of ``[one/many]`` to take.
+        Whether ``[one/many]`` takes its second form.
     rng
-        Source of chance.
+        Source of randomness.
     """
 
-    def word(match: re.Match[str]) -> str:
-        value = slots[match[1]]
-        return value if isinstance(value, str) else pick(rng, value)
+    def pick(options: str) -> str:
+        words = options.split("|")
+        return words[int(rng.integers(len(words)))]
 
     text = template
     while _SLOT.search(text) or _EITHER.search(text):
-        text = _SLOT.sub(word, text, count=1)
-        text = _EITHER.sub(lambda match: pick(rng, match[1].split("|")), text, count=1)
+        text = _SLOT.sub(lambda match: f"<{slots[match[1]]}>", text, count=1)
+        text = _EITHER.sub(lambda match: pick(match[1]), text, count=1)
     text = _NUMBER.sub(lambda match: match[2 if plural else 1], text)
     text = re.sub(r" +([,.;])", r"\1", re.sub(r" {2,}", " ", text)).strip()
     text = _ARTICLE.sub(_article, text)
@@ -93,25 +97,10 @@ def _article(match: re.Match[str]) -> str:
     return match[1] + ("n " if vowel or match[2].startswith(("hour", "honest")) else " ")
 
 
-def compose(description: Description, rng: Generator) -> tuple[str, ...]:
-    """Return two or three different sentences, the first of them about the main things."""
-    subject = [description.subject[int(i)] for i in rng.permutation(len(description.subject))]
-    setting = [description.setting[int(i)] for i in rng.permutation(len(description.setting))]
-    templates = [subject.pop()]
-    for _ in range(2 if chance(rng, 0.5) else 1):
-        templates.append(setting.pop() if chance(rng, 0.5) else subject.pop())
-    return tuple(fill(template, description.slots, description.plural, rng) for template in templates)
-
-
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """Return for example ``"a boat"`` or ``"three boats"``."""
-    if number == 1:
-        return f"a {one}"
-    return f"{_NUMBERS[number] if number < len(_NUMBERS) else 'many'} {many or one + 's'}"
-
-
-def join(words: Sequence[str]) -> str:
-    """Return words as a list in a sentence: ``"a, b and c"``."""
-    if len(words) == 1:
-        return words[0]
-    return f"{', '.join(words[:-1])} and {words[-1]}"
+def compose(
+    subject: Sequence[str], setting: Sequence[str], slots: Mapping[str, str], plural: bool, rng: Generator
+) -> tuple[str, ...]:
+    """Return two or three different sentences, the first of them about the subject."""
+    subject, setting = rng.permutation(list(subject)).tolist(), rng.permutation(list(setting)).tolist()
+    chosen = [subject[0], *(setting[:2] if rng.random() < 0.3 else (subject[1], setting[0]))]
+    return tuple(fill(template, slots, plural, rng) for template in chosen[: 2 + int(rng.random() < 0.5)])

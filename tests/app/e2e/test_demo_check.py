@@ -36,10 +36,10 @@ def test_the_check_passes_and_fails_when_the_answers_are_wrong(tmp_path: Path) -
     engine = make_engine(f"sqlite:///{tmp_path / 'lrbs.sqlite3'}")
     with engine.begin() as connection:
         changed = connection.exec_driver_sql(
-            "UPDATE items SET labels = '[\"kites\"]' WHERE modality = 'image' AND NOT train"
+            "UPDATE items SET labels = '[\"cats\"]' WHERE modality = 'image' AND NOT train"
         ).rowcount
     engine.dispose()
-    assert changed == 32
+    assert changed == 20
     status, summary = check(tmp_path)
     assert (status, summary.get("passed")) == (1, False), summary
     assert summary["ready"]

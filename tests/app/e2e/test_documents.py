@@ -22,7 +22,7 @@ DOCUMENTS = {
     path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", ROOT / "app" / "README.md")
 }
 BLOCK_SECONDS = 300.0
-KINDS = {"shoe": "trains", "bag": "starry nights"}  # whose pictures stand for the reader's own
+KINDS = {"shoe": "sailing boats", "bag": "starry nights"}  # whose pictures stand for the reader's own
 
 
 def block(language: str, holding: str) -> str:

@@ -1,1 +1,0 @@
-"""Things that the scenes are made of."""

@@ -1,0 +1,306 @@
+"""A picture in the making: the public methods are the verbs of the layers (`app.sample.layers`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import cos, pi, sin, tan
+from typing import Any
+
+from numpy.random import Generator
+
+from app.sample.canvas import SIZE, Canvas
+from app.sample.colours import NAMED, Colour, Fade, dark, fade, jitter, light, mix, rgb
+from app.sample.layers import Layer, Span
+from app.sample.outlines import blob, oval, ridge
+from app.sample.skies import make_sky
+from app.sample.sprites import Place, Shape, draw_shape
+
+__all__ = ["Scene"]
+
+Sprites = Mapping[str, tuple[Shape, ...]]
+Palette = Mapping[str, str | Mapping[str, str]]
+
+
+class Scene:
+    """One picture while it is drawn.
+
+    `palette` holds colours by name, or by name and value of the facet of that name; of several one is drawn.
+    """
+
+    def __init__(self, facets: Mapping[str, Any], palette: Palette, sprites: Sprites, rng: Generator) -> None:
+        self.facets, self.palette, self.sprites = facets, palette, sprites
+        self.rng, self.canvas = rng, Canvas()
+        self.names = {name: float(value) for name, value in facets.items() if isinstance(value, int)}
+        self.sky = make_sky(rng, facets["time"], self._look_up("sky") if "sky" in palette else None)
+        self.places: dict[str, list[Place]] = {}
+
+    def draw(self, layer: Layer) -> None:
+        """Draw a layer, if it belongs to this picture."""
+        if layer.is_drawn(self.facets):
+            getattr(self, layer.verb)(layer)
+
+    def let(self, layer: Layer) -> None:
+        """Give numbers names, for the layers that follow."""
+        for name in layer.arguments:
+            self.names[name] = self._number(layer, name, "0")
+
+    def air(self, layer: Layer) -> None:
+        """Paint the sky down to ``line`` with sun or full moon (``sun=no`` for none) and clouds."""
+        line, cover, sky = self.names["line"], self.facets["cover"], self.sky
+        self.canvas.band(0, line, Fade(sky.stops))
+        self.canvas.band(line, SIZE, sky.horizon)
+        self.canvas.texture(self.rng, 0, line, 2.2, (5, 9))
+        if sky.time == "night":
+            self._scatter_stars(line * 0.9, 70 - 25 * cover)
+        x = self.names["sun_x"] = self._between(28, 228)
+        if layer.text("sun") != "no":
+            y = self._number(layer, "sun", "line*0.72..line" if sky.is_low else "24..54")
+            self._draw_sun(x, y, self._number(layer, "radius", "9..12"))
+        for height in sorted(self._between(0.12, 1.0) for _ in range((0, 3, 7)[cover])):
+            y, size = line * self._number(layer, "clouds", "0.6") * height, self._between(16, 34)
+            self._draw_cloud(self._between(-15, 271), y, size * (1.25 - 0.75 * height))
+
+    def moon(self, layer: Layer) -> None:
+        """Draw a moon; ``phase`` 1 is full, smaller values are crescents."""
+        x, y, radius = (self._number(layer, name, "0") for name in ("x", "y", "size"))
+        self._draw_moon(x, y, radius, self._number(layer, "phase", "1"))
+
+    def hills(self, layer: Layer) -> None:
+        """Draw rounded hills down to the lower edge, with a sprite at every eighth point (``along=fir``)."""
+        y, rise, haze = (self._number(layer, name, "0") for name in ("y", "rise", "haze"))
+        curve, tone = (
+            ridge(self.rng, y, rise, int(self._number(layer, "waves", "3"))),
+            self._tone(layer, haze),
+        )
+        shades = Fade((light(tone, 0.14), tone, dark(tone, 0.16), dark(tone, 0.3)))
+        self.canvas.polygon([*curve, (258, 257), (-2, 257)], shades)
+        if along := layer.text("along"):
+            step = int(self._number(layer, "step", "8"))
+            for x, foot in curve[step // 2 :: step]:
+                place = Place(x + self._between(-6, 6), foot + 4, self._number(layer, "size", "20"))
+                self._draw_sprite(self._pick(along.split("|")), place, haze)
+
+    def sea(self, layer: Layer) -> None:
+        """Fill the picture from ``y`` to ``to`` with water that carries the sky's light far away."""
+        y, to, near = self._number(layer, "y", "line"), self._number(layer, "to", "256"), self._tone(layer)
+        far = mix(near, self.sky.horizon, 0.62)
+        self.canvas.band(y, to, Fade((far, mix(far, near, 0.6), near, dark(near, 0.22))))
+        self.canvas.texture(self.rng, y, to, 5.0, (4, 22))
+        self.waves(layer)
+
+    def waves(self, layer: Layer) -> None:
+        """Draw short wave lines that grow and spread towards the viewer."""
+        y, to = self._number(layer, "y", "line"), self._number(layer, "to", "256")
+        bright, deep = light(self.sky.horizon, 0.25), dark(self.sky.stops[0], 0.35)
+        for k in range(self._count(layer, "80")):
+            near = self._between(0, 1) ** 1.3
+            reach, tone = (1.5 + 11 * near) * self._between(0.5, 1.4), bright if k % 3 else deep
+            at = (self._between(-5, 261), y + 1.5 + (to - y) * near)
+            self.canvas.ellipse(*at, reach, 0.22 + 0.62 * near, tone, 0.34 if k % 3 else 0.2)
+
+    def sunpath(self, layer: Layer) -> None:
+        """Draw the glittering track of the sun's light on the water below ``y``."""
+        line, x, shine = self._number(layer, "y", "line"), self.names["sun_x"], self.sky.sunlight
+        self.canvas.soft([oval(x, (line + SIZE) / 2, 13, (SIZE - line) * 0.5)], 9, shine, 0.28)
+        for near in (self._between(0, 1) for _ in range(58)):
+            at = (x + float(self.rng.normal(0, 2 + 10 * near)), line + 1 + (SIZE - line) * near)
+            self.canvas.ellipse(*at, self._between(1.5, 5 + 8 * near), 0.3 + 0.6 * near, shine, 0.55)
+
+    def mirror(self, layer: Layer) -> None:
+        """Turn everything below ``y`` into water that shows a ``share`` of what is above it."""
+        y, share = self._number(layer, "y", "line"), self._number(layer, "share", "0.6")
+        self.canvas.mirror(self.rng, round(y), self._tone(layer), share, self._number(layer, "squash", "1.2"))
+
+    def band(self, layer: Layer) -> None:
+        """Fill the picture from ``y`` to ``to`` with a shaded colour, or with the colours of the sky."""
+        y, to = self._number(layer, "y", "0"), self._number(layer, "to", "256")
+        shades = Fade(self.sky.stops) if layer.text("colour") == "sky" else None
+        self.canvas.band(y, to, shades or fade(self._tone(layer), layer.text("style", "down")))
+        self.canvas.texture(self.rng, y, to, self._number(layer, "grain", "2"), (6, 9))
+
+    def mist(self, layer: Layer) -> None:
+        """Draw thin veils in the colour of the horizon around ``y``."""
+        y, alpha = self._number(layer, "y", "line"), self._number(layer, "alpha", "0.5")
+        veils = [oval(self._between(0, 256), y + self._between(-8, 8), 130, 7) for _ in range(3)]
+        self.canvas.soft(veils, 6, light(self.sky.horizon, 0.2), alpha)
+
+    def dots(self, layer: Layer) -> None:
+        """Scatter ellipses, along a line that ``lean`` turns."""
+        for x, y, size, flat, tone, alpha in self._scatter(layer):
+            lean = tan(self._number(layer, "lean", "0"))
+            self.canvas.ellipse(x - lean * (y - 100), y, size, size * flat, tone, alpha)
+
+    def blobs(self, layer: Layer) -> None:
+        """Scatter uneven rounded things such as stones, bushes and crowns of leaves."""
+        for x, y, size, flat, tone, alpha in self._scatter(layer):
+            self.canvas.polygon(blob(self.rng, x, y, size, size * flat), fade(tone), alpha)
+
+    def place(self, layer: Layer) -> None:
+        """Draw a sprite several times: spread from left to right, or where another one stands (``on=boat``).
+
+        The sprite is one of several at random (``fir|oak``), or the one that a facet names. Lower ones are
+        larger, and in less ``haze``; ``shrink=0.4`` makes many smaller than few; ``flip`` is ``each`` or
+        ``all``. With ``each=colours`` they alternate between that facet's colours, ``tone`` and ``other``.
+        """
+        written, facet = layer.text("sprite"), layer.text("each")
+        names = [written] if written in self.sprites else str(self.facets.get(written, written)).split("|")
+        places, haze = self._placing(layer), self._span(layer, "haze", "0")
+        self.places[layer.text("as", names[0])] = places
+        for k, place in enumerate(places):
+            near = haze[0] + (haze[1] - haze[0]) * (k + 1) / len(places)
+            values = [self.facets[facet][(k + j) % len(self.facets[facet])] for j in (0, 1)] if facet else []
+            tones = [self.tint(self._look_up(facet, value), near, 4.0) for value in values]
+            given = dict(zip(("tone", "other"), tones, strict=False))
+            self._draw_sprite(self._pick(names), place, near, self._number(layer, "wobble", "0"), given)
+
+    def tint(self, colour: str, haze: float = 0.0, vary: float = 0.0) -> Colour:
+        """Return a colour, or one of several, in the light of this picture and through some haze."""
+        tone = rgb(self._pick(colour.split()))
+        tone = jitter(self.rng, tone, vary) if vary else tone
+        # Half tinted, so that the colours that the sentences name stay recognisable at dusk.
+        return mix(self.sky.tint(tone, haze), tone, 0.5 * (1 - haze) if colour in NAMED else 0.0)
+
+    def _look_up(self, name: str, value: Any = None) -> str:
+        """Return what the palette says of a name, for the facet's value; else the name or value itself."""
+        entry, value = self.palette.get(name), self.facets.get(name, name) if value is None else value
+        return str(value) if entry is None else entry if isinstance(entry, str) else entry[value]
+
+    def _tone(self, layer: Layer, haze: float = 0.0) -> Colour:
+        """Return the colour of a layer."""
+        return self.tint(self._look_up(layer.text("colour")), haze, self._number(layer, "vary", "3"))
+
+    def _number(self, layer: Layer, name: str, default: str) -> float:
+        return layer.number(name, default, self.names, self.rng)
+
+    def _count(self, layer: Layer, default: str = "1") -> int:
+        return round(self._number(layer, "count", default))
+
+    def _span(self, layer: Layer, name: str, default: str) -> Span:
+        return layer.span(name, default, self.names)
+
+    def _between(self, low: float, high: float) -> float:
+        return float(self.rng.uniform(low, high))
+
+    def _pick(self, options: Sequence[str]) -> str:
+        return options[int(self.rng.integers(len(options)))]
+
+    def _depths(self, layer: Layer) -> list[tuple[float, float, float]]:
+        """Return nearness (0 to 1), height and size of scattered things, the nearest last."""
+        (top, bottom), (small, large) = self._span(layer, "y", "line..256"), self._span(layer, "size", "1")
+        nears = sorted(self._between(0, 1) for _ in range(self._count(layer)))
+        return [(near, top + (bottom - top) * near, small + (large - small) * near) for near in nears]
+
+    def _scatter(self, layer: Layer) -> Iterator[tuple[float, float, float, float, Colour, float]]:
+        """Return place, size, height as a share of the width, colour and opacity of scattered things."""
+        flat, alpha = self._number(layer, "flat", "1"), self._number(layer, "alpha", "1")
+        for near, y, size in self._depths(layer):
+            tone = self._tone(layer, self._number(layer, "haze", "0") * (1 - near))
+            yield self._number(layer, "x", "0..256"), y, size, flat, tone, alpha
+
+    def _placing(self, layer: Layer) -> list[Place]:
+        """Return where the sprites of a layer go, the nearest last."""
+        count = self._count(layer)
+        if on := layer.text("on"):
+            return self.places.get(on, [])
+        low, high = self._span(layer, "x", "0..256")
+        order, room = self.rng.permutation(count), (high - low) / count
+        all_flip, flip = self.rng.random() < 0.5, layer.text("flip")
+        places = []
+        for k, (_, y, size) in enumerate(self._depths(layer)):
+            x = low + (int(order[k]) + 0.5 + self._between(-0.3, 0.3)) * room
+            size *= self._between(0.92, 1.08) / count ** self._number(layer, "shrink", "0")
+            is_flipped = all_flip if flip == "all" else flip == "each" and self.rng.random() < 0.5
+            places.append(Place(x, y, size, self._number(layer, "turn", "0"), bool(is_flipped)))
+        return places
+
+    def _draw_sprite(
+        self,
+        name: str,
+        place: Place,
+        haze: float = 0.0,
+        wobble: float = 0.0,
+        tones: Mapping[str, Colour] | None = None,
+    ) -> None:
+        """Draw a sprite; `wobble` moves its points at random, in shares of its size."""
+        lit, unlit = rgb("#ffd678"), mix(dark(self.sky.stops[0], 0.35), self.sky.horizon, 0.25)
+        tones = {"shade": rgb("#121222"), "glass": lit if self.sky.is_dim else unlit, **(tones or {})}
+
+        def colour_of(colour: str) -> Colour:
+            if colour.endswith("!"):
+                return rgb(colour[:-1])
+            if colour == "pane":
+                return tones["glass"] if self.rng.random() < 0.55 else unlit
+            if colour not in tones:
+                vary = 0.0 if colour.startswith("#") else 4.0
+                tones[colour] = self.tint(self._look_up(colour), haze, vary)
+            return tones[colour]
+
+        for shape in self.sprites[name]:
+            if wobble:
+                # The same point moves alike in all sprites at a place, so that their edges still meet.
+                moved = [
+                    (x + wobble * sin(37 * x + 17 * y + place.x), y + wobble * sin(29 * x + 53 * y + place.y))
+                    for x, y in shape.points
+                ]
+                shape = replace(shape, points=tuple(moved))
+            if shape.form != "lamp" or self.sky.is_dim:
+                draw_shape(self.canvas, shape, place, rgb if shape.form in {"glow", "lamp"} else colour_of)
+
+    def _draw_sun(self, x: float, y: float, radius: float) -> None:
+        """Draw the sun with a wide glow, at night the full moon, a pale patch under an overcast sky."""
+        time, shine = self.sky.time, self.sky.sunlight
+        if time == "night":
+            self._draw_moon(x, y, radius * 1.3, 1.0)
+        else:
+            self.canvas.glow(
+                x, y, radius * (6 if time == "overcast" else 9), shine, 0.25 if time == "overcast" else 0.5
+            )
+        if time not in {"night", "overcast"}:
+            self.canvas.glow(x, y, radius * 3.4, shine, 0.7)
+            self.canvas.ellipse(x, y, radius, radius, light(shine, 0.25 if self.sky.is_low else 0.8))
+
+    def _draw_moon(self, x: float, y: float, radius: float, phase: float) -> None:
+        self.canvas.glow(x, y, radius * 7, (150, 170, 230), 0.45)
+        self.canvas.glow(x, y, radius * 2.6, (230, 232, 240), 0.55)
+        face = (250, 246, 226)
+        steps = [k * pi / 24 for k in range(25)]
+        outer = [(x + radius * sin(a), y - radius * cos(a)) for a in steps]
+        inner = [(x + radius * (1 - 2 * phase) * sin(a), y - radius * cos(a)) for a in reversed(steps)]
+        self.canvas.polygon(outer + inner, face)
+        for dx, dy, size in (
+            ((-30, -20, 24), (30, 15, 30), (-10, 45, 18), (35, -40, 12)) if phase >= 1 else ()
+        ):
+            at, spot = (x + dx / 100 * radius, y + dy / 100 * radius), size / 100 * radius
+            self.canvas.ellipse(*at, spot, spot, dark(face, 0.1), 0.7)
+
+    def _scatter_stars(self, bottom: float, count: int) -> None:
+        """Scatter stars of several sizes above `bottom`, a few of them with a gleam."""
+        for _ in range(count):
+            x, y, size = (
+                self._between(0, 256),
+                self._between(0, bottom),
+                0.35 + 0.75 * self._between(0, 1) ** 3,
+            )
+            colour = rgb(self._pick(("#ffffff", "#fff0d6", "#cedcff")))
+            self.canvas.ellipse(x, y, size, size, colour, self._between(0.45, 1.0))
+            if size > 0.95:
+                self.canvas.glow(x, y, 7, colour, 0.8)
+
+    def _draw_cloud(self, x: float, y: float, size: float) -> None:
+        """Draw one cloud as a row of merged puffs, lit above and shaded below."""
+        sky, count = self.sky, int(self.rng.integers(5, 9))
+        rise = 0.34 if sky.is_low or self.rng.random() < 0.35 else 0.62
+        puffs = [oval(x, y, size * 1.35, size * 0.13)]
+        for at in ((k + 0.5) / count * 2 - 1 for k in range(count)):
+            reach = size * (0.30 + 0.34 * (1 - at * at)) * self._between(0.8, 1.2)
+            puffs.append(oval(x + at * size * 1.15, y - reach * rise * 0.5, reach, reach * rise))
+        bright = (
+            mix(sky.horizon, sky.stops[1], 0.65)
+            if sky.is_dim
+            else light(mix(sky.horizon, sky.sunlight, 0.65), 0.25)
+        )
+        shaded = mix(sky.stops[len(sky.stops) // 2], bright, 0.45)
+        self.canvas.soft(
+            puffs, 1.1 + size * 0.03, Fade((bright, bright, shaded)), 0.6 if sky.is_dim else 0.92
+        )

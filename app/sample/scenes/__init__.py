@@ -1,1 +1,0 @@
-"""How the pictures of each kind are chosen and drawn."""

@@ -1,1 +1,0 @@
-"""What is said about the pictures of each kind."""
