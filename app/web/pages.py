@@ -1,9 +1,9 @@
 """Serve the search page at ``/``, the API reference at ``/docs`` and their files.
 
-Everything the page shows comes from the public API, so nothing here knows collections or models. The
-content security policy (`app.api.middleware.security_headers`) forbids inline scripts, inline styles and
-other hosts: a text or a label from a gallery cannot become code even if the page forgot to escape it. Swagger
-UI comes out of an installed package, since the service has to work without any network.
+Everything on the page comes from the public API, so nothing here depends on collections or models. The content
+security policy (`app.api.middleware.security_headers`) forbids inline scripts, inline styles and other hosts:
+a text or a label from a gallery cannot run as code even if the page failed to escape it. Swagger UI comes from
+an installed package, since the service has to work without a network.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _HEADERS = {"Cache-Control": "no-cache"}
 
 
 class _Files(StaticFiles):
-    """Files that a browser asks for again each time, so that modules of two releases never meet."""
+    """Static files that browsers revalidate each time, so that modules of two releases are never mixed."""
 
     def file_response(self, *args: Any, **options: Any) -> Response:
-        """Return the file, to be kept but not trusted."""
+        """Return the file, which a browser may cache but has to revalidate."""
         response = super().file_response(*args, **options)
         response.headers["Cache-Control"] = "no-cache"
         return response

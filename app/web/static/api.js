@@ -1,4 +1,4 @@
-// The service: every call goes through `call`, and everything but success becomes a Problem.
+// Calls to the service: all of them go through `call`, which throws a Problem unless they succeed.
 
 const KEY = "lrbs-key";
 
@@ -6,13 +6,13 @@ let previousKey = null;
 
 export const readKey = () => sessionStorage.getItem(KEY);
 
-export function keepKey(key) {
+export function storeKey(key) {
   previousKey = readKey();
   sessionStorage.setItem(KEY, key);
 }
 
-/** Drop a key that was refused, in favour of the one that it replaced. */
-export function forgetKey() {
+/** Discard a refused key and restore the one that it replaced. */
+export function discardKey() {
   if (previousKey === null || previousKey === readKey()) sessionStorage.removeItem(KEY);
   else sessionStorage.setItem(KEY, previousKey);
   previousKey = null;
@@ -26,7 +26,7 @@ export class Problem extends Error {
   }
 }
 
-/** Send a request with the key, when there is one; anything but success becomes a Problem. */
+/** Send a request, with the key if there is one; throw a Problem unless it succeeds. */
 export async function call(path, options = {}) {
   const url = new URL(path, location.href);
   const headers = new Headers(options.headers);

@@ -1,7 +1,7 @@
-// The search page. It knows the public API and nothing else; every value that came from a gallery is
-// written with textContent or as a property, never as markup.
+// The search page. It uses only the public API; values from a gallery are written with textContent or as
+// properties, never as markup.
 
-import { Problem, call, keepKey } from "./api.js";
+import { Problem, call, storeKey } from "./api.js";
 import { byId } from "./elements.js";
 import { attempt, clearError } from "./messages.js";
 import { openModel } from "./model.js";
@@ -10,14 +10,14 @@ import { state } from "./state.js";
 
 byId("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  keepKey(byId("key").value.trim());
+  storeKey(byId("key").value.trim());
   byId("key").value = "";
   byId("key-form").hidden = true;
-  attempt(state.collection ? refresh(state.retry) : loadCollections);
+  attempt(state.collection ? refreshAnd(state.retry) : loadCollections);
 });
 
-/** Build the panels again with the new key, then repeat what was asked for. */
-const refresh = (action) => async () => {
+/** Rebuild the panels with the new key, then repeat the last action. */
+const refreshAnd = (action) => async () => {
   buildPanels();
   openModel(buildPanels);
   await action();
@@ -25,22 +25,22 @@ const refresh = (action) => async () => {
 };
 
 document.addEventListener("paste", (event) => {
-  const file = [...(event.clipboardData?.files ?? [])].find((each) => each.type.startsWith("image/"));
-  const panel = [...byId("panels").children].find((each) => each.takePicture);
+  const file = [...(event.clipboardData?.files ?? [])].find((candidate) => candidate.type.startsWith("image/"));
+  const panel = [...byId("panels").children].find((candidate) => candidate.takePicture);
   if (!file || !panel) return;
   event.preventDefault();
   panel.takePicture(file);
 });
 
-// A picture dropped beside the zone must not make the browser leave the page.
+// Dropping a picture outside the zone must not navigate away from the page.
 for (const name of ["dragover", "drop"]) document.addEventListener(name, (event) => event.preventDefault());
 
 async function loadCollections() {
   const { collections } = await (await call("/v1/collections")).json();
   const select = byId("collection");
-  select.replaceChildren(...collections.map((each) => new Option(each.name, each.name)));
+  select.replaceChildren(...collections.map(({ name }) => new Option(name, name)));
   select.disabled = collections.length === 0;
-  select.onchange = () => openCollection(collections.find((each) => each.name === select.value));
+  select.onchange = () => openCollection(collections.find(({ name }) => name === select.value));
   if (collections.length === 0) {
     throw new Problem("There is no collection yet", "Make one with POST /v1/collections, or run “lrbs demo”.", 0);
   }

@@ -1,4 +1,4 @@
-// The API reference: Swagger UI over this service's own description, and no other host.
+// The API reference: Swagger UI for this service's own OpenAPI document; no other host is contacted.
 
 SwaggerUIBundle({
   url: "/openapi.json",

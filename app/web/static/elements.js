@@ -1,12 +1,12 @@
-// Making and finding elements.
+// Create and find elements.
 
 export const byId = (id) => document.getElementById(id);
 
 export function element(name, className, text) {
-  const made = document.createElement(name);
-  if (className) made.className = className;
-  if (text !== undefined) made.textContent = text;
-  return made;
+  const node = document.createElement(name);
+  if (className) node.className = className;
+  if (text !== undefined) node.textContent = text;
+  return node;
 }
 
 export function shorten(text, length) {

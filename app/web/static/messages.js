@@ -1,6 +1,6 @@
-// Errors, the request for a key, and what is said to a screen reader.
+// Errors, the form for a key, and announcements to screen readers.
 
-import { Problem, forgetKey, readKey } from "./api.js";
+import { Problem, discardKey, readKey } from "./api.js";
 import { byId, element } from "./elements.js";
 import { state } from "./state.js";
 
@@ -8,16 +8,16 @@ export function showError(error) {
   if (error.name === "AbortError") return;
   const box = byId("error");
   byId("results").classList.remove("is-busy");
-  say("");
+  announce("");
   if (error.status === 401) {
-    const refused = readKey() !== null;
-    forgetKey();
+    const hadKey = readKey() !== null;
+    discardKey();
     byId("key-form").hidden = false;
     byId("key").focus();
-    if (!refused) return;
+    if (!hadKey) return;
     error = new Problem("The service refused this key", "Check that all of it was pasted, or make a new one.", 401);
   }
-  if (error.status === 403) byId("key-form").hidden = false; // another key may do
+  if (error.status === 403) byId("key-form").hidden = false; // another key may have the scope
   box.replaceChildren(element("strong", "", error.message));
   if (error.detail) box.append(element("p", "", error.detail));
   box.hidden = false;
@@ -29,11 +29,11 @@ export function clearError() {
   if (readKey() !== null) byId("key-form").hidden = true;
 }
 
-export function say(text) {
+export function announce(text) {
   byId("status").textContent = text;
 }
 
-/** Run what a user asked for; a missing key is asked for and then it is run again. */
+/** Run a user's action; if it needs a key, ask for one, and run the action again with it. */
 export async function attempt(action) {
   state.retry = action;
   clearError();

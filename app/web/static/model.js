@@ -1,8 +1,8 @@
-// Which model serves, and its retrain: asked for, followed as it goes, cancelled.
+// The active model, and its retraining: start, progress, cancellation.
 
 import { Problem, call, readKey } from "./api.js";
 import { byId } from "./elements.js";
-import { attempt, say, showError } from "./messages.js";
+import { announce, attempt, showError } from "./messages.js";
 import { collectionPath, state } from "./state.js";
 import { readEvents } from "./stream.js";
 
@@ -23,50 +23,50 @@ const METHODS = {
   semantic: "It compares class posteriors.",
   squared: "It compares features, learned with the squared loss.",
 };
-const WAITS = new Set(["queued", "running"]);
-const NOT_ALLOWED = new Set([401, 403]);
-const ENDS = new Set(["succeeded", "failed", "cancelled"]);
+const PENDING = new Set(["queued", "running"]);
+const UNAUTHORISED = new Set([401, 403]);
+const FINISHED = new Set(["succeeded", "failed", "cancelled"]);
 
-let followed = null;
+let activeFollow = null;
 
-/** Show what serves in the open collection, and let it be trained. `onChange` is called when that changes. */
+/** Show the open collection's model and let it be trained; call `onChange` when another model is activated. */
 export function openModel(onChange) {
   showModel(onChange);
-  // Only who has a key may be an administrator.
-  if (readKey() !== null) tellMore(state.collection, onChange).catch(showUnlessNotAllowed);
+  // Without a key there are no administrator's rights.
+  if (readKey() !== null) showDetails(state.collection, onChange).catch(showUnlessUnauthorised);
 }
 
 function showModel(onChange) {
-  followed?.abort();
-  followed = null;
+  activeFollow?.abort();
+  activeFollow = null;
   const version = state.collection.active_version;
   byId("model").hidden = false;
   byId("model").classList.toggle("is-untrained", version === null);
-  tell(version === null ? "Not trained yet: nothing can be searched until it is." : `Model ${version} serves.`);
+  showState(version === null ? "Not trained yet: nothing can be searched until it is." : `Model ${version} serves.`);
   byId("retrain").textContent = version === null ? "Train" : "Retrain";
   byId("retrain").onclick = () => attempt(() => retrain(onChange));
   showRunning(false);
 }
 
-/** Tell how the model was learned, and follow a training that was asked for elsewhere. */
-async function tellMore(collection, onChange) {
+/** Show how the model was trained, and follow a training that was started elsewhere. */
+async function showDetails(collection, onChange) {
   const { jobs } = await (await call(`${adminPath(collection)}/jobs?limit=1`)).json();
-  const isShown = () => state.collection === collection && followed === null;
-  if (jobs.length > 0 && WAITS.has(jobs[0].state)) {
+  const isShown = () => state.collection === collection && activeFollow === null;
+  if (jobs.length > 0 && PENDING.has(jobs[0].state)) {
     if (isShown()) await followToEnd(collection, jobs[0], onChange);
   } else if (collection.active_version !== null) {
-    const report = await reportOf(collection, collection.active_version);
-    if (isShown()) tell(serving(collection.active_version, report));
+    const report = await readReport(collection, collection.active_version);
+    if (isShown()) showState(describeModel(collection.active_version, report));
   }
 }
 
-function showUnlessNotAllowed(error) {
-  if (!(error instanceof Problem && NOT_ALLOWED.has(error.status))) showError(error);
+function showUnlessUnauthorised(error) {
+  if (!(error instanceof Problem && UNAUTHORISED.has(error.status))) showError(error);
 }
 
 const adminPath = (collection) => `/v1/admin/collections/${encodeURIComponent(collection.name)}`;
 
-function tell(text) {
+function showState(text) {
   byId("model-state").textContent = text;
 }
 
@@ -85,41 +85,41 @@ async function retrain(onChange) {
 }
 
 async function followToEnd(collection, job, onChange) {
-  const following = new AbortController();
-  followed?.abort();
-  followed = following;
+  const controller = new AbortController();
+  activeFollow?.abort();
+  activeFollow = controller;
   showRunning(true);
-  tell("Training: waiting for a worker");
+  showState("Training: waiting for a worker");
   byId("cancel").onclick = () => attempt(async () => {
     byId("cancel").disabled = true;
     await call(`/v1/admin/jobs/${job.id}/cancel`, { method: "POST" });
   });
   try {
-    const last = await follow(job.id, following.signal);
-    const before = collection.active_version;
+    const finished = await follow(job.id, controller.signal);
+    const previousVersion = collection.active_version;
     Object.assign(collection, await (await call(collectionPath(collection))).json());
-    if (followed !== following) return;
-    if (collection.active_version !== before) onChange();
+    if (activeFollow !== controller) return;
+    if (collection.active_version !== previousVersion) onChange();
     showModel(onChange);
-    const text = await outcome(collection, last);
-    if (state.collection !== collection || followed !== null) return;
-    tell(text);
-    say(text);
+    const text = await describeOutcome(collection, finished);
+    if (state.collection !== collection || activeFollow !== null) return;
+    showState(text);
+    announce(text);
   } finally {
-    if (followed === following) showRunning(false);
+    if (activeFollow === controller) showRunning(false);
   }
 }
 
-/** Read events until the last one; a stream that was cut off is taken up where it ended. */
+/** Read events until the job ends; a broken stream is resumed after its last event. */
 async function follow(jobId, signal) {
-  let after = 0;
+  let lastEventId = 0;
   for (;;) {
-    const headers = { "Last-Event-ID": String(after) };
+    const headers = { "Last-Event-ID": String(lastEventId) };
     const response = await call(`/v1/admin/jobs/${jobId}/events`, { headers, signal });
     for await (const event of readEvents(response)) {
-      after = event.id;
+      lastEventId = event.id;
       if (event.name === "progress") showProgress(event.data);
-      else if (ENDS.has(event.data.state)) return event.data;
+      else if (FINISHED.has(event.data.state)) return event.data;
     }
   }
 }
@@ -128,21 +128,21 @@ function showProgress({ phase, iteration, objective, gap, rank, candidate, candi
   const parts = [`Training: ${PHASES[phase] ?? phase}`];
   if (iteration) parts.push(`step ${iteration}`, `objective ${Number(objective).toPrecision(4)}`, `rank ${rank}`);
   if (gap !== null && gap !== undefined) parts.push(`gap ${Number(gap).toExponential(1)}`);
-  tell(parts.join(" · "));
+  showState(parts.join(" · "));
   if (candidates) byId("model-progress").value = candidate / candidates;
 }
 
-async function outcome(collection, last) {
-  if (last.state === "cancelled") return "The training was cancelled; nothing has changed.";
-  if (last.state === "failed") return `The training failed: ${last.error}`;
-  const version = last.model_version;
-  const report = await reportOf(collection, version);
+async function describeOutcome(collection, finished) {
+  if (finished.state === "cancelled") return "The training was cancelled; nothing has changed.";
+  if (finished.state === "failed") return `The training failed: ${finished.error}`;
+  const version = finished.model_version;
+  const report = await readReport(collection, version);
   if (report.not_activated) return `Model ${version} was trained but does not serve: ${report.not_activated}`;
-  return serving(version, report);
+  return describeModel(version, report);
 }
 
-async function reportOf(collection, version) {
+async function readReport(collection, version) {
   return (await (await call(`${adminPath(collection)}/models/${version}`)).json()).report;
 }
 
-const serving = (version, report) => `Model ${version} serves. ${METHODS[report.method] ?? ""}`;
+const describeModel = (version, report) => `Model ${version} serves. ${METHODS[report.method] ?? ""}`;

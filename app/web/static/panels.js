@@ -1,4 +1,4 @@
-// The panels to ask with: one for each modality of the collection.
+// The query panels: one for each modality of the collection.
 
 import { Problem } from "./api.js";
 import { byId, element, shorten, spreadOut } from "./elements.js";
@@ -12,7 +12,7 @@ const PICTURE_EXAMPLES = 6;
 const VECTOR_EXAMPLES = 6;
 const LONGEST_QUERY = 160;
 
-/** One panel for each modality that a visitor can ask with; none as long as there is no model to ask. */
+/** Build one panel for each modality that can be a query; none while there is no model. */
 export function buildPanels() {
   if (state.collection.active_version === null) {
     byId("panels").replaceChildren();
@@ -129,7 +129,7 @@ function vectorPanel(source, target) {
   return panel;
 }
 
-/** Fill a panel's examples from the collection; a panel without examples is not an error. */
+/** Fill a panel's examples from the collection; having none is not an error. */
 async function addExamples(panel, modality, makeButton, count) {
   try {
     const items = await listItems(modality);

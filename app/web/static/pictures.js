@@ -1,9 +1,9 @@
-// Pictures of the service, which may need a key.
+// Pictures from the service, which may need a key.
 
 import { call, readKey } from "./api.js";
 
-/** Load a picture of the service; with a key it is fetched, since an <img> cannot carry a header. */
-export async function showPicture(image, url, owned) {
+/** Show a picture from the service; with a key it is fetched, since an <img> cannot send a header. */
+export async function showPicture(image, url, urls) {
   image.dataset.url = url;
   if (!readKey()) {
     image.src = url;
@@ -13,7 +13,7 @@ export async function showPicture(image, url, owned) {
     const blob = await (await call(url)).blob();
     if (image.dataset.url !== url) return;
     image.src = URL.createObjectURL(blob);
-    owned.push(image.src);
+    urls.push(image.src);
   } catch {
     image.alt = "This picture could not be loaded";
   }

@@ -1,8 +1,8 @@
-// Asking, and showing the answer as a list in which every result is the next question.
+// Searching, and showing the results, each of which can be the next query.
 
 import { call } from "./api.js";
 import { byId, element, shorten } from "./elements.js";
-import { attempt, say } from "./messages.js";
+import { announce, attempt } from "./messages.js";
 import { release, showPicture } from "./pictures.js";
 import { collectionPath, plural, state } from "./state.js";
 
@@ -18,7 +18,7 @@ export async function search(source, target, query) {
   const running = new AbortController();
   state.search = running;
   const busy = setTimeout(() => byId("results").classList.add("is-busy"), 120);
-  say("Searching");
+  announce("Searching");
   try {
     const path = `${collectionPath()}/search/${encodeURIComponent(source)}-to-${encodeURIComponent(target)}`;
     const response = await call(path, { method: "POST", signal: running.signal, ...requestOf(query) });
@@ -36,9 +36,9 @@ function requestOf(query) {
     body.append("k", String(RESULTS_PER_SEARCH));
     return { body };
   }
-  const asked = query.itemId === undefined ? { text: query.text } : { item_id: query.itemId };
+  const content = query.itemId === undefined ? { text: query.text } : { item_id: query.itemId };
   return {
-    body: JSON.stringify({ ...asked, k: RESULTS_PER_SEARCH }),
+    body: JSON.stringify({ ...content, k: RESULTS_PER_SEARCH }),
     headers: { "Content-Type": "application/json" },
   };
 }
@@ -49,9 +49,9 @@ function showResults(source, target, query, result) {
   const section = byId("results");
   release(state.pictures);
 
-  const asked = query.text ?? query.title;
+  const title = query.text ?? query.title;
   const count = `${hits.length} ${plural(target)}`;
-  byId("results-title").textContent = asked ? `${count} for “${shorten(asked, 140)}”` : `${count} for this picture`;
+  byId("results-title").textContent = title ? `${count} for “${shorten(title, 140)}”` : `${count} for this picture`;
   byId("results-facts").textContent = [
     `model ${result.model_version}`,
     `revision ${result.index_revision}`,
@@ -64,7 +64,7 @@ function showResults(source, target, query, result) {
   list.classList.toggle("is-texts", !arePictures);
   list.replaceChildren(...hits.map((hit) => resultCard(hit, target, source)));
   section.hidden = false;
-  say(hits.length ? `${count} found` : `No ${plural(target)} found`);
+  announce(hits.length ? `${count} found` : `No ${plural(target)} found`);
   bringIntoView(section, query.itemId !== undefined);
 }
 
@@ -81,14 +81,14 @@ function showQueryPicture(query) {
   }
 }
 
-/** A click on a result moves to the new results; a typed query only when they are out of sight. */
+/** Scroll to the results: after a click on a result always, after a typed query only if they are out of sight. */
 function bringIntoView(section, moveFocus) {
   if (moveFocus) section.focus({ preventScroll: true });
   const top = section.getBoundingClientRect().top;
   if (moveFocus ? top < 0 : top > innerHeight * 0.75) section.scrollIntoView({ block: "start" });
 }
 
-/** One result; a click on it searches the other way. */
+/** Build one result; a click on it searches in the other direction. */
 function resultCard(hit, modality, other) {
   const item = element("li");
   const card = element("button", "hit");
@@ -98,7 +98,7 @@ function resultCard(hit, modality, other) {
 
   if (hit.content_url) card.append(pictureOf(hit));
   if (hit.text || !hit.content_url) card.append(element("span", "hit-text", hit.text || hit.id));
-  card.append(factsOf(hit));
+  card.append(detailsOf(hit));
   card.addEventListener("click", () => {
     const title = hit.content_url ? undefined : hit.text || hit.id;
     attempt(() => search(modality, other, { itemId: hit.id, title, pictureUrl: hit.content_url }));
@@ -117,7 +117,7 @@ function pictureOf(hit) {
   return frame;
 }
 
-function factsOf(hit) {
+function detailsOf(hit) {
   const body = element("span", "hit-body");
   const line = element("span", "hit-line");
   const percent = `${(100 * hit.probability).toFixed(1)} %`;

@@ -1,4 +1,4 @@
-// The open collection, and what of it is on show.
+// The open collection and what the page shows of it.
 
 import { call } from "./api.js";
 
@@ -11,7 +11,7 @@ export const state = { collection: null, search: null, retry: null, pictures: []
 export const collectionPath = (collection = state.collection) =>
   `/v1/collections/${encodeURIComponent(collection.name)}`;
 
-/** The first items of a modality, to take examples from. */
+/** List the first items of a modality, to take examples from. */
 export async function listItems(modality) {
   const query = new URLSearchParams({ modality, limit: String(EXAMPLES_SCANNED) });
   const response = await call(`${collectionPath()}/items?${query}`);
@@ -24,7 +24,7 @@ export function kindOf(modality) {
   return TEXT_ENCODERS.has(type) ? "text" : "vector";
 }
 
-/** "pictures" for a modality named image; a modality with a name of its own keeps it. */
+/** Return "pictures" for the modality image and "texts" for text; any other keeps its own name. */
 export function plural(name) {
   if (name === "image") return "pictures";
   if (name === "text") return "texts";

@@ -1,4 +1,4 @@
-// Server-sent events over fetch, since an EventSource cannot carry a key.
+// Server-sent events over fetch, since an EventSource cannot send a key.
 
 /** Yield {id, name, data} for each event of a response. */
 export async function* readEvents(response) {

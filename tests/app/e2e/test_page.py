@@ -187,7 +187,7 @@ def test_a_key_that_may_not_train_is_exchanged_for_one_that_may(
     page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", answer.json()["secret"])
     page.get_by_role("button", name="Train", exact=True).click()
     expect(page.locator("#error")).to_contain_text("scope")
-    page.get_by_label("This service asks for a key").fill(demo_key)
+    page.get_by_label("This service requires a key").fill(demo_key)
     page.get_by_role("button", name="Use key").click()
     expect(page.locator("#model-state")).to_contain_text("Model 1 serves.", timeout=120_000)
     expect(page.locator("#key-form")).to_be_hidden()
