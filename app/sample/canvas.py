@@ -89,10 +89,8 @@ class Canvas:
     def band(self, top: float, bottom: float, paint: Paint) -> None:
         """Fill the picture's whole width between two heights."""
         boxes = _boxes((0, SIZE * SCALE - 1), (top * SCALE, bottom * SCALE - 1))
-        if isinstance(paint, Fade) and boxes:
-            self.image.paste(self._tile(paint, *boxes), boxes[1])
-        else:
-            self.polygon([(0, top), (SIZE, top), (SIZE, bottom), (0, bottom)], paint)
+        if boxes:
+            self.image.paste(self._tile(paint, *boxes) if isinstance(paint, Fade) else paint, boxes[1])
 
     def line(self, points: Points, width: float, colour: Colour, alpha: float = 1.0) -> None:
         """Draw a line with round joints."""

@@ -20,7 +20,7 @@ from app.sample.wording import PHRASES, Words, compose, slots_of
 __all__ = ["KINDS", "Kind", "read_kind"]
 
 _FOLDER = files("app.sample")
-KINDS = tuple(sorted(file.name[:-5].replace("-", " ") for file in (_FOLDER / "kinds").iterdir()))
+KINDS = tuple(sorted(file.name[:-5].replace("_", " ") for file in (_FOLDER / "kinds").iterdir()))
 """Labels of the kinds, one for each file in the folder ``kinds``."""
 
 
@@ -81,7 +81,8 @@ def _lines(text: str) -> tuple[str, ...]:
 def read_kind(label: str) -> Kind:
     """Return the kind of a label, read from the file named after it."""
     shared = tomllib.loads((_FOLDER / "shared.toml").read_text("utf-8"))
-    read = tomllib.loads((_FOLDER / "kinds" / f"{label.replace(' ', '-')}.toml").read_text("utf-8"))
+    file = _FOLDER / "kinds" / f"{label.replace(' ', '_')}.toml"
+    read = tomllib.loads(file.read_text("utf-8"))
     setting = f"{read['setting']}\n{PHRASES['setting'] if 'ground' in read['words'] else ''}"
     return Kind(
         {**shared["facets"], **read["facets"]},

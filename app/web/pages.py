@@ -1,9 +1,9 @@
 """Serve the search page at ``/``, the API reference at ``/docs`` and their files.
 
-Everything on the page comes from the public API, so nothing here depends on collections or models. The content
-security policy (`app.api.middleware.security_headers`) forbids inline scripts, inline styles and other hosts:
-a text or a label from a gallery cannot run as code even if the page failed to escape it. Swagger UI comes from
-an installed package, since the service has to work without a network.
+Everything on the page comes from the public API, so nothing here depends on collections or models. The
+content security policy (`app.api.middleware.security_headers`) forbids inline scripts, inline styles and
+other hosts: a text or a label from a gallery cannot run as code even if the page failed to escape it. Swagger
+UI comes from an installed package, since the service has to work without a network.
 """
 
 from __future__ import annotations
