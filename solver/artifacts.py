@@ -1,4 +1,4 @@
-"""Saving a fitted model: one safetensors file of arrays and one JSON text of facts, no pickle."""
+"""Saving and loading a fitted model: a safetensors file of arrays and a JSON file, no pickle."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from solver.semantic.projector import PosteriorProjector
 _ARRAYS = "model.safetensors"
 _FACTS = "model.json"
 _AFFINE, _POSTERIORS = 1, 2
+"""Format numbers of the two kinds of projector."""
 _FIELDS: dict[int, dict[str, type]] = {
     _AFFINE: {"x_scaling": str, "z_scaling": str, "facts": dict},
     _POSTERIORS: {"loss": str, "x": list, "z": list, "facts": dict},
 }
-"""What a file of each format says."""
+"""Required fields of each format, and their types."""
 
 
 def save_projector(projector: Projector, directory: Path, facts: dict[str, Any]) -> None:
@@ -30,16 +31,16 @@ def save_projector(projector: Projector, directory: Path, facts: dict[str, Any])
     Parameters
     ----------
     projector : AffineProjector or PosteriorProjector
-        Two maps into one space.
+        Two maps into a common space.
     directory : Path
-        Gets ``model.safetensors`` and ``model.json``.
+        Folder for ``model.safetensors`` and ``model.json``.
     facts : dict
-        JSON-serialisable description of how it was learned.
+        JSON-serialisable description of how it was trained.
 
     Raises
     ------
     OSError
-        If a file cannot be written, such as for lack of space.
+        If a file cannot be written, for instance because the disk is full.
     """
     header: dict[str, Any]
     if isinstance(projector, PosteriorProjector):
@@ -60,25 +61,25 @@ def save_projector(projector: Projector, directory: Path, facts: dict[str, Any])
 
 
 def load_projector(directory: Path) -> tuple[Projector, dict[str, Any]]:
-    """Read what `save_projector` wrote.
+    """Load a projector that `save_projector` wrote.
 
     Parameters
     ----------
     directory : Path
-        Folder with the two files.
+        Folder of the two files.
 
     Returns
     -------
     projector : AffineProjector or PosteriorProjector
         The two maps.
     facts : dict
-        As given when it was saved.
+        As passed to `save_projector`.
 
     Raises
     ------
     ArtifactError
-        If a file is missing or damaged, or what it says is of another format or does not fit together;
-        the message names the file or the field.
+        If a file is missing or damaged, or has another format or inconsistent contents; the message names the
+        file or the field.
     """
     arrays, header = _read_arrays(directory / _ARRAYS), _read_header(directory / _FACTS)
     projector: Projector
@@ -86,7 +87,7 @@ def load_projector(directory: Path) -> tuple[Projector, dict[str, Any]]:
         if header["format"] == _POSTERIORS:
             projector = PosteriorProjector.from_arrays(arrays, header)
         else:
-            # Files from before there was another loss name none.
+            # Files of versions with a single loss do not name it.
             loss = header.get("loss", "logistic")
             projector = AffineProjector.from_arrays(arrays, header["x_scaling"], header["z_scaling"], loss)
     except (InvalidInputError, InvalidParameterError) as error:
@@ -97,14 +98,14 @@ def load_projector(directory: Path) -> tuple[Projector, dict[str, Any]]:
 def _read_arrays(path: Path) -> dict[str, FloatArray]:
     try:
         arrays: dict[str, FloatArray] = load_file(path)
-    except Exception as error:  # its parser raises a handful of types, dtypes unknown to NumPy another
+    except Exception as error:  # the parser raises several types, and another for dtypes unknown to NumPy
         raise ArtifactError(f"{path} is not a readable safetensors file: {error}") from error
     return arrays
 
 
 def _read_header(path: Path) -> dict[str, Any]:
     try:
-        header = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        header = json.loads(path.read_text(encoding="utf-8"), parse_constant=_reject_constant)
     except (OSError, ValueError, RecursionError) as error:
         raise ArtifactError(f"{path} is not a readable JSON file: {error}") from error
     if not isinstance(header, dict):
@@ -121,5 +122,5 @@ def _read_header(path: Path) -> dict[str, Any]:
     return header
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")

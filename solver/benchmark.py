@@ -1,8 +1,8 @@
-"""Objective against time for three ways to solve problem (4), in one run on one machine.
+"""Objective against time for three solvers of problem (4), in one run on one machine.
 
-"apg" is `LowRankBilinear`; "paper" is Algorithm 1 to the letter; "lbfgs" is plain L-BFGS on the factors
-from a random start, without proximal steps, preconditioning or a certificate. How far each is from the
-optimum is measured against the objective of a float64 run with a hundred times smaller tolerance.
+"apg" is `LowRankBilinear`; "paper" is a literal Algorithm 1; "lbfgs" is plain L-BFGS on the factors from a
+random start, without proximal steps, preconditioning or a certificate. The distance from the optimum is
+measured against the objective of a float64 run with a hundred times smaller tolerance.
 """
 
 from __future__ import annotations
@@ -35,18 +35,26 @@ from solver.supervision.labels import Labels
 from solver.threads import even_slices, map_chunks
 
 SEED = 0
+"""Seed of the synthetic data and of the random start of L-BFGS."""
 NOISE = 4.0
+"""Noise of the synthetic data: without any, the problem would be too easy to compare solvers on."""
 TARGET = 1e-3
+"""Relative distance from the optimum at which the solvers are compared; the default tolerance."""
 _REFERENCE_TOL = 1e-5
+"""Tolerance of the run that determines the optimum, a hundredth of `TARGET`."""
 _LITERAL_ITERATIONS = 4
+"""Iterations of Algorithm 1 that are timed; each costs the same but for backtracking."""
 _LBFGS_EVALUATIONS = 2000
+"""Limit on the loss evaluations of L-BFGS, so that the benchmark ends."""
 _TIMINGS = 7
+"""Repetitions of a timing, of which the best counts."""
 _FLOOR_ROWS, _FLOOR_COLUMNS = 256, 1280
+"""Tile of the minimal evaluation, close to that of the logistic loss in float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A synthetic instance: equally many samples of both modalities, features, classes, alpha, tolerance."""
+    """A synthetic instance with the same number of samples in both modalities."""
 
     n_samples: int
     n_features_x: int
@@ -74,9 +82,9 @@ class Curve:
     method : str
         "apg", "paper" or "lbfgs".
     seconds, objective : list of float
-        One entry per iteration; seconds since the method was handed the raw samples.
+        One entry per iteration; seconds since the method received the raw samples.
     facts : dict
-        Certified gap, rank and whatever else the method tells.
+        Certified gap, rank and other results of the method.
     """
 
     method: str
@@ -85,14 +93,14 @@ class Curve:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def seconds_to(self, objective: float) -> float | None:
-        """Return when the objective was first at most this, or None if never."""
-        reached = (t for t, value in zip(self.seconds, self.objective, strict=True) if value <= objective)
-        return next(reached, None)
+        """Return the seconds until the objective was first at most `objective`, or None if it never was."""
+        times = (t for t, value in zip(self.seconds, self.objective, strict=True) if value <= objective)
+        return next(times, None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Instance:
-    """Samples, labels and penalty of one benchmark."""
+    """Samples, labels, penalty and tolerance of one benchmark."""
 
     name: str
     X: FloatArray
@@ -103,7 +111,7 @@ class Instance:
 
 
 def machine() -> dict[str, Any]:
-    """Return what a reader of the figures must know of the machine."""
+    """Return a description of the machine, needed to interpret the figures."""
     blas = [
         f"{info['internal_api']} {info['version']}"
         for info in threadpool_info()
@@ -122,19 +130,19 @@ def machine() -> dict[str, Any]:
 
 
 def make_instance(name: str, data_dir: Path | None) -> Instance:
-    """Return a synthetic size or a real data set, ready to be solved.
+    """Return a synthetic instance or one of a real data set.
 
     Parameters
     ----------
     name : str
         A key of `SIZES`, or one of `DATASETS`.
     data_dir : path or None
-        Where the real data sets are.
+        Folder of the real data sets.
 
     Raises
     ------
     InvalidParameterError, DatasetError
-        If the name is unknown, or the data are not there.
+        If the name is unknown, or the data are missing.
     """
     if name in SIZES:
         size = SIZES[name]
@@ -169,28 +177,28 @@ def run_solver_benchmark(
     *,
     on_step: Callable[[str, IterationProgress], None] | None = None,
 ) -> dict[str, Any]:
-    """Run the methods one after the other and compare them.
+    """Run the methods in turn and compare them.
 
     Parameters
     ----------
     instance : Instance
-        What to solve.
+        The problem to solve.
     methods : tuple of str
         Some of "apg", "paper" and "lbfgs".
     on_step : callable, optional
-        Called with the method's name and its progress.
+        Called with the name of the method and its progress.
 
     Returns
     -------
     dict
-        JSON-ready: sizes, curves, seconds to within `TARGET` of the optimum, their ratios, and the cost
-        of an evaluation against its floor.
+        JSON-serialisable: sizes, curves, seconds until within `TARGET` of the optimum, their ratios, and the
+        cost of an evaluation beside its minimum.
     """
 
-    def report(method: str) -> Callable[[IterationProgress], None] | None:
+    def for_method(method: str) -> Callable[[IterationProgress], None] | None:
         return None if on_step is None else lambda progress: on_step(method, progress)
 
-    apg = _run_apg(instance, report("apg"))
+    apg = _run_apg(instance, for_method("apg"))
     model: LowRankBilinear = apg.facts.pop("model")
     optimum = model.objective_
     if set(methods) - {"apg"}:
@@ -219,7 +227,7 @@ def run_solver_benchmark(
 
 
 def evaluation_cost(instance: Instance, model: LowRankBilinear) -> dict[str, float]:
-    """Time one value and factor gradient, and beside it the least that any such evaluation must do.
+    """Time one value and factor gradient, and beside it the minimal work of any such evaluation.
 
     Returns
     -------
@@ -229,9 +237,9 @@ def evaluation_cost(instance: Instance, model: LowRankBilinear) -> dict[str, flo
         latter two; and the ratios.
     """
     problem = BilinearProblem(instance.X, instance.Z, instance.supervision, True, None)
-    left = np.vstack([model.x_factors_, model.x_intercept_])
-    right = np.vstack([model.z_factors_, model.z_intercept_])
-    A, B = problem.lower(left, right).balanced_factors()
+    x_factors = np.vstack([model.x_factors_, model.x_intercept_])
+    z_factors = np.vstack([model.z_factors_, model.z_intercept_])
+    A, B = problem.lower(x_factors, z_factors).balanced_factors()
     loss = problem.loss(np.float32)
     XA = np.asarray(problem.X @ A, np.float32)
     ZB = np.asarray(problem.Z @ B, np.float32)
@@ -242,15 +250,15 @@ def evaluation_cost(instance: Instance, model: LowRankBilinear) -> dict[str, flo
             along_x, along_z = np.zeros((rows.stop - rows.start, ZB.shape[1]), np.float32), np.zeros_like(ZB)
             buffer = np.empty(_FLOOR_ROWS * _FLOOR_COLUMNS, np.float32)
             for start in range(rows.start, rows.stop, _FLOOR_ROWS):
-                some = XA[start : min(start + _FLOOR_ROWS, rows.stop)]
+                left = XA[start : min(start + _FLOOR_ROWS, rows.stop)]
                 for first in range(0, len(ZB), _FLOOR_COLUMNS):
-                    others = ZB[first : first + _FLOOR_COLUMNS]
-                    t = buffer[: len(some) * len(others)].reshape(len(some), len(others))
-                    np.matmul(some, others.T, out=t)
+                    right = ZB[first : first + _FLOOR_COLUMNS]
+                    t = buffer[: len(left) * len(right)].reshape(len(left), len(right))
+                    np.matmul(left, right.T, out=t)
                     np.tanh(t, out=t)
-                    along_x[start - rows.start : start - rows.start + len(some)] += t @ others
+                    along_x[start - rows.start : start - rows.start + len(left)] += t @ right
                     if with_both:
-                        along_z[first : first + len(others)] += t.T @ some
+                        along_z[first : first + len(right)] += t.T @ left
             return along_z
 
         map_chunks(evaluate, even_slices(len(XA), 8), n_threads)
@@ -299,16 +307,16 @@ def _fit(
 
 
 def _optimum(instance: Instance, model: LowRankBilinear) -> float:
-    """Return the objective of a far more exact run."""
+    """Return the objective of a far more accurate run."""
     exact = _fit(instance, np.float64, _REFERENCE_TOL)
     return min(exact.objective_, model.objective_)
 
 
 def _run_paper(instance: Instance, alpha: float, optimum: float) -> Curve:
-    """Time the literal iteration on the raw features; count iterations on an equivalent smaller problem.
+    """Time the literal iteration on the raw features, and count iterations on an equivalent smaller problem.
 
-    Algorithm 1 takes the same steps in any orthonormal basis, so that its iterations can be counted in
-    the reduced basis, and only some be run on the features as they are.
+    Algorithm 1 takes the same steps in any orthonormal basis, so its iterations can be counted in the
+    reduced basis, and only a few are run on the raw features.
     """
     X, Z = (np.hstack([side, np.ones((len(side), 1), side.dtype)]) for side in (instance.X, instance.Z))
     problem = BilinearProblem(instance.X, instance.Z, instance.supervision, True, None)
@@ -354,8 +362,8 @@ def _run_lbfgs(instance: Instance, alpha: float, rank: int) -> Curve:
     start = 0.01 * np.random.default_rng(SEED).standard_normal((d1 + d2) * rank)
     options: Any = {"maxfun": _LBFGS_EVALUATIONS, "maxiter": _LBFGS_EVALUATIONS, "ftol": 1e-9}
     minimize: Any = scipy.optimize.minimize
-    found = minimize(evaluate, start, jac=True, method="L-BFGS-B", callback=record, options=options)
-    curve.facts |= {"evaluations": int(found.nfev), "seconds": time.perf_counter() - begin}
+    result = minimize(evaluate, start, jac=True, method="L-BFGS-B", callback=record, options=options)
+    curve.facts |= {"evaluations": int(result.nfev), "seconds": time.perf_counter() - begin}
     return curve
 
 

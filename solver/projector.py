@@ -1,4 +1,4 @@
-"""What a trained model is at query time: a scaling and a linear map for each modality."""
+"""A trained model at query time: a scaling and a linear map for each modality."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ARRAY_NAMES = (
 
 
 class Projector(Protocol):
-    """A trained model of any method at query time: two encoders into one space of inner products."""
+    """A trained model of any method at query time: two encoders into a common space of inner products."""
 
     @property
     def rank(self) -> int:
@@ -68,7 +68,7 @@ class Projector(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AffineProjector:
-    """Projects raw features of both modalities into one space of inner products.
+    """Projects raw features of both modalities into a common space of inner products.
 
     Parameters
     ----------
@@ -81,13 +81,13 @@ class AffineProjector:
     x_intercept, z_intercept : ndarray of shape (rank,)
         Added after the linear maps.
     loss : {"logistic", "squared", "softmax"}
-        What the bilinear matrix was fitted with; says how a similarity becomes a probability.
+        Loss of the fit; it determines how a similarity becomes a probability.
 
     Raises
     ------
     InvalidInputError
-        If an array is not finite and of floats, the shapes do not fit each other, or there is no such
-        loss; names the part.
+        If an array is not a finite float array, the shapes are inconsistent, or the loss is unknown; the
+        message names the part.
     """
 
     x_scaler: Scaler
@@ -99,7 +99,7 @@ class AffineProjector:
     loss: str = "logistic"
 
     def __post_init__(self) -> None:
-        """Refuse parts that do not fit each other."""
+        """Check that the parts are consistent."""
         if self.loss not in LOSSES:
             raise InvalidInputError(f"loss must be one of {LOSSES}, got {self.loss!r:.100}")
         check_array("x_factors", self.x_factors, (len(self.x_scaler.mean_), None))
@@ -115,7 +115,7 @@ class AffineProjector:
         estimator: LinearCrossModalEstimator,
         bases: tuple[RowSpaceBasis | None, RowSpaceBasis | None] = (None, None),
     ) -> AffineProjector:
-        """Put fitted scalers and an estimator together that was fitted in these bases of scaled samples."""
+        """Combine fitted scalers with an estimator that was fitted on scaled samples in these bases."""
         x_factors, z_factors = (
             factors if basis is None else basis.lift(factors.astype(np.float64))
             for factors, basis in zip((estimator.x_factors_, estimator.z_factors_), bases, strict=True)
@@ -148,7 +148,7 @@ class AffineProjector:
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
         """Return the (n_samples, rank) projections of raw features of the first modality, float32.
 
-        Those of samples that are too large are not finite.
+        Projections of samples that are too large are not finite.
         """
         return project_in_range(
             lambda samples: self.x_scaler.transform(samples) @ self.x_factors + self.x_intercept, X, self.rank
@@ -157,7 +157,7 @@ class AffineProjector:
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
         """Return the (n_samples, rank) projections of raw features of the second modality, float32.
 
-        Those of samples that are too large are not finite.
+        Projections of samples that are too large are not finite.
         """
         return project_in_range(
             lambda samples: self.z_scaler.transform(samples) @ self.z_factors + self.z_intercept, Z, self.rank
@@ -184,21 +184,21 @@ class AffineProjector:
     def from_arrays(
         cls, arrays: dict[str, FloatArray], x_scaling: str, z_scaling: str, loss: str = "logistic"
     ) -> AffineProjector:
-        """Rebuild a projector from `arrays`, the kinds of its scalings and its loss.
+        """Restore a projector from `arrays`, the kinds of its scalings and its loss.
 
         Parameters
         ----------
         arrays : dict of str to ndarray
-            What `arrays` returned.
+            Result of `arrays`.
         x_scaling, z_scaling : str
             Kinds of `Scaler`.
         loss : str
-            What the bilinear matrix was fitted with.
+            Loss of the fit.
 
         Raises
         ------
         InvalidInputError, InvalidParameterError
-            If an array is missing or too much, or something does not fit; names it.
+            If an array is missing, unknown or inconsistent with the others; the message names it.
         """
         if set(arrays) != set(_ARRAY_NAMES):
             raise InvalidInputError(f"expected the arrays {sorted(_ARRAY_NAMES)}, got {sorted(arrays)}")
@@ -223,7 +223,7 @@ class AffineProjector:
 def project_in_range(
     project: Callable[[npt.ArrayLike], FloatArray], samples: npt.ArrayLike, rank: int
 ) -> FloatArray:
-    """Return projections, those of samples that exceed the range of floats as NaN or infinity.
+    """Return projections; those of samples out of the range of floats are NaN or infinite.
 
     Parameters
     ----------
@@ -265,46 +265,46 @@ def project_what_can_be_ranked(
 
 
 def match_probability(similarities: FloatArray, loss: str) -> FloatArray:
-    """Return a number in [0, 1] for each similarity that grows with it, and may be a probability.
+    """Return a number in [0, 1] that increases with the similarity, a probability under some losses.
 
     Parameters
     ----------
     similarities : ndarray
         Inner products of projections.
     loss : {"logistic", "squared", "softmax"}
-        What the bilinear matrix was fitted with. Under "squared" the similarity itself estimates the
-        probability of a match. Under "logistic" ``sigma(s)`` does, if matches were half of all pairs.
-        Under "softmax" ``sigma(s)`` is none: that loss compares a query's similarities only with each
-        other, and leaves their level open.
+        Loss of the fit. Under "squared" the similarity itself estimates the probability of a match. Under
+        "logistic" ``sigma(s)`` does, as if matches were half of all pairs. Under "softmax" ``sigma(s)`` is
+        not a probability: that loss only compares a query's similarities with each other and does not
+        determine their level.
     """
     probability: FloatArray = np.clip(similarities, 0.0, 1.0) if loss == "squared" else expit(similarities)
     return probability
 
 
 def check_array(name: str, array: FloatArray, shape: tuple[int | None, ...]) -> None:
-    """Refuse anything but finite floats of that shape.
+    """Check that an array consists of finite floats and has the expected shape.
 
     Parameters
     ----------
     name : str
-        How the array is called; appears in the error.
+        Name of the array, for the error message.
     array : ndarray
-        What was read.
+        The array to check.
     shape : tuple of int or None
         None stands for any length.
 
     Raises
     ------
     InvalidInputError
-        If it is something else.
+        If it does not.
     """
     if array.dtype not in (np.float32, np.float64):
         raise InvalidInputError(f"{name} must hold floats, got dtype {array.dtype}")
     fits = array.ndim == len(shape) and all(
-        wanted in (None, length) for wanted, length in zip(shape, array.shape, strict=True)
+        size in (None, length) for size, length in zip(shape, array.shape, strict=True)
     )
     if not fits:
-        expected = tuple("any" if wanted is None else wanted for wanted in shape)
+        expected = tuple("any" if size is None else size for size in shape)
         raise InvalidInputError(f"{name} must have shape {expected}, got {array.shape}")
     if not np.isfinite(array).all():
         raise InvalidInputError(f"{name} contains NaN or infinity")

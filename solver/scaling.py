@@ -1,8 +1,8 @@
-"""Bringing raw features to a common scale before a similarity is learned.
+"""Scaling of raw features before a similarity is learned.
 
-Whatever the kind, the training samples leave with a root-mean-square norm of 1, so that one range of
-penalty weights serves every data set. (Under "l2", where each sample is scaled by itself, this holds of
-the samples that are not zero; zero ones stay zero.)
+Under every kind the scaled training samples have a root-mean-square norm of 1, so that one range of penalty
+weights suits every data set. (Under "l2", which scales each sample separately, this holds for the nonzero
+samples; zero samples stay zero.)
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ class Scaler:
         Parameters
         ----------
         samples : array-like or sparse array of shape (n_samples, n_features)
-            Training samples. Not modified, and not made dense.
+            Training samples; sparse ones are not made dense.
 
         Raises
         ------
         InvalidParameterError
             If `kind` is unknown.
         InvalidInputError
-            If "sqrt" meets a negative feature, or nothing is left to scale: every sample is the same
-            under a kind that subtracts the mean, or every sample is zero under "none" and "l2".
+            If a feature is negative under "sqrt", or nothing remains to be scaled: all samples are equal
+            under a kind that subtracts the mean, or zero under "none" and "l2".
         """
         _check_kind(self.kind)
         array = check_samples(samples, "samples", sparse=True)
@@ -82,7 +82,7 @@ class Scaler:
 
     @classmethod
     def restore(cls, kind: str, mean: FloatArray, scale: FloatArray) -> Self:
-        """Rebuild a fitted scaler.
+        """Restore a fitted scaler.
 
         Parameters
         ----------
@@ -96,7 +96,7 @@ class Scaler:
         InvalidParameterError
             If the kind is unknown.
         InvalidInputError
-            If mean and scale are not finite vectors of one length.
+            If mean and scale are not finite vectors of the same length.
         """
         _check_kind(kind)
         for name, vector in (("mean", mean), ("scale", scale)):
@@ -111,24 +111,25 @@ class Scaler:
     def transform(self, samples: Samples) -> Samples:
         """Return scaled samples as float32.
 
-        Sparse ones stay so: as a CSR array, or as `Centered` where a mean is subtracted. `Centered` keeps
-        features and mean apart, each rounded to float32, where dense features are rounded after the
-        subtraction. So a feature whose mean is r times its standard deviation is off by up to about 1e-7 r
-        standard deviations; this matters only to features that almost no sample leaves at 0.
+        Sparse samples stay sparse: as a CSR array, or as `Centered` where a mean is subtracted. `Centered`
+        rounds features and mean to float32 separately, while dense features are rounded after the
+        subtraction. A feature whose mean is r times its standard deviation therefore has an error of up to
+        about 1e-7 r standard deviations, which matters only for features that are nonzero in almost every
+        sample.
 
         Parameters
         ----------
         samples : array-like or sparse array of shape (n_samples, n_features)
-            Not modified. Negative features count as 0 under "sqrt".
+            Raw features. Negative ones count as 0 under "sqrt".
 
         Raises
         ------
         NotFittedError
-            If it was not fitted.
+            If the scaler is not fitted.
         InvalidInputError
-            If there are more or fewer features than it was fitted on.
+            If the number of features differs from that of the training samples.
         OutOfRangeError
-            If a scaled feature exceeds float32; says in which samples.
+            If a scaled feature exceeds the range of float32; `is_outside` marks the samples.
         """
         if not hasattr(self, "scale_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
@@ -165,10 +166,10 @@ def _check_kind(kind: object) -> None:
 
 
 def _prepare(array: FloatArray, kind: str) -> FloatArray:
-    """Do what is done to each sample by itself, in float64."""
+    """Apply the part of a scaling that acts on each sample separately, in float64."""
     exact = array.astype(np.float64)
     if kind == "l2":
-        # By the largest entry first: squares of very large or small ones leave the range of floats.
+        # By the largest entry first: squares of very large or small entries overflow or underflow.
         _divide_rows(exact, np.abs(exact).max(axis=1))
         _divide_rows(exact, np.linalg.norm(exact, axis=1))
     elif kind == "sqrt":
@@ -183,7 +184,7 @@ def _divide_rows(array: FloatArray, divisors: FloatArray) -> None:
 
 def _learn(prepared: FloatArray, kind: str) -> tuple[FloatArray, FloatArray]:
     """Return mean and scale of prepared samples."""
-    # As shares of the largest entry: then no square leaves the range of floats.
+    # Relative to the largest entry: then no square overflows or underflows.
     peak = max(float(np.abs(prepared).max()), np.finfo(np.float64).tiny)
     shares = prepared / peak
     rounding = max(shares.shape) * np.finfo(np.float64).eps
@@ -203,7 +204,7 @@ def _learn(prepared: FloatArray, kind: str) -> tuple[FloatArray, FloatArray]:
 
 
 def _prepare_sparse(array: Samples, kind: str) -> Samples:
-    """Do as `_prepare` does; a feature of 0 stays one."""
+    """Do as `_prepare` does for sparse samples; a feature of 0 stays 0."""
     exact = array.astype(np.float64)  # a copy, also of float64
     if kind == "l2":
         rows, n_samples = _row_numbers(exact), exact.shape[0]

@@ -1,8 +1,8 @@
-"""Running independent chunks of work on threads, each with a single-threaded BLAS.
+"""Independent chunks of work on threads, each with a single-threaded BLAS.
 
-Threads over blocks of pairs and threads inside BLAS would fight for the same cores. The number of BLAS
-threads is a property of the whole process, so that all running computations share one limit, which
-the last of them lifts.
+Threads over blocks of pairs and threads inside BLAS would compete for the same cores. The number of BLAS
+threads is a property of the whole process, so all running computations share one limit, which the last of
+them lifts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _SharedBlasLimit:
         with self._lock:
             if self._holders == 0:
                 if self._controller is None or self._n_modules != len(sys.modules):
-                    # Libraries come with modules: look again for those that were loaded meanwhile.
+                    # Modules load libraries: search again if any were imported since.
                     self._controller, self._n_modules = ThreadpoolController(), len(sys.modules)
                 with _from_any_thread():
                     self._limiter = self._controller.limit(limits=1, user_api="blas")
@@ -53,7 +53,7 @@ class _SharedBlasLimit:
 
 @contextmanager
 def _from_any_thread() -> Iterator[None]:
-    """Set the number of OpenBLAS threads here: threadpoolctl heeds only the thread that set it first."""
+    """Let this thread set the number of OpenBLAS threads; threadpoolctl accepts only the first to do so."""
     OpenBLASController.clear_controlling_thread(force=True)
     yield
     OpenBLASController.clear_controlling_thread(force=True)
@@ -62,23 +62,23 @@ def _from_any_thread() -> Iterator[None]:
 _BLAS_LIMIT = _SharedBlasLimit()
 
 
-def _begin_anew() -> None:
-    """Forget, in a forked process, threads that it does not have and locks that they held."""
+def _reset_after_fork() -> None:
+    """Discard, in a forked process, the threads of its parent and the locks that they held."""
     global _BLAS_LIMIT
     _BLAS_LIMIT = _SharedBlasLimit()
     _helpers.cache_clear()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def single_threaded_blas() -> AbstractContextManager[None]:
-    """Return a context in which BLAS takes one thread: small products gain nothing from more."""
+    """Return a context in which BLAS uses one thread: small products gain nothing from more."""
     return _BLAS_LIMIT.hold()
 
 
 def even_slices(n_rows: int, n_parts: int) -> list[slice]:
-    """Return `n_parts` runs of rows (fewer when there are fewer rows) of nearly equal length."""
+    """Return `n_parts` consecutive slices of nearly equal length, or one per row if there are fewer rows."""
     n_parts = min(n_parts, n_rows)
     edges = [i * n_rows // n_parts for i in range(n_parts + 1)]
     return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
@@ -92,11 +92,11 @@ def map_chunks(
     Parameters
     ----------
     evaluate : callable
-        Must not depend on the order in which chunks are taken.
+        Must not depend on the order of the chunks.
     chunks : sequence
         Independent parts of the work.
     n_threads : int, >= 1
-        How many chunks run at once; the calling thread takes part.
+        Limit on the threads, including the calling one.
     """
     n_helpers = min(n_threads, len(chunks)) - 1
     results: dict[int, _Result] = {}
@@ -114,9 +114,9 @@ def map_chunks(
         helpers = [_helpers(n_helpers).submit(take_chunks) for _ in range(n_helpers)]
         try:
             take_chunks()
-        except BaseException as error:  # an interrupt between two chunks: the helpers are to stop, too
+        except BaseException as error:  # an interrupt between two chunks: stop the helpers, too
             errors[-1] = error
-        # One that has not begun by now finds nothing left to do.
+        # A helper that has not started by now has nothing left to do.
         wait([helper for helper in helpers if not helper.cancel()])
     if errors:
         raise errors[min(errors)]
@@ -125,5 +125,5 @@ def map_chunks(
 
 @functools.cache
 def _helpers(n_helpers: int) -> ThreadPoolExecutor:
-    """Return threads that are kept: starting new ones takes as long as a small chunk."""
+    """Return a pool of threads, created once: starting threads takes as long as a small chunk."""
     return ThreadPoolExecutor(n_helpers, thread_name_prefix="chunks")

@@ -1,1 +1,1 @@
-"""Low-rank bilinear similarities: the estimator, its problem, its path, and how alpha is chosen."""
+"""Low-rank bilinear similarities: the estimator, its problem, its path, and the choice of alpha."""

@@ -29,26 +29,27 @@ from solver.supervision.paired_rows import PairedRows
 from solver.supervision.signed_pairs import AnySupervision
 
 _PATH_MAX_ITER = 60
+"""Iterations per path point: a fold has to be good enough to be compared, not certified."""
 
 
 class LowRankBilinearCV(LinearCrossModalEstimator):
     """`LowRankBilinear` with `alpha` chosen by cross-validated mean average precision.
 
-    Each fold walks down a path of penalty weights, every solution begun at the one before; the weight
-    with the best MAP, averaged over both directions and all folds, is used for a fit on all samples.
+    In each fold a path of penalty weights is solved with warm starts. The weight with the best MAP, averaged
+    over both directions and all folds, is used for a fit on all samples.
 
     Parameters
     ----------
     alphas : sequence of float, > 0, optional
         Penalty weights to try; `n_alphas` weights from `alpha_max` of all samples down to
-        `alpha_max * smallest_fraction`, evenly spaced in logarithm, when left out.
+        `alpha_max * smallest_fraction`, evenly spaced in logarithm, when omitted.
     n_alphas : int, >= 1
-        Length of the path when `alphas` is left out.
+        Length of the path when `alphas` is omitted.
     smallest_fraction : float in (0, 1)
-        End of the path when `alphas` is left out.
+        End of the path when `alphas` is omitted, as a fraction of `alpha_max`.
     n_folds : int, >= 2
-        Parts that are held out in turn. Drawn label by label, and alike in both modalities where
-        their rows are paired, so that a held-out pair is held out as a whole.
+        Number of folds, stratified by label. Where the rows of both modalities are paired, both have the
+        same folds, so that a pair is held out as a whole.
     one_standard_error : bool
         Choose the largest weight whose MAP is within one standard error of the best.
     tol : float, > 0
@@ -64,14 +65,14 @@ class LowRankBilinearCV(LinearCrossModalEstimator):
     random_state : int, >= 0
         Seed of the folds.
     n_jobs : int or None
-        Folds at once; as many as there are cores when None. The result does not depend on it.
+        Number of folds to fit in parallel; all cores when None. The result does not depend on it.
 
     Attributes
     ----------
     alpha_ : float
         The chosen weight.
     best_estimator_ : LowRankBilinear
-        Fitted on all samples with it; the factors and intercepts here are its own.
+        Fitted on all samples with `alpha_`; the factors and intercepts here are its own.
     cv_results_ : dict of str to ndarray
         "alpha" (n_alphas,), "map_x_to_z" and "map_z_to_x" (n_alphas, n_folds), "mean_map" and
         "standard_error" (n_alphas,), "rank" and "duality_gap" (n_alphas, n_folds).
@@ -143,20 +144,20 @@ class LowRankBilinearCV(LinearCrossModalEstimator):
         Parameters
         ----------
         X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality. Not modified.
+            First modality.
         Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality. Not modified.
+            Second modality.
         supervision : Labels, MultiLabels or PairedRows
             Which pairs are similar.
         callback : callable, optional
-            Called after each iteration of any fold, from that fold's thread, and of the final fit; what
-            it raises ends the fit and reaches the caller.
+            Called after each iteration of any fold, from the thread of that fold, and of the final fit; an
+            exception it raises ends the fit and reaches the caller.
 
         Raises
         ------
         InvalidParameterError, InvalidInputError, SupervisionError
-            If parameters, arrays or supervision are not as described, or a fold is left without
-            similar or dissimilar pairs.
+            If a parameter or array is invalid, the supervision does not match the samples, or a fold is left
+            without similar or dissimilar pairs.
         """
         self._check_parameters()
         final = LowRankBilinear(
@@ -168,13 +169,13 @@ class LowRankBilinearCV(LinearCrossModalEstimator):
         problem = BilinearProblem(*samples, supervision, self.fit_intercept, None)
         alphas = self._path(problem)
 
-        def run_fold(held: tuple[Indices, Indices]) -> list[tuple[float, float, int, float]]:
-            return list(self._scores(samples, supervision, targets, alphas, held, callback))
+        def run_fold(held_out: tuple[Indices, Indices]) -> list[tuple[float, float, int, float]]:
+            return list(self._scores(samples, supervision, targets, alphas, held_out, callback))
 
         folds = list(_folds(targets, self.n_folds, self.random_state))
         with ThreadPoolExecutor(min(self.n_jobs or os.cpu_count() or 1, len(folds))) as pool:
-            outcomes = np.asarray(list(pool.map(run_fold, folds)), np.float64)
-        self._choose(alphas, outcomes)
+            scores = np.asarray(list(pool.map(run_fold, folds)), np.float64)
+        self._choose(alphas, scores)
         final.set_params(alpha=self.alpha_)._fit_problem(problem, samples, callback)
         self.best_estimator_ = final
         self.x_factors_, self.x_intercept_ = final.x_factors_, final.x_intercept_
@@ -192,27 +193,27 @@ class LowRankBilinearCV(LinearCrossModalEstimator):
         supervision: AnySupervision,
         targets: tuple[npt.NDArray[Any], npt.NDArray[Any]],
         alphas: FloatArray,
-        held: tuple[Indices, Indices],
+        held_out: tuple[Indices, Indices],
         callback: Callable[[IterationProgress], None] | None,
     ) -> Iterator[tuple[float, float, int, float]]:
-        """Yield MAP of both directions, rank and gap along the path of one fold."""
-        (X, Z), (x_held, z_held) = samples, held
-        x_kept = np.setdiff1d(np.arange(X.shape[0]), x_held)
-        z_kept = np.setdiff1d(np.arange(Z.shape[0]), z_held)
+        """Yield the MAP of both directions, rank and gap along the path of one fold."""
+        (X, Z), (x_held_out, z_held_out) = samples, held_out
+        x_fitting = np.setdiff1d(np.arange(X.shape[0]), x_held_out)
+        z_fitting = np.setdiff1d(np.arange(Z.shape[0]), z_held_out)
         problem = BilinearProblem(
-            X[x_kept], Z[z_kept], supervision.subset(x_kept, z_kept), self.fit_intercept, 1
+            X[x_fitting], Z[z_fitting], supervision.subset(x_fitting, z_fitting), self.fit_intercept, 1
         )
-        x_target, z_target = targets[0][x_held], targets[1][z_held]
+        x_target, z_target = targets[0][x_held_out], targets[1][z_held_out]
         path = regularisation_path(
             problem, alphas.tolist(), tol=self.path_tol, max_iter=_PATH_MAX_ITER, callback=callback
         )
         for point in path:
-            quality = bidirectional_map(*point.project(X[x_held], Z[z_held]), x_target, z_target)
+            quality = bidirectional_map(*point.project(X[x_held_out], Z[z_held_out]), x_target, z_target)
             yield quality.x_to_z, quality.z_to_x, point.M.rank, point.duality_gap
 
-    def _choose(self, alphas: FloatArray, outcomes: FloatArray) -> None:
-        """Keep the results, of shape (n_folds, n_alphas, 4), and the weight they speak for."""
-        x_to_z, z_to_x, rank, gap = np.moveaxis(outcomes, (2, 1), (0, 1))
+    def _choose(self, alphas: FloatArray, scores: FloatArray) -> None:
+        """Store the scores, of shape (n_folds, n_alphas, 4), and the best weight."""
+        x_to_z, z_to_x, rank, gap = np.moveaxis(scores, (2, 1), (0, 1))
         both = (x_to_z + z_to_x) / 2.0
         mean = both.mean(axis=1)
         error = both.std(axis=1, ddof=1) / math.sqrt(both.shape[1])
@@ -232,13 +233,13 @@ class LowRankBilinearCV(LinearCrossModalEstimator):
 
 
 def _targets(supervision: AnySupervision) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return what two samples must share to be relevant to each other."""
+    """Return the targets that decide which samples are relevant to each other."""
     if isinstance(supervision, Labels | MultiLabels):
         return supervision.x_targets, supervision.z_targets
     if isinstance(supervision, PairedRows):
         return supervision.x_order, supervision.z_order
     raise SupervisionError(
-        f"{type(supervision).__name__} does not say which held-out items are relevant: "
+        f"{type(supervision).__name__} does not define which held-out items are relevant: "
         "cross-validation needs Labels, MultiLabels or PairedRows"
     )
 
@@ -251,5 +252,5 @@ def _folds(
     x_folds = stratified_folds(targets[0], n_folds, rng)
     are_paired = targets[0].shape == targets[1].shape and bool((targets[0] == targets[1]).all())
     z_folds = x_folds if are_paired else stratified_folds(targets[1], n_folds, rng)
-    for x_held, z_held in zip(x_folds, z_folds, strict=True):
-        yield rng.permutation(x_held), rng.permutation(z_held)
+    for x_held_out, z_held_out in zip(x_folds, z_folds, strict=True):
+        yield rng.permutation(x_held_out), rng.permutation(z_held_out)

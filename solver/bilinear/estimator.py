@@ -58,18 +58,18 @@ class LowRankBilinear(LinearCrossModalEstimator):
         the solution is zero.
     loss : {"logistic", "squared", "softmax"}
         "logistic" is the paper's, above. "squared" (`solver.losses.squared`) fits the probability of a match,
-        all pairs weighing the same, and needs no pass over the pairs. "softmax"
-        (`solver.losses.softmax`) is a contrastive loss of each sample's ranking.
+        with equal weights of all pairs, and needs no pass over the pairs. "softmax"
+        (`solver.losses.softmax`) is a contrastive loss on the ranking of each sample.
     solver : {"apg", "paper"}
         "apg": proximal gradient steps with preconditioned quasi-Newton descent on the factors between
-        them, in float32 as far as that carries, then in float64 (see `solver.optimisation.descent`); large
-        problems are begun on some of their pairs (see `solver.optimisation.subsample`).
-        "paper": Algorithm 1 to the letter in float64 with a full SVD each step; the reference, for the
-        logistic loss only.
+        them, first in float32, then in float64 (see `solver.optimisation.descent`); large problems start on
+        subsamples of their pairs (see `solver.optimisation.subsample`).
+        "paper": a literal Algorithm 1 in float64 with a full SVD each step; the reference, for the logistic
+        loss only.
     tol : float, > 0
         Stop when the duality gap relative to the objective is at most this.
     max_iter : int, >= 1
-        Iteration limit; reaching it gives a `ConvergenceWarning`.
+        Iteration limit; reaching it raises a `ConvergenceWarning`.
     fit_intercept : bool
         Append a constant feature 1 to both modalities, penalised like the others.
     dtype : {numpy.float32, numpy.float64}
@@ -77,7 +77,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
     n_threads : int or None
         Threads over blocks of pairs; all cores when None. The result does not depend on it.
     warm_start : bool
-        Begin at the previous solution when `fit` is called again on as many features.
+        Start from the previous solution when `fit` is called again on the same number of features.
 
     Attributes
     ----------
@@ -94,12 +94,12 @@ class LowRankBilinear(LinearCrossModalEstimator):
     alpha_max_ : float
         Smallest penalty weight at which the solution for these samples is zero, see `alpha_max`.
     objective_ : float
-        Loss plus penalty at M as the factors give it, computed in float64.
+        Loss plus penalty at the M of the rounded factors, computed in float64.
     duality_gap_ : float
         (objective - dual value) / objective at the same M, computed in float64: an upper bound on how
         far the objective is from the optimum.
     n_iter_ : int
-        Steps taken.
+        Number of iterations.
     converged_ : bool
         Whether ``duality_gap_ <= tol``.
     history_ : list of IterationProgress
@@ -172,13 +172,13 @@ class LowRankBilinear(LinearCrossModalEstimator):
         Parameters
         ----------
         X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality. Not modified.
+            First modality.
         Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality. Not modified.
+            Second modality.
         supervision : Supervision or SignedPairs
             Which pairs are similar, such as `Labels`.
         callback : callable, optional
-            Called after each iteration; what it raises ends the fit and reaches the caller.
+            Called after each iteration; an exception it raises ends the fit and reaches the caller.
         start : Checkpoint, optional
             Resume from this state, which `iter_fit` yielded for the same samples.
 
@@ -190,11 +190,12 @@ class LowRankBilinear(LinearCrossModalEstimator):
         Raises
         ------
         InvalidParameterError, InvalidInputError, SupervisionError
-            If parameters, arrays or labels are not as described.
+            If a parameter is invalid, an array is not finite, numeric and two-dimensional, or the supervision
+            does not match the samples.
         NumericalError
-            If the objective stops being finite.
+            If the objective becomes infinite or NaN.
         """
-        samples = self._checked(X, Z)
+        samples = self._check(X, Z)
         return self._fit_problem(self._problem(samples, supervision), samples, callback, start)
 
     def iter_fit(
@@ -218,12 +219,12 @@ class LowRankBilinear(LinearCrossModalEstimator):
         Yields
         ------
         Checkpoint
-            After each step on all pairs; `solver="paper"` and steps on some of the pairs give none.
+            After each step on all pairs; `solver="paper"` and steps on a subsample yield none.
         """
-        samples = self._checked(X, Z)
+        samples = self._check(X, Z)
         yield from self._solve(self._problem(samples, supervision), samples, callback, start)
 
-    def _checked(self, X: npt.ArrayLike, Z: npt.ArrayLike) -> tuple[Samples, Samples]:
+    def _check(self, X: npt.ArrayLike, Z: npt.ArrayLike) -> tuple[Samples, Samples]:
         """Return checked samples of both modalities, after a check of the parameters."""
         self._check_parameters()
         if self.alpha is not None and self.alpha_fraction is not None:
@@ -267,7 +268,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
             rounding = FactorRounding(problem, *samples, self.fit_intercept, self.dtype)
             M = yield from self._run_apg(problem, alpha, monitor, rounding, start)
         self.alpha_, self.alpha_max_ = user_alpha, problem.largest_alpha
-        self._keep(problem.lift(M).s, *rounding.factors(M), monitor)
+        self._set_solution(problem.lift(M).s, *rounding.factors(M), monitor)
 
     def _penalty_weight(self, problem: BilinearProblem) -> float:
         """Return the penalty weight in the user's units."""
@@ -305,9 +306,17 @@ class LowRankBilinear(LinearCrossModalEstimator):
         first = last = self._first_state(problem, alpha, monitor, descent, start)
         memory = None if start is None else start.memory
         states = descent.states(first)
-        # All pairs of a large problem are too dear to be visited for a sharper bound than was asked for.
-        enough = 0.0 if problem.subsample is None else float(self.tol)
-        for state in monitor.follow(problem, alpha, states, memory=memory, kept=rounding.kept, enough=enough):
+        # On large problems, skip the extra pass over all pairs once the cheap bound meets `tol`.
+        sufficient_gap = 0.0 if problem.subsample is None else float(self.tol)
+        followed = monitor.follow(
+            problem,
+            alpha,
+            states,
+            memory=memory,
+            round_solution=rounding.round,
+            sufficient_gap=sufficient_gap,
+        )
+        for state in followed:
             last = state
             yield Checkpoint.of(state, problem.fingerprint, monitor.memory)
         return last.M
@@ -354,7 +363,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
         left = np.vstack([self.x_factors_, self.x_intercept_])
         return left, np.vstack([self.z_factors_, self.z_intercept_])
 
-    def _keep(
+    def _set_solution(
         self, singular_values: FloatArray, left: FloatArray, right: FloatArray, monitor: ConvergenceMonitor
     ) -> None:
         self.singular_values_, self.rank_ = singular_values, len(singular_values)
@@ -371,12 +380,12 @@ class LowRankBilinear(LinearCrossModalEstimator):
         self.history_ = monitor.history
 
     def _warn(self) -> None:
-        reached = f"a relative duality gap of {self.duality_gap_:.2e} > tol={self.tol:g}"
+        gap = f"a relative duality gap of {self.duality_gap_:.2e} > tol={self.tol:g}"
         advice = "raise max_iter, tol or alpha"
         if self.n_iter_ < self.max_iter:
-            advice = "the gap had stopped falling: raise tol or alpha, or use dtype=numpy.float64"
+            advice = "the gap no longer decreased: raise tol or alpha, or use dtype=numpy.float64"
         warnings.warn(
-            f"stopped after {self.n_iter_} iterations with {reached}: {advice}",
+            f"stopped after {self.n_iter_} iterations with {gap}: {advice}",
             ConvergenceWarning,
             stacklevel=4,
         )

@@ -1,4 +1,4 @@
-"""A path of solutions from strong to weak penalty, each begun at the one before."""
+"""The regularisation path: solutions from the strongest to the weakest penalty, each a warm start."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class PathPoint:
     alpha : float
         Penalty weight, in the user's units.
     M : LowRankMatrix
-        The solution in the original features, constant features (if any) last.
+        The solution in the original features; the constant features, if any, come last.
     duality_gap : float
-        Certified, relative to the objective.
+        Certified duality gap, relative to the objective.
     """
 
     alpha: float
@@ -33,7 +33,7 @@ class PathPoint:
     duality_gap: float
 
     def project(self, X: FloatArray, Z: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return both modalities' samples in the common space.
+        """Return the samples of both modalities, projected into the common space.
 
         Parameters
         ----------
@@ -61,13 +61,13 @@ def regularisation_path(
     problem : BilinearProblem
         Prepared samples and supervision.
     alphas : sequence of float, > 0
-        Penalty weights in the user's units; walked from the largest down.
+        Penalty weights in the user's units, in any order.
     tol : float, > 0
         Relative duality gap of each solution.
     max_iter : int, >= 1
         Limit on the iterations of each.
     callback : callable, optional
-        Called after each iteration; what it raises ends the path.
+        Called after each iteration; an exception it raises ends the path.
 
     Yields
     ------

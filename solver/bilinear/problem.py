@@ -1,4 +1,4 @@
-"""A prepared instance of problem (4): samples of unit size with their constant feature, in few features."""
+"""A prepared instance of problem (4): samples of unit size with a constant feature, in a small basis."""
 
 from __future__ import annotations
 
@@ -20,25 +20,27 @@ from solver.losses.logistic import PairLogisticLoss
 from solver.losses.softmax import PairSoftmaxLoss
 from solver.losses.squared import PairSquaredLoss
 from solver.optimisation.preconditioner import GramSpectrum
-from solver.optimisation.subsample import PairSubsample, deal_blocks
+from solver.optimisation.subsample import PairSubsample, assign_blocks
 from solver.supervision.base import Indices
 from solver.supervision.signed_pairs import AnySupervision, SignedPairs
 from solver.supervision.sizes import check_sizes
 from solver.threads import single_threaded_blas
 
-_REDUCED_SPARSE_SAMPLES = 5000
+_MOST_REDUCED_SPARSE_SAMPLES = 5000
+"""Sparse samples up to which they are reduced to a dense basis, of 200 MB in float64."""
 _ROWS_AT_ONCE = 4096
+"""Rows of which a float64 copy is made at a time."""
 
 
 class BilinearProblem:
-    """Samples and supervision, ready for any solver.
+    """Samples and supervision, prepared for any solver.
 
     Parameters
     ----------
     X : ndarray or CSR array of shape (n_samples_x, n_features_x)
-        First modality. Not modified.
+        First modality.
     Z : ndarray or CSR array of shape (n_samples_z, n_features_z)
-        Second modality. Not modified.
+        Second modality.
     supervision : Supervision or SignedPairs
         Which pairs are similar.
     fit_intercept : bool
@@ -46,7 +48,7 @@ class BilinearProblem:
     n_threads : int or None
         Threads over blocks of pairs; all cores when None.
     loss : {"logistic", "squared", "softmax"}
-        The smooth term; lists of pairs know only the first.
+        The smooth term; `SignedPairs` support only the first.
 
     Attributes
     ----------
@@ -59,9 +61,9 @@ class BilinearProblem:
     Notes
     -----
     Each modality is divided by the root-mean-square norm of its samples, rounded to a power of two so that
-    the samples themselves are not; this multiplies M and divides the penalty weight by both norms. A
-    modality with more features than samples is then rotated into the span of its samples, in float64.
-    Neither changes scores or penalty, hence not the optimum; `lift` undoes both.
+    the division is exact; this multiplies M and divides the penalty weight by both norms. A
+    modality with more features than samples is then expressed in a basis of the span of its samples, in
+    float64. Neither changes scores or penalty, hence not the optimum; `lift` undoes both.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class BilinearProblem:
     ) -> None:
         check_sizes(X, Z, supervision)
         if isinstance(supervision, SignedPairs) and loss != "logistic":
-            raise SupervisionError(f"a list of pairs is learned from with loss='logistic', not {loss!r}")
+            raise SupervisionError(f"SignedPairs need loss='logistic', not {loss!r}")
         self._loss_name = loss
         self._n_threads = n_threads or os.cpu_count() or 1
         self.supervision = supervision
@@ -98,13 +100,13 @@ class BilinearProblem:
         return self.X.shape[1], self.Z.shape[1]
 
     def loss(self, dtype: type) -> CertifiableLoss:
-        """Return the smooth term in the given precision; made once."""
+        """Return the smooth term in the given precision; created on first use."""
         if dtype not in self._losses:
             self._losses[dtype] = self._make_loss(dtype)
         return self._losses[dtype]
 
     def _gradient_at_zero(self) -> FloatArray:
-        """Return l'(0) in float64; of the logistic loss all derivatives are one half there: sums suffice."""
+        """Return l'(0) in float64; from sums alone for the logistic loss, whose derivatives there are 1/2."""
         if isinstance(self.supervision, SignedPairs) or self._loss_name != "logistic":
             zero = LowRankMatrix.zeros(*self.shape, dtype=np.float64)
             return self.loss(np.float64).value_and_gradient(FactoredPoint.of(zero))[1]
@@ -125,11 +127,11 @@ class BilinearProblem:
 
     @cached_property
     def subsample(self) -> PairSubsample | None:
-        """A part of the pairs for the first steps; None where all of them are cheap."""
+        """A subsample of the pairs for the first steps; None for a small problem."""
         if isinstance(self.supervision, SignedPairs) or self._loss_name != "logistic":
             return None
-        blocks, n_dealt = deal_blocks(self.supervision)
-        return PairSubsample(self.X, self.Z, blocks, n_dealt, self._n_threads) if len(blocks) > 1 else None
+        blocks, n_assigned = assign_blocks(self.supervision)
+        return PairSubsample(self.X, self.Z, blocks, n_assigned, self._n_threads) if len(blocks) > 1 else None
 
     @cached_property
     def spectra(self) -> tuple[GramSpectrum, GramSpectrum]:
@@ -154,19 +156,19 @@ class BilinearProblem:
 
     @property
     def first_step(self) -> float:
-        """A step for which the first move changes a typical score by about 1."""
+        """Initial step size: with it the first step changes a typical score by about 1."""
         return 1.0 / (self.alpha_max * self._typical_score) if self.alpha_max > 0 else 1.0
 
     @property
     def fingerprint(self) -> float:
-        """A number that other samples or labels would hardly give."""
+        """A number that differs, almost surely, for other samples or labels."""
         return self.alpha_max * self._typical_score
 
     def lift(self, M: LowRankMatrix) -> LowRankMatrix:
-        """Return `M` in the original features and units (with the constant features, if any, last)."""
+        """Return `M` in the original features and units; the constant features, if any, come last."""
         U = M.U if self._x_basis is None else self._x_basis.lift(M.U)
         V = M.V if self._z_basis is None else self._z_basis.lift(M.V)
-        with np.errstate(over="ignore"):  # infinite where float64 does not reach
+        with np.errstate(over="ignore"):  # infinite where float64 overflows
             return LowRankMatrix(U, M.s.astype(np.float64) / self.penalty_scale, V)
 
     def lower(self, left: FloatArray, right: FloatArray) -> LowRankMatrix:
@@ -179,10 +181,10 @@ class BilinearProblem:
     def _smallest_basis(self, samples: Samples, order: Indices) -> tuple[Samples, RowSpaceBasis | None]:
         n_samples, n_features = samples.shape
         # A few features more than samples are not worth a decomposition.
-        too_many = is_sparse(samples) and n_samples > _REDUCED_SPARSE_SAMPLES
+        too_many = is_sparse(samples) and n_samples > _MOST_REDUCED_SPARSE_SAMPLES
         if n_features <= 1.1 * n_samples or too_many:
             return samples, None
-        # In the order in which the loss visits them, so that it meets a triangle.
+        # In the order in which the loss visits the samples, so that it sees the Cholesky triangle.
         with single_threaded_blas():
             basis = RowSpaceBasis(samples[order], self._n_threads)
         reduced = np.empty_like(basis.reduced)
@@ -203,15 +205,15 @@ def alpha_max(
     Parameters
     ----------
     X : array-like or sparse array of shape (n_samples_x, n_features_x)
-        First modality. Not modified.
+        First modality.
     Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-        Second modality. Not modified.
+        Second modality.
     supervision : Supervision or SignedPairs
         Which pairs are similar.
     fit_intercept : bool
-        As in the estimator the value is meant for.
+        As in the estimator that will use the value.
     loss : {"logistic", "squared", "softmax"}
-        As in the estimator the value is meant for.
+        As in the estimator that will use the value.
 
     Returns
     -------
@@ -231,7 +233,7 @@ def alpha_max(
 
 
 def _typical_norm(samples: Samples, with_constant: bool) -> float:
-    """Return the root-mean-square norm of the samples, without overflow; 1 where all are zero."""
+    """Return the root-mean-square norm of the samples, without overflow; 1 if all are zero."""
     entries = samples.data if is_sparse(samples) else samples
     largest = max(
         float(np.max(entries, initial=0.0)), -float(np.min(entries, initial=0.0)), float(with_constant)
@@ -246,7 +248,7 @@ def _typical_norm(samples: Samples, with_constant: bool) -> float:
 
 
 def _power_of_two(size: float, dtype: npt.DTypeLike) -> float:
-    """Return the power of two nearest to a size, of those that the precision has."""
+    """Return the power of two nearest to a size, among those that the dtype can represent."""
     mantissa, exponent = math.frexp(size)
     limits = np.finfo(np.dtype(dtype))
     return math.ldexp(1.0, min(max(exponent - (mantissa < math.sqrt(0.5)), limits.minexp), limits.maxexp - 1))

@@ -1,8 +1,8 @@
-"""How a solution is kept: as factors in the original features, rounded to the estimator's precision.
+"""Rounding a solution to the estimator's dtype, as factors in the original features.
 
-At small penalties the rounding of the factors can show in the duality gap, so that the certificate is
-computed for the factors as they are kept. Where there is an intercept it makes up for the rounding of the
-other rows at the mean sample, which is most of it when the samples are not centred.
+At small penalties the rounding of the factors can show in the duality gap, so the certificate is computed for
+the rounded factors. An intercept, where there is one, compensates for the rounding of the other rows at the
+mean sample, which is most of the error when the samples are not centred.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples
 
 
 class FactorRounding:
-    """The rounding of one problem's solutions.
+    """Rounds the solutions of one problem.
 
     Parameters
     ----------
     problem : BilinearProblem
         Prepared samples.
     X : ndarray or CSR array of shape (n_samples_x, n_features_x)
-        First modality as given. Not modified.
+        First modality as passed to `fit`.
     Z : ndarray or CSR array of shape (n_samples_z, n_features_z)
-        Second modality as given. Not modified.
+        Second modality as passed to `fit`.
     fit_intercept : bool
         Whether the factors' last rows are intercepts.
     dtype : {float32, float64}
@@ -40,7 +40,7 @@ class FactorRounding:
         self._means = [_mean(side) if fit_intercept else None for side in (X, Z)]
 
     def factors(self, M: LowRankMatrix) -> tuple[FloatArray, FloatArray]:
-        """Return the balanced factors of a point of the problem, rounded.
+        """Return the rounded, balanced factors of a point of the problem.
 
         Raises
         ------
@@ -48,21 +48,23 @@ class FactorRounding:
             If they are too large or too small for the precision.
         """
         left, right = self._problem.lift(M).balanced_factors()
-        return self._rounded(left, self._means[0]), self._rounded(right, self._means[1])
+        return self._round(left, self._means[0]), self._round(right, self._means[1])
 
-    def kept(self, M: LowRankMatrix) -> LowRankMatrix:
-        """Return the point of the problem that the rounded factors stand for."""
+    def round(self, M: LowRankMatrix) -> LowRankMatrix:
+        """Return the point of the problem that the rounded factors represent."""
         if self._dtype == np.float64:
             return M
         left, right = self.factors(M)
         return self._problem.lower(left.astype(np.float64), right.astype(np.float64))
 
-    def _rounded(self, factor: FloatArray, mean: FloatArray | None) -> FloatArray:
+    def _round(self, factor: FloatArray, mean: FloatArray | None) -> FloatArray:
         with np.errstate(over="ignore", under="ignore"):
             rounded: FloatArray = factor.astype(self._dtype)
         if not (np.isfinite(rounded).all() and rounded.any(axis=0).all()):
             largest = float(np.abs(factor).max())
-            raise NumericalError(f"factors of size {largest:.1e} are beyond {self._dtype}: scale the samples")
+            raise NumericalError(
+                f"factors of size {largest:.1e} are out of range of {self._dtype}: scale the samples"
+            )
         if mean is not None:
             rounded[-1] = factor[-1] + mean @ (factor[:-1] - rounded[:-1].astype(np.float64))
         return rounded

@@ -1,4 +1,4 @@
-"""Choosing scaling and penalty weight on a held-out part of the training data."""
+"""Choice of scaling and penalty weight on a held-out part of the training data."""
 
 from __future__ import annotations
 
@@ -39,19 +39,21 @@ __all__ = [
 DEFAULT_SCALINGS = ("center", "l2")
 DEFAULT_FRACTIONS = (0.03, 0.01, 0.003)
 _LOOSE_TOL = 1e-2
+"""Relative duality gap along the path: accurate enough to compare candidates."""
 _MAX_STEPS = 30
+"""Iterations per path point, each of which has a warm start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One choice and what it reached on the held-out part.
+    """A combination of scaling and penalty weight, and its score on the held-out part.
 
     Parameters
     ----------
     scaling : str
         Kind of `FeatureScaler`, the same for both modalities.
     alpha_fraction : float
-        Penalty weight as a share of `alpha_max`.
+        Penalty weight as a fraction of `alpha_max`.
     map_x_to_z, map_z_to_x : float
         Held-out MAP in both directions.
     rank : int
@@ -109,7 +111,7 @@ def fit_projector(
     alpha_fraction : float in (0, 1], or None
         Set the estimator's `alpha_fraction` to this, and its `alpha` to None; keep both when None.
     callback : callable, optional
-        Follows the fit.
+        Called with an `IterationProgress` after each iteration.
     """
     x_scaler, z_scaler = FeatureScaler(scaling).fit(data.X), FeatureScaler(scaling).fit(data.Z)
     (X, x_basis), (Z, z_basis) = compact(x_scaler.transform(data.X)), compact(z_scaler.transform(data.Z))
@@ -130,21 +132,21 @@ def select(
     random_state: int = 0,
     callback: Callable[[Progress], None] | None = None,
 ) -> list[Candidate]:
-    """Hold a part out and score every scaling along a warm-started path of penalty weights.
+    """Hold out a part of the data, and score each scaling along a warm-started path of penalty weights.
 
     Parameters
     ----------
     data : LabelledPair
-        The training split; nothing else is looked at.
+        The training split.
     scalings : tuple of str, not empty
         Kinds of `FeatureScaler` to try.
     alpha_fractions : tuple of float, not empty, each > 0
         Fractions of `alpha_max`, walked from the largest down; from 1 on the solution is zero.
     holdout : float in (0, 1)
-        Share of each class that is held out.
+        Fraction of each class to hold out.
     max_samples : int, >= 4
-        Samples of each modality used at most; a random part of each class, or of the classes where
-        there are too many of them.
+        Limit on the samples of each modality: a random part of each class is used, or of the classes if
+        there are too many.
     random_state : int
         Seed of the split.
     callback : callable, optional
@@ -154,16 +156,16 @@ def select(
     Returns
     -------
     list of Candidate
-        Best first; of equal ones the stronger penalty.
+        Best first; among equals the stronger penalty first.
 
     Raises
     ------
     InvalidParameterError
-        If an option is not as described.
+        If `scalings` or `alpha_fractions` is invalid.
     InvalidInputError
         If samples cannot be scaled, or the held-out parts have no class in common.
     SupervisionError
-        If the classes are too small to hold out a part of them.
+        If the classes are too small for a part of them to be held out.
     """
     _check_grid(scalings, alpha_fractions)
     fitting, held_out = data.split(holdout, max_samples, random_state)
@@ -185,21 +187,21 @@ def select_on(
     loss: str = "logistic",
     callback: Callable[[Progress], None] | None = None,
 ) -> list[Candidate]:
-    """Score as `select` does, on a part that is already held out.
+    """Score as `select` does, with a given held-out part.
 
     Parameters
     ----------
     fitting, held_out : LabelledPair
         Two parts of the training split.
     scalings, alpha_fractions, callback
-        As of `select`.
+        As in `select`.
     loss : {"logistic", "squared", "softmax"}
-        Of the similarity, see `LowRankBilinear`.
+        As in `LowRankBilinear`.
 
     Returns
     -------
     list of Candidate
-        Best first; of equal ones the stronger penalty.
+        Best first; among equals the stronger penalty first.
     """
     _check_grid(scalings, alpha_fractions)
     candidates: list[Candidate] = []
@@ -227,7 +229,7 @@ def _walk_path(
     loss: str,
     callback: Callable[[Progress], None] | None,
 ) -> Iterator[Candidate]:
-    """Fit from the strongest penalty down, each from the solution before it."""
+    """Yield the candidates of one scaling, from the strongest penalty to the weakest."""
     x_scaler, z_scaler = FeatureScaler(scaling).fit(fitting.X), FeatureScaler(scaling).fit(fitting.Z)
     X, x_basis = compact(x_scaler.transform(fitting.X))
     Z, z_basis = compact(z_scaler.transform(fitting.Z))
@@ -239,8 +241,8 @@ def _walk_path(
         n_threads=None,
         loss=loss,
     )
-    held_X, x_labels = _in_range(x_scaler, x_basis, held_out.X, held_out.x_labels)
-    held_Z, z_labels = _in_range(z_scaler, z_basis, held_out.Z, held_out.z_labels)
+    held_X, x_labels = _prepare_held_out(x_scaler, x_basis, held_out.X, held_out.x_labels)
+    held_Z, z_labels = _prepare_held_out(z_scaler, z_basis, held_out.Z, held_out.z_labels)
     fractions = sorted(alpha_fractions, reverse=True)
     path = regularisation_path(
         problem,
@@ -254,10 +256,10 @@ def _walk_path(
         yield Candidate(scaling, fraction, quality.x_to_z, quality.z_to_x, point.M.rank)
 
 
-def _in_range(
+def _prepare_held_out(
     scaler: FeatureScaler, basis: RowSpaceBasis | None, samples: Samples, labels: npt.NDArray[Any]
 ) -> tuple[Samples, npt.NDArray[Any]]:
-    """Return samples as those that were learned from, and labels, without what is too large to be scaled."""
+    """Return held-out samples in the form of the fitted ones, and labels; drop samples out of range."""
     try:
         scaled = scaler.transform(samples)
     except OutOfRangeError as error:
@@ -266,5 +268,5 @@ def _in_range(
             raise InvalidInputError("all held-out samples of a modality are out of range") from error
         scaled, labels = scaler.transform(samples[is_inside]), labels[is_inside]
     if basis is not None:
-        return basis.rotate(scaled), labels
+        return basis.to_row_space(scaled), labels
     return scaled.toarray() if isinstance(scaled, Centered) else scaled, labels

@@ -1,4 +1,4 @@
-"""Beginning a large problem on some of its pairs."""
+"""Warm starts of a large problem on subsamples of its pairs."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from solver.optimisation.subsample import PairSubsample, SubsampledLoss
 
 
 class SubsampledProblem:
-    """A problem of which only some blocks of pairs are looked at; in the coordinates of the whole.
+    """A problem restricted to some blocks of its pairs, in the coordinates of the whole problem.
 
     Parameters
     ----------
     whole : BilinearProblem
-        All of it.
+        The whole problem.
     subsample : PairSubsample
-        Of it.
+        Subsample of its pairs.
     n_blocks : int
-        How many of the subsample's blocks are looked at.
+        Number of blocks of the subsample to use.
     penalty_growth : float
-        By what its penalty weight exceeds that of the whole: the noise of a gradient falls with the number of
-        pairs, and a weaker penalty would have the part learn noise that all pairs then have to undo.
+        Its penalty weight over that of the whole problem. A gradient over fewer pairs is noisier; without a
+        stronger penalty this problem would learn noise that the fit on all pairs has to undo.
     """
 
     subsample = None
@@ -42,7 +42,7 @@ class SubsampledProblem:
         return self._whole.shape
 
     def loss(self, dtype: type) -> SubsampledLoss:
-        """Return the smooth term; in float32, whatever is asked for."""
+        """Return the smooth term, always in float32."""
         return self._loss
 
     @property
@@ -52,22 +52,22 @@ class SubsampledProblem:
 
     @property
     def alpha_max(self) -> float:
-        """Penalty weight from which on zero is optimal for the whole."""
+        """Smallest penalty weight at which zero is optimal for the whole problem."""
         return self._whole.alpha_max
 
     @property
     def first_step(self) -> float:
-        """A step of the right order of size."""
+        """Initial step size, of the right order of magnitude."""
         return self._whole.first_step
 
 
 def subsampled_problems(problem: BilinearProblem) -> Iterator[SubsampledProblem]:
-    """Yield ever larger parts of a problem, short of all of it; none where it has no subsample.
+    """Yield increasing subsamples of a problem; none if the problem has no subsample.
 
     Parameters
     ----------
     problem : BilinearProblem
-        All of it.
+        The whole problem.
 
     Yields
     ------

@@ -1,4 +1,4 @@
-"""Sparse samples from each of which a vector is subtracted: multiplied without being made dense."""
+"""Sparse samples minus a common vector, multiplied without ever being made dense."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import scipy.sparse
 from solver.linalg.matrices import FloatArray, is_sparse
 
 _FEW_ENTRIES = 2**16
-"""So many numbers are multiplied more quickly as a dense array, however sparse."""
+"""Entries up to which a dense product is faster, however sparse the samples."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Centered:
-    """The samples ``S - 1 shift^T``, which are dense, by way of S, which is sparse.
+    """The dense samples ``S - 1 shift^T``, stored as the sparse S and the shift.
 
     Parameters
     ----------
     sparse : csr_array of shape (n_samples, n_features)
-        S; not modified.
+        S.
     shift : ndarray of shape (n_features,)
         In the precision of S.
     """
@@ -46,7 +46,7 @@ class Centered:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> Centered:
-        """Return some of the samples."""
+        """Return a selection of the samples."""
         return Centered(self.sparse[rows], self.shift)
 
     def __matmul__(self, factors: FloatArray) -> FloatArray:
@@ -54,13 +54,13 @@ class Centered:
         product: FloatArray = np.asarray(self.sparse @ factors) - self.shift @ factors
         return product
 
-    def gathered(self, weighted: FloatArray) -> FloatArray:
+    def gather(self, weighted: FloatArray) -> FloatArray:
         """Return the (n_features, k) product of the transpose with `weighted` of shape (n_samples, k)."""
         product: FloatArray = np.asarray(self.sparse.T @ weighted)
         return product - np.outer(self.shift, weighted.sum(axis=0))
 
-    def products(self, other: Centered) -> FloatArray:
-        """Return the (n_samples, n_others) inner products with others of the same shift, in float64."""
+    def inner_products(self, other: Centered) -> FloatArray:
+        """Return the (n_samples, n_others) inner products with samples of the same shift, in float64."""
         exact, shift = self.sparse.astype(np.float64), self.shift.astype(np.float64)
         others = other.sparse.astype(np.float64)
         products: FloatArray = (exact @ others.T).toarray()
@@ -81,7 +81,7 @@ class Centered:
 
 
 def dense_where_small(samples: Any) -> Any:
-    """Return sparse samples as an array where there is little in it, by rows elsewhere; others as given."""
+    """Return small sparse samples as a dense array, large ones by rows, and dense ones unchanged."""
     if not is_sparse(samples):
         return samples
     if samples.shape[0] * samples.shape[1] <= _FEW_ENTRIES:
@@ -90,5 +90,5 @@ def dense_where_small(samples: Any) -> Any:
 
 
 def is_finite(samples: Any) -> bool:
-    """Return whether dense or sparse samples hold neither NaN nor infinity."""
+    """Return whether dense or sparse samples contain neither NaN nor infinity."""
     return bool(np.isfinite(samples.data if is_sparse(samples) else samples).all())

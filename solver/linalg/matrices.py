@@ -1,8 +1,8 @@
 """Low-rank matrices and the few decompositions the solvers need.
 
-`LowRankMatrix` is the value every solver works on: an SVD ``U diag(s) V^T`` that is only
-expanded to a dense array when someone asks for it. The functions below compute the leading
-singular triplets of a dense matrix in the cheapest exact way for its size.
+`LowRankMatrix` is the value every solver works on: an SVD ``U diag(s) V^T`` that is expanded to a dense
+array only on request. The functions below compute the leading singular triplets of a dense matrix in the
+cheapest exact way for its size.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ Samples = Any
 """A two-dimensional array of samples by features: dense, or sparse by rows (`scipy.sparse.csr_array`)."""
 
 _GRAM_LIMIT = 600
+"""Smaller dimension up to which a full eigendecomposition of the Gram matrix is faster than Lanczos."""
 _FIRST_GUESS = 8
+"""Triplets computed beyond the expected rank, so that the last one usually falls below the threshold."""
 
 
 def is_sparse(samples: Any) -> bool:
@@ -92,14 +94,14 @@ def singular_triplets_above(
     Parameters
     ----------
     A : ndarray of shape (p, q)
-        Not modified.
+
     threshold : float, >= 0
-        Singular values at or below it are left out, as are those at noise level.
+        Singular values at or below it are omitted, as are those at noise level.
     rank_guess : int, >= 0
-        How many are expected; a wrong guess costs time, never accuracy.
+        Expected number of triplets; a wrong guess costs time, never accuracy.
     relative_noise : float, >= 1e-7, optional
-        Noise level of a float64 matrix as a share of its largest singular value. It is the rounding
-        ``max(p, q) * eps`` when left out; a larger one allows a quicker way.
+        Noise level of a float64 matrix as a fraction of its largest singular value. By default it is the
+        rounding error ``max(p, q) * eps``; a larger one allows a faster algorithm.
 
     Returns
     -------
@@ -147,15 +149,16 @@ def from_factors(left: FloatArray, right: FloatArray) -> LowRankMatrix:
     Parameters
     ----------
     left : ndarray of shape (n_features_x, k)
-        Not modified.
+
     right : ndarray of shape (n_features_z, k)
-        Not modified.
+
     """
     q_left, r_left = scipy.linalg.qr(left, mode="economic")
     q_right, r_right = scipy.linalg.qr(right, mode="economic")
     U, s, Vt = scipy.linalg.svd(r_left @ r_right.T)
-    kept = s > np.finfo(s.dtype).eps * max(len(left), len(right)) * s.max(initial=0.0)
-    return LowRankMatrix((q_left @ U[:, : len(s)])[:, kept], s[kept], (q_right @ Vt[: len(s)].T)[:, kept])
+    is_nonzero = s > np.finfo(s.dtype).eps * max(len(left), len(right)) * s.max(initial=0.0)
+    U, V = q_left @ U[:, : len(s)], q_right @ Vt[: len(s)].T
+    return LowRankMatrix(U[:, is_nonzero], s[is_nonzero], V[:, is_nonzero])
 
 
 def _gram_triplets(A: FloatArray, threshold: float, relative_noise: float) -> LowRankMatrix:
@@ -181,9 +184,9 @@ def _lanczos_triplets(A: FloatArray, count: int) -> LowRankMatrix:
         (size, size), matvec=lambda v: A.T @ (A @ v), matmat=lambda V: A.T @ (A @ V), dtype=A.dtype
     )
     start = np.random.default_rng(0).standard_normal((size,)).astype(A.dtype)
-    found: Any = scipy.sparse.linalg.eigsh(operator, k=count, v0=start, rng=np.random.default_rng(1))
-    # The Gram matrix squares the condition: let a small exact SVD of the projected matrix set it right.
-    V, _ = np.linalg.qr(np.asarray(found[1], np.float64))
+    eigenpairs: Any = scipy.sparse.linalg.eigsh(operator, k=count, v0=start, rng=np.random.default_rng(1))
+    # The Gram matrix squares the condition number: a small exact SVD of the projected matrix corrects for it.
+    V, _ = np.linalg.qr(np.asarray(eigenpairs[1], np.float64))
     U, s, Wt = scipy.linalg.svd(A.astype(np.float64) @ V, full_matrices=False)
     return LowRankMatrix(U, s, V @ Wt.T).astype(A.dtype)
 

@@ -1,4 +1,4 @@
-"""An orthonormal basis of the space that wide samples span: the same problem with fewer features."""
+"""An orthonormal basis of the row space of wide samples: the same problem with fewer features."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from solver.linalg.matrices import FloatArray, Samples, is_sparse
 from solver.threads import even_slices, map_chunks
 
 _CHOLESKY_CONDITION = 1e-8
+"""Reciprocal condition of the Gram matrix above which its Cholesky factor is accurate to half the digits."""
 _GRAM_CHUNKS = 8
+"""Chunks of rows, a fixed number so that the result does not depend on the number of threads."""
 _MOST_ENTRIES = 2**27
-"""Of a dense array that sparse samples are turned into: 1 GiB in float64."""
+"""Limit on the entries of a dense array that replaces sparse samples: 1 GiB in float64."""
 
 
 class RowSpaceBasis:
@@ -28,19 +30,19 @@ class RowSpaceBasis:
     Parameters
     ----------
     X : ndarray, CSR array or Centered of shape (n_samples, n_features), n_features >= n_samples
-        Not modified.
+
     n_threads : int
         Threads over rows of the Gram matrix.
 
     Attributes
     ----------
     reduced : ndarray of shape (n_samples, rank)
-        R, in float64 whatever the dtype of `X`: at small penalties its rounding would show in the gap.
+        R, always in float64: at small penalties its rounding would show in the gap.
 
     Notes
     -----
-    R is the lower Cholesky factor of the Gram matrix where that is well conditioned, otherwise its
-    eigenvectors times the roots of its eigenvalues, those at rounding level left out.
+    R is the lower Cholesky factor of the Gram matrix if that is well conditioned. Otherwise it consists of
+    the eigenvectors times the square roots of the eigenvalues, without those at rounding level.
     """
 
     def __init__(self, X: Samples, n_threads: int = 1) -> None:
@@ -50,9 +52,9 @@ class RowSpaceBasis:
         self._weights: FloatArray | None = None
         if factor is None:
             values, vectors = scipy.linalg.eigh(gram, check_finite=False)
-            kept = values > max(X.shape) * np.finfo(np.float64).eps * values[-1]
-            roots = np.sqrt(values[kept])
-            factor, self._weights = vectors[:, kept] * roots, vectors[:, kept] / roots
+            is_nonzero = values > max(X.shape) * np.finfo(np.float64).eps * values[-1]
+            roots, vectors = np.sqrt(values[is_nonzero]), vectors[:, is_nonzero]
+            factor, self._weights = vectors * roots, vectors / roots
         self.reduced: FloatArray = factor
 
     def lift(self, U: FloatArray) -> FloatArray:
@@ -64,7 +66,7 @@ class RowSpaceBasis:
         else:
             weighted = self._weights @ U
         if isinstance(self._X, Centered):
-            return self._X.gathered(weighted)
+            return self._X.gather(weighted)
         lifted: FloatArray = np.asarray(self._X.T @ weighted)
         return lifted
 
@@ -72,10 +74,10 @@ class RowSpaceBasis:
         """Return ``Q.T @ left``, of shape (rank, k), from `left` of shape (n_features, k)."""
         return self._from_products(np.asarray(self._X @ left))
 
-    def rotate(self, samples: Samples) -> FloatArray:
-        """Return ``samples @ Q``: any samples in this basis, what lies outside its span left out."""
+    def to_row_space(self, samples: Samples) -> FloatArray:
+        """Return ``samples @ Q``: the projection of any samples onto the span, in this basis."""
         if isinstance(self._X, Centered):
-            return self._from_products(self._X.products(samples)).T
+            return self._from_products(self._X.inner_products(samples)).T
         products = self._X @ samples.T
         return self._from_products(products.toarray() if is_sparse(products) else products).T
 
@@ -89,7 +91,7 @@ class RowSpaceBasis:
 
 def _gram(X: Samples, n_threads: int) -> FloatArray:
     if isinstance(X, Centered):
-        return X.products(X)
+        return X.inner_products(X)
     if is_sparse(X):
         product = X.astype(np.float64)
         return np.asarray((product @ product.T).toarray())
@@ -109,27 +111,28 @@ def _well_conditioned_cholesky(gram: FloatArray) -> FloatArray | None:
         factor = scipy.linalg.cholesky(gram, lower=True, check_finite=False)
     except scipy.linalg.LinAlgError:
         return None
-    # The 1-norm of the factor bounds that of the Gram matrix within its dimension, which is near enough.
+    # The squared 1-norm of the factor bounds the norm of the Gram matrix up to a factor of its dimension,
+    # which is accurate enough here.
     norm = float(np.abs(factor).sum(axis=0).max()) ** 2
     reciprocal_condition, _ = scipy.linalg.lapack.dpocon(factor, norm, uplo="L")
     return factor if reciprocal_condition > _CHOLESKY_CONDITION else None
 
 
 def compact(samples: Samples) -> tuple[Samples, RowSpaceBasis | None]:
-    """Return samples as a bilinear method can learn from them, and the basis they are in, if any.
+    """Return samples in a form that a bilinear method can use, and their basis, if any.
 
-    Dense samples, and sparse ones as they are, need no other form. `Centered` ones are turned into the space
-    they span where that has fewer dimensions than features, and made dense otherwise.
+    Dense and sparse samples are returned unchanged. `Centered` samples are expressed in a basis of their row
+    space if there are fewer samples than features, and made dense otherwise.
 
     Parameters
     ----------
     samples : ndarray, CSR array or Centered of shape (n_samples, n_features)
-        Not modified.
+
 
     Raises
     ------
     InvalidInputError
-        If that takes too much memory.
+        If that would take too much memory.
     """
     if not isinstance(samples, Centered):
         return samples, None
@@ -146,10 +149,10 @@ def compact(samples: Samples) -> tuple[Samples, RowSpaceBasis | None]:
 
 
 def most_compact(n_features: int) -> int:
-    """Return how many sparse samples with so many features can be centred within that memory."""
+    """Return the largest number of sparse samples with `n_features` features that `can_be_compact`."""
     return max(math.isqrt(_MOST_ENTRIES), _MOST_ENTRIES // n_features)
 
 
 def can_be_compact(n_samples: int, n_features: int) -> bool:
-    """Return whether sparse samples can be centred within the memory that is thought fit for it."""
+    """Return whether centred sparse samples fit into 1 GiB, the limit for their dense form."""
     return n_samples * min(n_samples, n_features) <= _MOST_ENTRIES

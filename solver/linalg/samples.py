@@ -1,4 +1,4 @@
-"""Samples as the estimators take them: checked arrays, dense or sparse, and their affine projection."""
+"""Validation of samples, dense or sparse, and their affine projection."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def check_samples(
     Parameters
     ----------
     samples : array-like or sparse array of shape (n_samples, n_features)
-        Not modified; not copied when it already is such an array, and a sparse one stores no entry twice.
+        Not copied if it is such an array already (a sparse one without duplicate entries).
     name : str
-        How the caller names it; appears in the error.
+        Name of the argument, for the error message.
     dtype : dtype, optional
-        Precision to convert to; float32 and float64 are kept as they are when left out.
+        Precision to convert to; by default float32 and float64 stay as they are.
     sparse : bool
-        Whether a sparse array may come back sparse, by rows, with one stored value for each entry; it is
-        refused otherwise.
+        Whether sparse arrays are accepted; they are returned by rows, without duplicate entries.
 
     Raises
     ------
     InvalidInputError
-        If it is not numeric, not two-dimensional, empty, sparse without leave, or holds NaN or infinity.
+        If it is not numeric, not two-dimensional, empty, sparse where that is not accepted, or contains NaN
+        or infinity.
     """
     if is_sparse(samples):
         if not sparse:
@@ -51,7 +51,7 @@ def check_samples(
             f"{name} must be a non-empty (n_samples, n_features) array, got {array.shape}"
         )
     if is_sparse(array) and not array.has_canonical_format:
-        # Entries that are stored in parts are added up, in a copy: the parts may still be the caller's.
+        # Duplicate entries are summed in a copy: the caller may still own the original.
         array = array.copy()
         array.sum_duplicates()
     if dtype is None and array.dtype not in (np.float32, np.float64):
@@ -70,22 +70,22 @@ def project_affinely(
     Parameters
     ----------
     samples : array-like or sparse array of shape (n_samples, n_features)
-        Not modified.
+
     factors : ndarray of shape (n_features, rank)
         The linear map.
     intercept : ndarray of shape (rank,)
         Added to each row.
     name : str
-        How the caller names the samples; appears in the error.
+        Name of the argument, for the error message.
 
     Raises
     ------
     InvalidInputError
-        If the samples are unusable or have another number of features than the map.
+        If the samples are invalid or their number of features differs from that of the map.
     """
     array = check_samples(samples, name, sparse=True)
     if array.shape[1] != factors.shape[0]:
         raise InvalidInputError(f"{name} has {array.shape[1]} features, the model expects {factors.shape[0]}")
-    # In the wider of both precisions: samples and factors may have opposite extremes of size.
+    # In the wider of both precisions: large samples may meet small factors, or the reverse.
     projected: FloatArray = np.asarray(array @ factors + intercept).astype(factors.dtype, copy=False)
     return projected

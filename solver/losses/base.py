@@ -1,4 +1,4 @@
-"""What the optimisation asks of a smooth loss of pairs."""
+"""The Protocols that the optimisation requires of a smooth loss of pairs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Protocol
 from solver.linalg.matrices import FloatArray, LowRankMatrix
 
 LOSSES = ("logistic", "squared", "softmax")
-"""Names of the losses of an estimator."""
+"""The losses of the estimators, by name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FactoredPoint:
-    """A point ``left @ right.T`` at which the loss is evaluated, of any (small) inner dimension."""
+    """A point ``left @ right.T`` at which to evaluate the loss, of any (small) inner dimension."""
 
     left: FloatArray
     right: FloatArray

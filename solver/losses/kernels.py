@@ -1,8 +1,8 @@
 """Element-wise kernels over a tile of pairs: logistic losses with their derivatives, and entropies.
 
 With ``F = 1 + exp(s)`` the loss of a dissimilar pair is ``log F`` and its derivative ``exp(s) / F``; a
-similar pair has ``log F - s`` and ``-1 / F``. Both derivatives keep their relative precision however
-small they are, and several F are multiplied before one logarithm is taken of them.
+similar pair has ``log F - s`` and ``-1 / F``. Both derivatives keep their relative precision even where they
+are tiny, and one logarithm is taken of the product of several F.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from solver.linalg.matrices import FloatArray
 from solver.supervision.base import PairKey
 
 _FACTORS_PER_LOG = 4
+"""Factors multiplied before one logarithm: more of them would leave less room for large scores."""
 _LARGEST_SCORE = {4: 20.0, 8: 150.0}
-"""By item size: four factors ``1 + exp(s)`` of this s still multiply without overflow."""
+"""By item size: the product of four factors ``1 + exp(s)`` of this s does not overflow."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TileBuffers:
-    """Memory that the kernels work in, used again for each tile of a chunk.
+    """Work arrays of the kernels, reused for each tile of a chunk.
 
     Parameters
     ----------
     scores : ndarray of shape (size,)
-        For the scores and what they are turned into.
+        For the scores and what the kernels overwrite them with.
     factors : ndarray of shape (size,)
         For F.
     """
@@ -38,7 +39,7 @@ class TileBuffers:
 
     @classmethod
     def of(cls, n_pairs: int, dtype: npt.DTypeLike) -> Self:
-        """Allocate buffers for tiles of up to `n_pairs` pairs."""
+        """Allocate buffers for tiles of at most `n_pairs` pairs."""
         return cls(np.empty(n_pairs, dtype), np.empty(n_pairs, dtype))
 
     def score(self, left: FloatArray, right: FloatArray) -> FloatArray:
@@ -67,12 +68,12 @@ def sum_losses(scores: FloatArray, factors: FloatArray, similar: list[PairKey]) 
     largest = _LARGEST_SCORE[scores.itemsize]
     on_dissimilar, on_similar = 0.0, 0.0
     if not float(scores.max()) <= largest:
-        # Few scores are that large, if any.
+        # Rare: clip the few large scores, whose loss is linear there, and add what was clipped.
         on_dissimilar -= sum(_sum(np.maximum(scores[key] - largest, 0.0)) for key in similar)
         flat = scores.reshape(-1)
-        beyond = np.flatnonzero(flat > largest)
-        on_dissimilar += _sum(flat[beyond] - largest)
-        flat[beyond] = largest
+        large = np.flatnonzero(flat > largest)
+        on_dissimilar += _sum(flat[large] - largest)
+        flat[large] = largest
     on_similar -= sum(_sum(scores[key]) for key in similar)
     np.exp(scores, out=scores)
     np.add(scores, 1.0, out=factors)
@@ -88,11 +89,11 @@ def differentiate(
     Parameters
     ----------
     exponentials, factors : ndarray of shape (rows, columns)
-        As `sum_losses` leaves them; the former is overwritten with the result.
+        As left by `sum_losses`; the former is overwritten with the result.
     similar : list of PairKey
         The similar pairs, as disjoint keys.
     ratio : float
-        Weight of a similar pair over that of a dissimilar one.
+        Weight of a similar pair divided by that of a dissimilar one.
     """
     np.divide(exponentials, factors, out=exponentials)
     for key in similar:
@@ -106,14 +107,14 @@ def sum_entropies(p: FloatArray) -> float:
     Parameters
     ----------
     p : ndarray
-        Probabilities in [0, 1]. Not modified.
+        Probabilities in [0, 1].
     """
     tiny = np.finfo(p.dtype).tiny
     return -float(np.sum(p * np.log(np.maximum(p, tiny)) + (1.0 - p) * np.log(np.maximum(1.0 - p, tiny))))
 
 
 def _sum_logarithms(factors: FloatArray) -> float:
-    # Long contiguous runs: short calls would have threads wait for each other more than work.
+    # On long contiguous arrays: in short calls, threads would mostly wait for the interpreter lock.
     flat = factors.reshape(-1)
     quarter = len(flat) // _FACTORS_PER_LOG
     grouped = quarter * _FACTORS_PER_LOG

@@ -1,4 +1,4 @@
-"""The logistic loss of listed pairs alone."""
+"""The logistic loss of a list of pairs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from solver.supervision.signed_pairs import SignedPairs
 from solver.supervision.sizes import check_sizes
 
 _PAIRS_AT_ONCE = 1 << 16
+"""Pairs whose factors are gathered at a time, to bound the memory of the copies."""
 
 
 class ListedPairLoss:
-    """Weighted logistic loss of listed pairs; work and memory grow with their number alone.
+    """Weighted logistic loss of listed pairs; time and memory are proportional to their number.
 
     Parameters
     ----------
     X : ndarray or CSR array of shape (n_samples_x, n_features_x)
-        Samples of the first modality. Not modified.
+        Samples of the first modality.
     Z : ndarray or CSR array of shape (n_samples_z, n_features_z)
-        Samples of the second modality. Not modified.
+        Samples of the second modality.
     pairs : SignedPairs
         Signs and weights.
     dtype : {float32, float64}
@@ -57,7 +58,7 @@ class ListedPairLoss:
     def value_and_factor_gradients(
         self, A: FloatArray, B: FloatArray
     ) -> tuple[float, FloatArray, FloatArray]:
-        """Return l(A B^T) with ``l' B`` and ``l'^T A``; neither factor is modified."""
+        """Return l(A B^T) with ``l' B`` and ``l'^T A``."""
         point = FactoredPoint(A.astype(self._dtype), B.astype(self._dtype))
         scores = self._scores(point)
         derivatives = self._derivatives(scores)
@@ -72,7 +73,7 @@ class ListedPairLoss:
         return float(np.vdot(self._pairs.weights, entropies))
 
     def mean_curvature(self, point: FactoredPoint) -> float:
-        """Return ``sum_ij w_ij sigma'(s_ij)`` over the number of all pairs, listed or not."""
+        """Return ``sum_ij w_ij sigma'(s_ij)`` over the number of all pairs, including unlisted ones."""
         p = scipy.special.expit(self._scores(point).astype(np.float64))
         total = float(np.vdot(self._pairs.weights, p * (1.0 - p)))
         return total / float(self.X.shape[0] * self.Z.shape[0])
@@ -82,8 +83,10 @@ class ListedPairLoss:
         right = np.asarray(self.Z @ point.right.astype(self._dtype, copy=False))
         scores = np.empty(len(self._rows), self._dtype)
         for start in range(0, len(scores), _PAIRS_AT_ONCE):
-            some = slice(start, start + _PAIRS_AT_ONCE)
-            np.einsum("ij,ij->i", left[self._rows[some]], right[self._pairs.columns[some]], out=scores[some])
+            block = slice(start, start + _PAIRS_AT_ONCE)
+            np.einsum(
+                "ij,ij->i", left[self._rows[block]], right[self._pairs.columns[block]], out=scores[block]
+            )
         return scores
 
     def _value(self, scores: FloatArray) -> float:

@@ -2,8 +2,8 @@
 
 One exponential per pair gives the loss log(1 + exp(-y s)) and its derivative (`solver.losses.kernels`). The
 derivatives themselves are summed, not their differences from a constant: where most pairs are
-fitted well they are small, and so is the rounding of their sums. No array of all pairs is ever made;
-rows are dealt to chunks that run on threads and are added up in a fixed order, so the result does not
+fitted well they are small, and so is the rounding of their sums. There is never an array of all pairs.
+Chunks of rows run on threads, and their results are added in a fixed order, so that the result does not
 depend on the number of threads.
 """
 
@@ -24,11 +24,15 @@ from solver.supervision.sizes import check_sizes
 from solver.threads import map_chunks
 
 _TILE_BYTES = 3 << 19
+"""Size of the scores of a tile, 1.5 MiB: small enough to stay in cache between the passes of the kernels."""
 _TILE_COLUMNS = 1280
+"""Columns of a tile, long enough for the matrix products to run at full speed."""
 _COPIED_ROWS = 1024
+"""Rows that are reordered at a time, so that no second copy of all samples is needed."""
 _CHUNKS = 16
-"""Rows are dealt to this many chunks, whatever the number of threads; fewer where their sums are large."""
+"""Chunks of rows, independent of the number of threads; fewer where the sums of each are large."""
 _CHUNK_BYTES = 1 << 28
+"""Limit on the memory of the sums of all chunks together: 256 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +50,9 @@ class PairLogisticLoss:
     Parameters
     ----------
     X : ndarray or CSR array of shape (n_samples_x, n_features_x)
-        Samples of the first modality. Not modified.
+        Samples of the first modality.
     Z : ndarray or CSR array of shape (n_samples_z, n_features_z)
-        Samples of the second modality. Not modified.
+        Samples of the second modality.
     supervision : Supervision
         Which pairs are similar.
     dtype : {float32, float64}
@@ -128,9 +132,9 @@ class PairLogisticLoss:
         Parameters
         ----------
         A : ndarray of shape (n_features_x, k)
-            Not modified.
+
         B : ndarray of shape (n_features_z, k)
-            Not modified.
+
         """
         XA, ZB = self._x_side.project(A), self._z_side.project(B)
         along_x = np.zeros_like(XA)
@@ -183,7 +187,7 @@ class PairLogisticLoss:
             tile = next(self._tiles(chunk))
             scores = buffers.score(left[tile.rows], right[tile.columns])
             _, slopes = self._value_and_derivatives(tile, scores, buffers)
-            # sigma' = sigma(s) sigma(-s), one of which is 1 / F and the other what is left.
+            # sigma' = sigma(s) sigma(-s), where one factor is 1 / F and the other 1 - 1 / F.
             slopes /= buffers.factors_like(scores)
             for key in self._keys(tile):
                 slopes[key] *= 1.0 - buffers.factors_like(scores)[key]
@@ -192,13 +196,13 @@ class PairLogisticLoss:
         return curvature / n_pairs
 
     def _score_factors(self, point: FactoredPoint) -> tuple[FloatArray, FloatArray]:
-        """Return two factors, one row per sample, whose inner products are the scores."""
+        """Return two factors with a row per sample, whose inner products are the scores."""
         return self._x_side.project(point.left), self._z_side.project(point.right)
 
     def _value_and_derivatives(
         self, tile: _Tile, scores: FloatArray, buffers: TileBuffers
     ) -> tuple[float, FloatArray]:
-        """Return the tile's share of the loss, and its derivatives over the weight of a dissimilar pair."""
+        """Return the loss of a tile, and its derivatives divided by the weight of a dissimilar pair."""
         keys, factors = self._keys(tile), buffers.factors_like(scores)
         value = self._weighted(sum_losses(scores, factors, keys))
         return value, differentiate(scores, factors, keys, self._w_similar / self._w_dissimilar)
@@ -213,7 +217,7 @@ class PairLogisticLoss:
         return self._supervision.similar_pairs(tile.rows, tile.columns)
 
     def _chunks(self, width: int) -> list[slice]:
-        """Return contiguous runs of rows, as many as fit if each holds `width` numbers per column."""
+        """Return slices of rows, as many as memory allows if each stores `width` numbers per column."""
         m, n = self.X.shape[0], self.Z.shape[0]
         n_blocks = -(-m // self._height)
         affordable = _CHUNK_BYTES // (n * max(width, 1) * self._dtype.itemsize)

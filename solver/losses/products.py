@@ -1,4 +1,4 @@
-"""Products of many samples with a few factors, in chunks of rows on threads."""
+"""Products of many samples with a few factors, on threads over chunks of rows."""
 
 from __future__ import annotations
 
@@ -10,27 +10,29 @@ from solver.linalg.matrices import FloatArray, Samples, is_sparse
 from solver.threads import even_slices, map_chunks
 
 _CHUNKS = 8
+"""Chunks of rows, a fixed number so that the result does not depend on the number of threads."""
 _ROWS_WORTH_A_CHUNK = 250
+"""Rows per chunk at least: the product of fewer takes less time than starting it on another thread."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Chunk:
     rows: slice
     width: int
-    """All that stands right of it is zero."""
+    """Columns from this one on are zero."""
     samples: Samples
 
 
 class SampleProducts:
-    """Products of fixed samples, and of their transpose, with whatever factors are asked for.
+    """Products of fixed samples, and of their transpose, with factors.
 
-    Rows are dealt to chunks whose number depends only on their own, and are added up in a fixed order. Of
-    each chunk only the columns up to the last that is not zero take part: half of a triangle.
+    The number of chunks depends only on the number of rows, and their results are added in a fixed order.
+    Each chunk uses only the columns up to its last nonzero one, which halves the work on a triangle.
 
     Parameters
     ----------
     samples : ndarray or CSR array of shape (n_samples, n_features)
-        Not modified.
+
     n_threads : int
         Threads over chunks.
     """
@@ -48,7 +50,7 @@ class SampleProducts:
         Parameters
         ----------
         factor : ndarray of shape (n_features, k)
-            Not modified.
+
         """
         factor = factor.astype(self._dtype, copy=False)
         projected = np.empty((self._chunks[-1].rows.stop, factor.shape[1]), self._dtype)
@@ -60,19 +62,19 @@ class SampleProducts:
         return projected
 
     def gather(self, weighted: FloatArray) -> FloatArray:
-        """Return ``samples.T @ weighted``, added up in float64.
+        """Return ``samples.T @ weighted``, accumulated in float64.
 
         Parameters
         ----------
         weighted : ndarray of shape (n_samples, k)
-            Not modified.
+
         """
 
         def evaluate(chunk: _Chunk) -> FloatArray:
-            some = weighted[chunk.rows]
-            # This order of factors reads dense samples row by row, which is quicker.
+            rows = weighted[chunk.rows]
+            # This order of factors reads dense samples row by row, which is faster.
             in_rows = not is_sparse(chunk.samples)
-            part: FloatArray = (some.T @ chunk.samples).T if in_rows else chunk.samples.T @ some
+            part: FloatArray = (rows.T @ chunk.samples).T if in_rows else chunk.samples.T @ rows
             return part
 
         gathered = np.zeros((self._n_features, weighted.shape[1]))
@@ -83,9 +85,9 @@ class SampleProducts:
 
 
 def _chunk(samples: Samples, rows: slice) -> _Chunk:
-    some = samples[rows]
-    if is_sparse(some):
-        return _Chunk(rows, some.shape[1], some)
-    used = np.flatnonzero(some.any(axis=0))
-    width = int(used[-1]) + 1 if len(used) else 0
-    return _Chunk(rows, width, some[:, :width])
+    part = samples[rows]
+    if is_sparse(part):
+        return _Chunk(rows, part.shape[1], part)
+    nonzero = np.flatnonzero(part.any(axis=0))
+    width = int(nonzero[-1]) + 1 if len(nonzero) else 0
+    return _Chunk(rows, width, part[:, :width])

@@ -1,4 +1,4 @@
-"""A smooth term that ranks: softmax of each sample's similarities to the other modality, both ways."""
+"""A contrastive loss: the softmax of each sample's similarities to the other modality, in both directions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from solver.supervision.base import Supervision
 from solver.supervision.sizes import check_sizes
 
 _BLOCK_BYTES = 1 << 24
+"""Size of the similarities of a block of rows: 16 MiB."""
 _MODERATE_SCORE = 40.0
-"""Whose exponential, and those of a million such, are far from the limits of float32."""
+"""Similarities up to which a sum of a million exponentials is far from overflow in float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,10 @@ class _Side:
     Parameters
     ----------
     weights : ndarray of shape (n,)
-        Of each sample's softmax term: one over twice the number that match anything, 0 for the others.
+        Weight of each sample's softmax term: one over twice the number of samples with a match, or 0 for a
+        sample without one.
     shares : ndarray of shape (n,)
-        Weight of each pair of such a sample with one of its matches.
+        Weight of each pair of a sample with one of its matches.
     """
 
     weights: FloatArray
@@ -42,13 +44,13 @@ class _Side:
         return cls(weights, weights / np.maximum(n_matches, 1.0))
 
     def at(self, samples: slice) -> _Side:
-        """Return some of the samples."""
+        """Return the part of a slice of samples."""
         return _Side(self.weights[samples], self.shares[samples])
 
     def entropy(self, softmax: FloatArray, matches: npt.NDArray[np.bool_], scale: float) -> float:
-        """Return the weighted entropies of distributions, one a row, mixed with their targets."""
+        """Return the weighted entropies of the distributions in the rows, mixed with their targets."""
         weighted = scale * self.weights[:, None] * softmax + (1.0 - scale) * self.shares[:, None] * matches
-        # What remains of weights * H(mixed) when each row of `weighted` sums to its weight.
+        # weights * H(mixed), simplified: each row of `weighted` sums to its weight.
         sums = np.log(np.maximum(self.weights, np.finfo(np.float64).tiny))[:, None] * weighted
         return float(np.sum(sums) - np.sum(xlogy(weighted, weighted)))
 
@@ -58,14 +60,15 @@ class PairSoftmaxLoss:
 
     ``l(M) = 1/(2m) sum_i [log sum_j exp(s_ij) - mean_{j matches i} s_ij]`` plus the same by columns, with
     ``s_ij = x_i^T M z_j``: the cross entropy between a uniform choice among a sample's matches and the
-    softmax of its similarities. Samples without a match say nothing. There is no temperature: M has any size.
+    softmax of its similarities. Samples without a match have no term. There is no temperature, because M is
+    not normalised.
 
     Parameters
     ----------
     X : ndarray or CSR array of shape (n_samples_x, n_features_x)
-        Samples of the first modality. Not modified.
+        Samples of the first modality.
     Z : ndarray or CSR array of shape (n_samples_z, n_features_z)
-        Samples of the second modality. Not modified.
+        Samples of the second modality.
     supervision : Supervision
         Which pairs are similar.
     dtype : {float32, float64}
@@ -90,7 +93,7 @@ class PairSoftmaxLoss:
             by_row[rows] = matches.sum(axis=1)
             by_column += matches.sum(axis=0)
         self._rows, self._columns = _Side.of(by_row), _Side.of(by_column)
-        # The similarities of matches enter linearly: their sum over samples is taken once.
+        # The similarities of matches enter linearly: their sum over samples is computed once.
         weighted_Z = np.zeros((m, Z.shape[1]))
         for rows in self._blocks():
             shares = self._rows.shares[rows, None] + self._columns.shares
@@ -139,8 +142,8 @@ class PairSoftmaxLoss:
         """Return the dual objective of the softmax rows and columns, mixed with their targets.
 
         For any distribution p of a row, ``log sum_j exp(s_j) >= <p, s> + H(p)``. With p the softmax itself,
-        mixed as ``scale * p + (1 - scale) * target``, the gradient is multiplied by `scale`, and what is
-        left of the loss is the weighted sum of the entropies H.
+        mixed as ``scale * p + (1 - scale) * target``, the gradient is multiplied by `scale`, and the dual
+        objective is the weighted sum of the entropies H.
         """
         total = 0.0
 
@@ -167,7 +170,7 @@ class PairSoftmaxLoss:
         return total / (int(self._X.shape[0]) * int(self._Z.shape[0]))
 
     def _differentiate(self, point: FactoredPoint, take: Callable[[slice, FloatArray], None]) -> float:
-        """Hand over the derivatives of the softmax terms, a block of rows at a time; return the loss."""
+        """Pass the derivatives of the softmax terms to `take`, by blocks of rows; return the loss."""
 
         def visit(rows: slice, by_row: FloatArray, by_column: FloatArray) -> None:
             by_row *= self._rows.weights[rows, None].astype(self._dtype)
@@ -178,7 +181,7 @@ class PairSoftmaxLoss:
         return self._visit(point, visit)
 
     def _visit(self, point: FactoredPoint, visit: Callable[[slice, FloatArray, FloatArray], None]) -> float:
-        """Hand over the softmax of each row and each column, a block of rows at a time; return the loss."""
+        """Pass the softmax of each row and each column to `visit`, by blocks of rows; return the loss."""
         left, right = self._score_factors(point)
         if _largest_score(left, right) <= _MODERATE_SCORE:
             by_row, by_column = self._visit_moderate(left, right, visit)
@@ -196,7 +199,7 @@ class PairSoftmaxLoss:
     def _visit_moderate(
         self, left: FloatArray, right: FloatArray, visit: Callable[[slice, FloatArray, FloatArray], None]
     ) -> tuple[FloatArray, FloatArray]:
-        """Do the same where no exponential overflows, with one of them for each pair; return `_log_sums`."""
+        """Do so with one exponential per pair, where none overflows; return the `_log_sums`."""
         by_row, by_column = np.zeros(len(left)), np.zeros(len(right))
         blocks, exponentials = list(self._blocks()), np.empty((0, 0), self._dtype)
         for rows in blocks:
@@ -205,7 +208,7 @@ class PairSoftmaxLoss:
             by_column += exponentials.sum(axis=0, dtype=np.float64)
         of_column = (1.0 / by_column).astype(self._dtype)
         for rows in blocks:
-            if len(blocks) > 1:  # else it is still there
+            if len(blocks) > 1:  # otherwise the array still holds the only block
                 exponentials = _exponentials(left[rows], right)
             along_columns = exponentials * of_column
             exponentials *= (1.0 / by_row[rows, None]).astype(self._dtype)
@@ -249,7 +252,7 @@ class PairSoftmaxLoss:
 
 
 def _largest_score(left: FloatArray, right: FloatArray) -> float:
-    """Return a bound of the absolute similarities, by Cauchy and Schwarz."""
+    """Return an upper bound on the absolute similarities, by Cauchy-Schwarz."""
     squares = (np.einsum("ij,ij->i", side, side, dtype=np.float64).max(initial=0.0) for side in (left, right))
     return math.sqrt(math.prod(float(square) for square in squares))
 

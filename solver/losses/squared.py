@@ -1,4 +1,4 @@
-"""A smooth term for calibrated posteriors: squared distance of the similarity from the truth of a match."""
+"""The squared loss: squared distance of the similarity from the indicator of a match."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from solver.supervision.base import Supervision
 from solver.supervision.sizes import check_sizes
 
 _ROWS_AT_ONCE = 4096
+"""Rows of which a float64 copy is made at a time."""
 
 
 class PairSquaredLoss:
-    """Squared loss of all pairs, each with the same weight.
+    """Squared loss of all pairs with equal weights.
 
     ``l(M) = 1/(2 m n) sum_ij (x_i^T M z_j - t_ij)^2`` with t = 1 on similar pairs and 0 on the others. Its
     minimum over all functions of a pair is the probability of a match, which is a bilinear function of
@@ -23,13 +24,13 @@ class PairSquaredLoss:
     Parameters
     ----------
     X : ndarray or CSR array of shape (n_samples_x, n_features_x)
-        Samples of the first modality. Not modified.
+        Samples of the first modality.
     Z : ndarray or CSR array of shape (n_samples_z, n_features_z)
-        Samples of the second modality. Not modified.
+        Samples of the second modality.
     supervision : Supervision
         Which pairs are similar.
     dtype : {float32, float64}
-        Precision of the gradients that are returned; everything is computed in float64.
+        Precision of the returned gradients; all computations are in float64.
     """
 
     def __init__(self, X: Samples, Z: Samples, supervision: Supervision, dtype: type = np.float64) -> None:
@@ -76,7 +77,7 @@ class PairSquaredLoss:
         return scale * along - scale**2 * self._value(left, right)
 
     def mean_curvature(self, point: FactoredPoint) -> float:
-        """Return the weight of a pair, which is the second derivative of its loss everywhere."""
+        """Return the weight of a pair, which is the constant second derivative of its loss."""
         return 1.0 / self._n_pairs
 
     def _value(self, left: FloatArray, right: FloatArray) -> float:

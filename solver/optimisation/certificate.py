@@ -1,12 +1,12 @@
-"""How far a point is from the optimum, at most: the duality gap.
+"""The duality gap: an upper bound on the distance of an objective from the optimum.
 
 With the conjugate of the logistic loss, the dual of problem (4) is
 
     max_P  sum_ij w_ij H(p_ij)    subject to  ||X^T (W * Y * P) Z||_2 <= alpha,   0 <= p_ij <= 1,
 
-where H is the binary entropy. At M the natural candidate is p_ij = sigma(-y_ij s_ij), for which
+where H is the binary entropy. At M the natural candidate for p is p_ij = sigma(-y_ij s_ij), for which
 ``X^T (W * Y * P) Z`` is minus the gradient of the loss; multiplied by ``min(1, alpha / ||l'(M)||_2)``
-it is feasible, because H's domain contains every smaller p. By weak duality
+it is feasible, because the domain of H contains every smaller p. By weak duality
 
     objective(M) - optimum <= objective(M) - dual value,
 
@@ -26,7 +26,7 @@ from solver.optimisation.penalties import NuclearNorm
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Primal value, dual value and what follows from them.
+    """Primal and dual value at a point.
 
     Parameters
     ----------
@@ -46,21 +46,21 @@ class Certificate:
 
 
 def certify(
-    loss: CertifiableLoss, penalty: NuclearNorm, M: LowRankMatrix, enough: float = 0.0
+    loss: CertifiableLoss, penalty: NuclearNorm, M: LowRankMatrix, sufficient_gap: float = 0.0
 ) -> Certificate:
     """Compute the duality gap of `M`.
 
     Parameters
     ----------
     loss : CertifiableLoss
-        In float64 for a gap that is good to the last digits.
+        In float64 for a gap that is accurate to the last digits.
     penalty : NuclearNorm
-        Its weight bounds the dual's spectral norm.
+        Its weight bounds the spectral norm in the dual.
     M : LowRankMatrix of shape (n_features_x, n_features_z)
-        The point.
-    enough : float, >= 0
-        Where `lower_bound` already gives a relative gap below this, it stands for the dual value, and
-        a second pass over all pairs is saved.
+        The point to certify.
+    sufficient_gap : float, >= 0
+        If `lower_bound` already gives a smaller relative gap, it is returned as the dual value, without a
+        second pass over all pairs.
 
     Returns
     -------
@@ -69,15 +69,15 @@ def certify(
     """
     point = FactoredPoint.of(M)
     value, gradient = loss.value_and_gradient(point)
-    bounded = Certificate(value + penalty.value(M), lower_bound(value, gradient, point, penalty.alpha))
-    if bounded.relative_gap < enough:
-        return bounded
+    cheap = Certificate(value + penalty.value(M), lower_bound(value, gradient, point, penalty.alpha))
+    if cheap.relative_gap < sufficient_gap:
+        return cheap
     scale = _feasible_scale(gradient, penalty.alpha)
-    return Certificate(bounded.objective, loss.dual_value(point, scale))
+    return Certificate(cheap.objective, loss.dual_value(point, scale))
 
 
 def lower_bound(value: float, gradient: FloatArray, point: FactoredPoint, alpha: float) -> float:
-    """Return a bound on the optimum that costs nothing beyond a value and a gradient.
+    """Return a lower bound on the optimum that needs only a value and a gradient.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def lower_bound(value: float, gradient: FloatArray, point: FactoredPoint, alpha:
     Notes
     -----
     ``H(p_ij) = l_ij + y_ij s_ij p_ij``, so that the unscaled dual value is ``l(M) - <l'(M), M>``; and H is
-    concave with H(0) = 0, so that ``H(c p) >= c H(p)``. The bound is a little below `certify`'s.
+    concave with H(0) = 0, so that ``H(c p) >= c H(p)``. The dual value of `certify` is slightly larger.
     """
     along = float(np.vdot(point.left, gradient.astype(np.float64) @ point.right))
     return _feasible_scale(gradient, alpha) * (value - along)

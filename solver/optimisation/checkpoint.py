@@ -1,4 +1,4 @@
-"""A fit's state as a value that can be kept, written to a file, and gone on from."""
+"""Saving a fit and resuming it."""
 
 from __future__ import annotations
 
@@ -16,25 +16,28 @@ from solver.linalg.matrices import LowRankMatrix
 from solver.optimisation.convergence import Memory
 from solver.optimisation.descent import DescentState
 
+_EARLIER_NAMES = {"is_sketched": "is_subsampled", "quiet": "n_stalled", "wanted": "check_at"}
+"""Fields that have another name in files of earlier versions."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """Everything that a fit needs to go on as if it had not been interrupted.
+    """Everything that a fit needs to resume as if it had not been interrupted.
 
     Parameters
     ----------
     M : LowRankMatrix
         Iterate, in the basis of the prepared problem.
     fingerprint : float
-        Of the prepared problem: tells whether the samples are the same.
+        Of the prepared problem; differs if the samples or labels differ.
     iteration : int
         Steps taken so far.
     stage_alpha, step_size, gradient_target : float
         See `solver.optimisation.descent.DescentState`.
     is_subsampled : bool
-        See there, too.
+        See `solver.optimisation.descent.DescentState`.
     memory : Memory
-        What the monitor remembered.
+        State of the convergence monitor.
     """
 
     M: LowRankMatrix
@@ -48,7 +51,7 @@ class Checkpoint:
 
     @classmethod
     def of(cls, state: DescentState, fingerprint: float, memory: Memory) -> Self:
-        """Keep what cannot be computed anew."""
+        """Return the part of a state that cannot be recomputed."""
         return cls(
             state.M,
             fingerprint,
@@ -61,17 +64,17 @@ class Checkpoint:
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the checkpoint to a file, which appears whole or not at all.
+        """Write the checkpoint to a file atomically.
 
         Parameters
         ----------
         path : path-like
-            The file; replaced when it exists.
+            The file; an existing one is replaced.
 
         Raises
         ------
         OSError
-            If it cannot be written, such as for lack of space.
+            If it cannot be written, for instance because the disk is full.
         """
         path = Path(path)
         facts = {name: value for name, value in asdict(self).items() if name != "M"}
@@ -93,23 +96,27 @@ class Checkpoint:
         Raises
         ------
         ArtifactError
-            If the file is missing, damaged or something else.
+            If the file is missing, damaged or not a checkpoint.
         """
         try:
             with safe_open(path, framework="numpy") as file:
                 facts: dict[str, Any] = json.loads((file.metadata() or {})["facts"])
-                if "is_sketched" in facts:  # its name in files of earlier versions
-                    facts["is_subsampled"] = facts.pop("is_sketched")
+                _rename(facts, _EARLIER_NAMES)
+                _rename(facts["memory"], _EARLIER_NAMES)
                 M = LowRankMatrix(*(file.get_tensor(name) for name in ("U", "s", "V")))
-            return cls(
-                _checked(M), **_numbers(facts, cls), memory=Memory(**_numbers(facts["memory"], Memory))
-            )
+            return cls(_check(M), **_numbers(facts, cls), memory=Memory(**_numbers(facts["memory"], Memory)))
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{path} is not a checkpoint of a fit: {error}") from error
 
 
-def _checked(M: LowRankMatrix) -> LowRankMatrix:
-    """Raise ValueError unless the three arrays fit together."""
+def _rename(facts: dict[str, Any], names: dict[str, str]) -> None:
+    for earlier, name in names.items():
+        if earlier in facts:
+            facts[name] = facts.pop(earlier)
+
+
+def _check(M: LowRankMatrix) -> LowRankMatrix:
+    """Return M; raise ValueError unless the three arrays fit together."""
     arrays = (M.U, M.s, M.V)
     if [array.ndim for array in arrays] != [2, 1, 2] or len({array.shape[-1] for array in arrays}) != 1:
         raise ValueError(f"arrays of shapes {[array.shape for array in arrays]}")
@@ -123,4 +130,4 @@ def _checked(M: LowRankMatrix) -> LowRankMatrix:
 def _numbers(facts: dict[str, Any], kind: type[Any]) -> dict[str, Any]:
     """Return the plain numbers among the fields of a dataclass."""
     casts = {"int": int, "float": float, "bool": bool}
-    return {each.name: casts[each.type](facts[each.name]) for each in fields(kind) if each.type in casts}
+    return {field.name: casts[field.type](facts[field.name]) for field in fields(kind) if field.type in casts}

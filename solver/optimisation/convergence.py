@@ -1,4 +1,4 @@
-"""Following a solver from outside: progress, stopping by the certificate, patience."""
+"""Monitoring a solver: progress, stopping by the certificate, giving up where it stalls."""
 
 from __future__ import annotations
 
@@ -18,44 +18,48 @@ from solver.progress import IterationProgress
 from solver.threads import single_threaded_blas
 
 _PATIENCE = 30
+"""Float64 iterations without a worthwhile decrease of the gap before a fit gives up."""
 _WORTHWHILE = 0.9
-_LOOSE_GAIN = 0.05
+"""A gap has fallen by a worthwhile amount when it is below this fraction of the last such gap."""
+_LOOSE_DECREASE = 0.05
+"""Relative decrease per step below which a fit moves on to more pairs, before it fits the noise of these."""
 _LOOSE_STEPS = 20
+"""Limit on the steps on one subsample, whose solution is only a starting point."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a monitor remembers of the states it has followed.
+    """State of a monitor between two iterations.
 
     Parameters
     ----------
     alpha : float
-        Penalty weight in the units of the problem; a bound for one says nothing of another.
+        Penalty weight in the units of the problem; a bound for one is no bound for another.
     best_bound : float
         Largest lower bound on the optimum so far.
     best_gap : float
-        Relative gap when it last fell by a worthwhile share.
-    quiet : int
-        Float64 iterations since.
-    wanted : float
-        Share of the tolerance at which the certificate is computed next.
+        Relative gap when it last decreased by a worthwhile amount.
+    n_stalled : int
+        Number of float64 iterations since then.
+    check_at : float
+        Fraction of the tolerance at which to compute the certificate next.
     """
 
     alpha: float
     best_bound: float = 0.0
     best_gap: float = np.inf
-    quiet: int = 0
-    wanted: float = 1.0
+    n_stalled: int = 0
+    check_at: float = 1.0
 
     def after(self, gap: float | None, dtype: np.dtype[Any]) -> Memory:
         """Return the memory after an iteration in that precision."""
         if gap is not None and gap < _WORTHWHILE * self.best_gap:
-            return replace(self, best_gap=gap, quiet=0)
-        return replace(self, quiet=self.quiet + 1) if dtype == np.float64 else self
+            return replace(self, best_gap=gap, n_stalled=0)
+        return replace(self, n_stalled=self.n_stalled + 1) if dtype == np.float64 else self
 
 
 class SolverState(Protocol):
-    """What every solver's states tell."""
+    """State that every solver exposes to the monitor."""
 
     @property
     def iteration(self) -> int:
@@ -79,7 +83,7 @@ class SolverState(Protocol):
 
     @property
     def search_point(self) -> FactoredPoint:
-        """Where the loss was differentiated last."""
+        """Point of the last gradient."""
         ...
 
     @property
@@ -89,12 +93,12 @@ class SolverState(Protocol):
 
     @property
     def gradient(self) -> FloatArray:
-        """Its gradient there."""
+        """Gradient of the loss there."""
         ...
 
 
 class CertifiableProblem(Protocol):
-    """A problem whose loss can be had in float64."""
+    """A problem whose loss is available in float64."""
 
     def loss(self, dtype: type) -> CertifiableLoss:
         """Return the smooth term in the given precision."""
@@ -105,10 +109,10 @@ _State = TypeVar("_State", bound=SolverState)
 
 
 class ConvergenceMonitor:
-    """Follows a sequence of states: records and reports them, and stops by the certificate.
+    """Records and reports the states of a solver, and stops it by the certificate.
 
-    The gap is bounded from the gradient at hand. When that says "done", the certificate is
-    computed anew in float64 and only its word counts.
+    The gap is bounded by means of the gradient that the solver has computed already. When that bound meets
+    the tolerance, the certificate is computed in float64, and it alone decides.
 
     Parameters
     ----------
@@ -117,20 +121,20 @@ class ConvergenceMonitor:
     max_iter : int
         Limit on the iterations of all `follow` calls together.
     callback : callable or None
-        Called with each `IterationProgress`; may raise to end the fit.
+        Called with each `IterationProgress`; an exception it raises ends the fit.
     check_every : int
         Iterations between two bounds of the gap.
 
     Attributes
     ----------
     history : list of IterationProgress
-        One entry per iteration, or one for a start that needs none.
+        One entry per iteration, or a single one if the start needs no iteration.
     certificate : Certificate
         Of the last state of the last `follow`.
     memory : Memory
-        Of `follow`, as it stood before the state yielded last.
+        State of `follow` before the last state it yielded.
     stalled : bool
-        Whether `follow` gave up because the gap had stopped falling.
+        Whether `follow` gave up because the gap no longer decreased.
     """
 
     def __init__(
@@ -148,7 +152,7 @@ class ConvergenceMonitor:
         self._max_iter = max_iter
         self._callback = callback
         self._check_every = check_every
-        self._begin = time.perf_counter()
+        self._started = time.perf_counter()
 
     @property
     def converged(self) -> bool:
@@ -156,27 +160,27 @@ class ConvergenceMonitor:
         return self.certificate.relative_gap <= self._tol
 
     def approach(self, states: Iterator[_State], share: float) -> _State:
-        """Take states on some of the pairs until they are a good start for more of them.
+        """Take steps on a subsample of the pairs until they give a good start for more pairs.
 
         Parameters
         ----------
         states : iterator of SolverState
             Endless.
         share : float
-            Share of all pairs, for the record.
+            Fraction of all pairs in the subsample, for the history.
 
         Returns
         -------
         SolverState
-            The first whose step gained little, or the twentieth.
+            The first whose step decreased the objective by little, or the twentieth.
         """
         previous = np.inf
         for state in states:
             if state.iteration > 0:
                 self._record(state, None, share)
-            # The first step down from zero may be held back by its first trial of a step size.
-            is_flat = state.iteration > 1 and previous - state.objective < _LOOSE_GAIN * state.objective
-            if is_flat or state.iteration >= _LOOSE_STEPS or self._out_of_steps:
+            # The first step away from zero may be short because of its initial step size.
+            is_flat = state.iteration > 1 and previous - state.objective < _LOOSE_DECREASE * state.objective
+            if is_flat or state.iteration >= _LOOSE_STEPS or self._is_at_limit:
                 return state
             previous = state.objective
         raise NumericalError("the solver ended before it converged")
@@ -188,28 +192,28 @@ class ConvergenceMonitor:
         states: Iterator[_State],
         patience: float = _PATIENCE,
         memory: Memory | None = None,
-        kept: Callable[[LowRankMatrix], LowRankMatrix] = lambda M: M,
-        enough: float = 0.0,
+        round_solution: Callable[[LowRankMatrix], LowRankMatrix] = lambda M: M,
+        sufficient_gap: float = 0.0,
     ) -> Iterator[_State]:
-        """Yield states until the certificate holds, progress dries up, or the limit is met.
+        """Yield states until the certificate meets the tolerance, progress stalls, or the limit is reached.
 
         Parameters
         ----------
         problem : CertifiableProblem
-            What the states solve.
+            The problem that the states solve.
         alpha : float
             Penalty weight in its units.
         states : iterator of SolverState
             Endless.
         patience : float
-            How many float64 iterations may pass without a tenth off the gap; infinite for a solver
-            that is slow by nature.
+            Limit on the float64 iterations in which the gap does not decrease by a tenth; infinite for a
+            solver that is slow by design.
         memory : Memory, optional
-            Of an interrupted `follow` whose last state comes first here; heeded for the same alpha only.
-        kept : callable
-            Returns what is kept of an iterate in the end: that is what the certificate is for.
-        enough : float, >= 0
-            Gap at which a certificate need not be any sharper, see `certify`.
+            Of an interrupted `follow` whose last state comes first here; ignored for another alpha.
+        round_solution : callable
+            Returns an iterate as the estimator will store it; the certificate is computed for that.
+        sufficient_gap : float, >= 0
+            Gap at which the certificate need not be any sharper, see `certify`.
 
         Raises
         ------
@@ -235,20 +239,20 @@ class ConvergenceMonitor:
             self.memory = memory
             yield state
             memory = memory.after(gap, state.M.s.dtype)
-            self.stalled = memory.quiet >= patience
-            is_near = gap is not None and gap <= memory.wanted * self._tol
-            if self.stalled or self._out_of_steps or is_near:
+            self.stalled = memory.n_stalled >= patience
+            is_near = gap is not None and gap <= memory.check_at * self._tol
+            if self.stalled or self._is_at_limit or is_near:
                 self.certificate = certify(
-                    problem.loss(np.float64), NuclearNorm(alpha), kept(state.M), enough
+                    problem.loss(np.float64), NuclearNorm(alpha), round_solution(state.M), sufficient_gap
                 )
-                if self.converged or self.stalled or self._out_of_steps:
+                if self.converged or self.stalled or self._is_at_limit:
                     if not self.history:
                         self._record(state, gap, 1.0)
                     return
-                memory = replace(memory, wanted=0.5 * memory.wanted)
+                memory = replace(memory, check_at=0.5 * memory.check_at)
 
     @property
-    def _out_of_steps(self) -> bool:
+    def _is_at_limit(self) -> bool:
         return len(self.history) >= self._max_iter
 
     def _record(self, state: SolverState, gap: float | None, share: float) -> None:
@@ -258,7 +262,7 @@ class ConvergenceMonitor:
             gap,
             state.M.rank,
             state.step_size,
-            time.perf_counter() - self._begin,
+            time.perf_counter() - self._started,
             share,
         )
         self.history.append(progress)

@@ -1,15 +1,23 @@
-"""Proximal gradient steps that decide the rank, quasi-Newton descent within it, and a walk down in alpha.
+"""Proximal gradient on M, accelerated by quasi-Newton steps on its factors, with continuation in alpha.
+
+The family is that of Burer-Monteiro methods for a nuclear norm: local descent on the factors of M, in
+alternation with convex steps on M itself that adapt the rank and escape the saddle points of the factored
+problem. (There are no constraints, hence no augmented Lagrangian as in Burer and Monteiro, Mathematical
+Programming 95, 2003.) The closest relative is Zhang, Yu and Schuurmans, "Accelerated training for matrix-norm
+regularization: a boosting approach" (NIPS 2012), which adds one singular pair at a time where this method
+takes a whole proximal step. Continuation in alpha is that of Ma, Goldfarb and Chen, "Fixed point and Bregman
+iterative methods for matrix rank minimization" (Mathematical Programming 128, 2011).
 
 One step is the proximal gradient step of Algorithm 1 (Kang et al., CIKM 2015) followed by a refinement of
-the factors it leaves (`solver.optimisation.refinement`). The proximal step adds the directions in which
-the optimality condition ``||l'(M)||_2 <= alpha`` is violated and drops those that the penalty has emptied;
-the refinement goes down within the rank as far as the next proximal step can use. From zero, the penalty
-weight starts near alpha_max and falls geometrically, so that the rank grows no further than it must.
-Float32 does most of the work; where its rounding hides any further progress, float64 takes over.
+the factors of its result (`solver.optimisation.refinement`). The proximal step adds the directions in which
+the optimality condition ``||l'(M)||_2 <= alpha`` is violated and drops those whose singular value the penalty
+has reduced to zero; the refinement descends within the rank as far as the next proximal step can use. From
+zero, the penalty weight starts near alpha_max and decreases geometrically, which keeps the rank small on the
+way. Float32 does most of the work; float64 takes over where float32 rounding hides further progress.
 
-Each evaluation of a large problem is expensive, so the first steps are taken on a subsample of its pairs
-(`solver.optimisation.subsample`), corrected to have the gradient of the whole at the current point, as long
-as the whole objective falls by them.
+Each evaluation of a large problem is expensive. Its first steps are therefore taken on a subsample of the
+pairs (`solver.optimisation.subsample`) whose gradient at the current point is corrected to that of the whole
+problem, for as long as they decrease the whole objective.
 """
 
 from __future__ import annotations
@@ -31,17 +39,23 @@ from solver.optimisation.subsample import PairSubsample
 from solver.threads import single_threaded_blas
 
 _ALPHA_RATIO = 4.0
+"""Factor between penalty weights on the way down: seven stages from alpha_max to alpha_max / 10,000."""
 _STEP_GROWTH = 4.0
+"""First trial of a step size over the last accepted one; a rejected trial costs one loss evaluation."""
 _STAGE_EVALUATIONS = 10
+"""Loss evaluations of a refinement before the final alpha, whose result is only a starting point."""
 _EVALUATIONS: dict[np.dtype[Any], int] = {np.dtype(np.float32): 30, np.dtype(np.float64): 60}
+"""Loss evaluations of a refinement at the final alpha; float64 has more digits to gain."""
 _REDUCTION = 0.1
+"""Factor by which a refinement reduces the gradient norm before the next proximal step checks the rank."""
 _FLOAT32_TOLERANCE = 1e-9
+"""Relative decrease per L-BFGS step below which a float32 refinement ends: its gradients are no better."""
 _FLOAT32_PROGRESS = 1e-6
-"""A step that lowers the objective by a smaller share may be nothing but float32 rounding."""
+"""A smaller relative decrease of the objective by one step may be nothing but float32 rounding."""
 
 
 class DescendableProblem(Protocol):
-    """What the descent needs to know of a problem."""
+    """What the descent requires of a problem."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -64,18 +78,18 @@ class DescendableProblem(Protocol):
 
     @property
     def first_step(self) -> float:
-        """A step of the right order of size."""
+        """Initial step size, of the right order of magnitude."""
         ...
 
     @property
     def subsample(self) -> PairSubsample | None:
-        """A subsample, where the problem is large."""
+        """A subsample of the pairs of a large problem; None for a small one."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DescentState:
-    """Where a descent stands; never changed after it was made.
+    """State of a descent, immutable.
 
     Parameters
     ----------
@@ -88,7 +102,7 @@ class DescentState:
     step_size : float
         The paper's eta, as accepted by the last proximal step.
     gradient_target : float
-        Norm of the scaled gradient that the last refinement strove for; infinite before the final alpha.
+        Target norm of the scaled gradient in the last refinement; infinite before the final alpha.
     objective : float
         Loss plus final penalty at M.
     search_value : float
@@ -111,7 +125,7 @@ class DescentState:
 
     @property
     def search_point(self) -> FactoredPoint:
-        """M, where value and gradient belong."""
+        """M, the point at which value and gradient were computed."""
         return FactoredPoint.of(self.M)
 
 
@@ -125,7 +139,7 @@ class Descent:
     alpha : float, > 0
         Penalty weight, in the units of the problem.
     dtype : {float32, float64}
-        Precision to begin with.
+        Precision of the first steps.
     """
 
     def __init__(self, problem: DescendableProblem, alpha: float, dtype: type) -> None:
@@ -142,9 +156,10 @@ class Descent:
         Parameters
         ----------
         M : LowRankMatrix, optional
-            Where to begin; at zero, with a larger penalty weight first, when left out or zero.
+            Starting point. When it is omitted or zero, the descent starts at zero with a larger penalty
+            weight.
         is_subsampled : bool
-            Take the first steps on the subsample of the problem, which then has one.
+            Take the first steps on the subsample, which the problem must then have.
         """
         largest = self._problem.alpha_max
         if M is None or M.rank == 0:
@@ -165,7 +180,7 @@ class Descent:
         gradient_target: float,
         is_subsampled: bool = False,
     ) -> DescentState:
-        """Return the state with these fields, the others computed anew."""
+        """Return the state with these fields and recompute the others."""
         loss = self._loss_in(M.s.dtype)
         value, gradient = loss.value_and_gradient(FactoredPoint.of(M))
         objective = value + self._alpha * M.nuclear_norm
@@ -174,7 +189,7 @@ class Descent:
         )
 
     def states(self, start: DescentState) -> Iterator[DescentState]:
-        """Yield `start` and the states after it, without end.
+        """Yield `start` and its successors, endlessly.
 
         Raises
         ------
@@ -191,7 +206,7 @@ class Descent:
         subsample, iteration = self._problem.subsample, state.iteration + 1
         if subsample is None:
             raise ValueError("a subsampled state of a problem without a subsample")
-        taken_back = replace(state, iteration=iteration, is_subsampled=False)
+        rejected = replace(state, iteration=iteration, is_subsampled=False)
         loss = subsample.gradient_corrected(state.search_point, state.gradient)
         try:
             M, _, step_size = proximal_step(
@@ -205,21 +220,21 @@ class Descent:
             )
         except NumericalError:
             # The subsample with its linear term may have no minimum where the whole has one.
-            return taken_back
-        M, _ = self._refined(loss, M, self._alpha, np.inf)
+            return rejected
+        M, _ = self._refine(loss, M, self._alpha, np.inf)
         if not all(np.isfinite(array).all() for array in (M.U, M.s, M.V)):
-            return taken_back
+            return rejected
         new = self.resume(iteration, M.astype(self._first_dtype), self._alpha, step_size, np.inf, True)
-        return new if new.objective < state.objective else taken_back
+        return new if new.objective < state.objective else rejected
 
     def _advance(self, state: DescentState) -> DescentState:
         alpha = max(state.stage_alpha / _ALPHA_RATIO, self._alpha)
         if state.iteration == 0 and state.M.rank > 0:
-            # Elsewhere a good start: first see how far its own directions carry, before others are added.
-            moved, _ = self._refined(self._loss_in(state.M.s.dtype), state.M, alpha, np.inf)
-            return self.resume(1, moved, alpha, state.step_size, np.inf)
+            # A solution of a similar problem: exhaust its own directions before adding others.
+            M, _ = self._refine(self._loss_in(state.M.s.dtype), state.M, alpha, np.inf)
+            return self.resume(1, M, alpha, state.step_size, np.inf)
         try:
-            moved, _, step_size = proximal_step(
+            M, _, step_size = proximal_step(
                 self._loss_in(state.M.s.dtype),
                 NuclearNorm(alpha),
                 state.search_point,
@@ -230,14 +245,14 @@ class Descent:
             )
         except NumericalError as error:
             raise NumericalError(f"{error} at iteration {state.iteration + 1}") from error
-        moved, target = self._refined(self._loss_in(moved.s.dtype), moved, alpha, state.gradient_target)
-        new = self.resume(state.iteration + 1, moved, alpha, step_size, target)
-        return self._in_float64(new) if self._is_drowned(state, new) else new
+        M, target = self._refine(self._loss_in(M.s.dtype), M, alpha, state.gradient_target)
+        new = self.resume(state.iteration + 1, M, alpha, step_size, target)
+        return self._in_float64(new) if self._is_at_float32_floor(state, new) else new
 
-    def _refined(
+    def _refine(
         self, loss: SmoothLoss, M: LowRankMatrix, alpha: float, gradient_target: float
     ) -> tuple[LowRankMatrix, float]:
-        """Return M moved within its rank, and the gradient norm striven for if alpha is the final one."""
+        """Return M refined within its rank, and the target gradient norm; infinite before the final alpha."""
         if M.rank == 0:
             return M, np.inf
         dtype, is_final = M.s.dtype, alpha == self._alpha
@@ -253,11 +268,11 @@ class Descent:
         )
         return refinement.M, refinement.gradient_target if is_final else np.inf
 
-    def _is_drowned(self, old: DescentState, new: DescentState) -> bool:
-        """Return whether float32 rounding hides what further steps could gain."""
+    def _is_at_float32_floor(self, old: DescentState, new: DescentState) -> bool:
+        """Return whether float32 rounding hides any further decrease."""
         is_final = old.stage_alpha == new.stage_alpha == self._alpha
-        gained = old.objective - new.objective
-        return new.M.s.dtype == np.float32 and is_final and gained < _FLOAT32_PROGRESS * new.objective
+        decrease = old.objective - new.objective
+        return new.M.s.dtype == np.float32 and is_final and decrease < _FLOAT32_PROGRESS * new.objective
 
     def _in_float64(self, state: DescentState) -> DescentState:
         M = state.M.astype(np.float64)

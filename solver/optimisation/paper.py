@@ -1,9 +1,9 @@
-"""Algorithm 1 of Kang et al. (CIKM 2015), to the letter: the reference for every faster solver.
+"""A literal implementation of Algorithm 1 of Kang et al. (CIKM 2015): the reference for faster solvers.
 
 Float64, dense arrays of all pairs, a full SVD each step, the paper's step rule: the step only shrinks.
-It shares no code with the fast path except the value types and the threads, so that agreement means
-something. Products are taken in the cheapest order. Scores are linear in the matrix, so that those of
-the search point follow from those of the last two iterates, and one trial step costs one product.
+It shares no code with the fast path except the value types and the threads, so that agreement of the two
+is evidence. Products are taken in the cheapest order. Scores are linear in the matrix, so that those of
+the search point follow from those of the last two iterates, and each trial step costs one product.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from solver.supervision.signed_pairs import SignedPairs
 from solver.threads import even_slices, map_chunks
 
 _PAIRS_AT_ONCE = 1 << 16
-"""Pairs whose intermediate values stay in the cache of a core."""
+"""Pairs per chunk: their intermediate values, half a megabyte each, stay in the cache of a core."""
 
 
 class DensePairs:
@@ -32,9 +32,9 @@ class DensePairs:
     Parameters
     ----------
     X : ndarray or CSR array of shape (n_samples_x, n_features_x)
-        First modality. Not modified.
+        First modality.
     Z : ndarray or CSR array of shape (n_samples_z, n_features_z)
-        Second modality. Not modified.
+        Second modality.
     supervision : Supervision or SignedPairs
         Which pairs are similar.
     n_threads : int or None
@@ -142,7 +142,7 @@ class PaperState:
 
 
 def iterate_paper(pairs: DensePairs, alpha: float, step_size: float) -> Iterator[PaperState]:
-    """Yield the states of Algorithm 1, without end.
+    """Yield the states of Algorithm 1, endlessly.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def iterate_paper(pairs: DensePairs, alpha: float, step_size: float) -> Iterator
     alpha : float, >= 0
         The paper's lambda.
     step_size : float, > 0
-        The paper's first eta; halved until the quadratic model holds, never enlarged.
+        The paper's initial eta; halved until the quadratic model holds, never increased.
 
     Raises
     ------
@@ -189,8 +189,8 @@ def iterate_paper(pairs: DensePairs, alpha: float, step_size: float) -> Iterator
 
 def _shrink(A: FloatArray, threshold: float) -> LowRankMatrix:
     U, s, Vt = scipy.linalg.svd(A, full_matrices=False)
-    kept = int(np.count_nonzero(s > threshold))
-    return LowRankMatrix(U[:, :kept], s[:kept] - threshold, Vt[:kept].T)
+    rank = int(np.count_nonzero(s > threshold))
+    return LowRankMatrix(U[:, :rank], s[:rank] - threshold, Vt[:rank].T)
 
 
 def _dense(samples: Samples) -> FloatArray:

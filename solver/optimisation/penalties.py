@@ -31,11 +31,11 @@ class NuclearNorm:
         Parameters
         ----------
         A : ndarray of shape (n_features_x, n_features_z)
-            Point at which the operator is evaluated. Not modified.
+            Point at which to evaluate the operator.
         step_size : float, > 0
             Step of the gradient move that led to `A`.
         rank_guess : int, >= 0
-            How many singular values are expected to survive; a wrong guess only costs time.
+            Expected number of singular values above the threshold; a wrong guess only costs time.
         relative_noise : float, optional
             Of `A`; see `solver.linalg.matrices.singular_triplets_above`.
 
@@ -51,10 +51,10 @@ class NuclearNorm:
 
         Notes
         -----
-        The singular-value shrinkage of Algorithm 1 in Kang et al., CIKM 2015: the singular vectors
-        are kept, each singular value s becomes max(s - step_size * alpha, 0).
+        The singular-value shrinkage of Algorithm 1 in Kang et al., CIKM 2015: the singular vectors stay
+        the same, each singular value s becomes max(s - step_size * alpha, 0).
         """
         POSITIVE.check("step_size", step_size)
         threshold = step_size * self.alpha
-        kept = singular_triplets_above(A, threshold, rank_guess, relative_noise)
-        return LowRankMatrix(kept.U, (kept.s - threshold).astype(A.dtype), kept.V)
+        triplets = singular_triplets_above(A, threshold, rank_guess, relative_noise)
+        return LowRankMatrix(triplets.U, (triplets.s - threshold).astype(A.dtype), triplets.V)

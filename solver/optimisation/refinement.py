@@ -2,10 +2,10 @@
 
 Since ``||M||_* = min (||A||_F^2 + ||B||_F^2) / 2`` over all ``A B^T = M``, the objective restricted to
 rank k is the smooth function ``l(A B^T) + alpha/2 (||A||_F^2 + ||B||_F^2)`` (Srebro, Rennie and Jaakkola,
-"Maximum-margin matrix factorization", NIPS 2004). L-BFGS moves far on it at the price of two thin
-products per evaluation, the more so after the change of variables of `solver.optimisation.preconditioner`.
-It cannot leave the rank it was given, nor tell a saddle from a minimum: that is left to the proximal steps
-and to the certificate.
+"Maximum-margin matrix factorization", NIPS 2004). L-BFGS makes large progress on it at the cost of two thin
+products per evaluation, even more so after the change of variables of `solver.optimisation.preconditioner`.
+It cannot change the rank, nor distinguish a saddle point from a minimum: the proximal steps and the
+certificate do that. On factors this is the method of Burer and Monteiro (Mathematical Programming 95, 2003).
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from solver.losses.base import FactoredPoint, SmoothLoss
 from solver.optimisation.preconditioner import FactorPreconditioner, GramSpectrum
 
 _MEMORY = 20
+"""Pairs of vectors that L-BFGS stores, instead of its usual 10: vectors are small beside the pairs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Refinement:
-    """Where a refinement ended.
+    """Result of a refinement.
 
     Parameters
     ----------
     M : LowRankMatrix
-        The point.
+        The refined point.
     gradient_target : float
-        The norm of the scaled gradient that it strove for.
+        Norm of the scaled gradient at which it was to stop.
     n_evaluations : int
-        Loss evaluations spent.
+        Number of loss evaluations.
     """
 
     M: LowRankMatrix
@@ -64,15 +65,15 @@ def refine_factors(
     alpha : float, > 0
         Weight of the nuclear norm.
     M : LowRankMatrix of rank >= 1
-        Where to begin. Not modified.
+        Starting point.
     max_evaluations : int
         Limit on loss evaluations.
     reduction : float in [0, 1)
-        Stop when the norm of the scaled gradient has fallen to this share of its first value and ...
+        Stop when the norm of the scaled gradient is at most this fraction of its first value and ...
     gradient_target : float
         ... is no larger than this.
     relative_tolerance : float, >= 0
-        Stop when a step lowers the objective by less than this share of max(objective, 1).
+        Stop when a step decreases the objective by less than this fraction of max(objective, 1).
 
     Returns
     -------
@@ -87,7 +88,7 @@ def refine_factors(
         if descent.gradient_norm <= target:
             raise StopIteration
 
-    found = scipy.optimize.minimize(
+    result = scipy.optimize.minimize(
         descent.evaluate,
         descent.start,
         jac=True,
@@ -101,12 +102,12 @@ def refine_factors(
             "gtol": 0.0,
         },
     )
-    refined = from_factors(*descent.factors(found.x)).astype(M.U.dtype)
+    refined = from_factors(*descent.factors(result.x)).astype(M.U.dtype)
     return Refinement(refined, target, descent.n_evaluations)
 
 
 class _FactorDescent:
-    """The objective as a function of one flat vector of scaled factors."""
+    """The objective as a function of one flat vector of preconditioned factors."""
 
     def __init__(
         self, loss: SmoothLoss, spectra: tuple[GramSpectrum, GramSpectrum], alpha: float, M: LowRankMatrix
@@ -116,10 +117,10 @@ class _FactorDescent:
         self._loss, self._alpha, self._rank, self._split = loss, alpha, M.rank, A.size
         self._left = FactorPreconditioner(spectra[0], spectra[1].quadratic_form(B), curvature, alpha)
         self._right = FactorPreconditioner(spectra[1], spectra[0].quadratic_form(A), curvature, alpha)
-        self.start = np.concatenate([self._left.scaled(A).ravel(), self._right.scaled(B).ravel()])
+        self.start = np.concatenate([self._left.scale(A).ravel(), self._right.scale(B).ravel()])
         self.n_evaluations = 0
         self.gradient_norm = np.inf
-        self._remembered: tuple[FloatArray, tuple[float, FloatArray]] | None = None
+        self._last_evaluation: tuple[FloatArray, tuple[float, FloatArray]] | None = None
 
     def factors(self, flat: FloatArray) -> tuple[FloatArray, FloatArray]:
         shape = (-1, self._rank)
@@ -127,15 +128,15 @@ class _FactorDescent:
         return self._left.factor(left), self._right.factor(right)
 
     def evaluate(self, flat: FloatArray) -> tuple[float, FloatArray]:
-        if self._remembered is not None and np.array_equal(flat, self._remembered[0]):
-            return self._remembered[1]
+        if self._last_evaluation is not None and np.array_equal(flat, self._last_evaluation[0]):
+            return self._last_evaluation[1]
         A, B = self.factors(flat)
         value, on_A, on_B = self._loss.value_and_factor_gradients(A, B)
-        on_left = self._left.scaled_gradient(on_A + self._alpha * A)
-        on_right = self._right.scaled_gradient(on_B + self._alpha * B)
+        on_left = self._left.scale_gradient(on_A + self._alpha * A)
+        on_right = self._right.scale_gradient(on_B + self._alpha * B)
         gradient = np.concatenate([on_left.ravel(), on_right.ravel()])
         self.n_evaluations += 1
         self.gradient_norm = float(np.linalg.norm(gradient))
         objective = value + 0.5 * self._alpha * float(np.vdot(A, A) + np.vdot(B, B))
-        self._remembered = flat.copy(), (objective, gradient)
+        self._last_evaluation = flat.copy(), (objective, gradient)
         return objective, gradient

@@ -117,12 +117,12 @@ def test_centred_products_are_those_of_the_dense_array() -> None:
     full, rng = centred.toarray().astype(np.float64), np.random.default_rng(0)
     factors, weights = rng.normal(size=(80, 5)), rng.normal(size=(30, 5))
     np.testing.assert_allclose(centred.astype(np.float64) @ factors, full @ factors, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(centred.gathered(weights), full.T @ weights, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(centred.products(centred[:7]), full @ full[:7].T, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(centred.gather(weights), full.T @ weights, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(centred.inner_products(centred[:7]), full @ full[:7].T, rtol=1e-5, atol=1e-5)
     basis = RowSpaceBasis(centred)
     np.testing.assert_allclose(basis.reduced @ basis.reduced.T, full @ full.T, atol=1e-5)
     lifted = basis.lift(np.eye(basis.reduced.shape[1]))
-    np.testing.assert_allclose(centred.astype(np.float64) @ lifted, basis.rotate(centred), atol=1e-4)
+    np.testing.assert_allclose(centred.astype(np.float64) @ lifted, basis.to_row_space(centred), atol=1e-4)
 
 
 @pytest.mark.parametrize("n_features", [60, 400])

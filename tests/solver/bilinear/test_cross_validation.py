@@ -147,7 +147,7 @@ def test_several_labels_and_pairs_can_be_cross_validated() -> None:
 
 def test_lists_of_pairs_are_refused_with_a_reason(pairs: SyntheticPairs) -> None:
     table = scipy.sparse.coo_array(([1, -1], ([0, 1], [0, 1])), shape=(60, 50))
-    with pytest.raises(SupervisionError, match="SignedPairs does not say which held-out items"):
+    with pytest.raises(SupervisionError, match="SignedPairs does not define which held-out items"):
         LowRankBilinearCV().fit(pairs.X, pairs.Z, SignedPairs(table))
 
 

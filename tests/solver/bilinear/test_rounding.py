@@ -27,7 +27,7 @@ def test_float64_factors_are_the_balanced_ones(fit_intercept: bool) -> None:
     rounding = FactorRounding(problem, X, Z, fit_intercept, np.float64)
     for found, expected in zip(rounding.factors(M), problem.lift(M).balanced_factors(), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-14)
-    assert rounding.kept(M) is M
+    assert rounding.round(M) is M
 
 
 @pytest.mark.parametrize("n_features", [9, 60])
@@ -39,7 +39,7 @@ def test_what_is_kept_is_what_the_rounded_factors_stand_for(n_features: int, fit
     assert left.dtype == right.dtype == np.float32
     if fit_intercept:
         X, Z = (np.column_stack([samples, np.ones(len(samples))]) for samples in (X, Z))
-    kept = problem.X @ rounding.kept(M).dense() @ problem.Z.T
+    kept = problem.X @ rounding.round(M).dense() @ problem.Z.T
     np.testing.assert_allclose(
         X @ left.astype(np.float64) @ (Z @ right.astype(np.float64)).T, kept, atol=1e-9
     )
@@ -75,4 +75,4 @@ def test_zero_has_factors_of_rank_zero() -> None:
     rounding = FactorRounding(problem, X, Z, True, np.float32)
     left, right = rounding.factors(zero)
     assert (left.shape, right.shape) == ((10, 0), (8, 0))
-    assert rounding.kept(zero).rank == 0
+    assert rounding.round(zero).rank == 0

@@ -54,10 +54,10 @@ def test_lift_lower_and_rotate_are_products_with_one_basis(kind: str, as_sparse:
     np.testing.assert_allclose(basis.lift(U), Q @ U, atol=1e-12)
     np.testing.assert_allclose(basis.lower(left), Q.T @ left, atol=1e-12)
     np.testing.assert_allclose(basis.lower(basis.lift(U)), U, atol=1e-12)
-    np.testing.assert_allclose(basis.rotate(samples), basis.reduced, atol=1e-12)
-    np.testing.assert_allclose(basis.rotate(others), others @ Q, atol=1e-12)
+    np.testing.assert_allclose(basis.to_row_space(samples), basis.reduced, atol=1e-12)
+    np.testing.assert_allclose(basis.to_row_space(others), others @ Q, atol=1e-12)
     if as_sparse:
-        np.testing.assert_allclose(basis.rotate(scipy.sparse.csr_array(others)), others @ Q, atol=1e-12)
+        np.testing.assert_allclose(basis.to_row_space(scipy.sparse.csr_array(others)), others @ Q, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", RANKS)
@@ -94,6 +94,6 @@ def test_basis_leaves_the_samples_unmodified() -> None:
     X = _samples("dependent")
     before = X.copy()
     basis = RowSpaceBasis(X)
-    basis.rotate(X)
+    basis.to_row_space(X)
     basis.lower(X.T)
     np.testing.assert_array_equal(X, before)

@@ -64,6 +64,8 @@ def test_a_checkpoint_of_an_earlier_version_is_read(tmp_path: Path) -> None:
         facts = json.loads(file.metadata()["facts"])
         arrays = {name: file.get_tensor(name) for name in ("U", "s", "V")}
     facts["is_sketched"] = facts.pop("is_subsampled")
+    memory = facts["memory"]
+    memory["quiet"], memory["wanted"] = memory.pop("n_stalled"), memory.pop("check_at")
     save_file(arrays, tmp_path / "earlier", {"facts": json.dumps(facts)})
     assert Checkpoint.load(tmp_path / "earlier").is_subsampled is saved.is_subsampled is True
 
@@ -119,7 +121,7 @@ def test_resumed_fit_remembers_bounds_and_patience_of_the_states_before() -> Non
 def test_resumed_fit_goes_on_counting_the_quiet_iterations(quiet: int, n_iter: int) -> None:
     arguments, parameters = _fit_arguments(), {"tol": 1e-18, "dtype": np.float64}  # never met
     *_, last = _estimator(arguments, 1 / 30, **parameters).iter_fit(*arguments)
-    memory = replace(last.memory, quiet=quiet, best_gap=0.0)
+    memory = replace(last.memory, n_stalled=quiet, best_gap=0.0)
     resumed = _estimator(arguments, 1 / 30, **parameters)
     resumed.fit(*arguments, start=replace(last, memory=memory))
     assert not resumed.converged_
@@ -196,7 +198,7 @@ def test_state_of_other_samples_is_refused(change: str) -> None:
 def _damage(path: Path, kind: str) -> None:
     whole = path.read_bytes()
     arrays: dict[str, Any] = {"U": np.ones((4, 2)), "s": np.ones(2), "V": np.ones((3, 2))}
-    memory = {"alpha": 0.1, "best_bound": 0.1, "best_gap": 0.1, "quiet": 0, "wanted": 1.0}
+    memory = {"alpha": 0.1, "best_bound": 0.1, "best_gap": 0.1, "n_stalled": 0, "check_at": 1.0}
     facts: dict[str, Any] = {
         "fingerprint": 1.0, "iteration": 1, "stage_alpha": 1.0, "step_size": 1.0, "gradient_target": 1.0,
         "is_subsampled": False,
@@ -240,7 +242,7 @@ def _damage(path: Path, kind: str) -> None:
         elif kind == "memory":
             facts["memory"] = [1, 2]
         elif kind == "remembered":
-            del memory["quiet"]
+            del memory["n_stalled"]
         metadata = {"facts": "{broken" if kind == "json" else "[1]" if kind == "list" else json.dumps(facts)}
         save_file(arrays, path, metadata)
 

@@ -226,7 +226,7 @@ def test_memory_makes_an_interrupted_search_end_where_the_whole_one_does(
 
 
 def test_memory_of_another_penalty_is_not_heeded() -> None:
-    memory = Memory(2.0 * ALPHA, best_bound=0.99, best_gap=0.01, quiet=29, wanted=0.1)
+    memory = Memory(2.0 * ALPHA, best_bound=0.99, best_gap=0.01, n_stalled=29, check_at=0.1)
     monitor, problem = _follow([0.5, 0.95], 0.05, memory=memory)
     assert [entry.gap for entry in monitor.history] == pytest.approx([0.05])
     assert problem.n_certificates == 1

@@ -107,7 +107,7 @@ def test_tolerance_beyond_rounding_ends_by_patience_with_a_warning() -> None:
     _, data = _problem()
     supervision = Labels(data.x_labels, data.z_labels)
     alpha = alpha_max(data.X, data.Z, supervision) / 10
-    with pytest.warns(ConvergenceWarning, match="the gap had stopped falling"):
+    with pytest.warns(ConvergenceWarning, match="the gap no longer decreased"):
         model = LowRankBilinear(alpha, tol=1e-18).fit(data.X, data.Z, supervision)
     assert not model.converged_
     assert model.n_iter_ < 300  # of 2000

@@ -101,8 +101,8 @@ SIZES = [(7, 3), (7, 1), (3, 5), (420, 2)]  # the last with a truncated spectrum
 @pytest.mark.parametrize(("n_features", "k"), SIZES)
 def test_scaling_and_its_inverse_cancel(n_features: int, k: int) -> None:
     scaling, _, _, A = _scaling(n_features, k)
-    np.testing.assert_allclose(scaling.factor(scaling.scaled(A)), A, rtol=1e-10, atol=1e-11)
-    np.testing.assert_allclose(scaling.scaled(scaling.factor(A)), A, rtol=1e-10, atol=1e-11)
+    np.testing.assert_allclose(scaling.factor(scaling.scale(A)), A, rtol=1e-10, atol=1e-11)
+    np.testing.assert_allclose(scaling.scale(scaling.factor(A)), A, rtol=1e-10, atol=1e-11)
 
 
 @pytest.mark.parametrize(("n_features", "k"), SIZES)
@@ -110,7 +110,7 @@ def test_scaled_gradient_is_the_adjoint_of_the_inverse(n_features: int, k: int) 
     scaling, _, _, A = _scaling(n_features, k)
     gradient = np.random.default_rng(5).standard_normal(A.shape)
     direct = np.vdot(scaling.factor(A), gradient)
-    assert np.vdot(A, scaling.scaled_gradient(gradient)) == pytest.approx(direct, rel=1e-10)
+    assert np.vdot(A, scaling.scale_gradient(gradient)) == pytest.approx(direct, rel=1e-10)
 
 
 @pytest.mark.parametrize(("n_features", "k"), SIZES)
@@ -120,14 +120,14 @@ def test_model_hessian_becomes_the_identity(n_features: int, k: int) -> None:
     def hessian(direction: Any) -> Any:
         return 0.2 * gram @ direction @ inner + 0.03 * direction
 
-    np.testing.assert_allclose(scaling.scaled_gradient(hessian(scaling.factor(A))), A, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(scaling.scale_gradient(hessian(scaling.factor(A))), A, rtol=1e-9, atol=1e-10)
 
 
 def test_scaling_without_curvature_is_the_root_of_alpha() -> None:
     spectrum = GramSpectrum.of(np.random.default_rng(6).standard_normal((9, 4)))
     scaling = FactorPreconditioner(spectrum, np.eye(2), curvature=0.0, alpha=0.25)
     A = np.random.default_rng(7).standard_normal((4, 2))
-    scaled = scaling.scaled(A)
+    scaled = scaling.scale(A)
     # A rotation within the rank is all that may happen besides.
     np.testing.assert_allclose(scaled @ scaled.T, 0.25 * A @ A.T, atol=1e-14)
     np.testing.assert_allclose(scaling.factor(scaled), A, atol=1e-14)

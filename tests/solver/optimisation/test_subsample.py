@@ -8,7 +8,7 @@ from solver.linalg.matrices import from_factors
 from solver.losses.base import FactoredPoint
 from solver.losses.logistic import PairLogisticLoss
 from solver.optimisation.descent import Descent
-from solver.optimisation.subsample import Block, PairSubsample, deal_blocks
+from solver.optimisation.subsample import Block, PairSubsample, assign_blocks
 from solver.supervision.base import Supervision
 
 M_SAMPLES, N_SAMPLES = 60, 45
@@ -32,8 +32,8 @@ def _classes(m: int, n: int, n_classes: int = 5) -> Labels:
 def test_blocks_have_a_geometric_mean_of_about_three_thousand_samples(
     m: int, n: int, sizes: list[tuple[int, int]]
 ) -> None:
-    blocks, n_dealt = deal_blocks(_classes(m, n, 2))
-    assert n_dealt == len(sizes) or not sizes
+    blocks, n_assigned = assign_blocks(_classes(m, n, 2))
+    assert n_assigned == len(sizes) or not sizes
     assert [(len(block.x_rows), len(block.z_rows)) for block in blocks] == sizes
 
 
@@ -41,7 +41,7 @@ def test_blocks_have_a_geometric_mean_of_about_three_thousand_samples(
     "supervision", [_classes(20_000, 15_000), MultiLabels(np.eye(3)[np.arange(20_000) % 3])]
 )
 def test_every_sample_is_dealt_at_random_to_one_block(supervision: Supervision) -> None:
-    blocks, _ = deal_blocks(supervision)
+    blocks, _ = assign_blocks(supervision)
     for rows, n_all in (
         ([block.x_rows for block in blocks], len(supervision.x_order)),
         ([block.z_rows for block in blocks], len(supervision.z_order)),
@@ -58,25 +58,25 @@ def test_every_sample_is_dealt_at_random_to_one_block(supervision: Supervision) 
 
 
 def test_blocks_are_the_same_again() -> None:
-    for one, other in zip(*(deal_blocks(_classes(9000, 9000))[0] for _ in range(2)), strict=True):
+    for one, other in zip(*(assign_blocks(_classes(9000, 9000))[0] for _ in range(2)), strict=True):
         np.testing.assert_array_equal(one.x_rows, other.x_rows)
         np.testing.assert_array_equal(one.z_rows, other.z_rows)
 
 
 def test_paired_rows_stay_paired() -> None:
-    for block in deal_blocks(PairedRows(9000))[0]:
+    for block in assign_blocks(PairedRows(9000))[0]:
         np.testing.assert_array_equal(block.x_rows, block.z_rows)
         assert block.supervision.n_similar == len(block.x_rows)
 
 
 def test_blocks_that_lack_similar_or_dissimilar_pairs_are_left_out() -> None:
     rare = np.zeros(9000, int)
-    second = deal_blocks(_classes(9000, 9000))[0][1].x_rows
+    second = assign_blocks(_classes(9000, 9000))[0][1].x_rows
     rare[second[0]] = 1  # the only sample of its class is in the second block
-    nothing_dissimilar, n_dealt = deal_blocks(Labels(rare, np.zeros(9000, int)))
-    assert n_dealt == 3
+    nothing_dissimilar, n_assigned = assign_blocks(Labels(rare, np.zeros(9000, int)))
+    assert n_assigned == 3
     assert [block.x_rows[0] for block in nothing_dissimilar] == [second[0]]
-    nothing_similar, _ = deal_blocks(Labels(rare, np.ones(9000, int)))
+    nothing_similar, _ = assign_blocks(Labels(rare, np.ones(9000, int)))
     assert [block.x_rows[0] for block in nothing_similar] == [second[0]]
 
 
