@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from solver.comparison import compare
     from solver.feature_scaler import FeatureScaler
     from solver.optimisation.checkpoint import Checkpoint
+    from solver.optimisation.convergence import StopReason
     from solver.semantic.estimator import SemanticBilinear
 else:  # a type checker that saw `__getattr__` would accept every name
     _LEARNING = {
@@ -82,6 +83,7 @@ else:  # a type checker that saw `__getattr__` would accept every name
         "solver.comparison": ("compare",),
         "solver.feature_scaler": ("FeatureScaler",),
         "solver.optimisation.checkpoint": ("Checkpoint",),
+        "solver.optimisation.convergence": ("StopReason",),
         "solver.semantic.estimator": ("SemanticBilinear",),
     }
     _MODULE_OF = {name: module for module, names in _LEARNING.items() for name in names}
@@ -134,6 +136,7 @@ __all__ = [
     "IterationProgress",
     "StepProgress",
     "CandidateProgress",
+    "StopReason",
     "Checkpoint",
     # Projection, and its file
     "AffineProjector",

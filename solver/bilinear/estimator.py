@@ -25,7 +25,7 @@ from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples
 from solver.linalg.samples import check_samples
 from solver.losses.base import LOSSES
 from solver.optimisation.checkpoint import Checkpoint
-from solver.optimisation.convergence import ConvergenceMonitor
+from solver.optimisation.convergence import ConvergenceMonitor, StopReason
 from solver.optimisation.descent import Descent, DescentState
 from solver.optimisation.paper import DensePairs, iterate_paper
 from solver.parameters import BOOL, COUNT, POSITIVE, Rule, number_within, one_of, optional
@@ -102,6 +102,8 @@ class LowRankBilinear(LinearCrossModalEstimator):
         Number of iterations.
     converged_ : bool
         Whether ``duality_gap_ <= tol``.
+    stop_reason_ : StopReason
+        Why the fit ended: "converged", "stalled" or "max_iter".
     history_ : list of IterationProgress
         One entry per iteration.
 
@@ -375,14 +377,14 @@ class LowRankBilinear(LinearCrossModalEstimator):
             self.z_factors_, self.z_intercept_ = right, np.zeros(self.rank_, right.dtype)
         self.objective_ = monitor.certificate.objective
         self.duality_gap_ = monitor.certificate.relative_gap
-        self.converged_ = monitor.converged
+        self.converged_, self.stop_reason_ = monitor.converged, monitor.stop_reason
         self.n_iter_ = len(monitor.history)
         self.history_ = monitor.history
 
     def _warn(self) -> None:
         gap = f"a relative duality gap of {self.duality_gap_:.2e} > tol={self.tol:g}"
         advice = "raise max_iter, tol or alpha"
-        if self.n_iter_ < self.max_iter:
+        if self.stop_reason_ is StopReason.STALLED:
             advice = "the gap no longer decreased: raise tol or alpha, or use dtype=numpy.float64"
         warnings.warn(
             f"stopped after {self.n_iter_} iterations with {gap}: {advice}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -25,6 +26,17 @@ _LOOSE_DECREASE = 0.05
 """Relative decrease per step below which a fit moves on to more pairs, before it fits the noise of these."""
 _LOOSE_STEPS = 20
 """Limit on the steps on one subsample, whose solution is only a starting point."""
+
+
+class StopReason(StrEnum):
+    """Why a fit ended."""
+
+    CONVERGED = "converged"
+    """The duality gap meets the tolerance."""
+    STALLED = "stalled"
+    """The gap no longer decreased: use a larger tolerance or penalty weight, or float64."""
+    MAX_ITER = "max_iter"
+    """The limit on the iterations was reached: raise it, the tolerance or the penalty weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +170,13 @@ class ConvergenceMonitor:
     def converged(self) -> bool:
         """Whether the certificate of the last state meets the tolerance."""
         return self.certificate.relative_gap <= self._tol
+
+    @property
+    def stop_reason(self) -> StopReason:
+        """Why the last `follow` ended."""
+        if self.converged:
+            return StopReason.CONVERGED
+        return StopReason.MAX_ITER if self._is_at_limit else StopReason.STALLED
 
     def approach(self, states: Iterator[_State], share: float) -> _State:
         """Take steps on a subsample of the pairs until they give a good start for more pairs.

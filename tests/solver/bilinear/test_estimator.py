@@ -8,7 +8,14 @@ import pytest
 import scipy.linalg
 import scipy.optimize
 
-from solver import Labels, LowRankBilinear, alpha_max, make_low_rank_pairs, mean_average_precision
+from solver import (
+    Labels,
+    LowRankBilinear,
+    StopReason,
+    alpha_max,
+    make_low_rank_pairs,
+    mean_average_precision,
+)
 from solver.bilinear.problem import BilinearProblem
 from solver.datasets import SyntheticPairs, load_wikipedia
 from solver.errors import ConvergenceWarning, InvalidParameterError, SupervisionError
@@ -337,3 +344,20 @@ def test_the_problem_is_prepared_once(pairs: SyntheticPairs, monkeypatch: pytest
     monkeypatch.setattr("solver.bilinear.estimator.BilinearProblem", prepare)
     LowRankBilinear(alpha_fraction=0.1).fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
     assert len(prepared) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({}, StopReason.CONVERGED),
+        ({"max_iter": 2, "tol": 1e-6}, StopReason.MAX_ITER),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:stopped after")
+def test_reason_for_the_end_of_a_fit(
+    pairs: SyntheticPairs, options: dict[str, Any], reason: StopReason
+) -> None:
+    model = LowRankBilinear(alpha_fraction=0.05, **options)
+    model.fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
+    assert model.stop_reason_ is reason
+    assert model.converged_ == (reason is StopReason.CONVERGED)

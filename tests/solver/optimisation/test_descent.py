@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from solver import Labels, LowRankBilinear, SignedPairs, alpha_max, make_low_rank_pairs
+from solver import Labels, LowRankBilinear, SignedPairs, StopReason, alpha_max, make_low_rank_pairs
 from solver.bilinear.problem import BilinearProblem
 from solver.datasets import SyntheticPairs
 from solver.errors import ConvergenceWarning, NumericalError
@@ -110,6 +110,7 @@ def test_tolerance_beyond_rounding_ends_by_patience_with_a_warning() -> None:
     with pytest.warns(ConvergenceWarning, match="the gap no longer decreased"):
         model = LowRankBilinear(alpha, tol=1e-18).fit(data.X, data.Z, supervision)
     assert not model.converged_
+    assert model.stop_reason_ is StopReason.STALLED
     assert model.n_iter_ < 300  # of 2000
     # The gap is of first order in the gradient, which an objective known to eps hides below its root.
     assert model.duality_gap_ < 1e-7  # line searches see objectives, hence gradients to the root of eps
