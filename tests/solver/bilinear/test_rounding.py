@@ -65,7 +65,7 @@ def test_intercepts_make_up_for_the_rounding_at_the_mean_sample(as_sparse: bool)
 def test_factors_beyond_float32_are_a_numerical_error(size: float) -> None:
     X, Z, problem, M = _instance()
     scaled = LowRankMatrix(M.U, M.s * size**2, M.V)
-    with pytest.raises(NumericalError, match=r"beyond float32: scale the samples"):
+    with pytest.raises(NumericalError, match=r"out of range of float32: scale the samples"):
         FactorRounding(problem, X, Z, True, np.float32).factors(scaled)
 
 
