@@ -30,12 +30,12 @@ def saved(pairs: SyntheticPairs, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("alpha_fraction", [0.05, 2.0])
+@pytest.mark.parametrize("alpha_fraction", [0.05, 1.0])
 def test_projector_and_facts_come_back_as_they_were_saved(
     pairs: SyntheticPairs, tmp_path: Path, alpha_fraction: float
 ) -> None:
     projector = _projector(pairs, alpha_fraction)
-    assert (projector.rank == 0) == (alpha_fraction == 2.0)
+    assert (projector.rank == 0) == (alpha_fraction == 1.0)
     save_projector(projector, tmp_path, FACTS)
     again, facts = load_projector(tmp_path)
     assert facts == FACTS
