@@ -52,7 +52,11 @@ def make_folds(targets: Targets, n_folds: int, rng: np.random.Generator) -> list
 
 
 def stratified_sample(targets: Targets, max_samples: int, rng: np.random.Generator) -> Indices:
-    """Return rows to search on: all of them, or an even share of each class with at least two samples."""
+    """Return rows to search on: all of them, or an even share of each class.
+
+    Of each class at least two samples are drawn, and at least two that do not belong to it, where there are
+    as many; so a little more than `max_samples` may be returned.
+    """
     n_samples = len(targets.indicators)
     if n_samples <= max_samples:
         return np.arange(n_samples)

@@ -67,9 +67,6 @@ def facts_of(report: TrainingReport) -> dict[str, Any]:
             {**side, "classifiers": [classifier_facts(classifier) for classifier in side["classifiers"]]}
             for side in fit["posteriors"]
         ]
-        for side in fit["posteriors"]:
-            for classifier in side["classifiers"]:
-                classifier["is_read_out"] = classifier.pop("kind") == "neighbours"
     if values["not_activated"] is not None:
         facts["not_activated"] = values["not_activated"]
     return facts
