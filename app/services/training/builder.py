@@ -28,7 +28,7 @@ from app.services.training.evaluation import PromotionGates, compare_with_active
 from solver import SolverError, can_be_ranked
 
 if TYPE_CHECKING:
-    from app.services.training.select_and_fit import Learned, Report
+    from app.services.training.select_and_fit import Report, SelectedModel
 
 _PROJECTION_BATCH = 2000
 _ITEMS_SHOWN = 20
@@ -92,7 +92,7 @@ class ModelBuilder:
             If the disk still takes no writes after some patience.
         """
         # With scikit-learn and the estimators, which no process needs but the one that trains.
-        from app.services.training.select_and_fit import learn, training_data
+        from app.services.training.select_and_fit import select_and_fit, training_data
 
         report({"phase": "loading"})
         with self._database.read() as work:
@@ -106,36 +106,36 @@ class ModelBuilder:
         encoders = self._fit_encoders(collection, items)
         data, data_hash, outliers = training_data(collection, items, encoders)
         try:
-            learned = learn(data, parameters, collection.modality_names, report)
+            selected = select_and_fit(data, parameters, collection.modality_names, report)
         except SolverError as error:
             raise TrainingDataError(str(error)) from error
         model = LoadedModel(
-            version, collection.revision, learned.projector, encoders, collection.modality_names, {}
+            version, collection.revision, selected.projector, encoders, collection.modality_names, {}
         )
         galleries = {name: _project_all(model, name, items, report) for name in collection.modality_names}
         model = replace(model, galleries=galleries)
         report({"phase": "judging"})
         training_report = TrainingReport(
-            learned.method,
+            selected.method,
             parameters,
             package_version("lrbs"),
             TrainingData(
-                learned.items,
-                learned.classes,
-                learned.unmatched_labels,
+                selected.items,
+                selected.classes,
+                selected.unmatched_labels,
                 data_hash,
                 _left_out(outliers),
                 _left_out(_not_ranked(galleries, items)),
             ),
-            learned.selection,
-            learned.fit,
-            learned.held_out_quality,
-            self._compare(collection, active, learned, items),
+            selected.selection,
+            selected.fit,
+            selected.held_out_quality,
+            self._compare(collection, active, selected, items),
             self._measure(model),
         )
         report({"phase": "writing"})
         folder, manifest_hash = self._publish_patiently(
-            collection, model, training_report, learned.judged, report
+            collection, model, training_report, selected.judged, report
         )
         return self._read_back(collection, model, training_report, folder, manifest_hash)
 
@@ -215,7 +215,11 @@ class ModelBuilder:
         return IndexRecall(recalls, self._gates.index_recall)
 
     def _compare(
-        self, collection: Collection, active: ModelVersion | None, learned: Learned, items: Sequence[Item]
+        self,
+        collection: Collection,
+        active: ModelVersion | None,
+        selected: SelectedModel,
+        items: Sequence[Item],
     ) -> Gate:
         if active is None:
             return Gate(None, "no version is active")
@@ -225,7 +229,7 @@ class ModelBuilder:
             # Better a new version than one that no process can load.
             return Gate(active.version, f"the active version is damaged: {error}")
         by_id = {item.id: item for item in items}
-        return compare_with_active(learned.judged, learned.held_out, old, by_id, self._gates.tolerance)
+        return compare_with_active(selected.judged, selected.held_out, old, by_id, self._gates.tolerance)
 
 
 def _not_ranked(

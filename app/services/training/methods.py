@@ -1,4 +1,4 @@
-"""The methods of a retrain: each is tried on a part of the items, and the better one fitted on all."""
+"""Training methods: each is evaluated on held-out items, and the best one is fitted on all items."""
 
 from __future__ import annotations
 
@@ -45,23 +45,25 @@ from solver import (
 )
 
 _LOOSE_TOL, _FEW_STEPS, _TRIAL_STEPS = 1e-2, 3, 30
+"""Tolerance, and iterations of a candidate and of an evaluation: enough to compare, not to serve."""
 _PAUSE_SECONDS = 0.5
+"""Between two reports of progress: each is a write to the database."""
 _METHOD_OF_LOSS = {"logistic": "lrbs", "squared": "squared"}
 _FRACTIONS = {"logistic": DEFAULT_FRACTIONS, "squared": (0.03, 0.01, 0.003, 0.001, 0.0003)}
 """Shares of `alpha_max` to try; under the squared loss weak penalties cost little, and suit many classes."""
 
 Report = Callable[[Mapping[str, Any]], None]
-"""Takes progress; raises to end the training."""
+"""Receives progress; raises to end the training."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Trial:
+class HeldOutFit:
     """A method fitted without the held-out items.
 
     Parameters
     ----------
     projector : Projector
-        What it gave.
+        The fitted projector.
     held_out_map : float
         MAP over the held-out items, averaged over both directions.
     """
@@ -71,21 +73,21 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fitted:
+class FullFit:
     """A method fitted on all items.
 
     Parameters
     ----------
     projector : Projector
-        What serves.
+        The fitted projector, which serves.
     bilinear : LowRankBilinear
         M, with its certificate.
     scaling : str or None
-        Kind of feature scaling; None where the method has none of its own.
+        Kind of feature scaling; None where it is part of each classifier.
     candidates : tuple of CandidateQuality
-        What was chosen from, the best first.
+        Combinations that were evaluated, the best first.
     posteriors : tuple of PosteriorsSummary
-        Of both modalities, where the method has any.
+        Ensembles of both modalities; empty for methods without class posteriors.
     """
 
     projector: Projector
@@ -95,52 +97,52 @@ class Fitted:
     posteriors: tuple[PosteriorsSummary, ...] = ()
 
 
-class Recipe(Protocol):
-    """A method with its parameters."""
+class TrainingMethod(Protocol):
+    """A training method with its parameters."""
 
     @property
-    def method(self) -> str:
-        """Its name."""
+    def name(self) -> str:
+        """Name of the method."""
         ...
 
     @property
     def must_choose(self) -> bool:
-        """Whether it cannot be fitted before it was tried."""
+        """Whether `evaluate` has to choose parameters before `fit`."""
         ...
 
-    def tried(self, fitting: LabelledPair, held_out: LabelledPair) -> Trial:
-        """Choose on a held-out part; raises SolverError if that cannot be done."""
+    def evaluate(self, fitting: LabelledPair, held_out: LabelledPair) -> HeldOutFit:
+        """Choose parameters by their held-out quality; raises SolverError if that is impossible."""
         ...
 
-    def fitted(self, data: LabelledPair) -> Fitted:
-        """Fit on all items, as chosen by `tried`."""
+    def fit(self, data: LabelledPair) -> FullFit:
+        """Fit on all items, with the parameters that `evaluate` chose."""
         ...
 
 
-def try_each(
-    recipes: Sequence[Recipe], fitting: LabelledPair, held_out: LabelledPair
-) -> tuple[dict[str, Trial], dict[str, str]]:
-    """Return the trial of each method that can be fitted without the held-out items, and why others cannot.
+def evaluate_all(
+    methods: Sequence[TrainingMethod], fitting: LabelledPair, held_out: LabelledPair
+) -> tuple[dict[str, HeldOutFit], dict[str, str]]:
+    """Evaluate every method; return those that could be fitted, and the reasons of the others, by name.
 
     Raises
     ------
     SupervisionError, InvalidInputError, NumericalError
-        If none can be: what the first was refused for.
+        If none could be fitted: the error of the first.
     """
-    trials: dict[str, Trial] = {}
+    fits: dict[str, HeldOutFit] = {}
     errors: dict[str, SolverError] = {}
-    for recipe in recipes:
+    for method in methods:
         try:
-            trials[recipe.method] = recipe.tried(fitting, held_out)
+            fits[method.name] = method.evaluate(fitting, held_out)
         except (SupervisionError, InvalidInputError, NumericalError) as error:
-            errors[recipe.method] = error
-    if not trials:
-        raise errors[recipes[0].method]
-    return trials, {method: f"without held-out items: {error}" for method, error in errors.items()}
+            errors[method.name] = error
+    if not fits:
+        raise errors[methods[0].name]
+    return fits, {name: f"without held-out items: {error}" for name, error in errors.items()}
 
 
 def iteration_of(progress: IterationProgress) -> Iteration:
-    """Return an iteration as the report has it."""
+    """Return an iteration in the form of the report."""
     is_known = progress.gap is not None and math.isfinite(progress.gap)
     return Iteration(
         progress.iteration,
@@ -151,7 +153,7 @@ def iteration_of(progress: IterationProgress) -> Iteration:
     )
 
 
-class LowRankRecipe:
+class LowRankMethod:
     """The paper's similarity of features, or the same with the squared loss.
 
     The paper's loss visits every pair of items at each step. The squared one needs sums over items and
@@ -160,13 +162,13 @@ class LowRankRecipe:
     Parameters
     ----------
     parameters : TrainingParameters
-        Penalty weight and scaling are chosen where they are not given.
+        Penalty weight and scaling are chosen if they are None.
     report : callable
-        Takes progress.
+        Receives progress.
     loss : {"logistic", "squared"}
-        The paper's, or that of the method "squared".
+        The paper's loss, or that of the method "squared".
     scalings : tuple of str
-        Tried where none was given.
+        Candidates, if the parameters name none.
     """
 
     def __init__(
@@ -176,7 +178,7 @@ class LowRankRecipe:
         loss: str = "logistic",
         scalings: tuple[str, ...] = DEFAULT_SCALINGS,
     ) -> None:
-        self.method = _METHOD_OF_LOSS[loss]
+        self.name = _METHOD_OF_LOSS[loss]
         self._loss = loss
         self._parameters = parameters
         self._report = report
@@ -187,10 +189,10 @@ class LowRankRecipe:
 
     @property
     def must_choose(self) -> bool:
-        """Whether the penalty weight was not given."""
+        """Whether the penalty weight has to be chosen."""
         return self._parameters.alpha is None
 
-    def tried(self, fitting: LabelledPair, held_out: LabelledPair) -> Trial:
+    def evaluate(self, fitting: LabelledPair, held_out: LabelledPair) -> HeldOutFit:
         """Choose scaling and penalty weight."""
         if self._parameters.alpha is None:
             self._candidates = select_on(
@@ -202,27 +204,27 @@ class LowRankRecipe:
                 callback=self._report_choosing,
             )
         else:
-            self._candidates = self._judged(fitting, held_out, self._scalings, self._parameters.alpha)
+            self._candidates = self._score_scalings(fitting, held_out, self._scalings, self._parameters.alpha)
         best = self._candidates[0]
         self._scaling = best.scaling
         self._fraction = best.alpha_fraction if self._parameters.alpha is None else None
         projector = self._fit(fitting, self._scaling, self._estimator(_LOOSE_TOL, _TRIAL_STEPS), "judging")
-        return Trial(projector, _map(projector, held_out).mean)
+        return HeldOutFit(projector, _map(projector, held_out).mean)
 
-    def fitted(self, data: LabelledPair) -> Fitted:
-        """Fit with what was chosen."""
+    def fit(self, data: LabelledPair) -> FullFit:
+        """Fit with the chosen scaling and penalty weight."""
         estimator = self._estimator(self._parameters.tol, self._parameters.max_iter)
         projector = self._fit(data, self._scaling, estimator, "fitting")
         candidates = tuple(CandidateQuality(**asdict(candidate)) for candidate in self._candidates)
-        return Fitted(projector, estimator, self._scaling, candidates)
+        return FullFit(projector, estimator, self._scaling, candidates)
 
-    def _judged(
+    def _score_scalings(
         self, fitting: LabelledPair, held_out: LabelledPair, scalings: tuple[str, ...], alpha: float
     ) -> list[Candidate]:
         """Score a given penalty weight with each scaling."""
         candidates: list[Candidate] = []
         for scaling in scalings:
-            # As when weights are chosen: it only has to be good enough to be compared.
+            # Loose, as when weights are chosen: the fit only has to be good enough to be compared.
             estimator = self._estimator(_LOOSE_TOL, _FEW_STEPS)
             projector = self._fit(fitting, scaling, estimator, "choosing")
             fraction = alpha / estimator.alpha_max_
@@ -247,7 +249,7 @@ class LowRankRecipe:
             self._report({"phase": phase, **asdict(iteration_of(step))})
 
         with warnings.catch_warnings():
-            # Not converging is a fact of the model, told with it.
+            # The report says whether the fit converged.
             warnings.simplefilter("ignore", ConvergenceWarning)
             return fit_projector(data, scaling, estimator, self._fraction, follow)
 
@@ -258,18 +260,18 @@ class LowRankRecipe:
             self._report({"phase": "choosing", "candidate": progress.number, "candidates": progress.total})
 
 
-class SemanticRecipe:
-    """The bilinear similarity of class posteriors, which chooses inside of what it is first fitted on.
+class SemanticMethod:
+    """The bilinear similarity of class posteriors; `fit` reuses the classifiers that `evaluate` selected.
 
     Parameters
     ----------
     parameters : TrainingParameters
-        Tolerance and seed.
+        Tolerance and seed are used.
     report : callable
-        Takes progress.
+        Receives progress.
     """
 
-    method = "semantic"
+    name = "semantic"
     must_choose = False
 
     def __init__(self, parameters: TrainingParameters, report: Report) -> None:
@@ -277,18 +279,18 @@ class SemanticRecipe:
         self._report = report
         self._chosen: SemanticBilinear | None = None
 
-    def tried(self, fitting: LabelledPair, held_out: LabelledPair) -> Trial:
-        """Fit on the one part, score on the other."""
+    def evaluate(self, fitting: LabelledPair, held_out: LabelledPair) -> HeldOutFit:
+        """Fit without the held-out items and score on them."""
         chosen = self._fit(fitting, "judging")
         projector = PosteriorProjector.of(chosen)
         mean = _map(projector, held_out).mean
         if not math.isfinite(mean):
             raise InvalidInputError("the held-out parts of the two modalities have no class in common")
         self._chosen = chosen
-        return Trial(projector, mean)
+        return HeldOutFit(projector, mean)
 
-    def fitted(self, data: LabelledPair) -> Fitted:
-        """Fit on all items, with the classifiers that were tried if any were."""
+    def fit(self, data: LabelledPair) -> FullFit:
+        """Fit on all items, with the classifiers that `evaluate` selected, if it was called."""
         estimator = self._fit(data, "fitting")
         posteriors = tuple(
             PosteriorsSummary(
@@ -306,17 +308,17 @@ class SemanticRecipe:
             )
             for side in (estimator.x_posteriors_, estimator.z_posteriors_)
         )
-        return Fitted(PosteriorProjector.of(estimator), estimator.bilinear_, None, posteriors=posteriors)
+        return FullFit(PosteriorProjector.of(estimator), estimator.bilinear_, None, posteriors=posteriors)
 
     def _fit(self, data: LabelledPair, phase: str) -> SemanticBilinear:
-        told = -math.inf
+        reported_at = -math.inf
         step = 0
 
         def follow(_: Progress) -> None:
-            nonlocal told, step
+            nonlocal reported_at, step
             step += 1
-            if time.monotonic() - told >= _PAUSE_SECONDS:
-                told = time.monotonic()
+            if time.monotonic() - reported_at >= _PAUSE_SECONDS:
+                reported_at = time.monotonic()
                 self._report({"phase": f"{phase} posteriors", "step": step})
 
         estimator = SemanticBilinear(tol=self._parameters.tol, random_state=self._parameters.seed)
@@ -332,7 +334,7 @@ class SemanticRecipe:
 
 
 def default_scalings(data: LabelledPair) -> tuple[str, ...]:
-    """Return the scalings to try; "center" makes sparse samples dense, for which very many are too large."""
+    """Return the candidate scalings: "center" is left out where it would make large sparse samples dense."""
     sparse = [samples for samples in (data.X, data.Z) if is_sparse(samples)]
     if all(can_be_compact(*samples.shape) for samples in sparse):
         return DEFAULT_SCALINGS

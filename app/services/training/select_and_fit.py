@@ -1,4 +1,4 @@
-"""Learning a projector from labelled items: what was not asked for is chosen on a held-out part."""
+"""Selection and fit of a model: what the caller left open is chosen by held-out quality."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from app.services.training.eligibility import class_of
 from app.services.training.evaluation import held_out_quality
 from app.services.training.holdout import LabelledItems
 from app.services.training.methods import (
-    LowRankRecipe,
-    Recipe,
+    HeldOutFit,
+    LowRankMethod,
     Report,
-    SemanticRecipe,
-    Trial,
+    SemanticMethod,
+    TrainingMethod,
     default_scalings,
+    evaluate_all,
     iteration_of,
-    try_each,
 )
 from solver import (
     InvalidInputError,
@@ -44,40 +44,44 @@ from solver import (
     is_sparse,
 )
 
-__all__ = ["Learned", "Report", "learn", "training_data"]
+__all__ = ["SelectedModel", "Report", "select_and_fit", "training_data"]
 
 _HELD_OUT_SHARE = 0.2
+"""Of the items of each modality: as in five-fold cross-validation."""
 _MOST_SAMPLES = 3000
+"""Items of a modality that methods are compared on: more hardly change which one is better."""
 _LONGEST_HISTORY = 1000
+"""Iterations in a report: more than a curve on a page can show."""
 _USUAL_SHARE, _OUTLYING = 0.9, 1e4
+"""Outliers are this many times larger than nine tenths of the vectors: no mix of units explains that."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Learned:
-    """What `learn` gives.
+class SelectedModel:
+    """The result of `select_and_fit`.
 
     Parameters
     ----------
     projector : Projector
         Fitted on all training items: the one that serves.
     method : str
-        The chosen one.
+        Name of the selected method.
     items : mapping of str to int
-        Training items, by modality.
+        Number of training items, by modality.
     classes : tuple of str
-        Classes on items of both modalities.
+        Classes with items of both modalities.
     unmatched_labels : mapping of str to tuple of str
-        Classes on items of one modality alone.
+        Classes with items of one modality only.
     selection : Selection
-        Why this method.
+        How method and parameters were selected.
     fit : Fit
-        How it was fitted.
+        The fit on all training items.
     held_out_quality : HeldOutQuality
-        How good it is.
+        Quality on the held-out items.
     judged : HeldOutModel or None
-        The same recipe without the held-out items; None when too few items could be held out.
+        The same method fitted without the held-out items; None if too few items could be held out.
     held_out : LabelledItems or None
-        Those items.
+        The held-out items.
     """
 
     projector: Projector
@@ -133,70 +137,70 @@ def _are_outliers(features: Matrix) -> npt.NDArray[np.bool]:
     return sizes > _OUTLYING * usual if usual > 0.0 else np.zeros(len(sizes), np.bool)
 
 
-def learn(
+def select_and_fit(
     data: LabelledItems, parameters: TrainingParameters, names: tuple[str, str], report: Report
-) -> Learned:
-    """Choose what was not given, judge the choice on held-out items, then fit on all training items.
+) -> SelectedModel:
+    """Select method and parameters by held-out quality, then fit on all training items.
 
     Parameters
     ----------
     data : LabelledItems
         Training items.
     parameters : TrainingParameters
-        What was asked for.
+        Requested parameters.
     names : tuple of str
         Both modalities.
     report : callable
-        Takes progress; raises to end the training.
+        Receives progress; raises to end the training.
 
     Raises
     ------
     SolverError
         If the items cannot be learned from.
     """
-    recipes, too_dear = _recipes(parameters, data, report)
-    trials: dict[str, Trial] = {}
+    methods, too_costly = _affordable_methods(parameters, data, report)
+    held_out_fits: dict[str, HeldOutFit] = {}
     refused: dict[str, str] = {}
-    judged, held_out, best = None, None, recipes[0]
+    judged, held_out, best = None, None, methods[0]
     quality = HeldOutQuality()
     try:
-        # Where nothing dearer is compared, what is judged learns from as many items as what serves.
-        is_cheap = all(recipe.method == "squared" for recipe in recipes)
+        # If no costlier method takes part, the evaluated model learns from as many items as the served one.
+        is_cheap = all(method.name == "squared" for method in methods)
         fitting, held_out = data.split(_HELD_OUT_SHARE, _MOST_SAMPLES, parameters.seed, is_cheap)
-        trials, refused = try_each(recipes, fitting, held_out)
+        held_out_fits, refused = evaluate_all(methods, fitting, held_out)
     except (SupervisionError, InvalidInputError) as error:
-        # Too few items to hold a part out: what needs no choice is trained without a figure.
-        if recipes[0].must_choose:
+        # Too few items to hold some out: a method that needs no choice is trained without an evaluation.
+        if methods[0].must_choose:
             raise
-        refused, held_out = {recipes[0].method: f"without held-out items: {error}"}, None
+        refused, held_out = {methods[0].name: f"without held-out items: {error}"}, None
     if held_out is not None:
-        tried = [recipe for recipe in recipes if recipe.method in trials]
-        best = max(tried, key=lambda recipe: trials[recipe.method].held_out_map)
-        projector = trials[best.method].projector
+        evaluated = [method for method in methods if method.name in held_out_fits]
+        best = max(evaluated, key=lambda method: held_out_fits[method.name].held_out_map)
+        projector = held_out_fits[best.name].projector
         judged = HeldOutModel(projector, frozenset([*fitting.x_ids.tolist(), *fitting.z_ids.tolist()]))
         quality = held_out_quality(projector, held_out, names)
-    fitted = best.fitted(data)
-    bilinear = fitted.bilinear
+    full_fit = best.fit(data)
+    bilinear = full_fit.bilinear
     x_classes, z_classes = set(data.x_labels.tolist()), set(data.z_labels.tolist())
-    held_out_map = {method: trial.held_out_map for method, trial in trials.items()}
-    return Learned(
-        fitted.projector,
-        best.method,
+    held_out_map = {name: held_out_fit.held_out_map for name, held_out_fit in held_out_fits.items()}
+    return SelectedModel(
+        full_fit.projector,
+        best.name,
         {names[0]: len(data.x_ids), names[1]: len(data.z_ids)},
         tuple(sorted(x_classes & z_classes)),
         {
             names[0]: tuple(sorted(x_classes - z_classes)),
             names[1]: tuple(sorted(z_classes - x_classes)),
         },
-        Selection(held_out_map, too_dear | refused, fitted.candidates),
+        Selection(held_out_map, too_costly | refused, full_fit.candidates),
         Fit(
             bilinear.alpha_,
-            fitted.scaling,
+            full_fit.scaling,
             bilinear.rank_,
             tuple(bilinear.singular_values_.tolist()),
             _convergence(bilinear, parameters.tol),
             tuple(iteration_of(step) for step in _thinned(bilinear.history_)),
-            fitted.posteriors,
+            full_fit.posteriors,
         ),
         quality,
         judged,
@@ -216,45 +220,45 @@ def _convergence(bilinear: LowRankBilinear, tol: float) -> Convergence:
     )
 
 
-def _recipes(
+def _affordable_methods(
     parameters: TrainingParameters, data: LabelledItems, report: Report
-) -> tuple[list[Recipe], dict[str, str]]:
-    """Return the methods that come into question, the paper's first, and why others are too dear.
+) -> tuple[list[TrainingMethod], dict[str, str]]:
+    """Return the candidate methods, the paper's first, and the reasons why others cost too much.
 
     Raises
     ------
     TrainingDataError
-        If not even what was asked for fits into memory.
+        If not even the requested method is affordable.
     """
-    asked, sizes = parameters.method, Sizes.of(data)
+    requested, sizes = parameters.method, Sizes.of(data)
     widths = min(data.X.shape), min(data.Z.shape)
     features, are_sparse = (data.X.shape[1], data.Z.shape[1]), (is_sparse(data.X), is_sparse(data.Z))
-    if asked == "auto" and parameters.alpha is not None:
-        asked = "lrbs"
-    too_dear = {
-        "lrbs": None if asked == "lrbs" else pairs_too_slow(sizes, min(widths)),
+    if requested == "auto" and parameters.alpha is not None:
+        requested = "lrbs"
+    too_costly = {
+        "lrbs": None if requested == "lrbs" else pairs_too_slow(sizes, min(widths)),
         "semantic": posteriors_too_large(sizes, features, are_sparse)
-        or (posteriors_too_slow(sizes) if asked == "auto" else None),
+        or (posteriors_too_slow(sizes) if requested == "auto" else None),
         "squared": sums_too_large(*widths),
     }
     scalings = default_scalings(data)
-    kinds: dict[str, Recipe] = {
-        "lrbs": LowRankRecipe(parameters, report, scalings=scalings),
-        "semantic": SemanticRecipe(parameters, report),
-        "squared": LowRankRecipe(parameters, report, "squared", scalings),
+    methods: dict[str, TrainingMethod] = {
+        "lrbs": LowRankMethod(parameters, report, scalings=scalings),
+        "semantic": SemanticMethod(parameters, report),
+        "squared": LowRankMethod(parameters, report, "squared", scalings),
     }
-    names = [asked] if asked != "auto" else ["lrbs"] if parameters.scaling else ["lrbs", "semantic"]
-    if asked == "auto" and any(too_dear[name] for name in names):
+    names = [requested] if requested != "auto" else ["lrbs"] if parameters.scaling else ["lrbs", "semantic"]
+    if requested == "auto" and any(too_costly[name] for name in names):
         names.append("squared")
-    reasons = {name: reason for name in names if (reason := too_dear[name]) is not None}
-    affordable = [kinds[name] for name in names if name not in reasons]
+    reasons = {name: reason for name in names if (reason := too_costly[name]) is not None}
+    affordable = [methods[name] for name in names if name not in reasons]
     if not affordable:
         raise TrainingDataError("; ".join(f"method {name!r}: {reason}" for name, reason in reasons.items()))
     return affordable, reasons
 
 
 def _thinned(history: Sequence[IterationProgress]) -> list[IterationProgress]:
-    """Return at most so many steps, evenly spread, the first and the last among them."""
+    """Return at most `_LONGEST_HISTORY` iterations, evenly spaced, including the first and the last."""
     if len(history) <= _LONGEST_HISTORY:
         return list(history)
     return [history[place] for place in np.linspace(0, len(history) - 1, _LONGEST_HISTORY).astype(int)]

@@ -17,7 +17,7 @@ from app.services.training.costs import (
 )
 from app.services.training.holdout import LabelledItems
 from app.services.training.requests import TrainingParameters
-from app.services.training.select_and_fit import learn
+from app.services.training.select_and_fit import select_and_fit
 from solver.evaluation.metrics import chance_average_precision
 from solver.logistic import Targets
 from solver.semantic.feature_maps import FeatureMapConfig
@@ -45,7 +45,7 @@ def test_many_labels_are_learned_from_sums_without_an_array_of_samples_and_class
     data, told = many_labels(), []
     tracemalloc.start()
     try:
-        learned = learn(data, TrainingParameters(), ("x", "z"), told.append)
+        learned = select_and_fit(data, TrainingParameters(), ("x", "z"), told.append)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -95,7 +95,7 @@ def test_posteriors_that_would_not_fit_are_refused_before_anything_is_queued(pai
 
 def test_what_is_refused_at_a_request_is_refused_by_the_training_too() -> None:
     with pytest.raises(TrainingDataError, match=r"posteriors of 2500 labels .* at most 2 GB are allowed"):
-        learn(many_labels(), TrainingParameters(method="semantic"), ("x", "z"), lambda _: None)
+        select_and_fit(many_labels(), TrainingParameters(method="semantic"), ("x", "z"), lambda _: None)
 
 
 def few_labels_of_sparse_samples(n_items: int, n_features: int, n_labels: int) -> LabelledItems:
@@ -116,7 +116,7 @@ def test_posteriors_of_very_many_features_are_refused(n_items: int) -> None:
     data = few_labels_of_sparse_samples(n_items, 200_000, 200)
     refused = r"learned from 4 and 200000 features, would take about .* at most 2 GB are allowed"
     with pytest.raises(TrainingDataError, match=refused):
-        learn(data, TrainingParameters(method="semantic"), ("x", "z"), lambda _: None)
+        select_and_fit(data, TrainingParameters(method="semantic"), ("x", "z"), lambda _: None)
 
 
 def test_a_fit_on_samples_that_stay_sparse_takes_no_more_than_the_bound_counts(

@@ -41,7 +41,7 @@ def test_the_held_out_figures_are_those_of_the_given_penalty(pairs: Any) -> None
 
 
 def test_a_penalty_is_judged_as_the_selection_judges_it(pairs: Any) -> None:
-    from app.services.training.methods import LowRankRecipe
+    from app.services.training.methods import LowRankMethod
     from solver.bilinear.problem import alpha_max
     from solver.bilinear.selection import Candidate, LabelledPair
     from solver.feature_scaler import FeatureScaler
@@ -54,9 +54,9 @@ def test_a_penalty_is_judged_as_the_selection_judges_it(pairs: Any) -> None:
     X = FeatureScaler("center").fit(fitting.X).transform(fitting.X)
     Z = FeatureScaler("center").fit(fitting.Z).transform(fitting.Z)
     alpha = 0.1 * alpha_max(X, Z, Labels(fitting.x_labels, fitting.z_labels))
-    recipe = LowRankRecipe(TrainingParameters(alpha=alpha, scaling="center"), lambda _: None)
-    recipe.tried(*data.split(0.2, 3000, 0))
-    (candidate,) = (Candidate(**asdict(tried)) for tried in recipe.fitted(data).candidates)
+    method = LowRankMethod(TrainingParameters(alpha=alpha, scaling="center"), lambda _: None)
+    method.evaluate(*data.split(0.2, 3000, 0))
+    (candidate,) = (Candidate(**asdict(tried)) for tried in method.fit(data).candidates)
     assert candidate.alpha_fraction == pytest.approx(0.1)
     assert candidate.rank == expected.rank
     assert candidate.mean == pytest.approx(expected.mean, abs=1e-6)

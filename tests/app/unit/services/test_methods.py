@@ -1,4 +1,4 @@
-"""Which methods of a retrain are tried, and what becomes of one that cannot be fitted."""
+"""Which methods are evaluated, and what happens to one that cannot be fitted."""
 
 import dataclasses
 from typing import Any
@@ -8,17 +8,17 @@ import pytest
 
 from app.cli.console import choice_lines
 from app.domain.entities import TrainingParameters, TrainingReport
-from app.services.training.methods import LowRankRecipe, SemanticRecipe, try_each
+from app.services.training.methods import LowRankMethod, SemanticMethod, evaluate_all
 from solver import make_low_rank_pairs
 from solver.errors import InvalidInputError, NumericalError, SolverError, SupervisionError
 from solver.evaluation.splits import LabelledPair
 
 
-class _Refusing(SemanticRecipe):
-    def __init__(self, error: SolverError, method: str = "refusing") -> None:
-        self.method, self._error = method, error
+class _Refusing(SemanticMethod):
+    def __init__(self, error: SolverError, name: str = "refusing") -> None:
+        self.name, self._error = name, error
 
-    def tried(self, fitting: Any, held_out: Any) -> Any:
+    def evaluate(self, fitting: Any, held_out: Any) -> Any:
         raise self._error
 
 
@@ -33,29 +33,29 @@ def parts() -> tuple[LabelledPair, LabelledPair]:
 def test_the_other_method_is_used_when_one_cannot_be_fitted(
     kind: type[SolverError], parts: tuple[LabelledPair, LabelledPair]
 ) -> None:
-    recipes = [LowRankRecipe(TrainingParameters(), lambda _: None), _Refusing(kind("too odd"))]
-    for order in (recipes, recipes[::-1]):
-        trials, refused = try_each(order, *parts)
-        assert list(trials) == ["lrbs"]
+    methods = [LowRankMethod(TrainingParameters(), lambda _: None), _Refusing(kind("too odd"))]
+    for order in (methods, methods[::-1]):
+        fits, refused = evaluate_all(order, *parts)
+        assert list(fits) == ["lrbs"]
         assert refused == {"refusing": "without held-out items: too odd"}
     report = TrainingReport.from_json({"methods": {"lrbs": 0.5}, "refused": refused})
     assert choice_lines(report) == ["'refusing' could not be tried: without held-out items: too odd"]
 
 
 def test_when_none_can_be_fitted_the_first_says_why(parts: tuple[LabelledPair, LabelledPair]) -> None:
-    recipes = [_Refusing(InvalidInputError("too odd")), _Refusing(NumericalError("too large"), "second")]
+    methods = [_Refusing(InvalidInputError("too odd")), _Refusing(NumericalError("too large"), "second")]
     with pytest.raises(NumericalError, match="too large"):
-        try_each(recipes[::-1], *parts)
+        evaluate_all(methods[::-1], *parts)
 
 
-def test_all_items_are_fitted_with_the_classifiers_that_were_tried(
+def test_all_items_are_fitted_with_the_classifiers_that_were_selected(
     parts: tuple[LabelledPair, LabelledPair],
 ) -> None:
     fitting, held_out = parts
-    recipe = SemanticRecipe(TrainingParameters(), lambda _: None)
-    trial = recipe.tried(fitting, held_out)
-    sides = (trial.projector.x_ensemble, trial.projector.z_ensemble)
-    tried = [
+    method = SemanticMethod(TrainingParameters(), lambda _: None)
+    held_out_fit = method.evaluate(fitting, held_out)
+    sides = (held_out_fit.projector.x_ensemble, held_out_fit.projector.z_ensemble)
+    evaluated = [
         [
             (b.feature_map.scaler.kind_, b.feature_map.kernel, m.weight)
             for b in side.branches
@@ -67,10 +67,10 @@ def test_all_items_are_fitted_with_the_classifiers_that_were_tried(
     rng = np.random.default_rng(7)
     sizes = np.exp(4.0 * rng.standard_normal((len(fitting.X), 1)))
     data = dataclasses.replace(fitting, X=sizes * fitting.X, Z=rng.permutation(fitting.Z))
-    assert classifiers(SemanticRecipe(TrainingParameters(), lambda _: None), data) != tried
-    assert classifiers(recipe, data) == tried
+    assert classifiers(SemanticMethod(TrainingParameters(), lambda _: None), data) != evaluated
+    assert classifiers(method, data) == evaluated
 
 
-def classifiers(recipe: SemanticRecipe, data: LabelledPair) -> list[list[tuple[str, str, float]]]:
-    posteriors = recipe.fitted(data).posteriors
+def classifiers(method: SemanticMethod, data: LabelledPair) -> list[list[tuple[str, str, float]]]:
+    posteriors = method.fit(data).posteriors
     return [[(c.scaling, c.kernel, c.weight) for c in side.classifiers] for side in posteriors]
