@@ -1,4 +1,4 @@
-"""The contract every estimator keeps: two encoders and an inner product."""
+"""The contract of every estimator: two encoders and an inner product."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of the learning library; each class says what kind of mistake was met."""
+"""Errors of the learning library, one class for each kind of mistake."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class InvalidParameterError(SolverError, ValueError):
     name : str
         The parameter's name.
     value : object
-        What was given.
+        The value that was rejected.
     """
 
     def __init__(self, name: str, value: object, expected: str) -> None:
@@ -32,12 +32,12 @@ class InvalidInputError(SolverError, ValueError):
 
 
 class OutOfRangeError(InvalidInputError):
-    """Samples that are too large to be scaled as the training samples were.
+    """Samples are too large to be scaled as the training samples were.
 
     Attributes
     ----------
     is_outside : ndarray of bool, shape (n_samples,)
-        Which ones.
+        True for those samples.
     """
 
     def __init__(self, message: str, is_outside: npt.NDArray[np.bool]) -> None:

@@ -27,9 +27,9 @@ class View:
     Parameters
     ----------
     spread : ndarray of shape (rank, rank)
-        What is to be large (A): scatter between classes, or of the penalty graph.
+        Matrix to be maximised (A): scatter between classes, or of the penalty graph.
     compactness : ndarray of shape (rank, rank)
-        What is to be small (B): scatter within classes, or of the intrinsic graph.
+        Matrix to be minimised (B): scatter within classes, or of the intrinsic graph.
     anchors : ndarray of shape (n_classes, rank)
         Points that the two modalities have in common: row c of one goes with row c of the other.
     """
@@ -147,8 +147,8 @@ def whitening(matrix: FloatArray, reg: float) -> FloatArray:
     values, vectors = scipy.linalg.eigh(matrix)
     rounding = len(matrix) * np.finfo(np.float64).eps * float(values[-1])
     values = np.maximum(values, 0.0) + reg * float(np.mean(values))
-    kept = values > rounding
-    scaled: FloatArray = vectors[:, kept] / np.sqrt(values[kept])
+    is_positive = values > rounding
+    scaled: FloatArray = vectors[:, is_positive] / np.sqrt(values[is_positive])
     return scaled
 
 
@@ -160,11 +160,13 @@ def class_anchors(coordinates: FloatArray, indicators: FloatArray) -> FloatArray
 
 
 def _normalised(view: View) -> View:
-    """Bring traces to 1, and the norm of the anchors."""
+    """Scale both traces and the norm of the anchors to 1."""
     spread, compactness = float(np.trace(view.spread)), float(np.trace(view.compactness))
     rounding = len(view.spread) * np.finfo(np.float64).eps * (spread + compactness)
     if min(spread, compactness) <= rounding:
-        what = "differ" if spread <= rounding else "vary within themselves"
-        raise InvalidInputError(f"the classes of a modality do not {what}: there is nothing to learn from")
+        variation = "differ" if spread <= rounding else "vary within themselves"
+        raise InvalidInputError(
+            f"the classes of a modality do not {variation}: there is nothing to learn from"
+        )
     anchors = view.anchors / np.linalg.norm(view.anchors)
     return View(view.spread / spread, view.compactness / compactness, anchors)

@@ -29,19 +29,19 @@ class CCA(LinearBaseline):
     Parameters
     ----------
     n_components : int, >= 1, or None
-        Number of directions at most; as many as there are when None.
+        Number of directions at most; all when None.
     reg : float, >= 0
         Ridge of either covariance as a share of its mean eigenvalue. With 0 the inverse is the
-        pseudo-inverse: directions in which the samples do not vary are left out, but those in which they
-        vary little still have their say, and overfit.
+        pseudo-inverse: directions in which the samples do not vary are left out, but low-variance
+        directions still contribute and overfit.
     correlation_power : float, >= 0
         Each canonical variate is multiplied by its correlation to this power; 0 is the method itself,
-        larger ones count unsure directions less [3]_.
+        larger powers give weakly correlated directions less weight [3]_.
     metric : {"cosine", "inner"}
         How projections are compared.
     pairs : {"auto", "rows", "similar"}
-        "rows": sample i of X with sample i of Z, the method as published. "similar": all similar pairs, of
-        which each counts alike; under `Labels` it is told the classes, as in [4]_. "auto": rows for
+        "rows": sample i of X with sample i of Z, the method as published. "similar": all similar pairs, with
+        equal weight; under `Labels` the method then uses the classes, as in [4]_. "auto": rows for
         `PairedRows` and for labels that are the same row by row on both sides, all similar pairs otherwise.
 
     Attributes
@@ -130,12 +130,12 @@ class CCA(LinearBaseline):
         x_whitening, z_whitening = self._whitening(x), self._whitening(z)
         cross = mean_cross_product(x.coordinates, z.coordinates, supervision, self.pairs)
         U, s, Vt = scipy.linalg.svd(x_whitening[:, None] * cross * z_whitening, full_matrices=False)
-        kept = slice(0, self.n_components)
-        weights = s[kept] ** self.correlation_power
-        self.correlations_ = s[kept]
+        leading = slice(0, self.n_components)
+        weights = s[leading] ** self.correlation_power
+        self.correlations_ = s[leading]
         self._keep(
-            x.lift(x_whitening[:, None] * U[:, kept] * weights),
-            z.lift(z_whitening[:, None] * Vt[kept].T * weights),
+            x.lift(x_whitening[:, None] * U[:, leading] * weights),
+            z.lift(z_whitening[:, None] * Vt[leading].T * weights),
         )
         return self
 

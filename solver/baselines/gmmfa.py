@@ -39,9 +39,9 @@ class GMMFA(MultiviewBaseline):
     gamma : float, > 0
         Weight of the second modality's compactness, as a share of tr(B_x) / tr(B_z), the paper's choice.
     n_intrinsic : int, >= 1
-        Neighbours of a sample in the intrinsic graph (k_1), as many as there are at most.
+        Neighbours of a sample in the intrinsic graph (k_1); all where there are fewer.
     n_penalty : int, >= 1
-        Neighbours of a sample in the penalty graph (k_2), as many as there are at most.
+        Neighbours of a sample in the penalty graph (k_2); all where there are fewer.
     reg : float, >= 0
         Ridge on B of either modality as a share of its mean eigenvalue. With 0, directions along which B
         vanishes are left out.
@@ -126,9 +126,9 @@ def _graphs(coordinates: FloatArray, indicators: FloatArray, n_same: int, n_othe
         is_self = rows[:, None] == np.arange(len(coordinates))
         return _nearest(distances, share & ~is_self, n_same), _nearest(distances, ~share & ~is_self, n_other)
 
-    # What `reduce_func` returns comes back part by part: no table of all distances is held.
+    # The results of `reduce_func` come block by block: the table of all distances is never in memory.
     parts = list(pairwise_distances_chunked(coordinates, reduce_func=nearest))
-    same, other = (scipy.sparse.vstack(each, format="csr") for each in zip(*parts, strict=True))
+    same, other = (scipy.sparse.vstack(blocks, format="csr") for blocks in zip(*parts, strict=True))
     return same.maximum(same.T), other.maximum(other.T)
 
 

@@ -29,7 +29,7 @@ class MsAlg(LinearBaseline):
     Parameters
     ----------
     n_components : int, >= 1, or None
-        Columns of the maps at most; as many as there are when None.
+        Columns of the maps at most; all when None.
     metric : {"inner", "cosine"}
         How projections are compared. The paper's similarity is the inner product.
 
@@ -42,10 +42,10 @@ class MsAlg(LinearBaseline):
     -----
     Choices where the paper leaves them, or is about another kind of data. The edges of the graph are the
     similar pairs, each of weight 1 (there: the number of clicks): pairs of one class under `Labels`,
-    of which there are far more than the rows that `PLS` pairs. Dissimilar pairs have no part in it. Features
-    are not centred, which is the other difference to PLS: where a common mean dominates them, so it
-    does the first columns. The paper's combination of several types of features is left out, since a
-    modality has one.
+    of which there are far more than the rows that `PLS` pairs. Dissimilar pairs are not used. Features
+    are not centred, which is the other difference from PLS: where a common mean dominates the features, it
+    dominates the first columns, too. The paper's combination of several types of features is left out, since
+    a modality has one.
 
     References
     ----------
@@ -99,8 +99,8 @@ class MsAlg(LinearBaseline):
         triplets = singular_triplets_above(cross, 0.0, rank_guess=self.n_components or min(cross.shape))
         if triplets.rank == 0:
             raise InvalidInputError("X and Z sum to zero over the similar pairs: there is nothing to learn")
-        kept = slice(0, self.n_components)
-        self.singular_values_ = triplets.s[kept]
-        left, right = triplets.U[:, kept], triplets.V[:, kept]
+        leading = slice(0, self.n_components)
+        self.singular_values_ = triplets.s[leading]
+        left, right = triplets.U[:, leading], triplets.V[:, leading]
         self._keep((left, np.zeros(left.shape[1])), (right, np.zeros(right.shape[1])))
         return self

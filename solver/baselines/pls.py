@@ -18,6 +18,7 @@ from solver.parameters import COUNT, METRIC, PAIRS, Rule, one_of, optional
 from solver.supervision.signed_pairs import AnySupervision
 
 _MAX_ITER = 10_000
+"""Power iterations for each direction: they converge slowly where two covariances are close."""
 
 
 class PLS(LinearBaseline):
@@ -30,9 +31,9 @@ class PLS(LinearBaseline):
     Parameters
     ----------
     n_components : int, >= 1, or None
-        Number of directions at most; as many as there are when None.
+        Number of directions at most; all when None.
     deflation : {"cross", "canonical"}
-        What is taken away before the next pair is sought. "cross": that pair's share of C_xz, so that the
+        What is subtracted before the next pair is computed. "cross": that pair's share of C_xz, so that the
         directions are the leading singular vectors of C_xz ([2]_, PLS-SVD). "canonical": from
         each modality its own score, as in [1]_ (PLS mode A, `sklearn.cross_decomposition.PLSCanonical`);
         it needs pairs of rows.

@@ -26,12 +26,12 @@ class SCM(CrossModalEstimator):
     Parameters
     ----------
     n_components : int, >= 1, or None
-        Canonical directions at most; as many as there are when None.
+        Canonical directions at most; all when None.
     reg : float, >= 0
         Ridge of `CCA`; 0 is the method as published.
     correlation_power : float, >= 0
-        Canonical variates are weighted by their correlation to this power, as in `CCA`; it makes the penalty
-        of the logistic regressions fall on unsure directions.
+        Canonical variates are weighted by their correlation to this power, as in `CCA`, so that the penalty
+        of the logistic regressions falls on weakly correlated directions.
     pairs : {"auto", "rows", "similar"}
         As in `CCA`.
     C : float, > 0

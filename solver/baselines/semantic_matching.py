@@ -22,7 +22,7 @@ from solver.supervision.sizes import check_sizes
 class SemanticMatching(CrossModalEstimator):
     """Class posteriors of either modality, matched by their inner product.
 
-    A multinomial logistic regression in each modality by itself [1]_,
+    A multinomial logistic regression in each modality separately [1]_,
 
         p(c | x) = exp(w_c^T x + b_c) / sum_k exp(w_k^T x + b_k),
         min_{w, b}  1/2 sum_c |w_c|^2 - C sum_i log p(c_i | x_i),
@@ -35,7 +35,7 @@ class SemanticMatching(CrossModalEstimator):
     C : float, > 0
         Inverse strength of the L2 penalty.
     z_C : float, > 0, or None
-        That of the second modality; the same as `C` when None. Two modalities seldom need the same.
+        That of the second modality; the same as `C` when None. Two modalities rarely need the same strength.
     tol : float, > 0
         The optimiser stops where no entry of the gradient exceeds it.
     max_iter : int, >= 1
@@ -108,13 +108,13 @@ class SemanticMatching(CrossModalEstimator):
             another kind than is needed.
         """
         self._check_parameters()
-        x, z = (check_samples(each, name, np.float64, sparse=True) for each, name in ((X, "X"), (Z, "Z")))
+        x, z = check_samples(X, "X", np.float64, sparse=True), check_samples(Z, "Z", np.float64, sparse=True)
         x_indicators, z_indicators = class_indicators(supervision, type(self).__name__)
         check_sizes(x, z, supervision)
         is_exclusive = not isinstance(supervision, MultiLabels)
         z_C = self.C if self.z_C is None else self.z_C
-        x_head = self._learned(x, Targets(x_indicators, is_exclusive), self.C)
-        z_head = self._learned(z, Targets(z_indicators, is_exclusive), z_C)
+        x_head = self._fit_classifier(x, Targets(x_indicators, is_exclusive), self.C)
+        z_head = self._fit_classifier(z, Targets(z_indicators, is_exclusive), z_C)
         self.x_head_, self.z_head_ = x_head, z_head
         return self
 
@@ -128,7 +128,7 @@ class SemanticMatching(CrossModalEstimator):
         self._check_fitted()
         return _posteriors(self.z_head_, Z, "Z")
 
-    def _learned(self, samples: Samples, targets: Targets, C: float) -> LinearClassifier:
+    def _fit_classifier(self, samples: Samples, targets: Targets, C: float) -> LinearClassifier:
         return Regression(targets.is_exclusive, np.float64, self.tol, self.max_iter).fit(samples, targets, C)
 
 

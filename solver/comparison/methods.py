@@ -1,4 +1,4 @@
-"""Which methods are compared, and over which values of their parameters each is tuned.
+"""The methods that are compared, and the parameter values over which each is tuned.
 
 A method is one entry of `METHODS`: its class and a small grid. The rules of tuning are the same for all
 (see `tuning`); only the grids differ, as the parameters do.
@@ -34,6 +34,7 @@ Project = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 Walk = Callable[[FloatArray, FloatArray, Labels, Sequence[Any]], Iterator[Project]]
 
 _PATH_TOL, _PATH_MAX_ITER = 3e-2, 20
+"""Gap and step limit of each solution on the path: enough to rank candidates, too loose for a final model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,9 @@ class Axis:
     name : str
         The parameter.
     values : tuple
-        What is tried; of equally good values the first is taken.
+        Values to try; of equally good ones the first is taken.
     default : object
-        The value while what comes before it is tuned.
+        Value while the axes before this one are tuned.
     """
 
     name: str
@@ -64,7 +65,7 @@ class Method:
     estimator : type
         A `CrossModalEstimator`; its name is the method's.
     grid : tuple of Axis
-        What is tuned, one axis after the other.
+        Parameters to tune, one after the other.
     fixed : mapping
         Parameters that are not tuned.
     scalings : tuple of str
@@ -135,7 +136,7 @@ class Method:
     ) -> Iterator[Project]:
         """Yield a fitted projection for each of several sets of parameters; the others are as of `fit`."""
         if self.walk is not None:
-            yield from self.walk(X, Z, labels, [each[self.grid[0].name] for each in candidates])
+            yield from self.walk(X, Z, labels, [parameters[self.grid[0].name] for parameters in candidates])
             return
         for parameters in candidates:
             yield functools.partial(_project, self.fit(X, Z, labels, parameters, bases))
@@ -148,7 +149,7 @@ def _project(fitted: CrossModalEstimator, X: FloatArray, Z: FloatArray) -> tuple
 def _walk_alphas(
     X: FloatArray, Z: FloatArray, labels: Labels, fractions: Sequence[float]
 ) -> Iterator[Project]:
-    """Walk down the regularisation path, each solution begun at the one before."""
+    """Walk down the regularisation path, each solution warm-started from the previous one."""
     problem = BilinearProblem(X, Z, labels, fit_intercept=True, n_threads=1)
     alphas = [fraction * problem.largest_alpha for fraction in fractions]
     path = regularisation_path(problem, alphas, tol=_PATH_TOL, max_iter=_PATH_MAX_ITER)
@@ -234,10 +235,10 @@ def chosen_methods(names: Sequence[str] | None) -> tuple[Method, ...]:
     """
     if names is None:
         return tuple(method for method in METHODS.values() if not method.is_optional)
-    known = ", ".join(METHODS)
+    expected = f"one or more of {', '.join(METHODS)}"
     for name in names:
         if name not in METHODS:
-            raise InvalidParameterError("methods", name, f"one or more of {known}")
+            raise InvalidParameterError("methods", name, expected)
     if not names:
-        raise InvalidParameterError("methods", names, f"one or more of {known}")
+        raise InvalidParameterError("methods", names, expected)
     return tuple(METHODS[name] for name in dict.fromkeys(names))

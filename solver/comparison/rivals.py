@@ -1,4 +1,4 @@
-"""Methods that lack one part of `SemanticBilinear`: what they lose against it is what the part is worth."""
+"""Ablations of `SemanticBilinear`: how much worse each one is shows what the part it lacks is worth."""
 
 from __future__ import annotations
 
@@ -96,16 +96,17 @@ class KernelSemanticMatching(CrossModalEstimator):
         Parameters
         ----------
         X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality, scaled. Not modified.
+            First modality, scaled.
         Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality, scaled. Not modified.
+            Second modality, scaled.
         supervision : Labels or MultiLabels
             The classes.
 
         Raises
         ------
         InvalidParameterError, InvalidInputError, SupervisionError
-            If parameters, arrays or supervision are not as described.
+            If a parameter is out of range, an array unusable, or the supervision of other samples or of
+            another kind than is needed.
         """
         self._check_parameters()
         x, z = check_features(X, "X"), check_features(Z, "Z")

@@ -40,7 +40,7 @@ class Choice:
     score : float
         Cross-validated MAP, averaged over both directions.
     n_candidates : int
-        How many were scored.
+        Candidates that were scored.
     """
 
     x_scaling: str
@@ -128,8 +128,8 @@ class _Search:
         keys = [repr((scalings, sorted(candidate.items()))) for candidate in candidates]
         new = [number for number, key in enumerate(keys) if key not in self._scores]
         if new:
-            chosen = [candidates[number] for number in new]
-            rows = [self._evaluate_fold(fold, scalings, chosen) for fold in self._folds]
+            unscored = [candidates[number] for number in new]
+            rows = [self._evaluate_fold(fold, scalings, unscored) for fold in self._folds]
             for number, score in zip(new, np.mean(rows, axis=0).tolist(), strict=True):
                 self._scores[keys[number]] = score
         return [self._scores[key] for key in keys]

@@ -42,7 +42,7 @@ class PairedFeatures:
     z_ids: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Refuse columns of different lengths, none at all, and values that are not finite."""
+        """Reject columns of different lengths or without rows, and values that are not finite."""
         lengths = {
             len(self.X),
             len(self.Z),
@@ -86,14 +86,14 @@ def load_npz(file: str | Path, x: str | None = None, z: str | None = None) -> Pa
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise DatasetError(f"{path} is not a readable .npz archive: it holds a single array")
         x, z = _modalities(archive.files, x, z, path)
-        wanted = [f"{name}{suffix}" for name in (x, z, "y") for _, suffix in _SPLITS]
-        arrays = {name: archive[name] for name in (*wanted, "class_names") if name in archive.files}
+        names = [f"{name}{suffix}" for name in (x, z, "y") for _, suffix in _SPLITS]
+        arrays = {name: archive[name] for name in (*names, "class_names") if name in archive.files}
     y = {name: label_column(arrays[name], name, path) for name in ("y_tr", "y_te")}
     X, Z = (
         stacked_features({f"{name}{suffix}": arrays[f"{name}{suffix}"] for _, suffix in _SPLITS}, path)
         for name in (x, z)
     )
-    for name in wanted[:4]:
+    for name in names[:4]:
         labels = y[f"y{name[-3:]}"]
         if len(arrays[name]) != len(labels):
             raise DatasetError(

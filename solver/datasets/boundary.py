@@ -1,4 +1,4 @@
-"""Where data files meet the library: whatever a reader raises becomes a DatasetError."""
+"""Reading data files: any exception of a reader becomes a DatasetError."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def label_column(array: Any, name: str, path: Path) -> npt.NDArray[Any]:
     Parameters
     ----------
     array : ndarray of shape (n,), (n, 1) or (1, n)
-        Integers, floats that are integers, booleans or strings; MATLAB knows no vectors and
-        seldom integers.
+        Integers, floats that are integers, booleans or strings; MATLAB has no vectors and
+        rarely stores integers.
     name : str
         How the file names it.
     path : Path

@@ -1,4 +1,4 @@
-"""The published protocols of Kang et al. (CIKM 2015): Wikipedia, VOC2007 and NUS-WIDE from files one brings.
+"""The published protocols of Kang et al. (CIKM 2015): Wikipedia, VOC2007 and NUS-WIDE from the user's files.
 
 A protocol's folder holds one file, ``<name>.npz`` or ``<name>.mat``, with the arrays ``I_tr``, ``I_te``
 (pictures), ``T_tr``, ``T_te`` (texts; row i belongs to picture i) and the classes, either ``y_tr``, ``y_te``
@@ -27,7 +27,7 @@ _SUFFIXES = ("_tr", "_te")
 
 @dataclass(frozen=True, slots=True)
 class PublishedProtocol:
-    """What was published, and what is known of how it was measured.
+    """Published figures, and what is known of how they were measured.
 
     Parameters
     ----------
@@ -42,7 +42,8 @@ class PublishedProtocol:
     known, unknown : str
         What is known of the setting, and what is not.
     n_classes_kept : int or None
-        With ``L_*``, rows of so many of the training split's most frequent classes are kept; all when None.
+        With ``L_*``, only rows of this many most frequent classes of the training split are kept; all when
+        None.
     """
 
     name: str
@@ -56,25 +57,27 @@ class PublishedProtocol:
     n_classes_kept: int | None = None
 
     def differences(self, data: PairedFeatures) -> list[str]:
-        """Return why numbers on this set cannot be held against the published ones; empty when they can."""
-        found = []
-        for what, n_features, expected in (
+        """Return why figures on a set are not comparable with the published ones; empty when they are."""
+        differences = []
+        for content, n_features, expected in (
             ("pictures", data.X.shape[1], self.x_features),
             ("texts", data.Z.shape[1], self.z_features),
         ):
             if not expected:
-                found.append(f"other features, as far as known: {n_features}-d {what}, published: not known")
+                differences.append(
+                    f"other features, as far as known: {n_features}-d {content}, published: not known"
+                )
             elif n_features not in expected:
-                wanted = " or ".join(f"{size}-d {name}" for size, name in expected.items())
-                found.append(f"other features: {n_features}-d {what}, published: {wanted}")
+                published = " or ".join(f"{size}-d {name}" for size, name in expected.items())
+                differences.append(f"other features: {n_features}-d {content}, published: {published}")
         n_train = int(data.is_train.sum())
-        for what, n_rows, wanted_rows in (
+        for split, n_rows, n_published in (
             ("training", n_train, self.n_train),
             ("test", len(data.labels) - n_train, self.n_test),
         ):
-            if wanted_rows is not None and n_rows != wanted_rows:
-                found.append(f"another split: {n_rows} {what} pairs, published: {wanted_rows}")
-        return found
+            if n_published is not None and n_rows != n_published:
+                differences.append(f"another split: {n_rows} {split} pairs, published: {n_published}")
+        return differences
 
 
 PROTOCOLS: Mapping[str, PublishedProtocol] = {
@@ -152,8 +155,10 @@ def load_protocol(name: str, folder: str | Path) -> PairedFeatures:
     for side in ("I", "T"):
         for suffix, count in zip(_SUFFIXES, n_rows, strict=True):
             if len(arrays[f"{side}{suffix}"]) != count:
-                found = len(arrays[f"{side}{suffix}"])
-                raise DatasetError(f"{path}: {side}{suffix} has {found} rows for {count} rows of classes")
+                n_rows_of_side = len(arrays[f"{side}{suffix}"])
+                raise DatasetError(
+                    f"{path}: {side}{suffix} has {n_rows_of_side} rows for {count} rows of classes"
+                )
     ids = np.asarray(
         [
             f"{suffix[1:]}-{row:05d}"
@@ -161,13 +166,13 @@ def load_protocol(name: str, folder: str | Path) -> PairedFeatures:
             for row in range(count)
         ]
     )
-    kept = np.concatenate([is_kept[suffix] for suffix in _SUFFIXES])
-    names = tuple(ids[kept].tolist())
+    mask = np.concatenate([is_kept[suffix] for suffix in _SUFFIXES])
+    names = tuple(ids[mask].tolist())
     return PairedFeatures(
-        X=X[kept],
-        Z=Z[kept],
-        labels=np.concatenate([classes[suffix] for suffix in _SUFFIXES]).astype(np.str_)[kept],
-        is_train=(np.arange(sum(n_rows)) < n_rows[0])[kept],
+        X=X[mask],
+        Z=Z[mask],
+        labels=np.concatenate([classes[suffix] for suffix in _SUFFIXES]).astype(np.str_)[mask],
+        is_train=(np.arange(sum(n_rows)) < n_rows[0])[mask],
         x_ids=names,
         z_ids=names,
     )
@@ -191,16 +196,16 @@ def _classes(
         if len(counts) != indicators["_te"].shape[1]:
             raise DatasetError(f"{path}: L_tr and L_te have different numbers of classes")
         frequent = np.argsort(-counts, kind="stable")[:n_classes_kept]
-        chosen = {suffix: each[:, frequent] for suffix, each in indicators.items()}
+        columns = {suffix: table[:, frequent] for suffix, table in indicators.items()}
         return (
-            {suffix: frequent[each.argmax(axis=1)] for suffix, each in chosen.items()},
-            {suffix: each.sum(axis=1) == 1 for suffix, each in chosen.items()},
+            {suffix: frequent[table.argmax(axis=1)] for suffix, table in columns.items()},
+            {suffix: table.sum(axis=1) == 1 for suffix, table in columns.items()},
         )
     missing = [f"y{suffix}" for suffix in _SUFFIXES if f"y{suffix}" not in arrays]
     if missing:
         raise DatasetError(f"{path} has no classes: neither y_tr and y_te nor L_tr and L_te")
     labels = {suffix: label_column(arrays[f"y{suffix}"], f"y{suffix}", path) for suffix in _SUFFIXES}
-    return labels, {suffix: np.ones(len(each), np.bool) for suffix, each in labels.items()}
+    return labels, {suffix: np.ones(len(column), np.bool) for suffix, column in labels.items()}
 
 
 def _indicators(array: Any, name: str, path: Path) -> npt.NDArray[np.intp]:

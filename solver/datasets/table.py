@@ -48,7 +48,7 @@ def read_picture_text_table(
     label_columns: tuple[str, ...] = ("label",),
     split_column: str | None = None,
 ) -> list[PictureTextRow]:
-    """Read a CSV table whose pictures are files beside it.
+    """Read a CSV table whose pictures are files in the same folder or below it.
 
     Parameters
     ----------
@@ -102,12 +102,12 @@ class _Columns:
     split: str | None
 
     @property
-    def wanted(self) -> list[str]:
+    def names(self) -> list[str]:
         return [self.id, self.picture, self.text, *self.labels, *([self.split] if self.split else [])]
 
     def check(self, header: Sequence[str], path: Path) -> None:
-        """Refuse a header that lacks a column or has one twice."""
-        missing = [name for name in self.wanted if name not in header]
+        """Check that the header has every column once."""
+        missing = [name for name in self.names if name not in header]
         if missing:
             raise DatasetError(f"{path} has no column {_quoted(missing)}; it has {_quoted(header)}")
         repeated = sorted({name for name in header if list(header).count(name) > 1})
@@ -129,7 +129,7 @@ class _Columns:
             text=cells[self.text],
             labels=tuple(cells[name] for name in self.labels if cells[name]),
             is_train=self.split is None or cells[self.split].strip().casefold() == "train",
-            other={name: value for name, value in cells.items() if name not in self.wanted},
+            other={name: value for name, value in cells.items() if name not in self.names},
         )
 
 

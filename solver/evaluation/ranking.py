@@ -1,8 +1,8 @@
-"""Who is relevant to a query, and in which order a gallery is shown to it.
+"""Which items are relevant to a query, and in which order a gallery is ranked for it.
 
 Ties are broken by gallery index: of two items with equal scores the one that comes first in the gallery
 ranks first. A gallery whose order carries its classes must therefore be shuffled before a method with
-many equal scores is judged on it. `metrics` measures what comes out of here.
+many equal scores is evaluated on it. `metrics` computes its figures from the rankings made here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from solver.errors import InvalidInputError
 
 BoolArray = npt.NDArray[np.bool]
 _LARGEST_COORDINATE = 1e15
-"""Of a projection: the inner product of any two is finite in single precision."""
+"""Bound on the entries of a projection: the inner product of any two is then finite in single precision."""
 
 
 def can_be_ranked(projected: npt.NDArray[Any]) -> BoolArray:
@@ -80,7 +80,7 @@ def ranked_hits(relevant: npt.ArrayLike, scores: npt.ArrayLike, n_axes: int | No
 def shared_classes(
     query_labels: npt.ArrayLike, gallery_labels: npt.ArrayLike
 ) -> tuple[Callable[[slice], BoolArray], int, int]:
-    """Return who is relevant to a block of queries, and how many of both there are.
+    """Return the relevance of the gallery to blocks of queries, and the numbers of queries and gallery items.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def shared_classes(
     Returns
     -------
     relevance : callable
-        Of a slice of queries: the (n_block, n_gallery) array that says which pairs share a class.
+        Takes a slice of queries; returns the (n_block, n_gallery) array of which pairs share a class.
     n_queries, n_gallery : int
         Lengths of the labels.
 
@@ -161,7 +161,7 @@ def _classes(labels: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
 def _comparable(
     queries: npt.NDArray[Any], gallery: npt.NDArray[Any]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Refuse strings against numbers, which are never equal; number strings, which then compare fast."""
+    """Reject strings against numbers, which are never equal; encode strings as integers, for speed."""
     kinds = {array.dtype.kind if array.dtype.kind in "US" else "number" for array in (queries, gallery)}
     if len(kinds) > 1 and len(queries) and len(gallery):
         raise InvalidInputError(

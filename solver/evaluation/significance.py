@@ -46,7 +46,7 @@ def bootstrap_interval(
     integer_from(2).check("n_resamples", n_resamples)
     SEED.check("random_state", random_state)
     array = _without_nan(values)
-    if len(array) == 1:  # which SciPy refuses
+    if len(array) == 1:  # SciPy wants two at least
         return float(array[0]), float(array[0])
     interval = scipy.stats.bootstrap(
         (array,),
@@ -89,7 +89,7 @@ def sign_flip_p_value(
     Notes
     -----
     `scipy.stats.monte_carlo_test` with random signs, not `scipy.stats.permutation_test`: that one takes ten
-    times as long, since it permutes query by query, and refuses a single query.
+    times as long, since it permutes query by query, and does not accept a single query.
     """
     COUNT.check("n_permutations", n_permutations)
     SEED.check("random_state", random_state)

@@ -1,8 +1,8 @@
 """Labelled samples of two modalities, and how a part of them is held out.
 
-scikit-learn's `StratifiedKFold` and `StratifiedShuffleSplit` are not used: they refuse or warn of classes
-with fewer samples than parts, which are kept here, draw the two modalities of a pair apart, and would draw
-other parts than before from the same seed.
+scikit-learn's `StratifiedKFold` and `StratifiedShuffleSplit` are not used: they reject or warn of classes
+with fewer samples than parts, which are common here and are kept; and from the same seed they would draw
+other parts than earlier versions did, which would change what is selected.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LabelledPair:
     z_labels: npt.NDArray[np.str_]
 
     def __post_init__(self) -> None:
-        """Refuse labels that do not fit the samples."""
+        """Check that the labels fit the samples."""
         for name, samples, labels in (("x", self.X, self.x_labels), ("z", self.Z, self.z_labels)):
             if labels.ndim != 1 or not len(labels) == samples.shape[0] > 0:
                 raise SupervisionError(
@@ -76,12 +76,12 @@ class LabelledPair:
             Samples of each modality in both parts together, at most. Where it leaves less than two
             to each class, whole classes are left out, the same in both modalities.
         seed : int
-            Of all that is drawn.
+            Seed of all draws.
 
         Raises
         ------
         InvalidParameterError
-            If `holdout` or `max_samples` is not as described.
+            If `holdout` or `max_samples` is out of range.
         SupervisionError
             If no class of a modality has two samples.
         """
@@ -96,7 +96,7 @@ class LabelledPair:
         return self._take(x_fit, z_fit), self._take(x_held, z_held)
 
     def _classes_within(self, max_samples: int, rng: np.random.Generator) -> npt.NDArray[Any]:
-        """Return classes that can have two samples each, first those of which both modalities have two."""
+        """Return the classes that can have two samples each, those with two in both modalities first."""
         classes = rng.permutation(np.union1d(self.x_labels, self.z_labels))
         least = np.minimum(
             [class_counts(labels, classes) for labels in (self.x_labels, self.z_labels)], MIN_CLASS_SIZE

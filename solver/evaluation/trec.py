@@ -1,4 +1,4 @@
-"""Runs and judgements in the format of TREC, so that other programs can score what was ranked here."""
+"""Runs and relevance judgements in TREC format, so that other programs can score the rankings made here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write_run(
     Parameters
     ----------
     file : path
-        Written anew.
+        Overwritten if it exists.
     query_projections, gallery_projections, query_labels, gallery_labels : array-like
         As `mean_average_precision` takes them.
     query_ids, gallery_ids : sequence of str
@@ -66,7 +66,7 @@ def write_qrels(
     Parameters
     ----------
     file : path
-        Written anew.
+        Overwritten if it exists.
     query_labels, gallery_labels : array-like
         As `mean_average_precision` takes them.
     query_ids, gallery_ids : sequence of str

@@ -14,6 +14,7 @@ from solver.linalg.matrices import FloatArray, Samples, is_sparse
 from solver.supervision.base import Indices, PairKey
 
 _ROWS_AT_ONCE = 4096
+"""Samples summed at once, so that a memory-mapped array is never copied as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,6 @@ def _one_dimensional(labels: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
 def _joined(x: npt.NDArray[Any], z: npt.NDArray[Any]) -> npt.NDArray[Any]:
     joined = np.concatenate([x, z])
     if joined.dtype.kind == "f" and "f" != x.dtype.kind != z.dtype.kind:
-        # int64 beside uint64 becomes float64, which merges large neighbours; Python's integers do not.
+        # int64 joined with uint64 becomes float64, which merges large neighbours; Python's integers do not.
         joined = np.concatenate([x.astype(object), z.astype(object)])
     return joined

@@ -14,7 +14,9 @@ from solver.supervision.base import Indices, PairKey
 from solver.supervision.labels import group_sums
 
 _LARGEST_TABLE = 1 << 22
+"""Entries of the table of distinct label sets that is kept: 4 MiB of booleans."""
 _SETS_AT_ONCE = 256
+"""Label sets compared at once where there is no table: memory then grows with one modality only."""
 
 
 class MultiLabels:
@@ -54,8 +56,7 @@ class MultiLabels:
         is_small = len(self._x_sets) * len(self._z_sets) <= _LARGEST_TABLE
         self._table = _share_a_label(self._x_sets, self._z_sets) if is_small else None
         self._n_similar = sum(
-            int(x_counts[some] @ (self._shared(some, slice(None)) @ z_counts))
-            for some in self._runs_of_sets()
+            int(x_counts[run] @ (self._shared(run, slice(None)) @ z_counts)) for run in self._runs_of_sets()
         )
         if self.n_similar == 0:
             raise SupervisionError("no similar pair: no two samples share a label")
@@ -105,8 +106,8 @@ class MultiLabels:
         x_sums = group_sums(X, self._x_codes, len(self._x_sets))
         z_sums = group_sums(Z, self._z_codes, len(self._z_sets))
         total = np.zeros((X.shape[1], Z.shape[1]))
-        for some in self._runs_of_sets():
-            total += x_sums[some].T @ (self._shared(some, slice(None)).astype(np.float64) @ z_sums)
+        for run in self._runs_of_sets():
+            total += x_sums[run].T @ (self._shared(run, slice(None)).astype(np.float64) @ z_sums)
         return total
 
     def subset(self, x_rows: Indices, z_rows: Indices) -> Self:

@@ -10,6 +10,7 @@ from solver.parameters import is_integer
 from solver.supervision.base import Indices, PairKey
 
 _ROWS_AT_ONCE = 4096
+"""Rows converted to float64 at once, so that a memory-mapped array is never copied as a whole."""
 
 
 class PairedRows:

@@ -20,11 +20,11 @@ class SignedPairs:
     Parameters
     ----------
     signs : sparse array of shape (n_samples_x, n_samples_z)
-        +1 and -1 at the known pairs. Not modified.
+        +1 and -1 at the known pairs.
     weights : sparse array of shape (n_samples_x, n_samples_z), optional
         Positive weight of each known pair, stored at the same places; they are scaled so that the
         similar and the dissimilar pairs weigh 1 in all. Equal weights when left out, which are the
-        paper's 1/|S| and 1/|D|. Not modified.
+        paper's 1/|S| and 1/|D|.
 
     Raises
     ------
@@ -75,7 +75,7 @@ class SignedPairs:
 
     @property
     def rows(self) -> Indices:
-        """Row of each pair, beside `columns`, `signs` and `weights`."""
+        """Row of each pair, parallel to `columns`, `signs` and `weights`."""
         return np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
 
     def sum_over_similar(self, X: Samples, Z: Samples) -> FloatArray:
@@ -92,19 +92,19 @@ class SignedPairs:
         weights = scipy.sparse.csr_array((self.weights, self.columns, self.indptr), shape=self.shape)
         return type(self)(table[x_rows][:, z_rows], weights[x_rows][:, z_rows])
 
-    def _balanced(self, given: Any | None) -> npt.NDArray[np.float64]:
+    def _balanced(self, table: Any | None) -> npt.NDArray[np.float64]:
         weights = np.ones(len(self.signs))
-        if given is not None:
-            if given.shape != self.shape or not (
-                np.array_equal(given.indptr, self.indptr) and np.array_equal(given.indices, self.columns)
+        if table is not None:
+            if table.shape != self.shape or not (
+                np.array_equal(table.indptr, self.indptr) and np.array_equal(table.indices, self.columns)
             ):
                 raise SupervisionError("weights must be stored at the same pairs as signs")
-            weights = given.data.astype(np.float64)
+            weights = table.data.astype(np.float64)
             if not (np.isfinite(weights).all() and (weights > 0).all()):
                 raise SupervisionError("weights must be finite and > 0")
         for sign in (1.0, -1.0):
-            chosen = self.signs == sign
-            weights[chosen] /= weights[chosen].sum()
+            has_sign = self.signs == sign
+            weights[has_sign] /= weights[has_sign].sum()
         return weights
 
 

@@ -1,4 +1,4 @@
-"""Whether a supervision fits the samples it is given with."""
+"""Checking that a supervision fits the samples it comes with."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Ordered(Protocol):
 
 
 def check_sizes(X: Samples, Z: Samples, supervision: Ordered) -> None:
-    """Raise SupervisionError unless `supervision` is one and speaks of as many samples as there are."""
+    """Raise SupervisionError unless `supervision` is a supervision of as many samples as there are."""
     if not isinstance(supervision, Ordered):
         raise SupervisionError(
             f"expected Labels, MultiLabels, PairedRows or SignedPairs, got {type(supervision).__name__}"

@@ -1,4 +1,4 @@
-"""Outcomes and features on disk, so that an interrupted comparison goes on where it was."""
+"""Cache of outcomes and features on disk, so that an interrupted comparison can be resumed."""
 
 from __future__ import annotations
 
@@ -17,60 +17,61 @@ import numpy.typing as npt
 from solver.comparison import CellOutcome
 
 _Arrays = dict[str, npt.NDArray[Any]]
-_Kept = TypeVar("_Kept")
+_Value = TypeVar("_Value")
 
-_FACTS = "facts"
+_SCALARS = "facts"
+"""Name of the member that holds all fields that are not arrays, as JSON."""
 _logger = logging.getLogger(__name__)
 
 
 class FileCache:
-    """One .npz file (no pickle) for each outcome or set of features; written beside, then renamed.
+    """One .npz file (no pickle) for each outcome or set of features, put in place by renaming.
 
     Parameters
     ----------
     folder : Path
-        Made when it is first written to.
+        Created at the first write.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def load(self, key: str) -> CellOutcome | None:
-        """Return the outcome kept under a key; None where there is none, or it is damaged."""
+        """Return the outcome stored under a key; None if there is none, or it is damaged."""
         return self._read(key, _outcome)
 
     def save(self, key: str, outcome: CellOutcome) -> None:
-        """Keep an outcome."""
+        """Store an outcome under a key."""
         values = {field.name: getattr(outcome, field.name) for field in fields(outcome)}
         arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
-        facts = {name: value for name, value in values.items() if name not in arrays}
-        self.keep(key, {**arrays, _FACTS: np.asarray(json.dumps(facts, default=_as_number))})
+        scalars = {name: value for name, value in values.items() if name not in arrays}
+        self.store(key, {**arrays, _SCALARS: np.asarray(json.dumps(scalars, default=_as_number))})
 
-    def arrays(self, key: str) -> _Arrays | None:
-        """Return the arrays kept under a key; None where there are none, or they are damaged."""
+    def load_arrays(self, key: str) -> _Arrays | None:
+        """Return the arrays stored under a key; None if there are none, or they are damaged."""
         return self._read(key, dict)
 
-    def keep(self, key: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Keep arrays under a key."""
+    def store(self, key: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Store arrays under a key."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        beside = self._folder / f".{key}.{secrets.token_hex(4)}"
+        temporary = self._folder / f".{key}.{secrets.token_hex(4)}"
         try:
-            with beside.open("wb") as stream:
+            with temporary.open("wb") as stream:
                 np.savez(stream, **dict(arrays))  # type: ignore[arg-type] # the stubs take them for allow_pickle
-            os.replace(beside, self._folder / f"{key}.npz")
+            os.replace(temporary, self._folder / f"{key}.npz")
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
-    def made_once(self, key: str, make: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        """Return one array: the kept one, or what `make` returns, which is then kept."""
-        kept = self._read(key, lambda arrays: arrays["array"])
-        if kept is not None:
-            return kept
-        array = make()
-        self.keep(key, {"array": array})
+    def get_or_compute(self, key: str, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """Return the array stored under a key; compute and store it if there is none."""
+        stored = self._read(key, lambda arrays: arrays["array"])
+        if stored is not None:
+            return stored
+        array = compute()
+        self.store(key, {"array": array})
         return array
 
-    def _read(self, key: str, decode: Callable[[_Arrays], _Kept]) -> _Kept | None:
+    def _read(self, key: str, decode: Callable[[_Arrays], _Value]) -> _Value | None:
         path = self._folder / f"{key}.npz"
         if not path.is_file():
             return None
@@ -78,14 +79,14 @@ class FileCache:
             with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
                 return decode({name: archive[name] for name in archive.files})
         # Damaged bytes raise nearly anything in the decoders: NotImplementedError, RuntimeError, KeyError,
-        # OSError, TypeError and more. Whatever it is, what is kept can be made again.
+        # OSError, TypeError and more. None of them matters: whatever is stored here can be computed again.
         except Exception as error:
-            _logger.warning("%s is damaged and made again: %s", path.name, error)
+            _logger.warning("%s is damaged and will be computed again: %s", path.name, error)
             return None
 
 
 def _outcome(arrays: _Arrays) -> CellOutcome:
-    values: dict[str, Any] = {**json.loads(str(arrays.pop(_FACTS))), **arrays}
+    values: dict[str, Any] = {**json.loads(str(arrays.pop(_SCALARS))), **arrays}
     values["n_features"], values["notes"] = tuple(values["n_features"]), tuple(values["notes"])
     outcome = CellOutcome(**values)
     for name in ("x_test", "z_test", "singular_values"):
@@ -97,4 +98,4 @@ def _outcome(arrays: _Arrays) -> CellOutcome:
 def _as_number(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
-    raise TypeError(f"{value!r} cannot be kept")
+    raise TypeError(f"{value!r} cannot be stored")

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app.cli.compare.cache import FileCache
-from app.cli.compare.report import Facts, require_report_libraries, verdict, write_report
+from app.cli.compare.report import RunDescription, require_report_libraries, verdict, write_report
 from app.cli.compare.sets import ComparedSet, SetLoader
 from app.cli.console import progress
 from app.domain.errors import InvalidFieldError
@@ -51,7 +51,8 @@ class ProtocolName(StrEnum):
 
 def compare(
     sets: Annotated[
-        list[str] | None, typer.Argument(help="such as wikipedia_cnn; NAME@SEED splits the rows anew")
+        list[str] | None,
+        typer.Argument(help="such as wikipedia_cnn; NAME@SEED draws another split"),
     ] = None,
     protocol: Annotated[
         ProtocolName | None, typer.Option(help="a published setting, with the files of --data")
@@ -64,9 +65,9 @@ def compare(
     ] = "",
     seed: Annotated[int, typer.Option(min=0, help="of folds and resampling")] = 0,
     folds: Annotated[int, typer.Option(min=2, help="of the cross-validation")] = 3,
-    jobs: Annotated[int | None, typer.Option(min=1, help="processes; as many as cores when absent")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="processes; one a core when absent")] = None,
     cache: Annotated[
-        Path | None, typer.Option(file_okay=False, help="kept results; in LRBS_DATA_DIR when absent")
+        Path | None, typer.Option(file_okay=False, help="folder of the cache; in LRBS_DATA_DIR when absent")
     ] = None,
     report: Annotated[
         Path | None, typer.Option(file_okay=False, help="folder for report.html and report.md")
@@ -76,71 +77,76 @@ def compare(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the rows as JSON")] = False,
 ) -> None:
-    """Compare methods: tuned by cross-validation in the training split, then judged on the test split."""
+    """Compare methods: tuned by cross-validation in the training split, then evaluated on the test split."""
     if report is not None:
-        require_report_libraries()  # now, not after half an hour
-    chosen = _methods(methods)
+        require_report_libraries()  # now rather than after half an hour
+    method_names = _methods(methods)
     settings = Settings()
-    kept = FileCache(cache or settings.data_dir / "comparisons")
+    store = FileCache(cache or settings.data_dir / "comparisons")
     names = _names(sets or [], protocol, data)
-    loader = SetLoader(settings.test_data, EncoderRegistry(_LIMITS), kept)
+    loader = SetLoader(settings.test_data, EncoderRegistry(_LIMITS), store)
     if protocol is None:
-        loader.check(names)  # now, not after the sets before it
-    what = f"Compares {len(chosen)} methods on {', '.join(names)}; seed {seed}, {folds} folds; {machine()}."
+        loader.check(names)  # all of them before the first is computed
+    compared_names = f"{len(method_names)} methods on {', '.join(names)}"
+    title = f"Compares {compared_names}; seed {seed}, {folds} folds; {machine()}."
     parts: list[tuple[ComparedSet, Comparison]] = []
-    with progress(_log, what) as show:
+    with progress(_log, title) as show:
         for name in names:
             show(f"{name}: loading", 0, 0, "")
-            found = _of_protocol(protocol, data) if protocol and data else loader.load(name)
-            _log.print(_size_line(found), highlight=False)
+            compared = _load_protocol_set(protocol, data) if protocol and data else loader.load(name)
+            _log.print(_size_line(compared), highlight=False)
 
-            def tell(done: int, total: int, outcome: CellOutcome, was_kept: bool, name: str = name) -> None:
-                show(name, done, total, f"{outcome.method}{', kept from before' if was_kept else ''}")
+            def report_cell(
+                done: int, total: int, outcome: CellOutcome, was_stored: bool, name: str = name
+            ) -> None:
+                show(name, done, total, f"{outcome.method}{', from the cache' if was_stored else ''}")
 
             comparison = compare_methods(
-                found.data,
-                dataset=found.name,
-                methods=chosen,
+                compared.data,
+                dataset=compared.name,
+                methods=method_names,
                 n_folds=folds,
                 random_state=seed,
                 n_jobs=jobs,
-                store=kept,
-                on_outcome=tell,
+                store=store,
+                on_outcome=report_cell,
             )
-            parts.append((found, comparison))
+            parts.append((compared, comparison))
             for failure in comparison.failures:
-                _log.print(f"{found.name}: {failure}", highlight=False, markup=False)
-    protocols = [published(found.name) for found, _ in parts]
+                _log.print(f"{compared.name}: {failure}", highlight=False, markup=False)
+    protocols = [published_protocol(compared.name) for compared, _ in parts]
     if trec is not None:
         for _, comparison in parts:
             _write_trec(trec, comparison)
     if report is not None:
-        facts = Facts(shlex.join(["lrbs", *sys.argv[1:]]), machine(), seed, folds)
-        page, _ = write_report(report, parts, protocols, facts)
+        run = RunDescription(shlex.join(["lrbs", *sys.argv[1:]]), machine(), seed, folds)
+        page, _ = write_report(report, parts, protocols, run)
         _log.print(f"report: {page}", highlight=False)
     if as_json:
-        typer.echo(json.dumps([row.as_dict() for _, each in parts for row in each.rows], indent=2))
+        typer.echo(
+            json.dumps([row.as_dict() for _, comparison in parts for row in comparison.rows], indent=2)
+        )
         return
-    for (found, comparison), each in zip(parts, protocols, strict=True):
-        _print(found, comparison, each)
+    for (compared, comparison), published in zip(parts, protocols, strict=True):
+        _print(compared, comparison, published)
 
 
 def machine() -> str:
-    """Return what the seconds were measured on."""
+    """Describe the machine on which the seconds were measured."""
     return f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}"
 
 
-def published(name: str) -> PublishedProtocol | None:
-    """Return the published protocol that a set is held against: the one its name begins with."""
+def published_protocol(name: str) -> PublishedProtocol | None:
+    """Return the published protocol to compare a set with: the one that its name begins with."""
     return next((protocol for key, protocol in PROTOCOLS.items() if name.startswith(key)), None)
 
 
 def _methods(names: str) -> list[str]:
     try:
-        chosen = chosen_methods([name.strip() for name in names.split(",")] if names else None)
+        selected = chosen_methods([name.strip() for name in names.split(",")] if names else None)
     except InvalidParameterError as error:
         raise InvalidFieldError("--methods", str(error)) from error
-    return [method.name for method in chosen]
+    return [method.name for method in selected]
 
 
 def _names(sets: list[str], protocol: ProtocolName | None, data: Path | None) -> list[str]:
@@ -151,14 +157,14 @@ def _names(sets: list[str], protocol: ProtocolName | None, data: Path | None) ->
     return [protocol.value] if protocol else sets
 
 
-def _of_protocol(protocol: ProtocolName, folder: Path) -> ComparedSet:
+def _load_protocol_set(protocol: ProtocolName, folder: Path) -> ComparedSet:
     data = load_protocol(protocol.value, folder)
-    what = f"pictures: {data.X.shape[1]}-d; texts: {data.Z.shape[1]}-d (from the files given)"
-    return ComparedSet(protocol.value, data, what)
+    features = f"pictures: {data.X.shape[1]}-d; texts: {data.Z.shape[1]}-d (from the files given)"
+    return ComparedSet(protocol.value, data, features)
 
 
 def _write_trec(folder: Path, comparison: Comparison) -> None:
-    """Write judgements and, for each row, the rankings of both directions."""
+    """Write relevance judgements and, for each row, the rankings of both directions."""
     folder.mkdir(parents=True, exist_ok=True)
     data, labels = comparison.data, comparison.test_labels
     rows = (~data.is_train).nonzero()[0].tolist()
@@ -183,19 +189,19 @@ def _write_trec(folder: Path, comparison: Comparison) -> None:
             )
 
 
-def _size_line(found: ComparedSet) -> str:
-    data = found.data
+def _size_line(compared: ComparedSet) -> str:
+    data = compared.data
     n_train = int(data.is_train.sum())
     return (
-        f"{found.name}: {n_train} rows to train, {len(data.labels) - n_train} to test, "
-        f"{len(set(data.labels.tolist()))} classes; {found.features}"
+        f"{compared.name}: {n_train} rows to train, {len(data.labels) - n_train} to test, "
+        f"{len(set(data.labels.tolist()))} classes; {compared.features}"
     )
 
 
-def _print(found: ComparedSet, comparison: Comparison, protocol: PublishedProtocol | None) -> None:
+def _print(compared: ComparedSet, comparison: Comparison, protocol: PublishedProtocol | None) -> None:
     title = f"{comparison.dataset}: test MAP in %, chance {comparison.chance:.1%}"
     table = Table(title=title, box=box.SIMPLE, title_justify="left", padding=(0, 1, 0, 0))
-    first, second = found.modalities
+    first, second = compared.modalities
     for name in ("method", "PCA", first, second, "average", "95 %", "p", "fit, s"):
         table.add_column(name, justify="left" if name in ("method", "PCA") else "right", no_wrap=True)
     for row in sorted(comparison.rows, key=lambda row: (row.pca, -row.average)):
@@ -207,7 +213,7 @@ def _print(found: ComparedSet, comparison: Comparison, protocol: PublishedProtoc
             _out.print(f"{'With' if pca else 'Without'} PCA: {verdict(rows)}", highlight=False)
     if protocol is not None:
         numbers = ", ".join(f"{name} {value:.2%}" for name, value in protocol.published.items())
-        differences = "; ".join(protocol.differences(found.data)) or "same dimensions and split sizes"
+        differences = "; ".join(protocol.differences(compared.data)) or "same dimensions and split sizes"
         _out.print(f"Published, average: {numbers}. {differences}.", highlight=False, markup=False)
 
 

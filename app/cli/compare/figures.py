@@ -1,4 +1,4 @@
-"""The figures of a report, as SVG to stand inside a page."""
+"""The figures of a report, as SVG elements for an HTML page."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from solver.comparison import Comparison
 
 _RECALL_LEVELS = np.linspace(0.0, 1.0, 21)
 _N_SCOPES = 40
+"""Points of a precision-scope curve: enough for a smooth line of this size."""
 _EMPHASISED = {"LowRankBilinear": "#b3001b", "SemanticBilinear": "#0b3c8c"}
 _COLOURS = ("#e08214", "#1b7837", "#762a83", "#35978f", "#8c510a", "#dd6fb0", "#636363", "#9ebd13")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.5)), (0, (5, 1.5, 1.5, 1.5)))
@@ -29,9 +30,9 @@ class Curves:
     precision_at_recall : ndarray of shape (n_levels,)
         Interpolated precision at the levels of recall.
     scopes : ndarray of int, shape (n_scopes,)
-        Numbers of items looked at.
+        Numbers of results looked at.
     precision_at_scope : ndarray of shape (n_scopes,)
-        Precision of so many.
+        Precision of the first results, for each scope.
     """
 
     precision_at_recall: FloatArray
@@ -73,10 +74,10 @@ def curve_figure(comparison: Comparison, numbers: Sequence[int], modalities: tup
             for order, number in enumerate(numbers):
                 outcome = comparison.outcomes[number]
                 x, z = outcome.x_test, outcome.z_test
-                found = curves(x, z, labels) if column == 0 else curves(z, x, labels)
+                means = curves(x, z, labels) if column == 0 else curves(z, x, labels)
                 style = _style(outcome.method, order)
-                above.plot(_RECALL_LEVELS, found.precision_at_recall, label=outcome.method, **style)
-                below.plot(found.scopes, found.precision_at_scope, **style)
+                above.plot(_RECALL_LEVELS, means.precision_at_recall, label=outcome.method, **style)
+                below.plot(means.scopes, means.precision_at_scope, **style)
             above.set_title(f"{source} query, {target} gallery", fontsize=10)
             above.set_xlabel("recall")
             below.set_xlabel("scope: results looked at")
@@ -126,7 +127,7 @@ def interval_figure(comparison: Comparison) -> str:
 
 
 def spectrum_figure(comparison: Comparison, numbers: Sequence[int]) -> str:
-    """Return the singular values of M of the rows that have some."""
+    """Return the singular values of M for the rows that have any."""
 
     def draw(figure: Any) -> None:
         axis = figure.subplots()
@@ -159,7 +160,7 @@ def _style(method: str, order: int) -> dict[str, Any]:
 
 def _svg(name: str, size: tuple[float, float], draw: Callable[[Any], None]) -> str:
     """Return a figure as an SVG element; the same figure always gives the same text."""
-    # Here, not above: it takes long to load, and every command would wait for it.
+    # Imported here because it loads slowly, and every command would wait for it.
     import matplotlib
     import matplotlib.figure
 

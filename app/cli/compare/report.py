@@ -8,26 +8,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.cli.compare import figures
-from app.cli.compare.samples import Retrieved, retrieved
+from app.cli.compare.samples import RetrievalExample, retrieval_examples
 from app.cli.compare.sets import ComparedSet
 from solver.comparison import Comparison, ComparisonRow
 from solver.datasets import PublishedProtocol
 
 _LEVEL, _SMALL = 0.05, 0.001
+"""Significance level of the verdict; smaller p values than the second are shown as "< 0.001"."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What a report says of the run.
+class RunDescription:
+    """Description of the run in a report.
 
     Parameters
     ----------
     command : str
-        What was called.
+        The command line.
     machine : str
-        What the seconds were measured on.
-    seed, n_folds : int
-        Of the run.
+        Machine on which the seconds were measured.
+    seed : int
+        Seed of folds and resampling.
+    n_folds : int
+        Folds of the cross-validation.
     """
 
     command: str
@@ -40,7 +43,7 @@ class Facts:
 class Section:
     """One set of the report."""
 
-    found: ComparedSet
+    compared: ComparedSet
     comparison: Comparison
     tables: list[tuple[str, list[ComparisonRow], str]]
     published: PublishedProtocol | None
@@ -48,18 +51,18 @@ class Section:
     intervals: str
     curves: str
     spectrum: str
-    samples: list[list[Retrieved]]
+    samples: list[list[RetrievalExample]]
     shown_method: str
 
     @property
     def n_train(self) -> int:
         """Pairs in the training split."""
-        return int(self.found.data.is_train.sum())
+        return int(self.compared.data.is_train.sum())
 
     @property
     def n_test(self) -> int:
         """Pairs in the test split."""
-        return len(self.found.data.is_train) - self.n_train
+        return len(self.compared.data.is_train) - self.n_train
 
 
 def require_report_libraries() -> None:
@@ -75,28 +78,28 @@ def write_report(
     folder: Path,
     parts: Sequence[tuple[ComparedSet, Comparison]],
     protocols: Sequence[PublishedProtocol | None],
-    facts: Facts,
+    run: RunDescription,
 ) -> tuple[Path, Path]:
     """Write ``report.html`` and ``report.md`` and return both.
 
     Parameters
     ----------
     folder : Path
-        Made when missing.
+        Created if missing.
     parts : sequence
-        Sets and what was found on them.
+        Sets and their comparisons.
     protocols : sequence
-        For each set the published protocol it is held against, or None.
-    facts : Facts
-        What is said of the run.
+        For each set the published protocol to compare it with, or None.
+    run : RunDescription
+        The run.
     """
     require_report_libraries()
-    import jinja2  # here, not above: only reports need it
+    import jinja2  # imported here because only reports need it
 
     folder.mkdir(parents=True, exist_ok=True)
     sections = [
-        _section(found, comparison, protocol, facts.seed)
-        for (found, comparison), protocol in zip(parts, protocols, strict=True)
+        _section(compared, comparison, protocol, run.seed)
+        for (compared, comparison), protocol in zip(parts, protocols, strict=True)
     ]
     comparisons = [comparison for _, comparison in parts]
     written = []
@@ -113,7 +116,7 @@ def write_report(
             sections=sections,
             summary=_summary(comparisons),
             comparisons=comparisons,
-            facts=facts,
+            run=run,
             methods={row.method for comparison in comparisons for row in comparison.rows},
         )
         path = folder / name
@@ -126,20 +129,20 @@ def chosen_rows(comparison: Comparison) -> list[int]:
     """Return for each method its row, with or without PCA, that did better in cross-validation."""
     best: dict[str, int] = {}
     for number, row in enumerate(comparison.rows):
-        kept = best.get(row.method)
-        if kept is None or row.cv_score > comparison.rows[kept].cv_score:
+        leader = best.get(row.method)
+        if leader is None or row.cv_score > comparison.rows[leader].cv_score:
             best[row.method] = number
     return list(best.values())
 
 
 def verdict(rows: Sequence[ComparisonRow]) -> str:
-    """Say in a sentence who wins a table, by how much, and whether that is more than chance."""
+    """Return a sentence on which method wins a table, by how much, and whether chance could explain it."""
     ordered = sorted(rows, key=lambda row: -row.average)
     if len(ordered) == 1:
-        return f"{ordered[0].method} alone was compared."
+        return f"Only {ordered[0].method} was compared."
     first, second = ordered[:2]
     if first.average == second.average:
-        return f"{first.method} and {second.method} share the first place."
+        return f"{first.method} and {second.method} are tied for first place."
     lead = f"{100 * (first.average - second.average):.2f} points ahead of {second.method}"
     p = 1.0 if first.p_value is None else first.p_value
     weight = "more than" if p < _LEVEL else "within what"
@@ -148,38 +151,40 @@ def verdict(rows: Sequence[ComparisonRow]) -> str:
 
 
 def _section(
-    found: ComparedSet, comparison: Comparison, protocol: PublishedProtocol | None, seed: int
+    compared: ComparedSet, comparison: Comparison, protocol: PublishedProtocol | None, seed: int
 ) -> Section:
     titles = {False: "Without PCA", True: "With PCA (99 % of the energy)"}
     grouped = {pca: [row for row in comparison.rows if row.pca == pca] for pca in titles}
     tables = [(titles[pca], rows, verdict(rows)) for pca, rows in grouped.items() if rows]
-    chosen = chosen_rows(comparison)
-    best = max(chosen, key=lambda number: comparison.rows[number].cv_score)
+    chosen_numbers = chosen_rows(comparison)
+    best = max(chosen_numbers, key=lambda number: comparison.rows[number].cv_score)
     with_spectrum = [n for n, outcome in enumerate(comparison.outcomes) if len(outcome.singular_values)]
     return Section(
-        found=found,
+        compared=compared,
         comparison=comparison,
         tables=tables,
         published=protocol,
-        differences=protocol.differences(found.data) if protocol else [],
+        differences=protocol.differences(compared.data) if protocol else [],
         intervals=figures.interval_figure(comparison),
-        curves=figures.curve_figure(comparison, chosen, found.modalities),
+        curves=figures.curve_figure(comparison, chosen_numbers, compared.modalities),
         spectrum=figures.spectrum_figure(comparison, with_spectrum) if with_spectrum else "",
-        samples=retrieved(found, comparison, best, seed),
+        samples=retrieval_examples(compared, comparison, best, seed),
         shown_method=comparison.rows[best].method,
     )
 
 
 def _summary(comparisons: Sequence[Comparison]) -> list[tuple[str, list[ComparisonRow | None], float | None]]:
     """Return for each method its chosen row on each set, and its mean where it has all; best mean first."""
-    chosen = [
-        {each.rows[number].method: each.rows[number] for number in chosen_rows(each)} for each in comparisons
+    rows_by_method = [
+        {comparison.rows[number].method: comparison.rows[number] for number in chosen_rows(comparison)}
+        for comparison in comparisons
     ]
     lines: list[tuple[str, list[ComparisonRow | None], float | None]] = []
-    for name in dict.fromkeys(name for rows in chosen for name in rows):
-        found = [rows.get(name) for rows in chosen]
-        averages = [row.average for row in found if row is not None]
-        lines.append((name, found, sum(averages) / len(averages) if len(averages) == len(found) else None))
+    for name in dict.fromkeys(name for rows in rows_by_method for name in rows):
+        rows_of_method = [rows.get(name) for rows in rows_by_method]
+        averages = [row.average for row in rows_of_method if row is not None]
+        is_complete = len(averages) == len(rows_of_method)
+        lines.append((name, rows_of_method, sum(averages) / len(averages) if is_complete else None))
     return sorted(lines, key=lambda line: -(line[2] or 0.0))
 
 

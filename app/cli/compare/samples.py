@@ -1,4 +1,4 @@
-"""Retrieved samples: some queries of the test split with what a method ranks first."""
+"""RetrievalExample samples: some queries of the test split with what a method ranks first."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from solver import rank_gallery
 from solver.comparison import Comparison
 
 _N_QUERIES, _N_HITS = 4, 6
+"""A screen of examples for each direction."""
 _SIDE = 112
+"""Pixels of a thumbnail's longer side."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class SampleView:
     """One query or hit.
 
     Parameters
@@ -40,20 +42,22 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Retrieved:
+class RetrievalExample:
     """A query with its first hits."""
 
-    query: Shown
-    hits: list[Shown]
+    query: SampleView
+    hits: list[SampleView]
 
 
-def retrieved(found: ComparedSet, comparison: Comparison, number: int, seed: int) -> list[list[Retrieved]]:
+def retrieval_examples(
+    compared: ComparedSet, comparison: Comparison, number: int, seed: int
+) -> list[list[RetrievalExample]]:
     """Return queries drawn at random with their first hits: picture queries, then text queries.
 
     Parameters
     ----------
-    found : ComparedSet
-        With originals; nothing is returned without.
+    compared : ComparedSet
+        Without original pictures and texts there are no examples.
     comparison : Comparison
         Of this set.
     number : int
@@ -61,18 +65,18 @@ def retrieved(found: ComparedSet, comparison: Comparison, number: int, seed: int
     seed : int
         Draws the queries.
     """
-    if not found.rows:
+    if not compared.rows:
         return []
-    rows = [row for row, is_train in zip(found.rows, found.data.is_train, strict=True) if not is_train]
+    rows = [row for row, is_train in zip(compared.rows, compared.data.is_train, strict=True) if not is_train]
     labels = comparison.test_labels.tolist()
     outcome = comparison.outcomes[number]
     drawn = np.random.default_rng(seed).permutation(len(rows))[:_N_QUERIES].tolist()
 
-    def shown(row: int, as_picture: bool, query: int) -> Shown:
+    def view(row: int, as_picture: bool, query: int) -> SampleView:
         is_relevant = labels[row] == labels[query]
         if as_picture:
-            return Shown(labels[row], is_relevant, picture=_thumbnail(rows[row].picture.read_bytes()))
-        return Shown(labels[row], is_relevant, text=rows[row].text)
+            return SampleView(labels[row], is_relevant, picture=_thumbnail(rows[row].picture.read_bytes()))
+        return SampleView(labels[row], is_relevant, text=rows[row].text)
 
     directions = []
     for with_picture, source, target in (
@@ -82,8 +86,8 @@ def retrieved(found: ComparedSet, comparison: Comparison, number: int, seed: int
         order = rank_gallery(source[drawn] @ target.T)[:, :_N_HITS].tolist()
         directions.append(
             [
-                Retrieved(
-                    shown(query, with_picture, query), [shown(hit, not with_picture, query) for hit in hits]
+                RetrievalExample(
+                    view(query, with_picture, query), [view(hit, not with_picture, query) for hit in hits]
                 )
                 for query, hits in zip(drawn, order, strict=True)
             ]

@@ -1,4 +1,4 @@
-"""The sets that can be compared on, and where their features come from."""
+"""The sets on which methods are compared, and the origin of their features."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from app.domain.errors import InvalidFieldError
 from app.domain.names import listed
 from app.encoders.registry import EncoderRegistry
 from app.encoders.texts import TfidfEncoder
+from app.services.training.eligibility import class_of
 from solver.datasets import (
     PairedFeatures,
     PictureTextRow,
@@ -28,8 +29,11 @@ from solver.datasets import (
 
 _RESPLIT = re.compile(r"(?P<name>.+)@(?P<seed>[0-9]{1,9})")
 _TERMS = 1000
-_LIMIT_OF_TEXT = 20_000
-_LEAST_OF_A_COLOUR = 25
+"""Words and pairs of words, as many as the texts of the set `wikipedia_tfidf` have."""
+_MAX_TEXT_CHARS = 20_000
+"""The limit that the encoder requires; far beyond the longest product name."""
+_MIN_CLASS_ROWS = 25
+"""Rows of a colour below which it cannot be learned: some are named once."""
 _FILES: Mapping[str, str] = {
     "wikipedia": "wikipedia/raw_features.mat",
     "wikipedia_tfidf": "wikipedia/wikipedia.npz",
@@ -38,21 +42,21 @@ _FILES: Mapping[str, str] = {
     "products": "products/items.csv",
     "products_colour": "products/items.csv",
 }
-"""What each set is read from first, in the folder of the real data."""
+"""The first file that each set is read from, in the folder of the real data."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComparedSet:
-    """A set with what a reader of its results wants to know.
+    """A set with what a reader of its results needs to know.
 
     Parameters
     ----------
     name : str
-        As it is asked for.
+        Name on the command line.
     data : PairedFeatures
         Features, classes and split.
     features : str
-        What the features of both modalities are.
+        Description of the features of both modalities.
     relevance : str
         When an item answers a query.
     rows : tuple of PictureTextRow
@@ -79,7 +83,7 @@ class SetLoader:
     encoders : EncoderRegistry
         For sets of raw pictures and texts.
     cache : FileCache
-        Keeps picture features.
+        Caches picture features.
     """
 
     def __init__(self, root: Path | None, encoders: EncoderRegistry, cache: FileCache) -> None:
@@ -94,12 +98,12 @@ class SetLoader:
         }
 
     def check(self, names: Sequence[str]) -> None:
-        """Refuse names of no set, and sets whose files are not there, before anything is computed.
+        """Reject unknown names, and sets whose files are missing, before anything is computed.
 
         Raises
         ------
         InvalidFieldError
-            If there is no set of a name, or its files are missing.
+            If a name is unknown, or the files of its set are missing.
         """
         for name in names:
             file = _FILES[self._base(name)]
@@ -108,23 +112,23 @@ class SetLoader:
                 raise InvalidFieldError("sets", f"{name!r} needs {path}, which is not there")
 
     def load(self, name: str) -> ComparedSet:
-        """Return a set; ``name@seed`` splits its rows anew, at random, class by class, in the same shares.
+        """Return a set; ``name@seed`` draws another split at random, with the same share of each class.
 
         Raises
         ------
         InvalidFieldError
-            If there is no set of that name.
+            If the name is unknown.
         DatasetError
             If its files are missing or damaged.
         """
-        found = self._loaders[self._base(name)]()
-        again = _RESPLIT.fullmatch(name)
-        return found if again is None else split_anew(found, int(again["seed"]))
+        compared = self._loaders[self._base(name)]()
+        resplit_name = _RESPLIT.fullmatch(name)
+        return compared if resplit_name is None else resplit(compared, int(resplit_name["seed"]))
 
     def _base(self, name: str) -> str:
-        """Return the set that a name is of, without a seed."""
-        again = _RESPLIT.fullmatch(name)
-        base = again["name"] if again else name
+        """Return the name of the set without a seed."""
+        resplit_name = _RESPLIT.fullmatch(name)
+        base = resplit_name["name"] if resplit_name else name
         if base not in self._loaders:
             raise InvalidFieldError("sets", f"unknown set {name!r}, expected {listed(self._loaders)}")
         return base
@@ -147,13 +151,13 @@ class SetLoader:
 
     def _wikipedia_cnn(self) -> ComparedSet:
         data = load_npz(self._root / "wikipedia_cnn" / "wikipedia_cnn.npz", "I", "T")
-        what = "pictures: 128-d PCA of CNN features; texts: 100-d word embedding (kinds inferred)"
-        return ComparedSet("wikipedia_cnn", data, what)
+        features = "pictures: 128-d PCA of CNN features; texts: 100-d word embedding (kinds inferred)"
+        return ComparedSet("wikipedia_cnn", data, features)
 
     def _audio_digits(self) -> ComparedSet:
         data = load_npz(self._root / "audio_digits" / "audio_digits.npz", "I", "A")
-        what = "written digits: 8 x 8 pixels; spoken digits: 91-d MFCC statistics"
-        return ComparedSet("audio_digits", data, what, modalities=("image", "sound"))
+        features = "written digits: 8 x 8 pixels; spoken digits: 91-d MFCC statistics"
+        return ComparedSet("audio_digits", data, features, modalities=("image", "sound"))
 
     def _products(self, name: str, column: str) -> ComparedSet:
         folder = self._root / "products"
@@ -166,14 +170,14 @@ class SetLoader:
         data = PairedFeatures(
             X=pictures,
             Z=_text_features(rows, is_train),
-            labels=np.asarray([row.labels[0] for row in rows], np.str_),
+            labels=np.asarray([class_of(row.labels) for row in rows], np.str_),
             is_train=is_train,
             x_ids=ids,
             z_ids=ids,
         )
-        what = f"pictures: {described}; names: {data.Z.shape[1]}-d tf-idf of words and pairs of words"
+        features = f"pictures: {described}; names: {data.Z.shape[1]}-d tf-idf of words and pairs of words"
         relevance = "same category" if column == "label" else "same colour"
-        return ComparedSet(name, data, what, relevance, tuple(rows))
+        return ComparedSet(name, data, features, relevance, tuple(rows))
 
     def _pictures(self, rows: list[PictureTextRow]) -> tuple[Matrix, str]:
         """Return features of the pictures and what they are, without a model where none can be run."""
@@ -193,12 +197,12 @@ class SetLoader:
         contents = [Content(picture=row.picture.read_bytes()) for row in rows]
         for content in contents:
             digest.update(hashlib.sha256(content.picture or b"").digest())
-        return self._cache.made_once(digest.hexdigest(), lambda: encoder.encode(contents)), described
+        return self._cache.get_or_compute(digest.hexdigest(), lambda: encoder.encode(contents)), described
 
 
-def split_anew(found: ComparedSet, seed: int) -> ComparedSet:
-    """Return the same rows with another split: of each class as large a share is trained on, at random."""
-    data = found.data
+def resplit(compared: ComparedSet, seed: int) -> ComparedSet:
+    """Return the same rows, split at random; each class has the overall share of training rows."""
+    data = compared.data
     rng = np.random.default_rng(seed)
     share = float(data.is_train.mean())
     is_train = np.zeros(len(data.labels), np.bool)
@@ -206,14 +210,14 @@ def split_anew(found: ComparedSet, seed: int) -> ComparedSet:
         members = rng.permutation(np.flatnonzero(data.labels == label))
         is_train[members[: round(share * len(members))]] = True
     split = dataclasses.replace(data, is_train=is_train)
-    if found.rows:  # their words, too, are learned on the training split only
-        split = dataclasses.replace(split, Z=_text_features(found.rows, is_train))
-    return dataclasses.replace(found, name=f"{found.name}@{seed}", data=split)
+    if compared.rows:  # the vocabulary of the texts is learned from the training split only
+        split = dataclasses.replace(split, Z=_text_features(compared.rows, is_train))
+    return dataclasses.replace(compared, name=f"{compared.name}@{seed}", data=split)
 
 
 def _text_features(rows: Sequence[PictureTextRow], is_train: npt.NDArray[np.bool]) -> Matrix:
     """Return tf-idf features whose vocabulary and weights come from the training rows."""
-    encoder = TfidfEncoder({"max_features": _TERMS}, max_chars=_LIMIT_OF_TEXT)
+    encoder = TfidfEncoder({"max_features": _TERMS}, max_chars=_MAX_TEXT_CHARS)
     encoder.fit([row.text for row, is_fitted in zip(rows, is_train, strict=True) if is_fitted])
     features: Matrix = encoder.encode([Content(text=row.text) for row in rows]).toarray()
     return features
@@ -224,4 +228,4 @@ def _frequent(rows: list[PictureTextRow]) -> list[PictureTextRow]:
     counts: dict[tuple[str, ...], int] = {}
     for row in rows:
         counts[row.labels] = counts.get(row.labels, 0) + 1
-    return [row for row in rows if row.labels and counts[row.labels] >= _LEAST_OF_A_COLOUR]
+    return [row for row in rows if row.labels and counts[row.labels] >= _MIN_CLASS_ROWS]

@@ -53,11 +53,11 @@ def check_labels(
             raise TrainingDataError(f"no item of modality {name!r} has a label and may be trained on")
     shared = counts[0].keys() & counts[1].keys()
     if not shared:
-        found = " and ".join(
+        labels_found = " and ".join(
             f"{name!r} has {some_of([label for label, _ in count.most_common()])}"
             for name, count in zip(names, counts, strict=True)
         )
-        raise TrainingDataError(f"no label stands on items of both modalities: {found}")
+        raise TrainingDataError(f"no label stands on items of both modalities: {labels_found}")
     if len(counts[0].keys() | counts[1].keys()) == 1:
         raise TrainingDataError(
             f"all items to train on have the label {min(shared)!r}: items of a second label are needed"

@@ -1,4 +1,4 @@
-"""Judging a model before it serves: held-out figures, the active version's on the same items, the index."""
+"""Evaluation of a model before it serves: held-out figures, comparison with the active version, the index."""
 
 from __future__ import annotations
 
@@ -29,15 +29,17 @@ from solver import (
 )
 
 _RECALL_LEVELS = np.linspace(0.0, 1.0, 21)
-_LEAST_COMPARED = 8
-"""Held-out items of each modality below which a comparison would be a toss of a coin."""
-_DEPTH, _MOST_QUERIES = 10, 200
+_MIN_COMPARED = 8
+"""Held-out items of each modality below which a comparison would be too noisy to be meaningful."""
+_DEPTH, _MAX_QUERIES = 10, 200
+"""Recall is that of a first page of results; 200 queries of 10 hits each give it to about one percent."""
 _ROUNDING = 1e-5
+"""Relative difference of two float32 scores that may be rounding: an index sums in another order."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromotionGates:
-    """What a new version has to reach to serve.
+    """What a new version must reach to become active.
 
     Parameters
     ----------
@@ -99,10 +101,10 @@ def compare_with_active(
     items: Mapping[str, Item],
     tolerance: float,
 ) -> Gate:
-    """Judge a new version and the active one on the same items, from which neither learned.
+    """Compare a new version with the active one on items that neither was trained on.
 
-    For this each version has a second projector, fitted without the items that were held out of its
-    training; the ones that serve have seen them all.
+    For this each version has a second projector, fitted without its held-out items; the projectors that
+    serve are fitted on all items.
 
     Parameters
     ----------
@@ -121,8 +123,8 @@ def compare_with_active(
     if new is None or held_out is None or judged is None:
         return Gate(model.version, "nothing could be held out of one of the two")
     common = held_out.without(judged.training_ids)
-    if common is None or min(len(common.x_ids), len(common.z_ids)) < _LEAST_COMPARED:
-        return Gate(model.version, f"fewer than {_LEAST_COMPARED} items of a modality are new to both")
+    if common is None or min(len(common.x_ids), len(common.z_ids)) < _MIN_COMPARED:
+        return Gate(model.version, f"fewer than {_MIN_COMPARED} items of a modality are new to both")
     ids = (common.x_ids.tolist(), common.z_ids.tolist())
     features = [
         item_features([items[item_id] for item_id in side], model.encoders[name])
@@ -136,7 +138,7 @@ def compare_with_active(
         can_be_ranked(by_new) & can_be_ranked(by_active) for by_new, by_active in zip(*projected, strict=True)
     )
     counts = dict(zip(model.modality_names, (int(x_rows.sum()), int(z_rows.sum())), strict=True))
-    if min(counts.values()) < _LEAST_COMPARED:
+    if min(counts.values()) < _MIN_COMPARED:
         return Gate(model.version, "the items that are new to both cannot be ranked by both")
     new_map, active_map = (_mean_map(sides, (x_rows, z_rows), common) for sides in projected)
     if not (math.isfinite(new_map) and math.isfinite(active_map)):
@@ -148,7 +150,7 @@ def _mean_map(
     projected: tuple[Matrix, Matrix], rows: tuple[BoolArray, BoolArray], held_out: LabelledItems
 ) -> float:
     """Return MAP over some items, averaged over both directions; NaN when they share no class."""
-    x, z = (side[some] for side, some in zip(projected, rows, strict=True))
+    x, z = (side[mask] for side, mask in zip(projected, rows, strict=True))
     x_labels, z_labels = held_out.x_labels[rows[0]], held_out.z_labels[rows[1]]
     return bidirectional_map(x, z, x_labels, z_labels).mean
 
@@ -161,19 +163,19 @@ def index_recall(index: GalleryIndex, queries: Matrix) -> float:
     Parameters
     ----------
     index : GalleryIndex
-        What would be published.
+        The index to be published.
     queries : ndarray of shape (n_queries, rank)
-        Projections of the other modality; some of them, evenly spread, are asked.
+        Projections of the other modality; an evenly spaced sample of them is searched.
     """
     depth = min(_DEPTH, index.size)
     if depth == 0 or len(queries) == 0:
         return 1.0
-    chosen = queries[np.linspace(0, len(queries) - 1, min(len(queries), _MOST_QUERIES)).astype(np.intp)]
-    found = 0
-    for query in chosen:
+    sample = queries[np.linspace(0, len(queries) - 1, min(len(queries), _MAX_QUERIES)).astype(np.intp)]
+    n_hits = 0
+    for query in sample:
         rows, _ = index.search(query, depth, None)
         scores = index.vectors @ query
         tenth = np.partition(scores, -depth)[-depth]
         margin = _ROUNDING * max(float(np.abs(scores).max()), 1e-30)
-        found += int((scores[rows[:depth]] >= tenth - margin).sum())
-    return found / (depth * len(chosen))
+        n_hits += int((scores[rows[:depth]] >= tenth - margin).sum())
+    return n_hits / (depth * len(sample))

@@ -106,7 +106,7 @@ def test_a_second_run_computes_nothing_again(report: tuple[Path, Any]) -> None:
     folder, first = report
     again = lrbs("products", "--methods", METHODS, "--json", folder=folder, data=folder)
     assert json.loads(again.stdout) == json.loads(first.stdout)
-    assert "kept from before" in again.stderr
+    assert "from the cache" in again.stderr
 
 
 def test_the_markdown_table_holds_every_row(report: tuple[Path, Any]) -> None:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from app.cli.compare.cache import FileCache
-from app.cli.compare.command import published
+from app.cli.compare.command import published_protocol
 from app.cli.compare.figures import curves
 from app.cli.compare.report import chosen_rows, verdict
-from app.cli.compare.sets import ComparedSet, SetLoader, split_anew
+from app.cli.compare.sets import ComparedSet, SetLoader, resplit
 from app.domain.errors import InvalidFieldError
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from solver import compare, make_low_rank_pairs
@@ -72,15 +72,15 @@ def test_whatever_is_damaged_counts_as_missing(comparison: Comparison, tmp_path:
         path.write_bytes(damaged[int(rng.integers(2))])
         kept.load("key")
     for facts in ("{", "{}", "[]", '{"n_features": 1, "notes": []}'):
-        kept.keep("key", {"facts": np.asarray(facts)})
+        kept.store("key", {"facts": np.asarray(facts)})
         assert kept.load("key") is None
-        np.testing.assert_array_equal(kept.made_once("key", lambda: np.eye(2)), np.eye(2))
+        np.testing.assert_array_equal(kept.get_or_compute("key", lambda: np.eye(2)), np.eye(2))
     np.save(path.with_suffix(".npy"), np.eye(2))
     path.with_suffix(".npy").replace(path)
     assert kept.load("key") is None
 
 
-def test_features_are_made_once(tmp_path: Path) -> None:
+def test_features_are_computed_once(tmp_path: Path) -> None:
     made = []
 
     def make() -> np.ndarray:
@@ -88,13 +88,13 @@ def test_features_are_made_once(tmp_path: Path) -> None:
         return np.eye(2)
 
     for _ in range(2):
-        np.testing.assert_array_equal(FileCache(tmp_path).made_once("key", make), np.eye(2))
+        np.testing.assert_array_equal(FileCache(tmp_path).get_or_compute("key", make), np.eye(2))
     assert made == [1]
 
 
-def test_a_set_split_anew_keeps_its_rows_and_each_class_its_share(data: PairedFeatures) -> None:
+def test_a_set_that_is_resplit_keeps_its_rows_and_each_class_its_share(data: PairedFeatures) -> None:
     found = ComparedSet("drawn", data, "drawn")
-    first, again, other = (split_anew(found, seed) for seed in (1, 1, 2))
+    first, again, other = (resplit(found, seed) for seed in (1, 1, 2))
     assert first.name == "drawn@1"
     np.testing.assert_array_equal(first.data.X, data.X)
     np.testing.assert_array_equal(first.data.is_train, again.data.is_train)
@@ -103,7 +103,7 @@ def test_a_set_split_anew_keeps_its_rows_and_each_class_its_share(data: PairedFe
         assert first.data.is_train[data.labels == label].mean() == pytest.approx(2 / 3)
 
 
-def test_words_of_a_set_split_anew_are_learned_on_its_new_training_rows(tmp_path: Path) -> None:
+def test_words_of_a_set_that_is_resplit_are_learned_on_its_new_training_rows(tmp_path: Path) -> None:
     n_rows = 40
     rows = tuple(
         PictureTextRow(str(i), tmp_path, f"thing word{i}", ("even" if i % 2 else "odd",), i < 20, {})
@@ -112,7 +112,7 @@ def test_words_of_a_set_split_anew_are_learned_on_its_new_training_rows(tmp_path
     labels = np.asarray([row.labels[0] for row in rows])
     ids = tuple(row.id for row in rows)
     data = PairedFeatures(np.eye(n_rows), np.ones((n_rows, 3)), labels, np.arange(n_rows) < 20, ids, ids)
-    split = split_anew(ComparedSet("drawn", data, "drawn", rows=rows), 0).data
+    split = resplit(ComparedSet("drawn", data, "drawn", rows=rows), 0).data
     n_words = (split.Z > 0).sum(axis=1)
     assert (
         n_words[split.is_train] > n_words[~split.is_train].max()
@@ -147,7 +147,7 @@ def test_the_verdict_names_winner_lead_and_chance(comparison: Comparison) -> Non
     lead = 100 * (first.average - second.average)
     assert said.startswith(f"{first.method} is first, {lead:.2f} points ahead of {second.method}")
     assert ("within what chance" in said) == (first.p_value is not None and first.p_value >= 0.05)
-    assert verdict(rows[:1]) == f"{rows[0].method} alone was compared."
+    assert verdict(rows[:1]) == f"Only {rows[0].method} was compared."
 
 
 def test_the_variant_that_is_shown_is_chosen_without_the_test_split(comparison: Comparison) -> None:
@@ -157,12 +157,12 @@ def test_the_variant_that_is_shown_is_chosen_without_the_test_split(comparison: 
         assert row.cv_score == max(each.cv_score for each in comparison.rows if each.method == row.method)
 
 
-def test_sets_of_a_published_protocol_are_held_against_it() -> None:
+def test_sets_of_a_published_protocol_are_compared_with_it() -> None:
     for name in ("wikipedia", "wikipedia_cnn", "wikipedia_tfidf@3"):
-        protocol = published(name)
+        protocol = published_protocol(name)
         assert protocol is not None
         assert protocol.name == "wikipedia"
-    assert published("products") is None
+    assert published_protocol("products") is None
 
 
 def test_a_damaged_file_counts_as_none_and_is_written_anew(comparison: Comparison, tmp_path: Path) -> None:
