@@ -18,7 +18,7 @@ from app.services.catalogue.preparation import NewItem
 from app.services.storage.rounds import Round
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings
-from app.worker import make_worker
+from tests.app.integration.in_process import run_here
 
 BIG, SIDE = "/v1/collections/big", "/v1/collections/side"
 OLD, ALL = 2500, 20_000
@@ -74,7 +74,7 @@ class Place:
             ]
             services.catalogue.add_items("big", new)
         services.training.request("big", TrainingParameters(alpha=1e-3, scaling="standard"))
-        job = make_worker(services).run_once()
+        job = run_here(services)
         assert job is not None
         assert job.model_version == 1, job.error
 

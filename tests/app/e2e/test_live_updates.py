@@ -16,8 +16,8 @@ from app.domain.entities import Content, Modality, Scope
 from app.services.catalogue.preparation import NewItem
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings
-from app.worker import make_worker
 from solver.datasets.synthetic import make_low_rank_pairs
+from tests.app.integration.in_process import run_here
 
 ITEMS, SEARCH = "/v1/collections/pairs/items", "/v1/collections/pairs/search/z-to-x"
 DATA = make_low_rank_pairs(60, 50, n_features_x=8, n_features_z=6, n_classes=3, random_state=3)
@@ -47,7 +47,7 @@ def clients(
         ]
         services.catalogue.add_items("pairs", items)
     services.training.request("pairs", TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20))
-    make_worker(services).run_once()
+    run_here(services)
     services.database.engine.dispose()
     made = [
         httpx.Client(
