@@ -13,6 +13,12 @@ help: ## Show this list
 demo: $(VENV)/.runtime-stamp ## Draw the sample set, train on it, serve it and open the page
 	@trap : INT; $(BIN)/lrbs demo || test $$? -eq 130 # Ctrl-C is how it is meant to end
 
+# Another Python, such as the one of the image, has a folder of its own:
+#   make test PYTHON=python3.12 VENV=/tmp/lrbs-3.12
+# The lowest versions that pyproject.toml allows (uv is on PyPI; the gate does not run this):
+#   uv venv /tmp/lrbs-lowest
+#   uv pip install --python /tmp/lrbs-lowest --resolution lowest-direct -e '.[dev,onnx,postgres]'
+#   /tmp/lrbs-lowest/bin/python -m pytest -o filterwarnings=default
 test: $(VENV)/.dev-stamp ## Run the tests, a process for each core, four at most
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
