@@ -1,4 +1,4 @@
-"""The composition root: settings in, services out. Nothing else puts parts together."""
+"""The composition root: settings in, services out. Objects are wired together nowhere else."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from app.storage.ownership import FileFolderMark
 from app.storage.spool import ItemSpool
 
 _OTHER_CONNECTIONS = 8
-"""For keys, event streams, health, and the saving of galleries: short uses that can wait for each other."""
+"""For keys, event streams, health, and saving galleries: short uses that can wait for each other."""
 _INDEX_RECALL = 0.99
 """Recall@10 that an approximate index needs to serve: a plain graph fell to 0.36 on class-clustered data."""
 _MAX_HITS = 100_000
-"""Most results ranked in one call, those before the offset included; bounds its time and memory."""
+"""Maximum number of results ranked in one call, those before the offset included; bounds time and memory."""
 _PICTURES, _BUNDLES = "pictures", "models"
 
 
@@ -65,29 +65,29 @@ class Services:
     Parameters
     ----------
     settings : Settings
-        What they were built from.
+        The settings the services were built from.
     database : SqlDatabase
-        Transactions.
+        Opens transactions.
     catalogue, imports, search, training, versions, access
         The use cases.
     builder : ModelBuilder
-        Trains, in a process of its own.
+        Trains a model, in a process of its own.
     snapshots : SnapshotReader
-        What is being served.
+        The models and galleries being served.
     garbage_collector : GarbageCollector
         Removes unused files.
     removal : Removal
-        Removes what is left of deleted collections.
+        Removes the rows and files of deleted collections.
     tombstones : Tombstones
-        Purges those of deleted items.
+        Purges the tombstones of deleted items.
     ownership : Ownership
-        Whether database and data folder belong together.
+        Checks that database and data folder belong together.
     repair : BundleRepair
-        Has damaged bundles trained anew.
+        Queues a retrain for damaged bundles.
     status : StatusService
-        What those who watch over the service want to know.
+        Statistics for monitoring.
     readiness : ReadinessService
-        Whether this process can serve.
+        Checks whether this process can serve.
     """
 
     settings: Settings
@@ -109,40 +109,40 @@ class Services:
     readiness: ReadinessService
 
     def set_up(self) -> None:
-        """Give an empty database its schema; raises SchemaOutdatedError where an older one is there."""
+        """Create the schema in an empty database; raises SchemaOutdatedError if it has another one."""
         if is_empty(self.database.engine):
             self.upgrade_schema()
         self.require_current_schema()
 
     def upgrade_schema(self) -> None:
-        """Bring the database to the current schema; raises WrongDatabaseError beside another one's files."""
+        """Migrate to the current schema; raises WrongDatabaseError if the data folder is bound to another."""
         self.ownership.require_database(lambda: is_empty(self.database.engine))
         _upgrade(self.database.engine)
 
     def adopt(self) -> None:
-        """Tie database and data folder to each other as they are; an empty database gets its schema."""
+        """Bind database and data folder to each other as they are; an empty database gets its schema."""
         if is_empty(self.database.engine):
             _upgrade(self.database.engine)
         self.require_current_schema()
         self.ownership.adopt()
 
     def back_up(self, folder: Path) -> int:
-        """Copy a SQLite database, pictures and bundles into a new folder, while the service goes on.
+        """Copy a SQLite database, pictures and bundles into a new folder, while the service keeps running.
 
-        The copy serves as a data folder. Returns how many pictures and files of bundles it holds.
+        The copy can be used as a data folder. Returns the number of pictures and bundle files in it.
 
         Parameters
         ----------
         folder : Path
-            Made; its parent is there.
+            Created here; its parent has to exist.
 
         Raises
         ------
         InvalidFieldError
-            If the folder exists, has no parent, or lies in the data folder; and on a database that is not
+            If the folder exists, has no parent, or lies in the data folder; and if the database is not
             SQLite.
         SchemaOutdatedError
-            If there is nothing to be served in the database there is.
+            If the database does not have the current schema.
         """
         if self.database.engine.dialect.name != "sqlite":
             raise InvalidFieldError(
@@ -157,7 +157,8 @@ class Services:
             raise InvalidFieldError("folder", f"{folder} lies in the data folder, which is what is copied")
         self.require_current_schema()
         folder.mkdir()
-        # What the copied database speaks of was there before it was copied, or is young and not swept.
+        # Files before the database and again after it: those that the copied rows refer to existed before
+        # the database was copied, or are too young to have been swept.
         copied = self._copy_files(folder)
         copy_sqlite(self.database.engine, folder / DATABASE_FILE)
         copy = build(Settings(data_dir=folder, database_url=""))
@@ -171,12 +172,12 @@ class Services:
         return sum(copy_new_files(self.settings.data_dir / kind, folder / kind) for kind in kinds)
 
     def require_current_schema(self) -> None:
-        """Refuse a database of another schema; raises SchemaOutdatedError, WrongDatabaseError."""
+        """Check that the database has the current schema; raises SchemaOutdatedError, WrongDatabaseError."""
         _require_current_schema(self.ownership, self.database.engine)
 
 
 def build_on_existing(settings: Settings) -> Services:
-    """Put the service together over a database that is there; raises FileNotFoundError, and makes nothing."""
+    """Build the services on an existing database; creates nothing, raises FileNotFoundError without one."""
     url = make_url(settings.resolved_database_url)
     if url.get_backend_name() == "sqlite" and not Path(url.database or "").is_file():
         raise FileNotFoundError(errno.ENOENT, "there is no database", url.database)
@@ -184,12 +185,12 @@ def build_on_existing(settings: Settings) -> Services:
 
 
 def build(settings: Settings) -> Services:
-    """Put the service together.
+    """Build the services.
 
     Parameters
     ----------
     settings : Settings
-        Where data is kept and what is allowed.
+        Locations of the data, and limits.
     """
     if make_url(settings.resolved_database_url).get_backend_name() == "sqlite":
         settings.data_dir.mkdir(parents=True, exist_ok=True)
@@ -199,15 +200,15 @@ def build(settings: Settings) -> Services:
     )
     blobs = FileBlobStore(settings.data_dir / _PICTURES, settings.trash_seconds)
     bundle_files = BundleStore(settings.data_dir / _BUNDLES, settings.trash_seconds)
-    any_database = SqlDatabase(engine)
-    kept = (
-        ManagedFiles("pictures", blobs, partial(_used_content, any_database)),
-        ManagedFiles("models", bundle_files, partial(_used_bundles, any_database)),
+    unchecked_database = SqlDatabase(engine)
+    stores = (
+        ManagedFiles("pictures", blobs, partial(_used_content, unchecked_database)),
+        ManagedFiles("models", bundle_files, partial(_used_bundles, unchecked_database)),
     )
     mark = FileFolderMark(settings.data_dir, _database_name(settings), DATABASE_FILE)
-    ownership = Ownership(any_database, mark, kept)
+    ownership = Ownership(unchecked_database, mark, stores)
     database = SqlDatabase(engine, ownership.require)
-    garbage_collector = GarbageCollector(*kept, settings.sweep_grace_seconds, ownership.is_current)
+    garbage_collector = GarbageCollector(*stores, settings.sweep_grace_seconds, ownership.is_current)
     bundles = ModelBundles(bundle_files, ExactIndexFiles(), encoders)
     saved = SavedGalleries(
         database,
@@ -271,7 +272,7 @@ def build(settings: Settings) -> Services:
 
 
 def _upgrade(engine: Engine) -> None:
-    from app.db.migrate import upgrade  # with Alembic, which nobody else needs
+    from app.db.migrate import upgrade  # imports Alembic, which nothing else needs
 
     upgrade(engine)
 
@@ -291,10 +292,10 @@ def _faults_of_writes(settings: Settings, database: SqlDatabase) -> list[str]:
         paths |= {"the database file": file, "the folder of the database": file.parent}
     faults: dict[str | None, str] = {}
     for name, path in paths.items():
-        faults.setdefault(fault_of_disk(path), name)  # they usually lie on one disk, which is told once
+        faults.setdefault(fault_of_disk(path), name)  # usually all on one disk, whose fault is reported once
     refusal = database.fault_of_writes(DATABASE_TIMEOUT_SECONDS)
-    told = [f"{name} is {fault}" for fault, name in faults.items() if fault is not None]
-    return told if refusal is None else [refusal, *told]
+    messages = [f"{name} is {fault}" for fault, name in faults.items() if fault is not None]
+    return messages if refusal is None else [refusal, *messages]
 
 
 def _used_content(database: SqlDatabase, content_hashes: Sequence[str]) -> set[str]:
@@ -308,11 +309,11 @@ def _used_bundles(database: SqlDatabase, bundles: Sequence[str]) -> set[str]:
 
 
 def _connections(settings: Settings) -> int:
-    """Return how many connections may be needed at once: by searches, writes and imports, and beside them."""
+    """Return how many connections searches, writes, imports and everything else may need at the same time."""
     return 3 * settings.max_running + MAX_RELOADS + _OTHER_CONNECTIONS
 
 
 def _database_name(settings: Settings) -> str:
-    """Return what tells one database from another, whoever connects to it."""
+    """Return a name that identifies the database, without user and password."""
     url = make_url(settings.resolved_database_url)
     return f"{url.get_backend_name()}://{url.host or ''}:{url.port or ''}/{url.database or ''}"

@@ -1,4 +1,4 @@
-"""Where the log goes, and what a line of it looks like."""
+"""Logging configuration: destination, format and levels."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from app.api.middleware.request_log import current_request_id
 
 
 def log_to_stderr(log_format: str = "text") -> None:
-    """Let the log of the service and of its HTTP server reach standard error, a line for each entry.
+    """Send the log of the service and of its HTTP server to standard error, one line per entry.
 
     Parameters
     ----------
     log_format : str
-        ``text`` for people; ``json`` for machines, with every request.
+        ``text`` for people; ``json`` for machines, which includes a line for every request.
     """
     handler = logging.StreamHandler()
     handler.addFilter(_add_request_id)

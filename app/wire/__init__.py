@@ -1,1 +1,1 @@
-"""The server's own end of the wire: which connections are kept, and what counts as a request."""
+"""The server's side of each TCP connection: limits on open connections, and strict HTTP/1.1 parsing."""

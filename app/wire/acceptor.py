@@ -1,4 +1,4 @@
-"""Taking connections from the listening socket, one at a time."""
+"""Accepting connections from the listening socket, one at a time."""
 
 from __future__ import annotations
 
@@ -12,26 +12,29 @@ from collections.abc import Callable
 from app.wire.connections import Connections
 
 _PAUSE_SECONDS = 0.5
-"""After the system gave no connection, for lack of descriptors or memory."""
-_COMPLAINT_SECONDS = 60.0
+"""Pause after a failed `accept`, for lack of descriptors or memory: the socket stays ready, so that a loop
+without one would spin."""
+_LOG_INTERVAL_SECONDS = 60.0
+"""Between two log lines about it: an outage is to be seen in the log without filling it."""
 _SWEEP_SECONDS = 0.5
+"""Between two checks of the deadlines: short beside the seconds that they last."""
 _logger = logging.getLogger(__name__)
 
 
 class Acceptor:
-    """Accepts connections until it is closed; begins at once, in the running loop.
+    """Accept connections until closed; starts immediately, in the running event loop.
 
-    The loops' own servers accept all that wait before any of it is counted, and where descriptors run out
-    one logs a traceback for each and another stops listening.
+    The servers of asyncio and uvloop accept every waiting connection before any is counted; when descriptors
+    run out, one logs a traceback for each connection and the other stops listening.
 
     Parameters
     ----------
     listening : socket
-        Non-blocking, perhaps shared with other processes.
+        Non-blocking; may be shared with other processes.
     make_protocol : callable
-        Returns the protocol of a new connection.
+        Returns the protocol for a new connection.
     connections : Connections
-        Those of this process, swept here.
+        The connections of this process; their deadlines are checked here.
     """
 
     def __init__(
@@ -43,16 +46,16 @@ class Acceptor:
         self._listening = listening
         self._make_protocol = make_protocol
         self._connections = connections
-        self._complained_at = -_COMPLAINT_SECONDS
+        self._logged_at = -_LOG_INTERVAL_SECONDS
         self._accepting = asyncio.create_task(self._accept())
         self._sweeping = asyncio.create_task(self._sweep())
 
     def close(self) -> None:
-        """Accept nothing more; deadlines of what is open go on."""
+        """Stop accepting; the deadlines of open connections still apply."""
         self._accepting.cancel()
 
     async def wait_closed(self) -> None:
-        """End the deadlines, too, and wait until all is over."""
+        """Stop checking deadlines as well, and wait until both tasks have ended."""
         self._sweeping.cancel()
         await asyncio.gather(self._accepting, self._sweeping, return_exceptions=True)
 
@@ -64,15 +67,15 @@ class Acceptor:
             except ConnectionAbortedError:
                 continue
             except OSError as error:
-                self._complain(error)
+                self._log_failure(error)
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             try:
-                # The next one is accepted when this one is counted.
+                # The next connection is accepted only after this one has been counted.
                 await loop.connect_accepted_socket(self._make_protocol, accepted)
             except OSError as error:
                 accepted.close()
-                _logger.debug("a connection was gone before it was served: %s", error)
+                _logger.debug("connection lost before it was served: %s", error)
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -81,11 +84,9 @@ class Acceptor:
                 await asyncio.sleep(_SWEEP_SECONDS)
                 self._connections.sweep(loop.time())
 
-    def _complain(self, error: OSError) -> None:
+    def _log_failure(self, error: OSError) -> None:
         now = time.monotonic()
-        if now - self._complained_at >= _COMPLAINT_SECONDS:
-            self._complained_at = now
+        if now - self._logged_at >= _LOG_INTERVAL_SECONDS:
+            self._logged_at = now
             n_open = len(self._connections)
-            _logger.error(
-                "no connection can be accepted: %s (%d are open; told once a minute)", error, n_open
-            )
+            _logger.error("cannot accept connections: %s (%d open; logged once a minute)", error, n_open)

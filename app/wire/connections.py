@@ -1,4 +1,4 @@
-"""How many connections there are, and which one goes when there are too many."""
+"""The limit on open connections, and which one is closed to make room."""
 
 from __future__ import annotations
 
@@ -7,51 +7,55 @@ import resource
 from collections import Counter, defaultdict
 from typing import Protocol
 
-_MOST_DESCRIPTORS = 65_536
+_MAX_DESCRIPTORS = 65_536
+"""Open files this process asks for: enough for any plausible limit on connections, where the system's own
+hard limit may be a billion."""
 _RESERVED_DESCRIPTORS = 256
 """For the database, pictures, indexes, and connections that are being closed."""
-_MOST_LINGERING = 32
+_MAX_LINGERING = 32
+"""Refused connections that stay open for their clients: they are not counted, and have to fit among the
+reserved descriptors."""
 _CLOSING_SECONDS = 20.0
 """How long the rest of an answer may take once its connection is being closed."""
 
 
 class Connection(Protocol):
-    """What is known of a connection here."""
+    """What the limit needs to know of a connection."""
 
     address: str
-    """The client's."""
+    """Client address."""
     deadline: float
-    """On the loop's clock; infinite while a request is being answered."""
+    """On the loop's clock, in seconds; infinite while a request is being answered."""
     closing_since: float
-    """On the loop's clock; infinite while it is open."""
+    """On the loop's clock, in seconds; infinite while the connection is open."""
 
     def is_closing(self) -> bool:
-        """Return whether it ends once all that was written is sent."""
+        """Return whether it closes as soon as the data written so far has been sent."""
         ...
 
     def expire(self) -> None:
-        """End it, since its deadline has passed."""
+        """Close it because its deadline has passed."""
         ...
 
     def abort(self) -> None:
-        """End it at once."""
+        """Close it immediately."""
         ...
 
 
 class Connections:
     """The open connections of one process.
 
-    Those that wait for a request are kept in the order in which they began to wait. When there are too many
-    the address that holds the most loses one of them: one that never asked for anything, or else the one that
-    has waited longest. Connections whose request is being answered are left alone.
+    Idle connections, those waiting for a request, are kept in the order in which they became idle. At the
+    limit the address with the most connections loses an idle one: one that has never sent a request, or else
+    the one that has been idle longest. Connections with a request being answered are left alone.
 
     Parameters
     ----------
     most : int
-        So many are open at once; of one address no more than three quarters of them.
+        Maximum number of open connections; one address may hold three quarters of them.
     head_seconds : float
-        How long each waits for the end of a request's head, from its first byte on, and of the first one
-        from the beginning on.
+        Time allowed for the head of a request, from its first byte; for the first request, from the moment
+        the connection was opened.
     """
 
     def __init__(self, most: int, head_seconds: float) -> None:
@@ -68,12 +72,12 @@ class Connections:
         return len(self._open)
 
     def add(self, connection: Connection) -> bool:
-        """Take in a connection that waits for its first request; returns False when there is no room."""
+        """Add a connection that waits for its first request; return False when there is no room."""
         address = connection.address
         if self._of_address[address] >= self._most_of_one:
-            has_room = self._end_one_of(address)
+            has_room = self._close_idle(address)
         elif len(self._open) >= self._most:
-            has_room = self._end_one_of(self._largest_waiting())
+            has_room = self._close_idle(self._largest_idle())
         else:
             has_room = True
         if has_room:
@@ -83,7 +87,7 @@ class Connections:
         return has_room
 
     def remove(self, connection: Connection) -> None:
-        """Forget a connection, if it is known."""
+        """Remove a connection, if it is there."""
         if connection not in self._open:
             return
         del self._open[connection]
@@ -93,35 +97,35 @@ class Connections:
         self.begin(connection)
 
     def begin(self, connection: Connection) -> None:
-        """Note that a connection has asked for something."""
-        for waiting in (self._new, self._used):
-            waiting[connection.address].pop(connection, None)
-            if not waiting[connection.address]:
-                del waiting[connection.address]
+        """Record that a connection has sent a request, and is no longer idle."""
+        for idle in (self._new, self._used):
+            idle[connection.address].pop(connection, None)
+            if not idle[connection.address]:
+                del idle[connection.address]
 
     def wait(self, connection: Connection) -> None:
-        """Note that a connection was answered, and waits for its next request."""
+        """Record that a connection was answered, and waits for its next request."""
         if connection in self._open:
             self._used[connection.address][connection] = None
 
     def linger(self) -> bool:
-        """Return whether one more refused connection may stay until its client has read why."""
-        if self._lingering >= _MOST_LINGERING:
+        """Return whether one more refused connection may stay open until its client has read the answer."""
+        if self._lingering >= _MAX_LINGERING:
             return False
         self._lingering += 1
         return True
 
     def stop_lingering(self) -> None:
-        """Give back what `linger` gave."""
+        """Release a place that `linger` granted."""
         self._lingering -= 1
 
     def sweep(self, now: float) -> None:
-        """End those whose time is over.
+        """Close the connections whose time is up.
 
         Parameters
         ----------
         now : float
-            On the loop's clock, in seconds.
+            Time on the loop's clock, in seconds.
         """
         for connection in list(self._open):
             if connection.is_closing():
@@ -131,14 +135,15 @@ class Connections:
             elif now > connection.deadline:
                 connection.expire()
 
-    def _largest_waiting(self) -> str:
-        waiting = self._new.keys() | self._used.keys()
-        return max(waiting, key=self._of_address.__getitem__, default="")
+    def _largest_idle(self) -> str:
+        """Return the address with the most connections, of those with an idle one."""
+        idle = self._new.keys() | self._used.keys()
+        return max(idle, key=self._of_address.__getitem__, default="")
 
-    def _end_one_of(self, address: str) -> bool:
-        for waiting in (self._new, self._used):
-            if address in waiting:
-                victim = next(iter(waiting[address]))
+    def _close_idle(self, address: str) -> bool:
+        for idle in (self._new, self._used):
+            if address in idle:
+                victim = next(iter(idle[address]))
                 self.remove(victim)
                 victim.abort()
                 return True
@@ -146,25 +151,25 @@ class Connections:
 
 
 def raise_descriptor_limit() -> int:
-    """Allow this process as many open files as the system lets it have; returns how many."""
+    """Raise the limit on open files of this process as far as the system allows; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
+    most = _MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MAX_DESCRIPTORS)
     if soft == resource.RLIM_INFINITY:
-        return _MOST_DESCRIPTORS
+        return _MAX_DESCRIPTORS
     if soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     return max(soft, most)
 
 
-def most_connections(wanted: int, descriptors: int) -> int:
+def most_connections(limit: int, descriptors: int) -> int:
     """Return how many connections leave enough descriptors for everything else.
 
     Parameters
     ----------
-    wanted : int
-        No more than this.
+    limit : int
+        Upper bound.
     descriptors : int
-        As many files may be open in this process.
+        Limit on open files of this process.
     """
     reserved = min(_RESERVED_DESCRIPTORS, math.ceil(descriptors / 2))
-    return max(min(wanted, descriptors - reserved), 1)
+    return max(min(limit, descriptors - reserved), 1)

@@ -1,7 +1,7 @@
-"""HTTP/1.1 to the letter: what two readers may read in two ways is refused, and its connection closed.
+"""Strict HTTP/1.1: a request that two parsers could read differently is rejected and its connection closed.
 
-The parser in C refuses most of that by itself: a length beside a transfer coding, two lengths, line ends and
-folded lines that are not allowed any more, control characters. What it lets pass is refused here.
+The C parser rejects most of these by itself: a Content-Length beside a Transfer-Encoding, two lengths, bare
+line feeds, obsolete line folding, control characters. This module rejects what the parser accepts.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ from app.domain.addresses import party_of, unmapped
 from app.wire.connections import Connections
 
 _LINGER_SECONDS = 1.0
-"""How long a client that is refused may go on sending: closed before, it may not see the answer."""
-_MOST_HEAD_BYTES = 1 << 16
-"""Of a request's head, and of what is not content in a chunked body: lengths, extensions, trailers."""
+"""How long a rejected client may go on sending: if closed earlier, it may never see the answer."""
+_MAX_HEAD_BYTES = 1 << 16
+"""Limit on a request's head, and on the lengths, extensions and trailers of a chunked body: four times the
+default of h11, the other parser that uvicorn has."""
 _HEADER_BYTES = 32
-"""Of memory that a header takes besides its name and value."""
+"""Memory that a header takes beyond its name and value."""
 _CHUNK_BYTES = 24
-"""Of a chunk's length and line ends."""
-_MOST_PIPELINED = 32
+"""Allowance for a chunk's length and line ends: sixteen hexadecimal digits and four bytes, rounded up."""
+_MAX_PIPELINED = 32
+"""Unanswered requests on one connection; hardly any client pipelines, and each request takes memory."""
 _VERSIONS = ("1.0", "1.1")
 _SCHEMES = (b"http", b"https")
 _WHITESPACE = b" \t"
@@ -40,14 +42,14 @@ _logger = logging.getLogger(__name__)
 
 
 class _RefusedError(Exception):
-    """A request cannot be taken.
+    """A request is rejected.
 
     Parameters
     ----------
     status : HTTPStatus
-        What to answer.
+        Status of the answer.
     detail : str
-        Why.
+        Reason, for the client.
     """
 
     def __init__(self, status: HTTPStatus, detail: str) -> None:
@@ -57,18 +59,18 @@ class _RefusedError(Exception):
 
 
 class StrictProtocol(HttpToolsProtocol):
-    """One connection.
+    """uvicorn's protocol of one connection, with strict parsing, limits and deadlines.
 
     Parameters
     ----------
     connections : Connections
-        Those of this process.
+        The connections of this process.
     config : uvicorn.Config
-        Of the server.
+        Configuration of the server.
     server_state : ServerState
-        Of the server.
+        State shared by the server's connections.
     app_state : dict
-        Of the application's lifespan.
+        State of the application's lifespan.
     """
 
     def __init__(
@@ -87,11 +89,11 @@ class StrictProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._overhead = 0
         self._refusal: _RefusedError | None = None
-        self._last_words: bytes | None = None
+        self._final_answer: bytes | None = None
         self._lingers = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count the connection; one too many is told so."""
+        """Count the connection; answer 503 and close it if that is one too many."""
         super().connection_made(transport)
         if self.client:
             self.client = unmapped(self.client[0]), self.client[1]
@@ -101,7 +103,7 @@ class StrictProtocol(HttpToolsProtocol):
             self._refuse(_RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections are open"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection; every request on it is told."""
+        """Remove the connection, and notify every request on it of the disconnect."""
         self._connections.remove(self)
         if self._lingers:
             self._connections.stop_lingering()
@@ -112,34 +114,37 @@ class StrictProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def is_closing(self) -> bool:
-        """Return whether it ends once all that was written is sent."""
+        """Return whether it closes as soon as the data written so far has been sent."""
         return self.transport.is_closing()
 
     def expire(self) -> None:
-        """End what sends no request, or no whole one, in time."""
+        """Close a connection without a complete request head in time; an incomplete one is answered 408."""
         if self._is_in_head and self._refusal is None:
             self._refuse(_RefusedError(HTTPStatus.REQUEST_TIMEOUT, "the head of the request is incomplete"))
         else:
             self.transport.abort()
 
     def abort(self) -> None:
-        """End it at once."""
+        """Close it immediately."""
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Take in a piece of one or several requests."""
+        """Parse a piece of one or several requests."""
         rest: bytes | None = data
         while rest is not None and self._refusal is None:
             self._overhead += len(rest)
             try:
-                rest = self._fed(rest)
+                rest = self._feed(rest)
                 _check_size(self._overhead)
             except _RefusedError as refused:
                 self._refuse(refused)
             self._overhead = max(self._overhead, 0)
 
-    def _fed(self, data: bytes) -> bytes | None:
-        """Return what the parser left because of an `Upgrade`, which is ignored; raises _RefusedError."""
+    def _feed(self, data: bytes) -> bytes | None:
+        """Feed the parser; return what it left unread because of an `Upgrade`, which is ignored.
+
+        Raises _RefusedError.
+        """
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -156,9 +161,9 @@ class StrictProtocol(HttpToolsProtocol):
         return None
 
     def on_message_begin(self) -> None:
-        """Begin a request."""
-        if len(self._unanswered) >= _MOST_PIPELINED:
-            raise _RefusedError(HTTPStatus.BAD_REQUEST, f"more than {_MOST_PIPELINED} requests at once")
+        """Start a request."""
+        if len(self._unanswered) >= _MAX_PIPELINED:
+            raise _RefusedError(HTTPStatus.BAD_REQUEST, f"more than {_MAX_PIPELINED} requests at once")
         super().on_message_begin()
         self._unset_keepalive_if_required()
         self._is_in_head = True
@@ -167,18 +172,18 @@ class StrictProtocol(HttpToolsProtocol):
             self.deadline = self.loop.time() + self._connections.head_seconds
 
     def on_url(self, url: bytes) -> None:
-        """Take in a piece of the target."""
+        """Count a piece of the request target."""
         self._count(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header; trailers, which come behind the body, are nothing the application reads."""
+        """Add a header; trailers, which follow the body, are dropped: the application does not read them."""
         self._count(len(name) + len(value) + _HEADER_BYTES)
         if self._is_in_head:
             super().on_header(name, value.strip(_WHITESPACE))
 
     def on_headers_complete(self) -> None:
-        """Start to answer a request, or put it behind those that came before it."""
+        """Start answering a request, or queue it behind the earlier ones."""
         self._check_head()
         self._is_in_head = False
         self.deadline = math.inf
@@ -188,28 +193,28 @@ class StrictProtocol(HttpToolsProtocol):
         self._overhead = 0
 
     def on_chunk_header(self) -> None:
-        """Allow for what comes with every chunk."""
+        """Leave the framing of a chunk out of the overhead."""
         self._overhead -= _CHUNK_BYTES
 
     def on_body(self, body: bytes) -> None:
-        """Hand over a piece of the body."""
+        """Pass on a piece of the body."""
         self._overhead -= len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """End a request."""
+        """Finish a request."""
         super().on_message_complete()
         self._overhead = 0
 
     def on_response_complete(self) -> None:
-        """Go on with the next request, or wait for it."""
+        """Continue with the next request, or wait for it."""
         if self._unanswered:
             self._unanswered.popleft()
         super().on_response_complete()
         if self._unanswered or self.transport.is_closing():
             return
-        if self._last_words is not None:
-            self._say(self._last_words)
+        if self._final_answer is not None:
+            self._send_and_close(self._final_answer)
             return
         self._connections.wait(self)
         if self._is_in_head:
@@ -221,7 +226,7 @@ class StrictProtocol(HttpToolsProtocol):
         _check_size(self._head_bytes)
 
     def _check_head(self) -> None:
-        """Refuse what is read in different ways by different programs, and versions that are not spoken."""
+        """Reject heads that programs read differently, and unsupported HTTP versions."""
         version = self.parser.get_http_version()
         if version not in _VERSIONS:
             raise _RefusedError(HTTPStatus.BAD_REQUEST, "expected HTTP/1.1")
@@ -236,7 +241,7 @@ class StrictProtocol(HttpToolsProtocol):
             raise _RefusedError(HTTPStatus.BAD_REQUEST, "expected no Transfer-Encoding but chunked")
 
     def _refuse(self, refused: _RefusedError) -> None:
-        """Answer, once all requests before it are answered, that there is no going on."""
+        """Reject the request and close the connection, once all earlier requests are answered."""
         self._refusal = refused
         if self._unanswered and self._unanswered[-1].more_body:
             broken = self._unanswered.pop()
@@ -248,17 +253,17 @@ class StrictProtocol(HttpToolsProtocol):
                 if broken.response_started:
                     self.transport.close()
                     return
-        words = _problem(refused)
+        answer = _problem(refused)
         if self._unanswered:
-            self._last_words = words
+            self._final_answer = answer
         else:
-            self._say(words)
+            self._send_and_close(answer)
 
-    def _say(self, words: bytes) -> None:
-        """Send an answer, and close when the client stops sending, or soon."""
+    def _send_and_close(self, answer: bytes) -> None:
+        """Send an answer, and close when the client stops sending or `_LINGER_SECONDS` have passed."""
         self._unset_keepalive_if_required()
         self.flow.resume_reading()
-        self.transport.write(words)
+        self.transport.write(answer)
         self._lingers = self._connections.linger()
         if not self._lingers:
             self.transport.close()
@@ -268,23 +273,26 @@ class StrictProtocol(HttpToolsProtocol):
 
 
 def _origin_form(target: bytes, host: bytes) -> bytes:
-    """Return the path and query of a target that names the same host, too (RFC 9112, 3.2.2)."""
+    """Return path and query of a target in absolute form whose host is `host` (RFC 9112, 3.2.2).
+
+    Any other target is returned as it is.
+    """
     scheme, _, rest = target.partition(b"://")
-    named, _, path = rest.partition(b"/")
-    is_absolute = scheme.lower() in _SCHEMES and host != b"" and named.lower() == host.lower()
+    authority, _, path = rest.partition(b"/")
+    is_absolute = scheme.lower() in _SCHEMES and host != b"" and authority.lower() == host.lower()
     return b"/" + path if is_absolute else target
 
 
 def _check_size(n_bytes: int) -> None:
-    if n_bytes > _MOST_HEAD_BYTES:
+    if n_bytes > _MAX_HEAD_BYTES:
         raise _RefusedError(
             HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-            f"more than {_MOST_HEAD_BYTES} bytes of headers, or between pieces of a body",
+            f"more than {_MAX_HEAD_BYTES} bytes of headers, or between pieces of a body",
         )
 
 
 def _problem(refused: _RefusedError) -> bytes:
-    """Return a whole answer: a problem as of `app.api.problems`, which ends the connection."""
+    """Return a complete answer that closes the connection: a problem document as in `app.api.problems`."""
     request_id = secrets.token_hex(8)
     is_overload = refused.status is HTTPStatus.SERVICE_UNAVAILABLE
     body = json.dumps(
