@@ -1,4 +1,4 @@
-"""Which constraint an IntegrityError speaks of: PostgreSQL names it, SQLite names its columns."""
+"""The constraint that an IntegrityError is about: PostgreSQL names it, SQLite names its columns."""
 
 from __future__ import annotations
 

@@ -23,5 +23,5 @@ def copy_sqlite(engine: Engine, target: Path) -> None:
     with closing(engine.raw_connection()) as pooled, closing(sqlite3.connect(target)) as copy:
         source = pooled.driver_connection
         assert isinstance(source, sqlite3.Connection)
-        # All pages in one step: a copy in several begins anew whenever somebody writes.
+        # All pages in one step: a copy in several steps starts over at every write.
         source.backup(copy)

@@ -42,15 +42,15 @@ def translated() -> Iterator[None]:
         _logger.warning("no connection to the database was free: %s", error)
         raise DatabaseUnavailableError from error
     except DBAPIError as error:
-        told = _told(error)
-        if told is None:
+        kind = _kind_of(error)
+        if kind is None:
             raise
-        what = "does not answer" if told is DatabaseUnavailableError else "refuses"
+        what = "does not answer" if kind is DatabaseUnavailableError else "refuses"
         _logger.warning("the database %s: %s", what, error)
-        raise told() from error
+        raise kind() from error
 
 
-def _told(error: DBAPIError) -> type[ServiceError] | None:
+def _kind_of(error: DBAPIError) -> type[ServiceError] | None:
     sqlstate = getattr(error.orig, "sqlstate", None)
     if sqlstate in _OF_SQLSTATE:
         return _OF_SQLSTATE[sqlstate]

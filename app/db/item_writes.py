@@ -52,7 +52,7 @@ def put_items(session: Session, collection: Collection, items: Sequence[Item], r
     Parameters
     ----------
     session : Session
-        Holds the collection's lock, so that nobody else writes between the look and the write.
+        Holds the collection's lock, so that no other writer comes between the comparison and the write.
     collection : Collection
         Where they go.
     items : sequence of Item
@@ -91,7 +91,7 @@ def plan_items(session: Session, collection: Collection, items: Sequence[Item], 
 
 
 def write_plan(session: Session, plan: Plan) -> None:
-    """Write what was planned; nobody else wrote to the collection since."""
+    """Write what was planned; no other writer has changed the collection since."""
     # In the order given: positions of new items, and so their pages, follow it.
     if plan.new:
         _insert(session.connection(), plan.new)

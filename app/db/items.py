@@ -142,7 +142,7 @@ class SqlItemRepository(ItemRepository):
         self, collection: Collection, modality: str
     ) -> Generator[tuple[str, ...], None, None]:
         may_train = _present(modality, 0, lambda c: c["train"].is_(True))
-        # Page by page: whoever has seen enough leaves no cursor open in the database.
+        # Page by page: a caller that stops early leaves no cursor open in the database.
         for row in self._walk(collection, ("labels", "modality", "id"), may_train):
             if row.labels:
                 yield tuple(row.labels)

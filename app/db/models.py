@@ -59,7 +59,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class Base(DeclarativeBase):
-    """Declarative base with named constraints, so that migrations can speak of them."""
+    """Declarative base with named constraints, so that migrations can refer to them."""
 
     metadata = MetaData(
         naming_convention={
@@ -72,7 +72,7 @@ class Base(DeclarativeBase):
 
 
 class InstallationRow(Base):
-    """The one row that tells this database from others, and its history from that of its copies."""
+    """The only row: the identity of this database, and its history, which differs from that of a copy."""
 
     __tablename__ = "installation"
 
@@ -84,7 +84,7 @@ class InstallationRow(Base):
 class CollectionRow(Base):
     """A collection; `active_version` is the one place that says which model serves.
 
-    One with `deleted_at` is there for nobody (`app.db.deletions`): whoever reads this table leaves it out.
+    A row with `deleted_at` counts as absent (`app.db.deletions`): every query on this table leaves it out.
     """
 
     __tablename__ = "collections"
@@ -225,7 +225,7 @@ class ModelRow(Base):
 
 
 class ActivationRow(Base):
-    """That a version began to serve."""
+    """Record of a version becoming active."""
 
     __tablename__ = "activations"
     __table_args__ = (Index("ix_activations_collection_id", "collection_id"),)

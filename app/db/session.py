@@ -116,7 +116,7 @@ class SqlDatabase:
         Parameters
         ----------
         patience_seconds : float, optional
-            How long PostgreSQL may take for a statement; SQLite reads a file, and waits for nobody.
+            How long PostgreSQL may take for a statement; SQLite reads a file and waits for no other process.
         """
         with translated(), self._read() as session:
             if patience_seconds is not None:

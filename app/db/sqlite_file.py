@@ -1,6 +1,6 @@
 """The file of a SQLite database: never made by a mere connection, and watched while it is open.
 
-A file that is moved away or replaced while it is open would go on taking writes that nobody finds again.
+A file that is moved away or replaced while it is open would keep taking writes that are lost.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Addresses of clients, as they are told apart."""
+"""Client addresses: which of them count as one client."""
 
 from __future__ import annotations
 
 from ipaddress import IPv6Address, ip_address, ip_network
 
 _SITE_BITS = 64
-"""Of an IPv6 address: whoever has one has all that share them (RFC 6177)."""
+"""Leading bits that all addresses of one IPv6 site share (RFC 6177)."""
 
 
 def party_of(host: str) -> str:

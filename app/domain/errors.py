@@ -343,9 +343,9 @@ _OF_SYSTEM: dict[int | None, type[StorageFullError] | type[StorageReadOnlyError]
 
 
 def storage_error(error: OSError) -> StorageFullError | StorageReadOnlyError | None:
-    """Return what an error of the file system is in the service's words; None when it is another fault."""
-    told = _OF_SYSTEM.get(error.errno)
-    return None if told is None else told()
+    """Return the storage error that an error of the file system stands for; None for any other fault."""
+    kind = _OF_SYSTEM.get(error.errno)
+    return None if kind is None else kind()
 
 
 class DatabaseUnopenedError(DatabaseUnavailableError):

@@ -22,7 +22,7 @@ _MEDIA_TYPES = {
     "BMP": "image/bmp",
 }
 _LONGEST_SIDE = 65_535
-"""Of a file's rows Pillow keeps a table in memory: this is what most formats can tell at most."""
+"""Of a file's rows Pillow keeps a table in memory: most formats cannot express more."""
 _TIMES_HELD = {"WEBP": 3}
 """How much more memory than others a format's decoder takes: that of WebP holds several whole pictures."""
 _TILE_ROWS, _TILE_COLUMNS = 64, 1 << 14

@@ -97,7 +97,7 @@ def most_frequent_terms(
         How many terms.
     max_bytes : int
         Bound on the memory of what is counted at once. The rarest are not counted exactly where all that
-        differ would take more; the log tells.
+        differ would take more; the log says so.
     """
     chosen: list[str] = []
     for kind, texts in (("words", words), ("runs of words", runs)):

@@ -1,4 +1,4 @@
-"""ONNX models on disk: told by the hash of their file, loaded when they are needed, a few held at a time."""
+"""ONNX models on disk: identified by the hash of their file, loaded on demand, a few kept in memory."""
 
 from __future__ import annotations
 

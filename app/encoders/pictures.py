@@ -75,7 +75,7 @@ class PictureEncoder:
         return self._describe.settled() if isinstance(self._describe, OnnxDescriber) else {}
 
     def state(self) -> dict[str, Any]:
-        """Return the options that tell the model file from others."""
+        """Return the options that identify the model file."""
         return self._describe.state() if isinstance(self._describe, OnnxDescriber) else {}
 
     def fault(self) -> str | None:

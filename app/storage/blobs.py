@@ -69,7 +69,7 @@ class FileBlobStore(BlobStore):
 
     @override
     def touch(self, content_hash: str) -> None:
-        """Make content young again: nobody takes it for unused before the row is written that needs it."""
+        """Refresh the timestamp: no sweep removes the content before the row that needs it is written."""
         path = self._path(content_hash)
         try:
             os.utime(path)
@@ -95,7 +95,7 @@ class FileBlobStore(BlobStore):
         Parameters
         ----------
         content_hashes : sequence of str
-            What no row speaks of.
+            Content that no row refers to.
         before : float
             Where the trash keeps nothing, only what was last put before this time is removed at once.
         """

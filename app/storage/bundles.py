@@ -134,7 +134,7 @@ class BundleStore(BundleFiles):
         Parameters
         ----------
         folders : sequence of str
-            What no row speaks of.
+            Bundles that no row refers to.
         before : float
             Where the trash keeps nothing, only what was written before this time is removed at once.
         """

@@ -19,10 +19,10 @@ def translated() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        told = storage_error(error)
-        if told is None:
+        fault = storage_error(error)
+        if fault is None:
             raise
-        raise told from error
+        raise fault from error
 
 
 def fault_of_disk(path: Path) -> str | None:

@@ -33,7 +33,7 @@ def sweep_leftovers(folder: Path, prefixes: Sequence[str], before: float) -> int
 
 
 def _put_back(aside: Path) -> None:
-    """Undo a removal that was interrupted, so that the path is judged anew."""
+    """Undo a removal that was interrupted, so that the path is examined again."""
     path = aside.with_name(aside.name.removeprefix(_REMOVED).rpartition("-")[0])
     if path.exists():
         delete(aside)

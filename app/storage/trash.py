@@ -47,7 +47,7 @@ class Trash:
         Parameters
         ----------
         paths : iterable of Path
-            What nobody uses. A writer that is about to use one again finds it here.
+            Unused files. A writer that is about to use one again finds it here.
         before : float
             Where nothing is kept, what was last touched before this time is removed at once, in seconds
             since the epoch; the rest when the trash is tidied.
@@ -114,7 +114,7 @@ class Trash:
         return False
 
     def _remove(self, path: Path) -> None:
-        """Remove something of the trash for good; nobody is given half of it back."""
+        """Remove something from the trash for good; half of it is never restored."""
         aside = self._folder / f"{_REMOVED}{secrets.token_hex(8)}"
         with contextlib.suppress(FileNotFoundError):
             path.rename(aside)

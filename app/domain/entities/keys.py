@@ -22,13 +22,13 @@ class Scope(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeyBounds:
-    """What a key is bound to besides its scope.
+    """Restrictions of a key other than its scope.
 
     Parameters
     ----------
     collections : tuple of str or None
         The only collections it can see; all of them when None. A name, not a collection's identity:
-        the key goes on working when the collection is made anew.
+        the key keeps working when the collection is deleted and created again.
     expires_at : datetime or None
         When it stops working, UTC.
     requests_per_minute : int or None

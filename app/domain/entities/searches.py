@@ -18,7 +18,7 @@ HIT_FIELDS = frozenset({"labels", "metadata", "text"})
 class ItemFilter:
     """Which items may be returned: any of the labels, and every metadata key with any of its values.
 
-    Values are what JSON has besides lists and objects. No item has any of none: an empty tuple, of labels or
+    Values are JSON's other than lists and objects. No item has any of none: an empty tuple, of labels or
     of values, lets nothing through. Labels that are None, and keys that are absent, ask for nothing.
     """
 
@@ -32,10 +32,10 @@ class ItemFilter:
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """What tells it from other filters, short however long it is."""
+        """Hash that identifies the filter, of fixed length."""
         labels = None if self.labels is None else sorted(self.labels)
-        told = repr((labels, sorted(self.metadata.items())))
-        return hashlib.sha256(told.encode(errors="surrogatepass")).digest()
+        text = repr((labels, sorted(self.metadata.items())))
+        return hashlib.sha256(text.encode(errors="surrogatepass")).digest()
 
     def accepts(self, labels: tuple[str, ...], metadata: Mapping[str, Any]) -> bool:
         """Return whether an item with these labels and metadata passes."""

@@ -63,7 +63,7 @@ class SavedGallery:
 
 @dataclass(frozen=True, slots=True)
 class BuiltModel:
-    """A trained model whose bundle is on disk; no row speaks of it yet.
+    """A trained model whose bundle is on disk, and that no row refers to yet.
 
     Parameters
     ----------
@@ -89,14 +89,14 @@ class BuiltModel:
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """That a version began to serve.
+    """Record of a version becoming active.
 
     Parameters
     ----------
     version : int
-        The one that serves since.
+        The version that became active.
     previous : int or None
-        The one that served before; None when none did.
+        The version that was active before; None if there was none.
     at : datetime
         UTC.
     by : str

@@ -68,7 +68,7 @@ class Database(Protocol):
         Parameters
         ----------
         patience_seconds : float, optional
-            How long a statement may take, where the database can tell; longer ones raise
+            How long a statement may take, where the database can limit it; longer ones raise
             DatabaseUnavailableError.
         """
         ...

@@ -53,7 +53,7 @@ class StatefulEncoder(Encoder, Protocol):
 
 
 class EncoderSource(Protocol):
-    """Makes encoders, and tells the media type of a picture."""
+    """Makes encoders and determines the media type of a picture."""
 
     def make(self, options: Mapping[str, Any]) -> Any:
         """Return an Encoder; a StatefulEncoder where it `is_fitted_with_model`."""

@@ -32,7 +32,7 @@ class ImportRepository(Protocol):
         ...
 
     def plan(self, collection: Collection, items: Sequence[Item], revision: int) -> PlannedWrite:
-        """Compare items with what is stored; nobody else may write to the collection until `write`."""
+        """Compare items with the stored ones; no other writer may change the collection until `write`."""
         ...
 
     def write(self, running: RunningImport, planned: PlannedWrite, lease_seconds: float) -> None:

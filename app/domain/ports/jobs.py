@@ -69,5 +69,5 @@ class JobQueue(Protocol):
         ...
 
     def request_cancel(self, job_id: str) -> Job:
-        """Ask the job to stop; one that nobody works on is cancelled at once."""
+        """Ask the job to stop; a job without a worker is cancelled immediately."""
         ...

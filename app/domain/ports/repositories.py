@@ -125,7 +125,7 @@ class ItemRepository(Protocol):
     def count_changes(self, collection: Collection, revision: int, most: int) -> int:
         """Return how many items changed after `revision`, deleted ones counted too; counts up to `most`.
 
-        It is `most` also where nobody knows, because tombstones after `revision` were purged.
+        It is also `most` where the number is unknown because tombstones after `revision` were purged.
         """
         ...
 

@@ -26,7 +26,7 @@ _SECRET = re.compile(_PREFIX + r"[A-Za-z0-9_-]{43}")
 _MOST_SEEN = 10_000
 _UNBOUND = KeyBounds()
 _LATEST = datetime(9999, 12, 31, tzinfo=UTC)
-"""A day before the calendar ends: in whatever zone a time is told, it still has to be a date."""
+"""A day before the calendar ends: the time has to remain a date in every time zone."""
 
 
 class AccessService:
@@ -143,7 +143,7 @@ class AccessService:
         self._rates.count(f"address {address}", None)
 
     def record_use(self) -> None:
-        """Write down when keys were last used; called now and then, since no call should wait for it."""
+        """Store when keys were last used; called periodically, since no request should wait for it."""
         with self._lock:
             used_at, self._used_at = self._used_at, {}
         if not used_at:

@@ -1,6 +1,6 @@
 """Importing a stream of items of any length: checked as it comes in, stored whole or not at all.
 
-What comes in is checked and encoded batch by batch and put aside on disk; nobody waits for it meanwhile.
+What comes in is checked and encoded batch by batch and put aside on disk, which blocks no other writer.
 When the last line is in, what is new or differs is written and what is there already is left alone, so that
 an import may be repeated after whatever went wrong. Items without an id get one that follows from what they
 hold: they too are the same items when the import is repeated.
@@ -8,7 +8,7 @@ hold: they too are the same items when the import is repeated.
 A short import is written in one transaction. A longer one would keep everybody from writing for as long as it
 takes, on SQLite to all collections; it is written in parts that no reader sees, each in a transaction of a
 bounded number of rows and bytes, with pauses that let others in, and one more transaction makes all of it
-visible (see `app.db.imports`). Meanwhile other writers to the same collection are told to come back. Nothing
+visible (see `app.db.imports`). Meanwhile other writers to the same collection have to try again. Nothing
 of an import that is cut off is ever seen, and what it wrote is removed by the next writer, or by a worker.
 """
 
@@ -42,7 +42,7 @@ _BYTES_PER_PART = 2 << 20
 _LONGEST_LEASE_SECONDS = 10.0
 _BUSY_PAUSE_SECONDS = 0.1
 _LONGEST_BUSY_SECONDS = 30.0
-"""After so long without the database an import is given up; whoever sends it waits."""
+"""An import is given up after this time without the database; its client waits that long."""
 _LONGEST_CLEANING_SECONDS = 30.0
 """Of an import, for what it replaced; the rest is left to a worker."""
 _LONGEST_DISCARD_SECONDS = 5.0

@@ -1,4 +1,4 @@
-"""From what a client sends to items that can be stored: checked, encoded, pictures put away."""
+"""Preparation of items for storage: checks, encoding, and storage of pictures."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class NewItem:
 
 
 def random_id(_: NewItem) -> str:
-    """Return an id nobody else has."""
+    """Return an id that no other item has."""
     return secrets.token_hex(8)
 
 
 def content_id(new: NewItem) -> str:
-    """Return an id that follows from everything the item holds: the same item gets the same again."""
+    """Return an id derived from everything the item holds: the same item always gets the same id."""
     content = new.content
     digest = hashlib.sha256()
     if content.picture is not None:
@@ -52,7 +52,7 @@ def content_id(new: NewItem) -> str:
 
 
 class Preparation:
-    """Makes items of what clients send.
+    """Checks and encodes new items.
 
     Parameters
     ----------

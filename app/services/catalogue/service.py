@@ -28,7 +28,7 @@ _ITEMS_PER_FETCH = 250
 
 
 _LONGEST_WAIT_SECONDS = 0.5
-"""For an import: whoever waits keeps others from writing to other collections."""
+"""Longest wait of a write for an import: while it waits, writes to other collections wait, too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from app.domain.ports import Database, FolderMark, StoredFiles
 _CACHE_SECONDS = 1.0
 """Every request asks; a database that was exchanged is noticed within this time."""
 _SAMPLE = 1000
-"""Files that tell whether the database knows those of an unmarked folder."""
+"""Files checked to find out whether the database knows those of an unmarked folder."""
 _ADOPT = "or run lrbs db adopt to pair them nevertheless"
 _NO_DATABASE = (
     "there is no database, or an empty one, beside the files of the data folder: "

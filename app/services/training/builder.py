@@ -1,4 +1,4 @@
-"""Building a model version: from the items of a collection to a bundle on disk that has been judged."""
+"""Building a model version: from the items of a collection to an evaluated bundle on disk."""
 
 from __future__ import annotations
 
@@ -31,14 +31,17 @@ if TYPE_CHECKING:
     from app.services.training.select_and_fit import Report, SelectedModel
 
 _PROJECTION_BATCH = 2000
+"""Items projected at a time: their features have to fit into memory beside the model."""
 _ITEMS_SHOWN = 20
+"""Ids in a report: enough to look into a problem, and few enough to read."""
 _WRITE_AGAIN_SECONDS = 1.0
+"""Between two attempts to write to a full disk."""
 
 
 class ModelBuilder:
     """Trains, judges, and writes a bundle; what it gives is published by who holds the job.
 
-    It changes nothing but files that no row speaks of, so it can be ended at any moment.
+    It writes only files that no row refers to, so it can be stopped at any moment.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which methods a retrain of so many items, classes and features can afford: known before it begins."""
+"""Estimated costs of the training methods, from the numbers of items, classes and features."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MOST_BYTES = 2 << 30
 """Of a method's largest arrays together: half of the 4 GB that a retrain may take, since items, features and
 libraries need the other half."""
 _OPERATIONS_A_SECOND, _MOST_SECONDS = 3e10, 300.0
-"""Of two cores on small arrays, and how long a method may take that nobody asked for by name."""
+"""Of two cores on small arrays, and how long a method may take that was not requested by name."""
 _FLOAT = 8
 _SEARCHED = 3000
 _TABLES, _SEARCHED_TABLES, _SQUARES = 8, 24, 10

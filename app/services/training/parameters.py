@@ -10,7 +10,7 @@ from solver import SCALINGS
 METHODS = ("auto", "lrbs", "semantic", "squared")
 LARGEST_SEED = 2**32 - 1
 SMALLEST_ALPHA, LARGEST_ALPHA = 1e-30, 1e6
-"""What single precision can tell from nothing and from everything."""
+"""Range in which single precision distinguishes a penalty from zero and from infinity."""
 MOST_ITERATIONS = 100_000
 
 

@@ -1,4 +1,4 @@
-"""Model bundles that were damaged or lost: found by their sums, and trained anew from the database."""
+"""Repair of damaged or lost model bundles: found by checksum and trained again from the database."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class BundleRepair:
             self._bundles.check(version)
             return False
         except DamagedBundleError as error:
-            _logger.error("%s, version %d: %s: training it anew", collection.name, version.version, error)
+            _logger.error("%s, version %d: %s: training it again", collection.name, version.version, error)
         try:
             self._training.request(collection.name, version.report.parameters)
         except (TrainingAlreadyRunningError, TrainingDataError) as error:

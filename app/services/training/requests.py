@@ -1,4 +1,4 @@
-"""Retrains: asked for here, run by a worker."""
+"""Training requests: queued here, run by a worker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["TrainingParameters", "TrainingService"]
 
 
 class TrainingService:
-    """Asks for retrains and tells how they go.
+    """Queues trainings and reports their progress.
 
     Parameters
     ----------
