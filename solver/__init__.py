@@ -12,18 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from solver.artifacts import load_projector, save_projector
 from solver.datasets import make_low_rank_pairs
-from solver.errors import (
-    ArtifactError,
-    ConvergenceWarning,
-    DatasetError,
-    InvalidInputError,
-    InvalidParameterError,
-    NotFittedError,
-    NumericalError,
-    OutOfRangeError,
-    SolverError,
-    SupervisionError,
-)
 from solver.evaluation.metrics import (
     DirectionalMap,
     average_precision,
@@ -41,12 +29,24 @@ from solver.linalg.matrices import FloatArray, is_sparse
 from solver.linalg.row_space import can_be_compact, compact
 from solver.progress import IterationProgress, Progress, StepProgress
 from solver.projector import AffineProjector, Projector, project_what_can_be_ranked
-from solver.scaling import SCALINGS
+from solver.scaling.scaler import SCALINGS
 from solver.semantic.projector import PosteriorProjector
 from solver.supervision.labels import Labels
 from solver.supervision.multi_labels import MultiLabels
 from solver.supervision.paired_rows import PairedRows
 from solver.supervision.signed_pairs import SignedPairs
+from solver.validation.errors import (
+    ArtifactError,
+    ConvergenceWarning,
+    DatasetError,
+    InvalidInputError,
+    InvalidParameterError,
+    NotFittedError,
+    NumericalError,
+    OutOfRangeError,
+    SolverError,
+    SupervisionError,
+)
 
 if TYPE_CHECKING:
     from solver.baselines import CCA, GMLDA, GMMFA, PLS, SCM, MsAlg, SemanticMatching
@@ -62,9 +62,9 @@ if TYPE_CHECKING:
         select_on,
     )
     from solver.comparison import compare
-    from solver.feature_scaler import FeatureScaler
     from solver.optimisation.checkpoint import Checkpoint
     from solver.optimisation.convergence import StopReason
+    from solver.scaling.estimator import FeatureScaler
     from solver.semantic.estimator import SemanticBilinear
 else:  # a type checker that saw `__getattr__` would accept every name
     _LEARNING = {
@@ -81,7 +81,7 @@ else:  # a type checker that saw `__getattr__` would accept every name
             "select_on",
         ),
         "solver.comparison": ("compare",),
-        "solver.feature_scaler": ("FeatureScaler",),
+        "solver.scaling.estimator": ("FeatureScaler",),
         "solver.optimisation.checkpoint": ("Checkpoint",),
         "solver.optimisation.convergence": ("StopReason",),
         "solver.semantic.estimator": ("SemanticBilinear",),

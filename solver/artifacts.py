@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save
 
-from solver.errors import ArtifactError, InvalidInputError, InvalidParameterError
 from solver.linalg.matrices import FloatArray
 from solver.projector import AffineProjector, Projector
 from solver.semantic.projector import PosteriorProjector
+from solver.validation.errors import ArtifactError, InvalidInputError, InvalidParameterError
 
 _ARRAYS = "model.safetensors"
 _FACTS = "model.json"

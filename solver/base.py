@@ -10,11 +10,11 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from typing_extensions import override
 
-from solver.errors import NotFittedError
 from solver.linalg.matrices import FloatArray
 from solver.linalg.samples import project_affinely
-from solver.parameters import Rule, check_parameters
 from solver.supervision.base import Supervision
+from solver.validation.errors import NotFittedError
+from solver.validation.parameters import Rule, check_parameters
 
 
 class CrossModalEstimator(BaseEstimator, ABC):

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, softmax
 
-from solver.errors import InvalidInputError
 from solver.linalg.centered import Centered
 from solver.linalg.matrices import FloatArray, Samples
 from solver.supervision.base import Indices
+from solver.validation.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression

@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from solver.errors import InvalidInputError, OutOfRangeError
 from solver.evaluation.ranking import can_be_ranked
 from solver.evaluation.splits import LabelledPair
 from solver.linalg.centered import dense_where_small
 from solver.linalg.matrices import FloatArray, is_sparse
 from solver.linalg.row_space import RowSpaceBasis
 from solver.losses.base import LOSSES
-from solver.parameters import one_of
-from solver.scaling import SCALINGS, Scaler
+from solver.scaling.scaler import SCALINGS, Scaler
+from solver.validation.errors import InvalidInputError, OutOfRangeError
+from solver.validation.parameters import one_of
 
 if TYPE_CHECKING:
     from solver.base import LinearCrossModalEstimator  # with scikit-learn, which a projection does not need

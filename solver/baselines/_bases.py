@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from solver.errors import InvalidInputError
 from solver.linalg.matrices import FloatArray, is_sparse
 from solver.linalg.samples import check_samples
+from solver.validation.errors import InvalidInputError
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,8 +7,8 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from solver.base import LinearCrossModalEstimator
-from solver.errors import NumericalError
 from solver.linalg.matrices import FloatArray
+from solver.validation.errors import NumericalError
 
 
 class LinearBaseline(LinearCrossModalEstimator):

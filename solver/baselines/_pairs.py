@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from solver.errors import SupervisionError
 from solver.linalg.matrices import FloatArray
 from solver.supervision.labels import Labels
 from solver.supervision.multi_labels import MultiLabels
 from solver.supervision.paired_rows import PairedRows
 from solver.supervision.signed_pairs import AnySupervision
 from solver.supervision.sizes import check_sizes
+from solver.validation.errors import SupervisionError
 
 
 def mean_cross_product(X: FloatArray, Z: FloatArray, supervision: AnySupervision, pairs: str) -> FloatArray:

@@ -12,8 +12,8 @@ from solver.baselines._bases import Bases, CentredBasis
 from solver.baselines._linear import LinearBaseline
 from solver.baselines._pairs import mean_cross_product
 from solver.linalg.matrices import FloatArray
-from solver.parameters import COUNT, METRIC, NOT_NEGATIVE, PAIRS, Rule, optional
 from solver.supervision.signed_pairs import AnySupervision
+from solver.validation.parameters import COUNT, METRIC, NOT_NEGATIVE, PAIRS, Rule, optional
 
 
 class CCA(LinearBaseline):

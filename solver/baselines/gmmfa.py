@@ -10,7 +10,7 @@ from sklearn.metrics import pairwise_distances_chunked
 
 from solver.baselines._multiview import MultiviewBaseline, View, class_anchors
 from solver.linalg.matrices import FloatArray
-from solver.parameters import COUNT, Rule
+from solver.validation.parameters import COUNT, Rule
 
 
 class GMMFA(MultiviewBaseline):

@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.baselines._linear import LinearBaseline
-from solver.errors import InvalidInputError
 from solver.linalg.matrices import FloatArray, singular_triplets_above
 from solver.linalg.samples import check_samples
-from solver.parameters import COUNT, METRIC, Rule, optional
 from solver.supervision.signed_pairs import AnySupervision
 from solver.supervision.sizes import check_sizes
+from solver.validation.errors import InvalidInputError
+from solver.validation.parameters import COUNT, METRIC, Rule, optional
 
 
 class MsAlg(LinearBaseline):

@@ -13,8 +13,8 @@ from solver.baselines._pairs import class_indicators
 from solver.baselines.cca import CCA
 from solver.baselines.semantic_matching import SemanticMatching
 from solver.linalg.matrices import FloatArray
-from solver.parameters import COUNT, NOT_NEGATIVE, PAIRS, POSITIVE, Rule, optional
 from solver.supervision.signed_pairs import AnySupervision
+from solver.validation.parameters import COUNT, NOT_NEGATIVE, PAIRS, POSITIVE, Rule, optional
 
 
 class SCM(CrossModalEstimator):

@@ -13,10 +13,10 @@ from solver.baselines._pairs import class_indicators
 from solver.linalg.matrices import FloatArray, Samples
 from solver.linalg.samples import check_samples, project_affinely
 from solver.logistic import LinearClassifier, Regression, Targets
-from solver.parameters import COUNT, POSITIVE, Rule, optional
 from solver.supervision.multi_labels import MultiLabels
 from solver.supervision.signed_pairs import AnySupervision
 from solver.supervision.sizes import check_sizes
+from solver.validation.parameters import COUNT, POSITIVE, Rule, optional
 
 
 class SemanticMatching(CrossModalEstimator):

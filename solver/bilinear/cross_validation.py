@@ -15,18 +15,28 @@ from solver.base import LinearCrossModalEstimator
 from solver.bilinear.estimator import LowRankBilinear
 from solver.bilinear.path import regularisation_path
 from solver.bilinear.problem import BilinearProblem
-from solver.errors import SupervisionError
 from solver.evaluation.metrics import bidirectional_map
 from solver.evaluation.splits import stratified_folds
 from solver.linalg.matrices import FloatArray, Samples
 from solver.linalg.samples import check_samples
-from solver.parameters import BOOL, COUNT, FRACTION, N_FOLDS, POSITIVE, SEED, Rule, list_of, optional
 from solver.progress import IterationProgress
 from solver.supervision.base import Indices
 from solver.supervision.labels import Labels
 from solver.supervision.multi_labels import MultiLabels
 from solver.supervision.paired_rows import PairedRows
 from solver.supervision.signed_pairs import AnySupervision
+from solver.validation.errors import SupervisionError
+from solver.validation.parameters import (
+    BOOL,
+    COUNT,
+    FRACTION,
+    N_FOLDS,
+    POSITIVE,
+    SEED,
+    Rule,
+    list_of,
+    optional,
+)
 
 _PATH_MAX_ITER = 60
 """Iterations per path point: a fold has to be good enough to be compared, not certified."""

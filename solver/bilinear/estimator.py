@@ -14,13 +14,6 @@ from solver.base import LinearCrossModalEstimator
 from solver.bilinear.problem import BilinearProblem
 from solver.bilinear.rounding import FactorRounding
 from solver.bilinear.subsampled import subsampled_problems
-from solver.errors import (
-    ConvergenceWarning,
-    InvalidInputError,
-    InvalidParameterError,
-    NumericalError,
-    SupervisionError,
-)
 from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples
 from solver.linalg.samples import check_samples
 from solver.losses.base import LOSSES
@@ -28,9 +21,16 @@ from solver.optimisation.checkpoint import Checkpoint
 from solver.optimisation.convergence import ConvergenceMonitor, StopReason
 from solver.optimisation.descent import Descent, DescentState
 from solver.optimisation.paper import DensePairs, iterate_paper
-from solver.parameters import BOOL, COUNT, POSITIVE, Rule, number_within, one_of, optional
 from solver.progress import IterationProgress
 from solver.supervision.signed_pairs import AnySupervision
+from solver.validation.errors import (
+    ConvergenceWarning,
+    InvalidInputError,
+    InvalidParameterError,
+    NumericalError,
+    SupervisionError,
+)
+from solver.validation.parameters import BOOL, COUNT, POSITIVE, Rule, number_within, one_of, optional
 
 _DEFAULT_ALPHA = 1e-3
 """Kept from the first version; it suits no samples in particular, for which there is `alpha_fraction`."""

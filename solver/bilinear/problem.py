@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from solver.errors import SupervisionError
 from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples, from_factors, is_sparse, spectral_norm
 from solver.linalg.row_space import RowSpaceBasis
 from solver.linalg.samples import check_samples
@@ -25,6 +24,7 @@ from solver.supervision.base import Indices
 from solver.supervision.signed_pairs import AnySupervision, SignedPairs
 from solver.supervision.sizes import check_sizes
 from solver.threads import single_threaded_blas
+from solver.validation.errors import SupervisionError
 
 _MOST_REDUCED_SPARSE_SAMPLES = 5000
 """Sparse samples up to which they are reduced to a dense basis, of 200 MB in float64."""

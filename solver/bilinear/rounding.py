@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.bilinear.problem import BilinearProblem
-from solver.errors import NumericalError
 from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples
+from solver.validation.errors import NumericalError
 
 
 class FactorRounding:

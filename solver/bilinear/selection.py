@@ -12,18 +12,18 @@ import numpy.typing as npt
 from solver.bilinear.estimator import LowRankBilinear
 from solver.bilinear.path import regularisation_path
 from solver.bilinear.problem import BilinearProblem
-from solver.errors import InvalidInputError, OutOfRangeError
 from solver.evaluation.metrics import bidirectional_map
 from solver.evaluation.splits import LabelledPair
-from solver.feature_scaler import FeatureScaler
 from solver.linalg.centered import Centered
 from solver.linalg.matrices import Samples
 from solver.linalg.row_space import RowSpaceBasis, compact
-from solver.parameters import POSITIVE, list_of, some_of
 from solver.progress import IterationProgress, Progress
 from solver.projector import AffineProjector
-from solver.scaling import SCALINGS
+from solver.scaling.estimator import FeatureScaler
+from solver.scaling.scaler import SCALINGS
 from solver.supervision.labels import Labels
+from solver.validation.errors import InvalidInputError, OutOfRangeError
+from solver.validation.parameters import POSITIVE, list_of, some_of
 
 __all__ = [
     "DEFAULT_FRACTIONS",

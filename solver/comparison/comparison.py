@@ -14,11 +14,11 @@ from joblib import Parallel, delayed, parallel_config
 from solver.comparison.cells import Cell, CellOutcome, CellRunner, OutcomeStore, cells
 from solver.comparison.methods import Method, chosen_methods
 from solver.datasets import PairedFeatures
-from solver.errors import InvalidInputError, InvalidParameterError, SolverError
 from solver.evaluation.metrics import chance_average_precision, projected_average_precisions
 from solver.evaluation.significance import bootstrap_interval, sign_flip_p_value
 from solver.linalg.matrices import FloatArray
-from solver.parameters import COUNT, N_FOLDS, SEED, optional
+from solver.validation.errors import InvalidInputError, InvalidParameterError, SolverError
+from solver.validation.parameters import COUNT, N_FOLDS, SEED, optional
 
 MEASURES = ("image_query", "text_query", "average")
 """Fields of a row that hold MAP: each query direction, and the mean of both."""

@@ -17,11 +17,11 @@ from solver.bilinear.estimator import LowRankBilinear
 from solver.bilinear.path import regularisation_path
 from solver.bilinear.problem import BilinearProblem
 from solver.comparison.rivals import KernelSemanticMatching, SemanticIdentity
-from solver.errors import InvalidParameterError
 from solver.linalg.matrices import FloatArray
 from solver.semantic.estimator import SemanticBilinear
 from solver.semantic.search import INVERSE_PENALTIES, WIDTHS
 from solver.supervision.labels import Labels
+from solver.validation.errors import InvalidParameterError
 
 SCALING_CHOICES = ("l2", "standard", "center", "none", "sqrt")
 """Kinds of `FeatureScaler` that a method may choose from; "none" is raw."""

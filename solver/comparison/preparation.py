@@ -13,8 +13,8 @@ from solver.baselines import CentredBasis
 from solver.comparison.bounded_cache import BoundedCache
 from solver.datasets import PairedFeatures
 from solver.evaluation.splits import stratified_folds
-from solver.feature_scaler import FeatureScaler
 from solver.linalg.matrices import FloatArray
+from solver.scaling.estimator import FeatureScaler
 from solver.supervision.labels import Labels
 
 PCA_ENERGY = 0.99

@@ -9,12 +9,12 @@ from typing_extensions import override
 
 from solver.base import CrossModalEstimator
 from solver.baselines import SemanticMatching
-from solver.errors import InvalidInputError
 from solver.linalg.matrices import FloatArray, Samples
-from solver.parameters import COUNT, POSITIVE, SEED, Rule
 from solver.semantic.estimator import SemanticBilinear, check_features
 from solver.semantic.feature_maps import KERNELS, FeatureMap, FeatureMapConfig
 from solver.supervision.signed_pairs import AnySupervision
+from solver.validation.errors import InvalidInputError
+from solver.validation.parameters import COUNT, POSITIVE, SEED, Rule
 
 _MAP = Rule(
     lambda v: isinstance(v, tuple) and len(v) == 2 and v[0] in KERNELS and POSITIVE.accepts(v[1]),

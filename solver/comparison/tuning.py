@@ -20,8 +20,8 @@ from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 
 from solver.comparison.methods import Axis, Method
 from solver.comparison.preparation import PreparedSplits, Split
-from solver.errors import ConvergenceWarning, InvalidInputError, NumericalError
 from solver.evaluation.metrics import bidirectional_map
+from solver.validation.errors import ConvergenceWarning, InvalidInputError, NumericalError
 
 _WORST = float("-inf")
 """Score of a candidate that cannot be fitted."""

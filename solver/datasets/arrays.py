@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.datasets.boundary import label_column, reading, stacked_features
-from solver.errors import DatasetError
 from solver.linalg.matrices import FloatArray
+from solver.validation.errors import DatasetError
 
 _SPLITS = (("train", "_tr"), ("test", "_te"))
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from solver.errors import DatasetError
 from solver.linalg.matrices import FloatArray
+from solver.validation.errors import DatasetError
 
 
 @contextmanager

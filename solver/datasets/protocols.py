@@ -20,7 +20,7 @@ import scipy.io
 from solver.datasets.arrays import PairedFeatures
 from solver.datasets.boundary import label_column, reading, stacked_features
 from solver.datasets.wikipedia import load_wikipedia
-from solver.errors import DatasetError, InvalidParameterError
+from solver.validation.errors import DatasetError, InvalidParameterError
 
 _SUFFIXES = ("_tr", "_te")
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from solver.errors import InvalidParameterError
 from solver.linalg.matrices import FloatArray
-from solver.parameters import COUNT, NOT_NEGATIVE, integer_from
+from solver.validation.errors import InvalidParameterError
+from solver.validation.parameters import COUNT, NOT_NEGATIVE, integer_from
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from solver.datasets.boundary import reading
-from solver.errors import DatasetError
+from solver.validation.errors import DatasetError
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ import scipy.io
 
 from solver.datasets.arrays import PairedFeatures
 from solver.datasets.boundary import reading, stacked_features
-from solver.errors import DatasetError
 from solver.linalg.matrices import FloatArray
+from solver.validation.errors import DatasetError
 
 _FEATURES = "raw_features.mat"
 _CATEGORIES = "categories.list"

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from solver.errors import InvalidInputError, InvalidParameterError
 from solver.evaluation.ranking import BoolArray, ranked_hits, shared_classes
 from solver.linalg.matrices import FloatArray
+from solver.validation.errors import InvalidInputError, InvalidParameterError
 
 _BLOCK_SCORES = 2**20
 """Scores computed at once: 8 MiB in float64, so that memory does not grow with the number of queries."""

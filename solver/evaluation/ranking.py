@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from solver.errors import InvalidInputError
+from solver.validation.errors import InvalidInputError
 
 BoolArray = npt.NDArray[np.bool]
 _LARGEST_COORDINATE = 1e15

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.stats
 
-from solver.errors import InvalidInputError
 from solver.linalg.matrices import FloatArray
-from solver.parameters import COUNT, FRACTION, SEED, integer_from
+from solver.validation.errors import InvalidInputError
+from solver.validation.parameters import COUNT, FRACTION, SEED, integer_from
 
 _MAX_DRAWS_AT_ONCE = 2**22
 """Numbers drawn at once: 32 MiB as float64, whatever the number of queries."""

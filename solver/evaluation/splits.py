@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from solver.errors import SupervisionError
 from solver.linalg.matrices import Samples
-from solver.parameters import FRACTION, integer_from
+from solver.validation.errors import SupervisionError
+from solver.validation.parameters import FRACTION, integer_from
 
 MIN_CLASS_SIZE = 2
 """Samples of a class that can be split: one to fit, one to hold out."""

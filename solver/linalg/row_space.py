@@ -7,10 +7,10 @@ import math
 import numpy as np
 import scipy.linalg
 
-from solver.errors import InvalidInputError
 from solver.linalg.centered import Centered
 from solver.linalg.matrices import FloatArray, Samples, is_sparse
 from solver.threads import even_slices, map_chunks
+from solver.validation.errors import InvalidInputError
 
 _CHOLESKY_CONDITION = 1e-8
 """Reciprocal condition of the Gram matrix above which its Cholesky factor is accurate to half the digits."""

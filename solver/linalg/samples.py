@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from solver.errors import InvalidInputError
 from solver.linalg.matrices import FloatArray, Samples, is_sparse
+from solver.validation.errors import InvalidInputError
 
 
 def check_samples(

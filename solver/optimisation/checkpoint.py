@@ -11,10 +11,10 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from solver.errors import ArtifactError
 from solver.linalg.matrices import LowRankMatrix
 from solver.optimisation.convergence import Memory
 from solver.optimisation.descent import DescentState
+from solver.validation.errors import ArtifactError
 
 _EARLIER_NAMES = {"is_sketched": "is_subsampled", "quiet": "n_stalled", "wanted": "check_at"}
 """Fields that have another name in files of earlier versions."""

@@ -10,13 +10,13 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from solver.errors import NumericalError
 from solver.linalg.matrices import FloatArray, LowRankMatrix
 from solver.losses.base import CertifiableLoss, FactoredPoint
 from solver.optimisation.certificate import Certificate, certify, lower_bound
 from solver.optimisation.penalties import NuclearNorm
 from solver.progress import IterationProgress
 from solver.threads import single_threaded_blas
+from solver.validation.errors import NumericalError
 
 _PATIENCE = 30
 """Float64 iterations without a worthwhile decrease of the gap before a fit gives up."""

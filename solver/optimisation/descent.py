@@ -28,7 +28,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from solver.errors import NumericalError
 from solver.linalg.matrices import FloatArray, LowRankMatrix
 from solver.losses.base import FactoredPoint, SmoothLoss
 from solver.optimisation.penalties import NuclearNorm
@@ -37,6 +36,7 @@ from solver.optimisation.proximal import proximal_step
 from solver.optimisation.refinement import refine_factors
 from solver.optimisation.subsample import PairSubsample
 from solver.threads import single_threaded_blas
+from solver.validation.errors import NumericalError
 
 _ALPHA_RATIO = 4.0
 """Factor between penalty weights on the way down: seven stages from alpha_max to alpha_max / 10,000."""

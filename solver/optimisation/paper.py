@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from solver.errors import NumericalError
 from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples, is_sparse
 from solver.losses.base import FactoredPoint
 from solver.supervision.base import Supervision
 from solver.supervision.signed_pairs import SignedPairs
 from solver.threads import even_slices, map_chunks
+from solver.validation.errors import NumericalError
 
 _PAIRS_AT_ONCE = 1 << 16
 """Pairs per chunk: their intermediate values, half a megabyte each, stay in the cache of a core."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from solver.linalg.matrices import FloatArray, LowRankMatrix, singular_triplets_above
-from solver.parameters import NOT_NEGATIVE, POSITIVE
+from solver.validation.parameters import NOT_NEGATIVE, POSITIVE
 
 
 class NuclearNorm:

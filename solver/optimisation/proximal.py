@@ -12,9 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
-from solver.errors import NumericalError
 from solver.linalg.matrices import FloatArray, LowRankMatrix
 from solver.losses.base import FactoredPoint, SmoothLoss
+from solver.validation.errors import NumericalError
 
 _SHRINKAGE = 0.5
 """Factor of a rejected step size, as in the paper."""

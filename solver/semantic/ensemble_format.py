@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from solver.errors import InvalidInputError, InvalidParameterError
 from solver.linalg.matrices import FloatArray, Samples, is_sparse
 from solver.logistic import LinearClassifier
 from solver.projector import check_array
-from solver.scaling import Scaler
+from solver.scaling.scaler import Scaler
 from solver.semantic.ensemble import Branch, Classifier, Ensemble, WeightedClassifier
 from solver.semantic.feature_maps import FeatureMap
 from solver.semantic.neighbours import NeighbourClassifier
+from solver.validation.errors import InvalidInputError, InvalidParameterError
 
 MAX_MAGNITUDE = 1e15
 """Largest landmark, whitening, coefficient or factor: sums of its squares are finite, even in float32."""

@@ -12,13 +12,23 @@ import numpy.typing as npt
 
 from solver.base import CrossModalEstimator
 from solver.bilinear.estimator import LowRankBilinear
-from solver.errors import InvalidInputError, SupervisionError
 from solver.linalg.matrices import FloatArray, Samples, is_sparse
 from solver.linalg.row_space import most_compact
 from solver.linalg.samples import check_samples
 from solver.logistic import Targets
 from solver.losses.base import LOSSES
-from solver.parameters import (
+from solver.progress import Progress, StepProgress
+from solver.scaling.scaler import SCALINGS
+from solver.semantic.feature_maps import KERNELS
+from solver.semantic.fusion import FusionOptions, Side, fuse
+from solver.semantic.neighbours import MAX_INVERSE_TEMPERATURE
+from solver.semantic.posteriors import ClassifierConfig, Posteriors
+from solver.semantic.search import SearchOptions, fit_posteriors
+from solver.supervision.base import Supervision
+from solver.supervision.labels import Labels
+from solver.supervision.multi_labels import MultiLabels
+from solver.validation.errors import InvalidInputError, SupervisionError
+from solver.validation.parameters import (
     COUNT,
     FRACTION,
     N_FOLDS,
@@ -31,16 +41,6 @@ from solver.parameters import (
     optional,
     some_of,
 )
-from solver.progress import Progress, StepProgress
-from solver.scaling import SCALINGS
-from solver.semantic.feature_maps import KERNELS
-from solver.semantic.fusion import FusionOptions, Side, fuse
-from solver.semantic.neighbours import MAX_INVERSE_TEMPERATURE
-from solver.semantic.posteriors import ClassifierConfig, Posteriors
-from solver.semantic.search import SearchOptions, fit_posteriors
-from solver.supervision.base import Supervision
-from solver.supervision.labels import Labels
-from solver.supervision.multi_labels import MultiLabels
 
 _MAX_FEATURES_MADE_DENSE = 256
 """Sparse samples with few features are made dense, which admits every kernel: the Laplacian's limit."""

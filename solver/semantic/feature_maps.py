@@ -11,11 +11,11 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-from solver.errors import InvalidInputError, OutOfRangeError
 from solver.linalg.centered import Centered
 from solver.linalg.matrices import FloatArray, Samples, is_sparse
-from solver.parameters import one_of
-from solver.scaling import Scaler
+from solver.scaling.scaler import Scaler
+from solver.validation.errors import InvalidInputError, OutOfRangeError
+from solver.validation.parameters import one_of
 
 KERNELS = ("linear", "rbf", "laplacian")
 _MAX_BLOCK_ROWS = 4096

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from solver.errors import SupervisionError
 from solver.evaluation.splits import stratified_folds
 from solver.linalg.matrices import FloatArray
 from solver.logistic import Targets
 from solver.supervision.base import Indices
+from solver.validation.errors import SupervisionError
 
 _MIN_CLASS_SIZE = 2
 """Samples a class needs: one to learn from, one to hold out."""

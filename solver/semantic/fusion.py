@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver.bilinear.estimator import LowRankBilinear
-from solver.errors import ConvergenceWarning, SupervisionError
 from solver.linalg.matrices import FloatArray, Samples
 from solver.linalg.row_space import RowSpaceBasis, compact
 from solver.logistic import Targets
@@ -17,6 +16,7 @@ from solver.semantic.folds import make_folds, stratified_sample, usable_folds
 from solver.semantic.neighbours import NeighbourClassifier
 from solver.semantic.posteriors import Posteriors
 from solver.supervision.base import Indices, Supervision
+from solver.validation.errors import ConvergenceWarning, SupervisionError
 
 _ALPHA_FRACTION = 0.03
 """Penalty weight as a share of `alpha_max`, the strongest that `select_on` tries by default."""

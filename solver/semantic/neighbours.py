@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import softmax
 
-from solver.errors import InvalidInputError
 from solver.linalg.matrices import FloatArray, Samples
+from solver.validation.errors import InvalidInputError
 
 MAX_INVERSE_TEMPERATURE = 1e4
 """There the nearest anchor already takes the whole vote wherever similarities differ by 1e-3."""

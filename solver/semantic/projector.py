@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from solver.errors import InvalidInputError
 from solver.linalg.matrices import FloatArray, Samples, is_sparse
 from solver.losses.base import LOSSES
 from solver.projector import check_array, match_probability, project_in_range
@@ -22,6 +21,7 @@ from solver.semantic.ensemble_format import (
     ensemble_arrays,
     read_ensemble,
 )
+from solver.validation.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from solver.semantic.estimator import SemanticBilinear  # training code, which a query does not need

@@ -10,7 +10,6 @@ import numpy as np
 import scipy.linalg
 from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 
-from solver.errors import InvalidInputError
 from solver.linalg.matrices import FloatArray, Samples
 from solver.logistic import Regression, Targets
 from solver.semantic.feature_maps import FeatureMap, FeatureMapConfig
@@ -31,6 +30,7 @@ from solver.semantic.posteriors import (
 )
 from solver.supervision.base import Indices
 from solver.threads import single_threaded_blas
+from solver.validation.errors import InvalidInputError
 
 WIDTHS = {"linear": (1.0,), "rbf": (0.3, 1.0, 3.0), "laplacian": (0.3, 1.0, 3.0)}
 """Kernel widths to try: exponents at the median distance, three for each kernel, half a decade apart."""

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from solver.errors import SupervisionError
 from solver.linalg.matrices import FloatArray, Samples, is_sparse
 from solver.supervision.base import Indices, PairKey
+from solver.validation.errors import SupervisionError
 
 _ROWS_AT_ONCE = 4096
 """Samples summed at once, so that a memory-mapped array is never copied as a whole."""

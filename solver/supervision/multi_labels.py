@@ -8,10 +8,10 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from solver.errors import SupervisionError
 from solver.linalg.matrices import FloatArray, Samples
 from solver.supervision.base import Indices, PairKey
 from solver.supervision.labels import group_sums
+from solver.validation.errors import SupervisionError
 
 _LARGEST_TABLE = 1 << 22
 """Entries of the table of distinct label sets that is kept: 4 MiB of booleans."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from solver.errors import SupervisionError
 from solver.linalg.matrices import FloatArray, Samples, is_sparse
-from solver.parameters import is_integer
 from solver.supervision.base import Indices, PairKey
+from solver.validation.errors import SupervisionError
+from solver.validation.parameters import is_integer
 
 _ROWS_AT_ONCE = 4096
 """Rows converted to float64 at once, so that a memory-mapped array is never copied as a whole."""

@@ -9,9 +9,9 @@ import numpy.typing as npt
 import scipy.sparse
 import scipy.special
 
-from solver.errors import SupervisionError
 from solver.linalg.matrices import FloatArray, Samples, is_sparse
 from solver.supervision.base import Indices, Supervision
+from solver.validation.errors import SupervisionError
 
 
 class SignedPairs:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from solver.errors import SupervisionError
 from solver.linalg.matrices import Samples
 from solver.supervision.base import Indices
+from solver.validation.errors import SupervisionError
 
 
 @runtime_checkable

@@ -13,7 +13,7 @@ from solver import AffineProjector, LowRankBilinear
 from solver.artifacts import load_projector, save_projector
 from solver.bilinear.selection import LabelledPair, fit_projector
 from solver.datasets import SyntheticPairs
-from solver.errors import ArtifactError
+from solver.validation.errors import ArtifactError
 
 FACTS = {"classes": ["a", "b\u00fc"], "alpha": 0.02, "nested": {"n": [1, None]}}
 

@@ -13,8 +13,8 @@ from solver.benchmark import (
     make_instance,
     run_solver_benchmark,
 )
-from solver.errors import DatasetError, InvalidParameterError
 from solver.progress import IterationProgress
+from solver.validation.errors import DatasetError, InvalidParameterError
 
 
 def test_report_compares_all_methods_at_one_optimum() -> None:

@@ -14,7 +14,12 @@ from sklearn.base import BaseEstimator, clone
 import solver
 from solver import IterationProgress, Labels, make_low_rank_pairs, mean_average_precision
 from solver.datasets import SyntheticPairs
-from solver.errors import InvalidInputError, InvalidParameterError, NotFittedError, SupervisionError
+from solver.validation.errors import (
+    InvalidInputError,
+    InvalidParameterError,
+    NotFittedError,
+    SupervisionError,
+)
 from tests.solver.every_estimator import (
     CROSS_MODAL,
     ESTIMATORS,

@@ -9,20 +9,20 @@ import scipy.sparse
 from solver.artifacts import load_projector, save_projector
 from solver.bilinear.estimator import LowRankBilinear
 from solver.bilinear.selection import fit_projector, select_on
-from solver.errors import InvalidInputError, OutOfRangeError
 from solver.evaluation.ranking import rank_gallery
 from solver.evaluation.splits import LabelledPair
-from solver.feature_scaler import FeatureScaler
 from solver.linalg.centered import Centered
 from solver.linalg.matrices import is_sparse
 from solver.linalg.row_space import RowSpaceBasis, can_be_compact, compact, most_compact
 from solver.logistic import Regression, Targets
 from solver.projector import AffineProjector, Projector
-from solver.scaling import SCALINGS
+from solver.scaling.estimator import FeatureScaler
+from solver.scaling.scaler import SCALINGS
 from solver.semantic.estimator import SemanticBilinear
 from solver.semantic.feature_maps import FeatureMap
 from solver.semantic.projector import PosteriorProjector
 from solver.supervision.labels import Labels
+from solver.validation.errors import InvalidInputError, OutOfRangeError
 
 N_CLASSES = 4
 

@@ -20,10 +20,13 @@ from solver import (
 )
 from solver.datasets import PairedFeatures, load_npz, load_wikipedia
 from solver.evaluation.metrics import average_precision
-from solver.feature_scaler import FeatureScaler
 from solver.projector import AffineProjector, Projector
+from solver.scaling.estimator import FeatureScaler
 
-pytestmark = [pytest.mark.data, pytest.mark.filterwarnings("ignore::solver.errors.ConvergenceWarning")]
+pytestmark = [
+    pytest.mark.data,
+    pytest.mark.filterwarnings("ignore::solver.validation.errors.ConvergenceWarning"),
+]
 
 BATCH = 100
 TRAINING_SECONDS = 900.0

@@ -44,7 +44,7 @@ def test_a_penalty_is_judged_as_the_selection_judges_it(pairs: Any) -> None:
     from app.services.training.methods import LowRankMethod
     from solver.bilinear.problem import alpha_max
     from solver.bilinear.selection import Candidate, LabelledPair
-    from solver.feature_scaler import FeatureScaler
+    from solver.scaling.estimator import FeatureScaler
     from solver.supervision.labels import Labels
 
     drawn = pairs.data

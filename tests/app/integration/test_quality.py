@@ -26,7 +26,7 @@ from solver import (
 )
 from solver.base import CrossModalEstimator
 from solver.datasets import PairedFeatures
-from solver.feature_scaler import FeatureScaler
+from solver.scaling.estimator import FeatureScaler
 
 pytestmark = pytest.mark.data
 Load = Callable[[str], PairedFeatures]

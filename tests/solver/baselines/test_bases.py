@@ -4,7 +4,7 @@ import pytest
 from solver import CCA, GMLDA, PLS, SCM, Labels
 from solver.baselines import CentredBasis
 from solver.datasets import SyntheticPairs
-from solver.errors import InvalidInputError
+from solver.validation.errors import InvalidInputError
 
 
 @pytest.mark.parametrize("method", [CCA, PLS, SCM, GMLDA])

@@ -6,8 +6,8 @@ import sklearn.cross_decomposition
 
 from solver import CCA, Labels, MultiLabels, PairedRows, SignedPairs
 from solver.datasets import SyntheticPairs
-from solver.errors import InvalidInputError, SupervisionError
 from solver.evaluation.metrics import mean_average_precision
+from solver.validation.errors import InvalidInputError, SupervisionError
 
 
 @pytest.fixture

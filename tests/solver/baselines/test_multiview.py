@@ -8,7 +8,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from solver import GMLDA, GMMFA, Labels, MultiLabels, PairedRows
 from solver.baselines._linear import LinearBaseline
 from solver.datasets import SyntheticPairs
-from solver.errors import InvalidInputError, SupervisionError
+from solver.validation.errors import InvalidInputError, SupervisionError
 
 METHODS = [GMLDA, GMMFA]
 

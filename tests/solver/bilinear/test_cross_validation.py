@@ -20,7 +20,7 @@ from solver import (
 from solver.bilinear.path import regularisation_path
 from solver.bilinear.problem import BilinearProblem
 from solver.datasets import SyntheticPairs
-from solver.errors import SupervisionError
+from solver.validation.errors import SupervisionError
 
 
 def _noisy(seed: int = 0) -> SyntheticPairs:

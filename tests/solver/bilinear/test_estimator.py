@@ -18,7 +18,7 @@ from solver import (
 )
 from solver.bilinear.problem import BilinearProblem
 from solver.datasets import SyntheticPairs, load_wikipedia
-from solver.errors import ConvergenceWarning, InvalidParameterError, SupervisionError
+from solver.validation.errors import ConvergenceWarning, InvalidParameterError, SupervisionError
 
 
 def _dense_solution(model: LowRankBilinear) -> npt.NDArray[np.float64]:

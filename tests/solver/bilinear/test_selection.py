@@ -6,8 +6,8 @@ import pytest
 from solver import CandidateProgress, IterationProgress, Labels, LowRankBilinear, Progress, alpha_max
 from solver.bilinear.selection import LabelledPair, fit_projector, select
 from solver.datasets import make_low_rank_pairs
-from solver.errors import InvalidInputError, InvalidParameterError, SupervisionError
-from solver.feature_scaler import FeatureScaler
+from solver.scaling.estimator import FeatureScaler
+from solver.validation.errors import InvalidInputError, InvalidParameterError, SupervisionError
 
 
 def _related(noise: float = 0.5, seed: int = 0) -> LabelledPair:

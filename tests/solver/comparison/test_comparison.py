@@ -8,7 +8,7 @@ from solver import MsAlg, compare, mean_average_precision
 from solver.comparison import METHODS, CellOutcome, Comparison, Method
 from solver.comparison.cells import cells
 from solver.datasets import PairedFeatures, load_npz
-from solver.errors import InvalidInputError, InvalidParameterError
+from solver.validation.errors import InvalidInputError, InvalidParameterError
 
 QUICK = ("CCA", "MsAlg")
 

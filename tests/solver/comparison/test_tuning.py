@@ -15,7 +15,7 @@ from solver.comparison.methods import METHODS, Axis, Method
 from solver.comparison.preparation import PCA_ENERGY, FeaturePreparation, PreparedSplits
 from solver.comparison.tuning import tune
 from solver.datasets import PairedFeatures
-from solver.errors import InvalidInputError
+from solver.validation.errors import InvalidInputError
 
 QUICK = ("LowRankBilinear", "CCA", "PLS", "GMLDA", "SemanticMatching")
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from solver.datasets import read_picture_text_table
-from solver.errors import DatasetError
+from solver.validation.errors import DatasetError
 
 
 def _table(folder: Path, text: str) -> Path:

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
-from solver.errors import InvalidInputError, InvalidParameterError
 from solver.evaluation.metrics import (
     average_precision,
     average_precisions,
@@ -20,6 +19,7 @@ from solver.evaluation.metrics import (
     projected_average_precisions,
     score_blocks,
 )
+from solver.validation.errors import InvalidInputError, InvalidParameterError
 
 
 def test_average_precision_of_a_hand_worked_ranking() -> None:

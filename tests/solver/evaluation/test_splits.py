@@ -5,8 +5,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from solver.errors import InvalidParameterError, SupervisionError
 from solver.evaluation.splits import LabelledPair, class_counts, hold_out_by_class, stratified_folds
+from solver.validation.errors import InvalidParameterError, SupervisionError
 
 
 def _pair(x_labels: Any, z_labels: Any) -> LabelledPair:

@@ -8,13 +8,13 @@ import scipy.sparse
 from scipy.special import logsumexp, softmax
 
 from solver import Labels, LowRankBilinear, MultiLabels, PairedRows, SignedPairs, alpha_max
-from solver.errors import InvalidParameterError, SupervisionError
 from solver.linalg.matrices import from_factors
 from solver.losses.base import FactoredPoint
 from solver.losses.softmax import PairSoftmaxLoss
 from solver.losses.squared import PairSquaredLoss
 from solver.optimisation.certificate import certify
 from solver.optimisation.penalties import NuclearNorm
+from solver.validation.errors import InvalidParameterError, SupervisionError
 
 LOSSES = {"squared": PairSquaredLoss, "softmax": PairSoftmaxLoss}
 

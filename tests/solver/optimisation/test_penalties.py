@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from solver.errors import InvalidParameterError
 from solver.linalg.matrices import singular_triplets_above
 from solver.optimisation.penalties import NuclearNorm
+from solver.validation.errors import InvalidParameterError
 
 MATRICES = arrays(np.float64, (5, 4), elements=st.floats(-10.0, 10.0, allow_subnormal=False))
 

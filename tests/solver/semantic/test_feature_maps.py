@@ -3,8 +3,8 @@ import pytest
 from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 
-from solver.errors import InvalidInputError, InvalidParameterError
 from solver.semantic.feature_maps import FeatureMap
+from solver.validation.errors import InvalidInputError, InvalidParameterError
 
 KERNELS = {"rbf": rbf_kernel, "laplacian": laplacian_kernel}
 

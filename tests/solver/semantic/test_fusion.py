@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from solver import Labels, MultiLabels, SemanticBilinear
-from solver.errors import InvalidInputError, InvalidParameterError
 from solver.logistic import LinearClassifier, Targets
 from solver.semantic.ensemble import Branch, Ensemble, WeightedClassifier
 from solver.semantic.feature_maps import FeatureMap
@@ -14,6 +13,7 @@ from solver.semantic.fusion import FusionOptions, Side, fuse
 from solver.semantic.neighbours import NeighbourClassifier
 from solver.semantic.posteriors import Posteriors
 from solver.semantic.search import SearchOptions, fit_posteriors
+from solver.validation.errors import InvalidInputError, InvalidParameterError
 
 SEARCH = SearchOptions(
     scalings=("standard",),

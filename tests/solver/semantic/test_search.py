@@ -6,12 +6,12 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from solver.errors import SupervisionError
 from solver.logistic import Targets
 from solver.semantic.feature_maps import FeatureMapConfig
 from solver.semantic.folds import make_folds, usable_folds
 from solver.semantic.posteriors import ClassifierConfig, ClassifierPlan, Posteriors, fit_ensemble
 from solver.semantic.search import SearchOptions, fit_posteriors
+from solver.validation.errors import SupervisionError
 
 OPTIONS = SearchOptions(
     scalings=("standard", "sqrt"),

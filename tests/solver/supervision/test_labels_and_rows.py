@@ -6,8 +6,8 @@ import pytest
 import scipy.sparse
 
 from solver import Labels, MultiLabels, PairedRows
-from solver.errors import SupervisionError
 from solver.supervision.base import Supervision
+from solver.validation.errors import SupervisionError
 
 
 def _similar_pairs(supervision: Supervision, block: int) -> npt.NDArray[np.bool]:

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solver import Labels, SignedPairs
-from solver.errors import SupervisionError
 from solver.linalg.matrices import from_factors
 from solver.losses.base import FactoredPoint
 from solver.losses.listed import ListedPairLoss
 from solver.losses.logistic import PairLogisticLoss
 from solver.optimisation.certificate import certify
 from solver.optimisation.penalties import NuclearNorm
+from solver.validation.errors import SupervisionError
 
 EPS = {dtype: float(np.finfo(dtype).eps) for dtype in (np.float32, np.float64)}
 

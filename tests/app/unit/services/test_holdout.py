@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from app.services.training.holdout import LabelledItems
-from solver.errors import SupervisionError
+from solver.validation.errors import SupervisionError
 
 
 def items(count: int, n_classes: int = 4, prefix: str = "") -> LabelledItems:

@@ -10,8 +10,8 @@ from app.cli.console import choice_lines
 from app.domain.entities import TrainingParameters, TrainingReport
 from app.services.training.methods import LowRankMethod, SemanticMethod, evaluate_all
 from solver import make_low_rank_pairs
-from solver.errors import InvalidInputError, NumericalError, SolverError, SupervisionError
 from solver.evaluation.splits import LabelledPair
+from solver.validation.errors import InvalidInputError, NumericalError, SolverError, SupervisionError
 
 
 class _Refusing(SemanticMethod):

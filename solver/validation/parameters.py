@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from solver.errors import InvalidParameterError
+from solver.validation.errors import InvalidParameterError
 
 
 @dataclass(frozen=True, slots=True)

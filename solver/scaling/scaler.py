@@ -12,11 +12,11 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from solver.errors import InvalidInputError, NotFittedError, OutOfRangeError
 from solver.linalg.centered import Centered
 from solver.linalg.matrices import FloatArray, Samples, is_sparse
 from solver.linalg.samples import check_samples
-from solver.parameters import one_of
+from solver.validation.errors import InvalidInputError, NotFittedError, OutOfRangeError
+from solver.validation.parameters import one_of
 
 SCALINGS = ("none", "center", "standard", "l2", "sqrt")
 _CENTRING = ("center", "standard", "sqrt")
@@ -25,7 +25,7 @@ _CENTRING = ("center", "standard", "sqrt")
 class Scaler:
     """Scale features; one of five kinds.
 
-    It needs NumPy and SciPy only. `solver.feature_scaler.FeatureScaler` is the same as an estimator of
+    It needs NumPy and SciPy only. `solver.scaling.estimator.FeatureScaler` is the same as an estimator of
     scikit-learn, whose import takes longer than the rest of what a search needs.
 
     Parameters

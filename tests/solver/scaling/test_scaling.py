@@ -5,8 +5,8 @@ import numpy.typing as npt
 import pytest
 
 from solver import FeatureScaler
-from solver.errors import InvalidInputError, InvalidParameterError, NotFittedError
-from solver.scaling import SCALINGS
+from solver.scaling.scaler import SCALINGS
+from solver.validation.errors import InvalidInputError, InvalidParameterError, NotFittedError
 
 
 def _counts() -> npt.NDArray[np.float64]:

@@ -1,10 +1,10 @@
-"""The scaling of `solver.scaling` as an estimator of scikit-learn."""
+"""The scaling of `solver.scaling.scaler` as an estimator of scikit-learn."""
 
 from __future__ import annotations
 
 from sklearn.base import BaseEstimator
 
-from solver.scaling import Scaler
+from solver.scaling.scaler import Scaler
 
 
 class FeatureScaler(Scaler, BaseEstimator):

@@ -6,9 +6,9 @@ import pytest
 
 from solver.comparison import bootstrap_interval, sign_flip_p_value
 from solver.datasets import make_low_rank_pairs
-from solver.errors import InvalidParameterError
 from solver.evaluation.splits import LabelledPair
-from solver.parameters import (
+from solver.validation.errors import InvalidParameterError
+from solver.validation.parameters import (
     COUNT,
     FRACTION,
     NOT_NEGATIVE,

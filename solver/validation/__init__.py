@@ -1,0 +1,1 @@
+"""Errors, and the rules that parameters are checked by."""
