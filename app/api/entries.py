@@ -1,7 +1,7 @@
 """JSON bodies that hold a list of entries, such as items or queries, read one entry at a time.
 
-Parsed whole, a body of 60 MiB may become gigabytes of small values before its first mistake is seen. So the
-list is cut into its entries by a parser in C that makes nothing of them, and each is validate by itself.
+Parsed as a whole, a body of 60 MiB may become gigabytes of small values before its first mistake is found.
+Hence a parser in C cuts the list into entries without decoding them, and each is validated by itself.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def parse_entries(
     Parameters
     ----------
     model : type of BaseModel
-        Of the whole body.
+        Model of the whole body.
     entry_model : type of BaseModel
-        Of an entry, as `model` has it in its list.
+        Model of an entry, as in the list of `model`.
     field : str
         Name of the list of entries.
     body : bytes
@@ -53,7 +53,7 @@ def parse_entries(
         if len(body) > SMALL_BODY_BYTES:
             fault = {"type": "json_invalid", "loc": (), "msg": f"Invalid JSON: {error}"}
             raise RequestValidationError([fault]) from error
-        whole = parse_json(model, body)  # says in the usual words what is wrong
+        whole = parse_json(model, body)  # raises with the usual messages
         return whole, iter(getattr(whole, field))
     if len(entries) > limit:
         raise ContentTooLargeError(field, f"{len(entries)} {field} in one call, at most {limit} allowed")
@@ -67,8 +67,8 @@ def parse_entries(
     return whole, itertools.chain(first, rest)
 
 
-def _entries(given: msgspec.Raw | None) -> list[bytes]:
-    """Return the entries of a list; none of what is no list, which its model refuses."""
-    if given is None or bytes(given).lstrip()[:1] != b"[":
+def _entries(value: msgspec.Raw | None) -> list[bytes]:
+    """Return the entries of a list; none of another value, which the model rejects."""
+    if value is None or bytes(value).lstrip()[:1] != b"[":
         return []
-    return [bytes(entry) for entry in msgspec.json.decode(given, type=list[msgspec.Raw])]
+    return [bytes(entry) for entry in msgspec.json.decode(value, type=list[msgspec.Raw])]

@@ -1,4 +1,4 @@
-"""Examples of answers for the document; a test compares each with its schema and with a real answer."""
+"""Examples of answers in the OpenAPI document; a test compares each with its schema and a real answer."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Headers of every answer, wherever it is made."""
+"""Headers that every answer has."""
 
 from __future__ import annotations
 
-# No Strict-Transport-Security: whoever terminates TLS in front of this service decides about it.
+# No Strict-Transport-Security: that is for the proxy that terminates TLS in front of this service.
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; "

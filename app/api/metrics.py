@@ -1,8 +1,8 @@
 """Metrics for Prometheus; every label comes from a bounded set.
 
-Where several server processes share what they count (``PROMETHEUS_MULTIPROC_DIR``) each of them tells of all:
-counts are summed, and of what each holds of a collection the worst is told. What is known of jobs is read
-from the database when it is asked for.
+Where several server processes share their metrics (``PROMETHEUS_MULTIPROC_DIR``) each of them reports all:
+counts are summed, and of the state of a collection the worst of all processes is reported. The state of jobs
+is read from the database for each answer.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ from app.domain.errors import ServiceError
 from app.services.health.status import StatusService
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-_MOST_COLLECTIONS = 200
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_MAX_COLLECTIONS = 200
+"""Collections with metrics of their own; bounds the number of time series."""
 _SHARED = "PROMETHEUS_MULTIPROC_DIR"
 
 
 class Metrics:
-    """Counts what happens in one application.
+    """The metrics of one application.
 
     Parameters
     ----------
     status : StatusService
-        Knows collections and jobs.
+        Reads the state of collections and jobs.
     swept : callable
-        Returns how many unused files this process removed.
+        Returns how many unused files this process removed so far.
     damaged : callable
-        Returns how often this process met a damaged bundle.
+        Returns how often this process met a damaged bundle so far.
     """
 
     def __init__(self, status: StatusService, swept: Callable[[], int], damaged: Callable[[], int]) -> None:
@@ -47,9 +48,11 @@ class Metrics:
         self._read = CollectorRegistry()
         self._read.register(_Status(status, self.shares))
         self._status = status
-        self._noted = (
-            _Noted(swept, Counter("lrbs_swept_files", "Unused files that servers removed.", registry=own)),
-            _Noted(
+        self._mirrored = (
+            _MirroredCount(
+                swept, Counter("lrbs_swept_files", "Unused files that servers removed.", registry=own)
+            ),
+            _MirroredCount(
                 damaged,
                 Counter(
                     "lrbs_damaged_bundles",
@@ -64,7 +67,7 @@ class Metrics:
             "lrbs_http_request_seconds",
             "Time to the end of the answer.",
             labels[:2],
-            buckets=_SECONDS,
+            buckets=_BUCKETS,
             registry=own,
         )
         self._open = Gauge(
@@ -89,7 +92,7 @@ class Metrics:
         self._seconds.labels(method, route).observe(seconds)
 
     def on_change(self, step: int) -> None:
-        """Count a request that begins (1) or ends (-1)."""
+        """Count a request that arrives (1) or is answered (-1)."""
         self._open.inc(step)
 
     def on_queue_change(self, limiter: ConcurrencyLimiter) -> None:
@@ -102,16 +105,16 @@ class Metrics:
         self._refused.labels(limiter.name).inc()
 
     def share(self) -> None:
-        """Let the other processes tell what this one counted and holds; raises what the database raises."""
-        for noted in self._noted:
-            noted.bring_up_to_date()
+        """Write this process's metrics for the other processes; raises what the database raises."""
+        for mirrored in self._mirrored:
+            mirrored.update()
         if self.shares is not None:
-            self.shares.write(self._status.collections(_MOST_COLLECTIONS)[1])
+            self.shares.write(self._status.collections(_MAX_COLLECTIONS)[1])
 
     def text(self) -> bytes:
-        """Return all of it in Prometheus' text format."""
-        for noted in self._noted:
-            noted.bring_up_to_date()
+        """Return all metrics in Prometheus' text format."""
+        for mirrored in self._mirrored:
+            mirrored.update()
         counted = self._own
         if self.shares is not None:
             counted = CollectorRegistry()
@@ -119,15 +122,15 @@ class Metrics:
         return generate_latest(counted) + generate_latest(self._read)
 
 
-class _Noted:
-    """A counter of what a service counts by itself.
+class _MirroredCount:
+    """A counter that mirrors a total kept by a service.
 
     Parameters
     ----------
     total : callable
-        Returns how many there were in this process so far.
+        Returns the total of this process so far.
     counter : Counter
-        Follows it.
+        Mirrors it.
     """
 
     def __init__(self, total: Callable[[], int], counter: Counter) -> None:
@@ -136,7 +139,7 @@ class _Noted:
         self._counted = 0
         self._lock = threading.Lock()
 
-    def bring_up_to_date(self) -> None:
+    def update(self) -> None:
         with self._lock:
             total = self._total()
             self._counter.inc(total - self._counted)
@@ -144,28 +147,28 @@ class _Noted:
 
 
 class _Status(Collector):
-    """Reads collections and jobs when it is asked."""
+    """Reads the state of collections and jobs for each answer."""
 
     def __init__(self, status: StatusService, shares: Shares | None) -> None:
         self._status = status
         self._shares = shares
 
     def describe(self) -> list[Metric]:
-        """Return nothing: the names are known once they are read."""
+        """Return nothing: the names are known only once the state is read."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what the database says; only that it is away when it does not answer."""
+        """Yield the state by the database; only that it is down if it does not answer."""
         up = GaugeMetricFamily("lrbs_database_up", "Whether the database answered.")
         try:
-            found = [*self._jobs(), *self._collections()]
+            metrics = [*self._jobs(), *self._collections()]
         except ServiceError:
             up.add_metric([], 0)
             yield up
             return
         up.add_metric([], 1)
         yield up
-        yield from found
+        yield from metrics
 
     def _jobs(self) -> Iterator[Metric]:
         jobs = GaugeMetricFamily("lrbs_jobs", "Retrain jobs.", labels=["state"])
@@ -174,9 +177,9 @@ class _Status(Collector):
         yield jobs
 
     def _collections(self) -> Iterator[Metric]:
-        total, found = self._status.collections(_MOST_COLLECTIONS)
+        total, statuses = self._status.collections(_MAX_COLLECTIONS)
         if self._shares is not None:
-            found = self._shares.merged(found)
+            statuses = self._shares.merge(statuses)
         yield GaugeMetricFamily("lrbs_collections", "Collections.", value=total)
         of_collection = {
             name: GaugeMetricFamily(f"lrbs_{name}", text, labels=["collection"])
@@ -192,12 +195,12 @@ class _Status(Collector):
         sides = ["collection", "modality"]
         sizes = GaugeMetricFamily("lrbs_index_items", "Rows of an index.", labels=sides)
         recall = GaugeMetricFamily("lrbs_index_recall", "Share of true neighbours found.", labels=sides)
-        for one in found:
+        for status in statuses:
             for name, family in of_collection.items():
-                value = getattr(one, name)
+                value = getattr(status, name)
                 if value is not None:
-                    family.add_metric([one.name], value)
-            for family, values in ((sizes, one.index_sizes), (recall, one.recall)):
+                    family.add_metric([status.name], value)
+            for family, values in ((sizes, status.index_sizes), (recall, status.recall)):
                 for modality, number in values.items():
-                    family.add_metric([one.name, modality], number)
+                    family.add_metric([status.name, modality], number)
         yield from (*of_collection.values(), sizes, recall)

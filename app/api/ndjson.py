@@ -14,12 +14,12 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 class LineCutter:
-    """Cuts what it is fed into lines; keeps no more than one unfinished line.
+    """Cuts a stream into lines; holds no more than one unfinished line.
 
     Parameters
     ----------
     max_bytes : int
-        Longest line.
+        Length of the longest line allowed.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -29,9 +29,9 @@ class LineCutter:
         self._number = 0
 
     def feed(self, chunk: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield each line that is complete now with its number from 1, blank ones left out.
+        """Yield each line that is now complete with its number from 1, except blank ones.
 
-        Raises LineError when a line is too long, finished or not.
+        Raises LineError if a line is too long, finished or not.
         """
         *complete, rest = chunk.split(b"\n")
         for line in complete:
@@ -59,7 +59,7 @@ class LineCutter:
 
 
 def parse_line(model: type[_Model], line: bytes) -> _Model:
-    """Return the model on one line of few enough values; raises InvalidFieldError with the path within it."""
+    """Return the model on one line; raises InvalidFieldError with the path within the line."""
     check_values(line, "body")
     try:
         return model.model_validate_json(line)

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI finds out, and the schemas of bodies and problems."""
+"""The OpenAPI document: what FastAPI derives, completed by the schemas of bodies and problems."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from app.api.schemas.base import Problem
 
 _COMPONENT = "#/components/schemas/{model}"
 _described: set[type[BaseModel]] = {Problem}
-"""Models whose schemas the document holds although FastAPI knows nothing of them."""
+"""Models whose schemas the document contains although FastAPI does not know them."""
 _TAGS = {
     "collections": "Pairs of galleries, each side with its encoder.",
     "items": "What is searched: pictures, texts or own features, with labels and metadata.",
     "search": "Queries of one modality, answered with ranked items of the other.",
     "admin": "Retrains, jobs, model versions and keys; needs a key of scope `admin`.",
-    "health": "For those who watch over the service; needs no key, unless `/metrics` is closed.",
+    "health": "Liveness, readiness and metrics; need no key, unless `/metrics` is closed.",
 }
 _PARAMETERS: dict[str, tuple[str, Any]] = {
     "collection": ("Name of a collection.", "products"),
@@ -48,36 +48,37 @@ JOB_QUEUED = {
         }
     },
 }
-"""The answer to what is done later."""
+"""The answer to work that is queued."""
 
 
 def describe(application: FastAPI, open_paths: Collection[str] = ()) -> None:
-    """Complete the document that an application serves.
+    """Complete the OpenAPI document of an application.
 
     Parameters
     ----------
     application : FastAPI
         With all its routes.
     open_paths : collection of str
-        Paths whose check of keys is switched off.
+        Paths that need no key.
     """
     generate = application.openapi
 
     def complete() -> dict[str, Any]:
         if application.openapi_schema is None:
             document = generate()
-            wanted = sorted(_described, key=lambda model: model.__name__)
-            _, found = models_json_schema(
-                [(model, "validation") for model in wanted], ref_template=_COMPONENT
+            models = sorted(_described, key=lambda model: model.__name__)
+            _, definitions = models_json_schema(
+                [(model, "validation") for model in models], ref_template=_COMPONENT
             )
             schemas = document.setdefault("components", {}).setdefault("schemas", {})
-            schemas.update(found["$defs"])
+            schemas.update(definitions["$defs"])
             for name, example in ANSWERS.items():
                 schemas[name].setdefault("examples", [example])
             document["tags"] = [{"name": name, "description": text} for name, text in _TAGS.items()]
             for operation in _operations(document):
+                _remove_item_schemas(operation)
                 for parameter in operation.get("parameters", ()):
-                    _tell(parameter)
+                    _describe_parameter(parameter)
             for path in open_paths:
                 for operation in document["paths"][path].values():
                     operation.pop("security")
@@ -93,7 +94,7 @@ def describe(application: FastAPI, open_paths: Collection[str] = ()) -> None:
 
 
 def operation_id(route: APIRoute) -> str:
-    """Return the name of a route's function, which generated clients call it by."""
+    """Return the name of a route's function, by which generated clients call it."""
     return route.name
 
 
@@ -102,7 +103,14 @@ def _operations(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield from methods.values()
 
 
-def _tell(parameter: dict[str, Any]) -> None:
+def _remove_item_schemas(operation: dict[str, Any]) -> None:
+    """Remove the schema that FastAPI gives to events: the keyword is of OpenAPI 3.2, the document of 3.1."""
+    for answer in operation["responses"].values():
+        for content in answer.get("content", {}).values():
+            content.pop("itemSchema", None)
+
+
+def _describe_parameter(parameter: dict[str, Any]) -> None:
     description, example = _PARAMETERS.get(parameter["name"], (None, None))
     if description is not None:
         parameter.setdefault("description", description)
@@ -134,8 +142,8 @@ def two_forms(
     encoding : mapping
         OpenAPI's encoding object of the form.
     """
-    # Beside the example of the whole form each part has its own: Swagger UI fills the fields in with these.
-    shown = {
+    # Beside the example of the whole form each part has its own, which Swagger UI fills in.
+    properties = {
         name: {**part, "examples": [example[name]]} if name in example else part
         for name, part in parts.items()
     }
@@ -144,7 +152,7 @@ def two_forms(
     form = {
         "type": "object",
         "required": ["picture"],
-        "properties": {"picture": picture, **shown},
+        "properties": {"picture": picture, **properties},
         "additionalProperties": False,
         "examples": [whole],
     }
@@ -155,7 +163,7 @@ def two_forms(
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """Return a model's JSON schema, whose parts stand among the document's components."""
+    """Return a model's JSON schema, whose nested models are components of the document."""
     _described.add(model)
     schema = model.model_json_schema(ref_template=_COMPONENT)
     schema.pop("$defs", None)

@@ -18,7 +18,10 @@ from app.api.header_names import REQUEST_ID, SECURITY_HEADERS
 from app.domain import errors
 
 _MEDIA_TYPE = "application/problem+json"
-_MOST_ERRORS, _ERRORS_TOLD = 20, 5
+_MAX_ERRORS = 20
+"""Faults of an invalid request that are listed; of a large body there may be very many."""
+_ERRORS_IN_DETAIL = 5
+"""Faults named in the sentence that people read."""
 _METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 _logger = logging.getLogger(__name__)
 
@@ -76,14 +79,14 @@ _CHALLENGE = {
     }
 }
 _HEADERS = {401: _CHALLENGE, 429: _RETRY, 503: _RETRY}
-"""What comes with a problem besides, by its status."""
+"""Headers of a problem, by its status."""
 
 OF_BODIES = (400, 408, 413, 422, 507)
-"""What a route with a body can answer besides."""
+"""Statuses that a route with a body can also answer with."""
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the OpenAPI entries of the problems a route can answer with, 429, 500 and 503 besides."""
+    """Return the OpenAPI entries of the problems a route can answer with, including 429, 500 and 503."""
     content = {_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {
         status: {
@@ -96,7 +99,7 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def install(application: FastAPI) -> None:
-    """Answer every error of this application with a problem."""
+    """Register handlers that answer every error of an application with a problem."""
 
     @application.exception_handler(errors.ServiceError)
     async def on_service_error(request: Request, error: errors.ServiceError) -> JSONResponse:
@@ -104,9 +107,9 @@ def install(application: FastAPI) -> None:
 
     @application.exception_handler(RequestValidationError)
     async def on_invalid_request(request: Request, error: RequestValidationError) -> JSONResponse:
-        found = [_entry(entry) for entry in error.errors()[:_MOST_ERRORS]]
-        detail = "; ".join(f"{entry['field']}: {entry['message']}" for entry in found[:_ERRORS_TOLD])
-        extras = {"field": found[0]["field"], "errors": found}
+        faults = [_entry(entry) for entry in error.errors()[:_MAX_ERRORS]]
+        detail = "; ".join(f"{entry['field']}: {entry['message']}" for entry in faults[:_ERRORS_IN_DETAIL])
+        extras = {"field": faults[0]["field"], "errors": faults}
         return problem(request, 422, "invalid-request", "Invalid request", detail, extras)
 
     @application.exception_handler(HTTPException)
@@ -115,29 +118,29 @@ def install(application: FastAPI) -> None:
         answer = problem(request, error.status_code, "http", title, str(error.detail), {})
         answer.headers.update(error.headers or {})
         if error.status_code == 405:
-            # Only mounted files are not found this way.
+            # Only mounted files are not among the routes, and they can be read only.
             answer.headers["Allow"] = ", ".join(_methods(application, request) or ("GET", "HEAD"))
         return answer
 
     @application.exception_handler(OSError)
     async def on_system_error(request: Request, error: OSError) -> JSONResponse:
-        told = errors.storage_error(error)
-        if told is None:
+        storage_error = errors.storage_error(error)
+        if storage_error is None:
             raise error
-        _logger.error("a file cannot be written: %s", error)
-        return service_problem(request, told)
+        _logger.error("cannot write a file: %s", error)
+        return service_problem(request, storage_error)
 
     @application.exception_handler(Exception)
     async def on_error_of_middleware(request: Request, error: Exception) -> JSONResponse:
         answer = unexpected_problem(request, error)
-        # This answer is given outside of all middleware, and the server closes the connection after it.
+        # This answer is made outside all middleware, and the server closes the connection after it.
         own = {REQUEST_ID: request.state.request_id, "Connection": "close"}
         answer.headers.update({**SECURITY_HEADERS, **own})
         return answer
 
 
 def unexpected_problem(request: Request, error: Exception) -> JSONResponse:
-    """Log an error that nobody foresaw, and return the problem that names its line in the log."""
+    """Log an unexpected error, and return the problem with its correlation id."""
     correlation: str = request.state.request_id
     _logger.error("unexpected error %s", correlation, exc_info=error)
     detail = f"an unexpected error, logged as {correlation}"
@@ -145,7 +148,7 @@ def unexpected_problem(request: Request, error: Exception) -> JSONResponse:
 
 
 def service_problem(request: Request, error: errors.ServiceError) -> JSONResponse:
-    """Return the problem of a refusal made on purpose."""
+    """Return the problem of an error of the service."""
     root = error.cause if isinstance(error, errors.LineError) else error
     extras = {name: getattr(error, name) for name in ("field", "line") if getattr(error, name, None)}
     if isinstance(error, errors.ActiveVersionConflictError):
@@ -179,7 +182,7 @@ def _detail(error: errors.ServiceError) -> str:
 
 
 def _methods(application: FastAPI, request: Request) -> list[str]:
-    """Return every method of a request's path; a route itself knows only its own."""
+    """Return all methods of a request's path; each route knows only its own."""
     scopes = {method: {**request.scope, "method": method} for method in _METHODS}
     return [
         method
@@ -189,9 +192,9 @@ def _methods(application: FastAPI, request: Request) -> list[str]:
 
 
 def _entry(error: Mapping[str, Any]) -> dict[str, str]:
-    """Return the path of a field, as the client wrote it, and what is wrong there."""
+    """Return the path of a field, as the client wrote it, and what is wrong with it."""
     loc = error["loc"]
-    # FastAPI says first where a parameter stands; a body is parsed by us and has no such word.
+    # FastAPI puts the kind of a parameter first; bodies are parsed here and have none.
     parts = loc[1:] if loc and loc[0] in ("path", "query", "header", "cookie") else loc
     return {"field": ".".join(str(part) for part in parts) or "body", "message": error["msg"]}
 

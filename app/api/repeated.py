@@ -1,4 +1,4 @@
-"""Work of a server that is done again and again, and may fail now and then."""
+"""Periodic background work of a server, which may fail temporarily."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.domain.errors import ServiceError
 
 _LOG_SECONDS = 60.0
-"""Between two lines about failures of one type, and between two about success after failure."""
+"""Between two lines in the log about failures of one type, and between two about recoveries."""
 _REST_FACTOR = 10.0
-"""How many times as long as the work took it rests at least."""
+"""The pause is at least this multiple of the time the work took, so that slow work leaves its thread free."""
 _logger = logging.getLogger(__name__)
 
 
 class Repeated:
-    """Work in a thread; failures of one type are logged once a minute, and so is their end.
+    """Periodic work in a thread; logs failures of one type at most once a minute, and so recoveries.
 
     Parameters
     ----------
     name : str
-        What the work is, for the log.
+        Name of the work in the log, such as "share metrics".
     work : callable
-        Run without arguments.
+        Called without arguments.
     """
 
     def __init__(self, name: str, work: Callable[[], object]) -> None:
@@ -37,19 +37,19 @@ class Repeated:
         self._logged: dict[object, float] = {}
 
     async def repeat(self, pause_seconds: float) -> None:
-        """Do the work until cancelled, with pauses; work that takes long is done less often."""
+        """Repeat the work with pauses until cancelled; slow work runs less often."""
         while True:
-            began = anyio.current_time()
+            started_at = anyio.current_time()
             await self.run()
-            await anyio.sleep(max(pause_seconds, _REST_FACTOR * (anyio.current_time() - began)))
+            await anyio.sleep(max(pause_seconds, _REST_FACTOR * (anyio.current_time() - started_at)))
 
     async def run(self, *, is_last: bool = False) -> None:
-        """Do the work once.
+        """Run the work once.
 
         Parameters
         ----------
         is_last : bool
-            Whether it will not be tried again: a failure is logged in any case.
+            Whether there will be no retry: then a failure is always logged.
         """
         try:
             await to_thread.run_sync(self._work)
@@ -69,7 +69,7 @@ class Repeated:
             self._is_failing = False
 
     def _is_due(self, event: object) -> bool:
-        """Return whether a line about this is a minute ago, or was never logged."""
+        """Return whether the last line about an event is a minute old, or missing."""
         now = time.monotonic()
         if now - self._logged.get(event, -_LOG_SECONDS) < _LOG_SECONDS:
             return False

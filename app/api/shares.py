@@ -1,7 +1,7 @@
-"""What each of several server processes holds of the collections, told by whichever of them is asked.
+"""Collection metrics shared between server processes, so that any of them can report for all.
 
-The client library's own files for several processes have no way to forget a label, and collections come and
-go: so each process writes what it holds to a file of its own, beside those of the library.
+The files by which the Prometheus client shares metrics cannot drop a label, while collections come and go:
+hence each process writes the state of its collections to a file of its own, beside those of the client.
 """
 
 from __future__ import annotations
@@ -26,22 +26,24 @@ class Shares:
     Parameters
     ----------
     folder : Path
-        Where they lie.
+        Folder of the files.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def write(self, found: Sequence[CollectionStatus]) -> None:
-        """Tell the others what this process holds."""
+    def write(self, statuses: Sequence[CollectionStatus]) -> None:
+        """Write the state of this process's collections."""
         path = _file_of(self._folder, os.getpid())
         unfinished = path.with_suffix(".tmp")
-        unfinished.write_text(json.dumps([dataclasses.asdict(one) for one in found]), encoding="utf-8")
+        unfinished.write_text(
+            json.dumps([dataclasses.asdict(status) for status in statuses]), encoding="utf-8"
+        )
         unfinished.replace(path)
 
-    def merged(self, found: Sequence[CollectionStatus]) -> list[CollectionStatus]:
-        """Return what this process found, each fact replaced by the worst that any process tells of it."""
-        told: dict[str, list[CollectionStatus]] = {one.name: [one] for one in found}
+    def merge(self, statuses: Sequence[CollectionStatus]) -> list[CollectionStatus]:
+        """Return the given states, each value replaced by the worst of all processes."""
+        by_name: dict[str, list[CollectionStatus]] = {status.name: [status] for status in statuses}
         own = _file_of(self._folder, os.getpid())
         for path in self._folder.glob(_file_of(self._folder, "*").name):
             if path == own:
@@ -51,20 +53,20 @@ class Shares:
             except FileNotFoundError:
                 continue  # its process has ended
             for entry in entries:
-                if entry["name"] in told:
-                    told[entry["name"]].append(CollectionStatus(**entry))
-        return [_worst(one, told[one.name]) for one in found]
+                if entry["name"] in by_name:
+                    by_name[entry["name"]].append(CollectionStatus(**entry))
+        return [_worst(status, by_name[status.name]) for status in statuses]
 
 
 def forget_process(pid: int, folder: str) -> None:
-    """Remove what an ended process told of the present; what it counted stays.
+    """Remove the state that an ended process shared; its counts stay.
 
     Parameters
     ----------
     pid : int
-        Its number.
+        Process id.
     folder : str
-        Where the processes share what they count.
+        Where the processes share their metrics.
     """
     mark_process_dead(pid, folder)  # type: ignore[no-untyped-call]
     _file_of(Path(folder), pid).unlink(missing_ok=True)
@@ -74,22 +76,24 @@ def _file_of(folder: Path, pid: int | str) -> Path:
     return folder / f"collections_{pid}.json"
 
 
-def _worst(own: CollectionStatus, told: Sequence[CollectionStatus]) -> CollectionStatus:
+def _worst(own: CollectionStatus, statuses: Sequence[CollectionStatus]) -> CollectionStatus:
     return CollectionStatus(
         own.name,
         own.active_version,
         served_version=min(
-            (one.served_version for one in told if one.served_version is not None), default=None
+            (status.served_version for status in statuses if status.served_version is not None), default=None
         ),
-        revision_lag=max((one.revision_lag for one in told if one.revision_lag is not None), default=None),
-        index_sizes=_least(one.index_sizes for one in told),
-        recall=_least(one.recall for one in told),
+        revision_lag=max(
+            (status.revision_lag for status in statuses if status.revision_lag is not None), default=None
+        ),
+        index_sizes=_minima(status.index_sizes for status in statuses),
+        recall=_minima(status.recall for status in statuses),
     )
 
 
-def _least(told: Iterable[Mapping[str, _Number]]) -> dict[str, _Number]:
-    found: dict[str, _Number] = {}
-    for one in told:
-        for name, number in one.items():
-            found[name] = min(found.get(name, number), number)
-    return found
+def _minima(values: Iterable[Mapping[str, _Number]]) -> dict[str, _Number]:
+    minima: dict[str, _Number] = {}
+    for numbers in values:
+        for name, number in numbers.items():
+            minima[name] = min(minima.get(name, number), number)
+    return minima

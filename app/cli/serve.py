@@ -31,14 +31,21 @@ from app.wire.connections import Connections, most_connections, raise_descriptor
 from app.wire.protocol import StrictProtocol
 
 _STOP_SECONDS = 10.0
-_END_SECONDS = 5.0
-"""Until a process ends whose threads work on after everybody was given up."""
+"""How long a child process may take to end after it was asked to; longer than giving a job back takes."""
+_EXIT_SECONDS = 5.0
+"""After the shutdown timeout, until a process exits although threads are still running."""
 _RESTART_SECONDS = 1.0
-_PARENT_LOOK_SECONDS = 0.5
+"""Between two starts of a child process that dies immediately."""
+_PARENT_POLL_SECONDS = 0.5
+"""How soon a server process notices that its parent is gone."""
 _IDLE_CONNECTION_SECONDS = 15
+"""How long an idle connection is kept open for the next request."""
 _SWITCH_SECONDS = 0.0005
+"""Python's thread switch interval: the longest wait of the event loop for a thread that computes."""
 _YOUNGER_COLLECTIONS = 1000
+"""Collections of the younger generation between two full ones; Python's default is 10."""
 _BACKLOG = 2048
+"""Connections that the system queues before they are accepted."""
 _logger = logging.getLogger(__name__)
 
 
@@ -52,7 +59,7 @@ def serve(services: Services, with_worker: bool, on_listening: Callable[[str], N
     with_worker : bool
         Run a worker process beside the server, restarted when it dies.
     on_listening : callable
-        Gets the base URL once connections to it are taken.
+        Gets the base URL once connections are accepted.
     """
     with bound_socket(services.settings) as bound:
         serve_on(bound, services, with_worker, on_listening)
@@ -63,10 +70,10 @@ def serve_on(
 ) -> None:
     """Serve on a socket of `bound_socket` until interrupted; parameters as of `serve`."""
     settings = services.settings
-    with _explained(settings):
+    with _name_settings_in_errors(settings):
         bound.listen(_BACKLOG)
     on_listening(url_of(bound))
-    # Both ways to end it are to leave nothing behind.
+    # SIGTERM ends the service as Ctrl-C does: in an orderly way.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with (
         contextlib.suppress(KeyboardInterrupt),
@@ -83,7 +90,7 @@ def serve_on(
 
 
 def serve_beside_others(descriptor: int, parent: int) -> None:
-    """Serve as one process of several, until told to stop or until the parent is gone.
+    """Serve as one process of several, until asked to stop or until the parent is gone.
 
     Parameters
     ----------
@@ -99,20 +106,20 @@ def serve_beside_others(descriptor: int, parent: int) -> None:
 
 
 def _nothing() -> None:
-    """There is no worker beside."""
+    """Do nothing: there is no worker to end."""
 
 
 class Server(uvicorn.Server):
     """The HTTP server of one process.
 
-    It ends its process some seconds after the limit, also while a thread works on that nobody can stop.
+    It exits some seconds after the shutdown timeout even if a thread, which nothing can stop, still runs.
 
     Parameters
     ----------
     services : Services
-        What it serves.
+        Services of the application.
     on_stop : callable
-        Called as soon as it is to stop, in a thread.
+        Called in a thread as soon as the server is asked to stop.
     """
 
     def __init__(self, services: Services, on_stop: Callable[[], None]) -> None:
@@ -133,21 +140,21 @@ class Server(uvicorn.Server):
                 timeout_keep_alive=_IDLE_CONNECTION_SECONDS,
             )
         )
-        self._limit_seconds = settings.shutdown_seconds
+        self._timeout_seconds = settings.shutdown_seconds
         self._on_stop = on_stop
         self._stopping = api.stopping
         most = most_connections(settings.max_connections, raise_descriptor_limit())
         self._connections = Connections(most, settings.body_pause_seconds)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to stop."""
+        """Start to shut down."""
         if not self.should_exit:
-            # What a signal interrupts may hold a lock, so nothing else is done here.
+            # The interrupted code may hold a lock, so nothing else is done in the signal handler.
             threading.Thread(target=self._watch, daemon=True).start()
         super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept connections to the sockets."""
+        """Start to accept connections to the sockets."""
         await super().startup(sockets=[])
         for listening in sockets or ():
             listening.listen(_BACKLOG)
@@ -155,55 +162,54 @@ class Server(uvicorn.Server):
             self.servers.append(Acceptor(listening, self._protocol, self._connections))  # type: ignore[arg-type]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Finish what was accepted; what takes longer than the limit is told that the service stops."""
-        asyncio.get_running_loop().call_later(self._limit_seconds, self._give_up)
+        """Finish accepted requests; those that exceed the timeout are answered that the service stops."""
+        asyncio.get_running_loop().call_later(self._timeout_seconds, self._cancel_requests)
         await super().shutdown(sockets)
 
     def _protocol(self) -> StrictProtocol:
         return StrictProtocol(self._connections, self.config, self.server_state, self.lifespan.state)
 
-    def _give_up(self) -> None:
+    def _cancel_requests(self) -> None:
         for task in self.server_state.tasks:
             task.cancel()
 
     def _watch(self) -> None:
         self._stopping.set()
         self._on_stop()
-        time.sleep(self._limit_seconds + _END_SECONDS)
+        time.sleep(self._timeout_seconds + _EXIT_SECONDS)
         _logger.warning(
-            "ended at work: %g s after it was asked to stop, a thread works on", self._limit_seconds
+            "shutdown timed out after %g s with a request still running; exiting", self._timeout_seconds
         )
         os._exit(0)
 
 
 def _run(bound: socket.socket, services: Services, on_stop: Callable[[], None]) -> None:
     server = Server(services, on_stop)
-    answer_promptly()
+    keep_event_loop_responsive()
     server.run(sockets=[bound])
 
 
-def answer_promptly() -> None:
-    """Keep what stops or delays the loop that reads and answers short."""
-    # What is there now (modules, routes) stays: full collections, which stop everything, pass over it.
+def keep_event_loop_responsive() -> None:
+    """Shorten what stops or delays the event loop: garbage collections and waits for computing threads."""
+    # Modules and routes stay for good, so full collections, which stop everything, skip them.
     gc.collect()
     gc.freeze()
-    # A full collection looks at every row in memory while everybody waits; most garbage dies before it.
+    # A full collection visits every object while all requests wait; most garbage is freed by younger ones.
     gc.set_threshold(*gc.get_threshold()[:2], _YOUNGER_COLLECTIONS)
-    # The loop waits as long for a thread that computes to let it run.
     sys.setswitchinterval(_SWITCH_SECONDS)
 
 
 def _end_with(parent: int) -> None:
-    """End this process when its parent is gone: the next one that serves needs the port."""
+    """End this process when its parent is gone, since its successor needs the port."""
     closing = threading.Event()
     while os.getppid() == parent:
-        closing.wait(_PARENT_LOOK_SECONDS)
+        closing.wait(_PARENT_POLL_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextlib.contextmanager
 def _server_processes(bound: socket.socket, settings: Settings) -> Iterator[None]:
-    """Keep several server processes alive, which count together for the metrics."""
+    """Keep several server processes alive, which share their metrics."""
     arguments = ["server-process", str(bound.fileno()), str(os.getpid())]
     seconds = settings.shutdown_seconds + _STOP_SECONDS
     with (
@@ -221,29 +227,29 @@ def _server_processes(bound: socket.socket, settings: Settings) -> Iterator[None
         try:
             yield
         finally:
-            bound.close()  # what is not accepted yet is refused, rather than left waiting
+            bound.close()  # connections not accepted yet are refused rather than left waiting
 
 
 @contextlib.contextmanager
 def bound_socket(settings: Settings) -> Iterator[socket.socket]:
     """Bind host and port; port 0 takes a free one. Raises OSError, saying which, when that fails."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # asyncio sends small packets at once (TCP_NODELAY) only where the protocol is named. Without, the body of
-    # an answer waits for the client's acknowledgement of its head, which clients delay by some 40 ms.
+    # asyncio sends small packets immediately (TCP_NODELAY) only where the protocol is named. Otherwise the
+    # body of an answer waits for the client to acknowledge the head, which clients delay by some 40 ms.
     with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with _explained(settings):
+        with _name_settings_in_errors(settings):
             bound.bind((settings.host, settings.port))
         yield bound
 
 
 @contextlib.contextmanager
-def _explained(settings: Settings) -> Iterator[None]:
+def _name_settings_in_errors(settings: Settings) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        place = f"LRBS_HOST {settings.host!r}, LRBS_PORT {settings.port}"
-        raise OSError(error.errno, f"cannot listen at {place}: {error.strerror or error}") from error
+        address = f"LRBS_HOST {settings.host!r}, LRBS_PORT {settings.port}"
+        raise OSError(error.errno, f"cannot listen at {address}: {error.strerror or error}") from error
 
 
 def is_loopback(host: str) -> bool:
@@ -263,7 +269,7 @@ def url_of(listening: socket.socket) -> str:
 def worker_beside(settings: Settings) -> AbstractContextManager[Callable[[], None]]:
     """Keep one worker process alive; it ends with this process, however that ends.
 
-    Gives a function that tells it to end now.
+    Yields a function that ends it early.
     """
     return _kept_alive(["worker", "--parent", str(os.getpid())], settings, _STOP_SECONDS)
 
@@ -278,30 +284,30 @@ def _kept_alive(
     descriptors: Sequence[int] = (),
     on_end: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Callable[[], None]]:
-    """Keep processes of the command line alive: started again when they die, told to end at the end.
+    """Keep processes of the command line alive: restarted when they die, terminated at the end of the block.
 
-    Gives a function that tells them to end earlier than that.
+    Yields a function that terminates them early.
 
     Parameters
     ----------
     arguments : sequence of str
-        Of the command.
+        Arguments of the command.
     settings : Settings
-        What they are to find in their environment.
+        Passed on in the environment.
     stop_seconds : float
         How long they may take to end.
     count : int
-        How many.
+        Number of processes.
     more_environment : mapping of str to str
-        What they are told besides.
+        Further variables.
     descriptors : sequence of int
         Files they inherit.
     on_end : callable
-        Gets the number of a process that ended.
+        Gets the id of a process that ended.
     """
-    # Ctrl-C reaches every process of a terminal; this one ends the others.
-    deaf = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh"]
-    command = [*deaf, sys.executable, "-m", "app.cli", *arguments]
+    # Ctrl-C reaches every process of a terminal; the children ignore it, and this process ends them.
+    ignore_interrupts = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh"]
+    command = [*ignore_interrupts, sys.executable, "-m", "app.cli", *arguments]
     environment = {**settings.passed_on_in(os.environ), **more_environment}
     closing, starting = threading.Event(), threading.Lock()
     running: dict[int, subprocess.Popen[bytes]] = {}
@@ -315,8 +321,8 @@ def _kept_alive(
                 try:
                     process = subprocess.Popen(command, env=environment, pass_fds=descriptors)
                 except OSError:
-                    # No memory, process or descriptor is left: it may pass, and nobody else tries again.
-                    _logger.exception("cannot start lrbs %s, trying again", arguments[0])
+                    # Memory, processes or descriptors have run out, perhaps for a moment only.
+                    _logger.exception("cannot start lrbs %s, will retry", arguments[0])
                     process = None
                 else:
                     running[number] = process
@@ -325,7 +331,7 @@ def _kept_alive(
                 on_end(process.pid)
             closing.wait(_RESTART_SECONDS)
 
-    def tell_to_end() -> None:
+    def terminate() -> None:
         with starting:
             closing.set()
         for process in running.values():
@@ -335,9 +341,9 @@ def _kept_alive(
     for thread in threads:
         thread.start()
     try:
-        yield tell_to_end
+        yield terminate
     finally:
-        tell_to_end()
+        terminate()
         deadline = time.monotonic() + stop_seconds
         for thread in threads:
             thread.join(max(deadline - time.monotonic(), 0.0))

@@ -35,10 +35,10 @@ def list_collections(
     key: Annotated[ApiKey | None, Depends(may_list)], catalogue: Catalogue
 ) -> CollectionList:
     """List the collections that the key can see."""
-    found = catalogue.collections()
+    visible = catalogue.collections()
     if key is not None:
-        found = [collection for collection in found if key.bounds.allow(collection.name)]
-    return CollectionList(collections=[CollectionOut.of(collection) for collection in found])
+        visible = [collection for collection in visible if key.bounds.allow(collection.name)]
+    return CollectionList(collections=[CollectionOut.of(collection) for collection in visible])
 
 
 @router.get("/{collection}", dependencies=[Depends(may_search)], responses=responses(401, 403, 404, 422))
@@ -54,5 +54,5 @@ def get_collection(collection: str, catalogue: Catalogue) -> CollectionOut:
     responses=responses(401, 403, 404, 422),
 )
 def delete_collection(collection: str, catalogue: Catalogue) -> None:
-    """Delete a collection with all its items and models; its name is free at once."""
+    """Delete a collection with all its items and models; its name is free immediately."""
     catalogue.delete_collection(collection)

@@ -1,4 +1,4 @@
-"""Routes for those who watch over the service."""
+"""Routes of health probes and metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ router = APIRouter(tags=["health"])
 
 
 class Status(BaseModel):
-    """How the service is."""
+    """State of the service."""
 
     status: str
     reason: str | None = Field(None, description="what is missing, or damaged")
@@ -24,7 +24,7 @@ class Status(BaseModel):
 
 @router.get("/healthz", response_model_exclude_none=True)
 async def healthz() -> Status:
-    """Answer while the process lives."""
+    """Answer while the process is alive."""
     return Status(status="alive")
 
 
@@ -36,20 +36,20 @@ async def healthz() -> Status:
 async def readyz(state: State, response: Response) -> Status:
     """Answer 200 once the schema is current and the first load of every active model has ended.
 
-    It waits for no load: what is loaded meanwhile is named in `reason`.
-    A damaged model bundle is named in `reason`. The answer is 200 all the same as long as something can be
-    searched: an earlier version stands in for the damaged one, or other collections are whole; damage to the
-    part that only later versions are compared with is named, too.
-    So it is where writes are refused or soon will be: a disk or database that is full (less than 64 MiB
+    It does not wait for loads: what is still being loaded is named in `reason`.
+    A damaged model bundle is named in `reason`. The answer is still 200 as long as something can be searched:
+    an earlier version stands in for the damaged one, or other collections are intact; damage to the part that
+    only later versions are compared with is named, too.
+    The same holds where writes are refused or soon will be: a disk or database that is full (less than 64 MiB
     left) or read-only is named, and searches are answered.
     """
     try:
-        found = await state.readiness.get()
+        readiness = await state.readiness.get()
     except OverloadedError as error:
-        found = Readiness(False, str(error))
-    if not found.is_ready:
+        readiness = Readiness(False, str(error))
+    if not readiness.is_ready:
         response.status_code = 503
-    return Status(status="ready" if found.is_ready else "not ready", reason=found.reason)
+    return Status(status="ready" if readiness.is_ready else "not ready", reason=readiness.reason)
 
 
 async def _may_watch(request: Request, state: State, credentials: Credentials) -> None:

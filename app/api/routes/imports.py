@@ -23,8 +23,10 @@ from app.services.catalogue.imports import Import, Imported
 from app.services.catalogue.preparation import NewItem
 
 router = APIRouter(prefix="/v1/collections/{collection}", tags=["items"])
-_BYTES_AT_A_TIME = 1 << 20
-_IDS_AT_A_TIME = 1000
+_BLOCK_BYTES = 1 << 20
+"""Enough lines to be worth handing to a thread."""
+_IDS_PER_PIECE = 1000
+"""Ids sent in one piece of the answer."""
 _BODY = {
     "requestBody": {
         "required": True,
@@ -58,35 +60,35 @@ async def import_items(
 ) -> Response:
     """Store a stream of items of any length (NDJSON), all of it or nothing.
 
-    An item whose id is there already is replaced if it differs, and left alone if it is the same: an import
-    may be repeated. An item without an id gets one that follows from what it holds. An id may come once.
+    An item whose id exists already is replaced if it differs, and left unchanged if it is the same, so an
+    import may be repeated. An item without an id gets one derived from its content. Each id may occur once.
     """
     max_bytes = state.limits.import_bytes
     if int(request.headers.get("content-length", "0")) > max_bytes:
         raise _too_large(max_bytes)
-    begun = await run_in_threadpool(imports.begin, collection)
+    running_import = await run_in_threadpool(imports.begin, collection)
     try:
-        await _receive(request, begun, state.limits)
-        imported = await run_in_threadpool(begun.store)
+        await _receive(request, running_import, state.limits)
+        imported = await run_in_threadpool(running_import.store)
         note_write(collection, imported.revision)
     except BaseException:
-        # In a thread, and to its end also when the client is gone: pictures may have to be taken away.
+        # In a thread, and to the end even if the client is gone: stored pictures may have to be removed.
         with CancelScope(shield=True):
-            await run_in_threadpool(begun.close)
+            await run_in_threadpool(running_import.close)
         raise
     return StreamingResponse(
-        _answer(imported, begun), status_code=status.HTTP_201_CREATED, media_type="application/json"
+        _answer(imported, running_import), status_code=status.HTTP_201_CREATED, media_type="application/json"
     )
 
 
-async def _receive(request: Request, begun: Import, limits: ApiLimits) -> None:
-    """Hand over what comes in; of a faulty stream the rest is read and dropped, or no answer would arrive."""
+async def _receive(request: Request, running_import: Import, limits: ApiLimits) -> None:
+    """Add the items that arrive; discard the rest of a faulty stream, or the client would get no answer."""
     cutter = LineCutter(limits.import_line_bytes)
     fault: ServiceError | None = None
     async for block, is_last in _blocks(request, limits.import_bytes):
         if fault is None:
             try:
-                await run_in_threadpool(_add, begun, cutter, block, is_last)
+                await run_in_threadpool(_add, running_import, cutter, block, is_last)
             except ServiceError as error:
                 fault = error
     if fault is not None:
@@ -102,13 +104,13 @@ async def _blocks(request: Request, max_bytes: int) -> AsyncIterator[tuple[bytes
             if size > max_bytes:
                 raise _too_large(max_bytes)
             block += chunk
-            if len(block) >= _BYTES_AT_A_TIME:
+            if len(block) >= _BLOCK_BYTES:
                 yield bytes(block), False
                 block.clear()
     yield bytes(block), True
 
 
-def _add(begun: Import, cutter: LineCutter, block: bytes, is_last: bool) -> None:
+def _add(running_import: Import, cutter: LineCutter, block: bytes, is_last: bool) -> None:
     entries: list[tuple[int, NewItem]] = []
     try:
         for number, line in cutter.feed(block):
@@ -117,9 +119,9 @@ def _add(begun: Import, cutter: LineCutter, block: bytes, is_last: bool) -> None
             entries += [(number, _item(number, line)) for number, line in cutter.rest()]
     except LineError:
         # An earlier line may have a fault that only shows when it is added.
-        begun.add(entries)
+        running_import.add(entries)
         raise
-    begun.add(entries)
+    running_import.add(entries)
 
 
 def _item(number: int, line: bytes) -> NewItem:
@@ -129,8 +131,8 @@ def _item(number: int, line: bytes) -> NewItem:
         raise LineError(number, error) from error
 
 
-def _answer(imported: Imported, begun: Import) -> Iterator[str]:
-    """Yield an `ImportedOut` as JSON: the ids may be more than memory should hold."""
+def _answer(imported: Imported, running_import: Import) -> Iterator[str]:
+    """Yield an `ImportedOut` as JSON in pieces, since there may be more ids than memory should hold."""
     counts = imported.counts
     try:
         facts = {
@@ -141,14 +143,14 @@ def _answer(imported: Imported, begun: Import) -> Iterator[str]:
         }
         yield json.dumps(facts)[:-1] + ', "ids": ['
         part: list[str] = []
-        for number, item_id in enumerate(begun.ids()):
+        for number, item_id in enumerate(running_import.ids()):
             part.append((", " if number else "") + json.dumps(item_id))
-            if len(part) == _IDS_AT_A_TIME:
+            if len(part) == _IDS_PER_PIECE:
                 yield "".join(part)
                 part.clear()
         yield "".join(part) + "]}"
     finally:
-        begun.close()
+        running_import.close()
 
 
 def _too_large(max_bytes: int) -> ContentTooLargeError:

@@ -36,7 +36,7 @@ def _parse_items(limits: ApiLimits, body: bytes) -> list[NewItem]:
 
 
 def _parse_form(form: FormFields) -> list[NewItem]:
-    # A surrogate that a charset of the client's own let through is no valid JSON.
+    # A lone surrogate that the form's encoding let through is not valid JSON.
     facts = parse_json(ItemIn, form.texts.get("item", _PICTURE_FACTS).encode(errors="replace"), ("item",))
     for name in RawIn.model_fields:
         if getattr(facts, name) is not None:
@@ -76,14 +76,14 @@ def list_items(
 ) -> Response:
     """Page through items in order of creation; the cursor stays valid while others write.
 
-    A page of large items ends before `limit`: what follows it is there as long as `next_cursor` is.
+    A page of large items ends before `limit`: there is more as long as `next_cursor` is set.
     """
     page = catalogue.page(collection, modality, int(cursor or 0), limit, pair_id)
     body = ItemPage(
         items=[ItemOut.of(collection, item) for _, item in page.rows],
         next_cursor=None if page.is_last else str(page.rows[-1][0]),
     )
-    # Encoded here, in a thread: in the event loop a large page would keep everybody waiting.
+    # Encoded here, in a thread: in the event loop a large page would delay all other requests.
     return Response(body.model_dump_json(), media_type="application/json")
 
 
@@ -100,7 +100,7 @@ def put_item(
     catalogue: Catalogue,
     note_write: NoteWrite,
 ) -> WrittenOut:
-    """Store an item under this id, replacing one that is there."""
+    """Store an item under this id, replacing an existing one."""
     if body.id is not None and body.id != item_id:
         raise InvalidFieldError("id", f"is {body.id!r} in the body and {item_id!r} in the path")
     written = catalogue.add_items(collection, [body.to_item(item_id=item_id)], replace=True)

@@ -1,4 +1,4 @@
-"""Routes of administration: keys."""
+"""Routes of API keys."""
 
 from __future__ import annotations
 

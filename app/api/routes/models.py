@@ -1,4 +1,4 @@
-"""Routes of model versions: what there is, what serves, and what served when."""
+"""Routes of model versions and their activations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ router = APIRouter(
     prefix="/v1/admin/collections/{collection}", tags=["admin"], dependencies=[Depends(may_administer)]
 )
 Version = Annotated[int, Path(ge=1, le=LARGEST_VERSION)]
-Wish = Annotated[ActivateIn, read_json(ActivateIn, default=ActivateIn())]
+Activation = Annotated[ActivateIn, read_json(ActivateIn, default=ActivateIn())]
 
 
 @router.get("/models", responses=responses(401, 403, 404, 422))
@@ -34,7 +34,7 @@ def list_models(collection: str, versions: Versions) -> ModelList:
 
 @router.get("/models/{version}", responses=responses(401, 403, 404, 422))
 def get_model(collection: str, version: Version, versions: Versions) -> ModelOut:
-    """Return one model version with everything that is known of it."""
+    """Return one model version with its whole report."""
     return ModelOut.of(versions.model(collection, version))
 
 
@@ -44,9 +44,9 @@ def get_model(collection: str, version: Version, versions: Versions) -> ModelOut
     openapi_extra=json_body(ActivateIn, required=False),
 )
 def activate_model(
-    collection: str, version: Version, versions: Versions, key: Administrator, body: Wish
+    collection: str, version: Version, versions: Versions, key: Administrator, body: Activation
 ) -> ModelOut:
-    """Let a version serve: promote it, or roll back to it; its bundle is checked first."""
+    """Activate a version: promote it, or roll back to it; its bundle is checked first."""
     by = f"key {key.id}"
     return ModelOut.of(versions.activate(collection, version, by, body.reason, body.expected_version))
 
@@ -56,8 +56,8 @@ def activate_model(
     responses=responses(401, 403, 404, 409, *OF_BODIES),
     openapi_extra=json_body(ActivateIn, required=False),
 )
-def roll_back(collection: str, versions: Versions, key: Administrator, body: Wish) -> ModelOut:
-    """Let the version serve that served before the active one."""
+def roll_back(collection: str, versions: Versions, key: Administrator, body: Activation) -> ModelOut:
+    """Activate the version that was active before the current one."""
     return ModelOut.of(versions.roll_back(collection, f"key {key.id}", body.reason, body.expected_version))
 
 
@@ -65,7 +65,7 @@ def roll_back(collection: str, versions: Versions, key: Administrator, body: Wis
 def list_activations(
     collection: str, versions: Versions, limit: Annotated[int, Query(ge=1, le=1000)] = 100
 ) -> ActivationList:
-    """Return which version began to serve when, by whom and why, newest first."""
+    """Return which version was activated when, by whom and why, newest first."""
     return ActivationList(
         activations=[ActivationOut.of(entry) for entry in versions.history(collection, limit)]
     )

@@ -60,13 +60,13 @@ def _parse_batch(limits: ApiLimits, body: bytes) -> tuple[list[Query], SearchOpt
 
 
 def _parse_form(form: FormFields) -> tuple[Query, SearchOptions]:
-    given = {name: parse_json_part(name, text) for name, text in form.texts.items()}
+    options = {name: parse_json_part(name, text) for name, text in form.texts.items()}
     include = form.lists.get("include")
     if include is not None:
         # Either a part for each name, or all of them as one JSON array.
         is_array = len(include) == 1 and not include[0].isidentifier()
-        given["include"] = parse_json_part("include", include[0]) if is_array else include
-    return Query(Content(picture=form.picture, picture_field="picture")), validate(SearchOptions, given)
+        options["include"] = parse_json_part("include", include[0]) if is_array else include
+    return Query(Content(picture=form.picture, picture_field="picture")), validate(SearchOptions, options)
 
 
 @router.post("/{source}-to-{target}", openapi_extra=_BODY, responses=_REFUSALS, response_model=SearchOut)
@@ -77,13 +77,13 @@ def search(
     target: str,
     search: Search,
     own_revision: OwnRevision,
-    asked: Annotated[
+    request: Annotated[
         tuple[Query, SearchOptions],
         read_json_or_form(_parse_search, _parse_form, _VALUES, search_body_bytes, _LISTS),
     ],
 ) -> Response:
     """Rank the target modality for one query of the source modality."""
-    query, options = asked
+    query, options = request
     (answer,) = _run(search, collection, (source, target), [query], options, own_revision(collection))
     return Response(answer, media_type="application/json")
 
@@ -99,12 +99,12 @@ def search_batch(
     collection: str,
     source: str,
     target: str,
-    asked: Annotated[tuple[list[Query], SearchOptions], read_json_with(_parse_batch, search_body_bytes)],
+    request: Annotated[tuple[list[Query], SearchOptions], read_json_with(_parse_batch, search_body_bytes)],
     search: Search,
     own_revision: OwnRevision,
 ) -> Response:
     """Answer many queries, all from one snapshot."""
-    queries, options = asked
+    queries, options = request
     answers = _run(search, collection, (source, target), queries, options, own_revision(collection))
     return Response(b'{"results":[' + b",".join(answers) + b"]}", media_type="application/json")
 
@@ -117,7 +117,7 @@ def _run(
     options: SearchOptions,
     least_revision: int | None,
 ) -> list[bytes]:
-    """Return each query's answer as JSON, encoded here, in a thread, so that the event loop goes on."""
+    """Return each query's answer as JSON, encoded here in a thread rather than in the event loop."""
     include = set(_OPTIONAL if options.include is None else options.include)
     results = service.search(
         collection,

@@ -14,7 +14,7 @@ from app.services.training.parameters import LARGEST_ALPHA, LARGEST_SEED, MOST_I
 
 
 class RetrainIn(Strict):
-    """What a retrain can be told; everything has a default."""
+    """Options of a retrain; everything has a default."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -97,12 +97,12 @@ class KeyIn(Strict):
     )
 
     scope: str = Field(pattern="^(search|write|admin)$")
-    name: str | None = Field(None, min_length=1, max_length=MAX_NAME, description="what people call it")
+    name: str | None = Field(None, min_length=1, max_length=MAX_NAME, description="a name for people")
     collections: list[str] | None = Field(
         None,
         min_length=1,
         max_length=MAX_KEY_COLLECTIONS,
-        description="the only ones it can see; all when absent",
+        description="the only collections it can see; all when absent",
     )
     expires_at: AwareDatetime | None = Field(None, description="when it stops working")
     requests_per_minute: Annotated[int, Field(ge=1, le=100_000), BeforeValidator(whole)] | None = Field(

@@ -1,4 +1,4 @@
-"""What all wire models share."""
+"""Base classes and types of the wire models."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Problem(BaseModel):
     status: int
     detail: str
     instance: str
-    field: str | None = Field(None, description="path of the culprit in what was sent: items.3.vector")
-    line: int | None = Field(None, description="of an import: the line that the field stands on")
+    field: str | None = Field(None, description="path of the faulty field in the request: items.3.vector")
+    line: int | None = Field(None, description="in an import: the line of the field")
     errors: list[FieldError] | None = Field(None, description="of an invalid request, each with its field")
     correlation_id: str | None = Field(None, description="of an unexpected error, to find it in the log")

@@ -73,14 +73,14 @@ class ItemsIn(Strict):
 
 
 class WrittenOut(BaseModel):
-    """What a write did."""
+    """Outcome of a write."""
 
     ids: list[str]
     revision: int
 
 
 class ImportedOut(BaseModel):
-    """What an import did."""
+    """Outcome of an import."""
 
     revision: int = Field(description="of the collection; as it was when nothing changed")
     created: int

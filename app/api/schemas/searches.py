@@ -147,7 +147,7 @@ class SearchOut(BaseModel):
     took_ms: float
     notices: list[str] = Field(
         default_factory=list,
-        description="what else to know of this answer, such as items that are not ranked",
+        description="remarks on this answer, such as items that are not ranked",
     )
     hits: list[HitOut]
 

@@ -1,4 +1,4 @@
-"""Wire models of model versions and of what served when."""
+"""Wire models of model versions and their activations."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ModelList(BaseModel):
 
 
 class ActivateIn(Strict):
-    """What an activation or a rollback can be told; nothing is needed."""
+    """Options of an activation or a rollback; all may be left out."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -62,7 +62,7 @@ class ActivateIn(Strict):
 
 
 class ActivationOut(BaseModel):
-    """That a version began to serve."""
+    """Record of a version becoming active."""
 
     version: int
     previous: int | None

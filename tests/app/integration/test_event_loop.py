@@ -3,13 +3,13 @@
 import gc
 import sys
 
-from app.cli.serve import answer_promptly
+from app.cli.serve import keep_event_loop_responsive
 
 
 def test_a_server_collects_no_module_and_gives_its_loop_a_turn_soon() -> None:
     before, frozen = sys.getswitchinterval(), gc.get_freeze_count()
     try:
-        answer_promptly()
+        keep_event_loop_responsive()
         assert gc.get_freeze_count() > frozen
         assert sys.getswitchinterval() < before
     finally:
