@@ -1,9 +1,9 @@
 """Strict HTTP/1.1: a request that two parsers could read differently is rejected and its connection closed.
 
 The C parser rejects most of these by itself: a Content-Length beside a Transfer-Encoding, two lengths, bare
-line feeds, obsolete line folding, control characters. This module rejects what the
-parser and uvicorn accept. Uvicorn has no limits on the size of heads, on the overhead of chunked bodies, on
-pipelined requests or on the time until a head is complete either, so they are here.
+line feeds, obsolete line folding, control characters. This module rejects what the parser and
+uvicorn accept. Uvicorn has no limits on the size of heads, on the overhead of chunked bodies, on pipelined
+requests or on the time until a head is complete either, so they are here.
 """
 
 from __future__ import annotations
