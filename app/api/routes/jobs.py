@@ -58,8 +58,8 @@ def get_job(job_id: str, training: Training) -> JobOut:
     return JobOut.of(training.job(job_id))
 
 
-def _require_job(job_id: str, training: Training) -> None:
-    """Answer 404 for an unknown job, before the stream begins."""
+def _require_job(job_id: str, training: Training, last_event: LastEvent = 0) -> None:
+    """Answer 422 for a bad event number and 404 for an unknown job, before the stream begins."""
     training.job(job_id)
 
 
