@@ -17,6 +17,7 @@ from app.storage.sweeping import sweep_leftovers
 from app.storage.trash import Trash, Used, is_older
 
 _NEW = ".new-"
+"""Name prefix of unfinished writes."""
 
 
 class FileBlobStore(BlobStore):
@@ -25,9 +26,9 @@ class FileBlobStore(BlobStore):
     Parameters
     ----------
     root : Path
-        Folder of the store; made when missing.
+        Folder of the store; created if missing.
     trash_seconds : float
-        How long content that was discarded can come back.
+        How long discarded content can be restored.
     """
 
     def __init__(self, root: Path, trash_seconds: float = 0.0) -> None:
@@ -36,7 +37,7 @@ class FileBlobStore(BlobStore):
 
     @override
     def put(self, content: bytes) -> str:
-        """Store content durably (synced before it gets its name) and return its SHA-256."""
+        """Store content durably (synced before it gets its final name) and return its SHA-256."""
         content_hash = hashlib.sha256(content).hexdigest()
         path = self._path(content_hash)
         with contextlib.suppress(FileNotFoundError):
@@ -51,14 +52,14 @@ class FileBlobStore(BlobStore):
                 os.fsync(descriptor)
             os.replace(aside, path)
         except OSError:
-            Path(aside).unlink()  # on a full disk it would take the room that is left
+            Path(aside).unlink()  # on a full disk it would take up the space that is left
             raise
         sync_folder(path.parent)
         return content_hash
 
     @override
     def get(self, content_hash: str) -> bytes:
-        """Return content, also what was discarded a moment ago; raises FileNotFoundError."""
+        """Return content, restored from the trash if need be; raises FileNotFoundError."""
         path = self._path(content_hash)
         try:
             return path.read_bytes()
@@ -69,7 +70,7 @@ class FileBlobStore(BlobStore):
 
     @override
     def touch(self, content_hash: str) -> None:
-        """Refresh the timestamp: no sweep removes the content before the row that needs it is written."""
+        """Refresh the timestamp of content, so that no sweep removes it before its row is written."""
         path = self._path(content_hash)
         try:
             os.utime(path)
@@ -80,37 +81,38 @@ class FileBlobStore(BlobStore):
 
     @override
     def names(self) -> Iterator[str]:
-        """Yield the hash of all content."""
+        """Yield the hash of every content."""
         return (path.name for path in self._contents())
 
     @override
     def stale(self, before: float) -> Iterator[str]:
-        """Yield the hash of what was last put before a time, in seconds since the epoch."""
+        """Yield the hash of every content last put before a time, in seconds since the epoch."""
         return (path.name for path in self._contents() if is_older(path, before))
 
     @override
     def discard(self, content_hashes: Sequence[str], before: float) -> int:
-        """Move content to the trash; return how much was there.
+        """Move content to the trash; return the number of files that existed.
 
         Parameters
         ----------
         content_hashes : sequence of str
-            Content that no row refers to.
+            Hashes that no row refers to.
         before : float
-            Where the trash keeps nothing, only what was last put before this time is removed at once.
+            If the trash keeps nothing, only content last put before this time is removed immediately, in
+            seconds since the epoch.
         """
         return self._trash.put([self._path(content_hash) for content_hash in content_hashes], before)
 
     @override
     def tidy(self, before: float, used: Used) -> int:
-        """Remove what interrupted writes left, and bring the trash up to date; return how many leftovers.
+        """Remove the leftovers of interrupted writes, and tidy the trash; return the number of leftovers.
 
         Parameters
         ----------
         before : float
-            Younger files are left alone, in seconds since the epoch.
+            Files touched after this time are left alone, in seconds since the epoch.
         used : callable
-            Says which hashes are used: these come back from the trash.
+            Returns the hashes in use, which are restored from the trash.
         """
         self._trash.tidy(self._path, before, used)
         return sum(sweep_leftovers(folder, [_NEW], before) for folder in self._folders())

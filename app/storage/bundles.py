@@ -1,4 +1,4 @@
-"""Model bundles: folders that are written beside, checked, renamed into place, and never changed."""
+"""Model bundles: folders that are written under a temporary name, renamed into place, and never changed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from typing_extensions import override
 
 from app.domain.errors import DamagedBundleError
 from app.domain.ports import BundleFiles
-from app.storage.faults import translated
+from app.storage.faults import translate_errors
 from app.storage.folders import make_folder, sync_folder
 from app.storage.sweeping import sweep_leftovers
 from app.storage.trash import Trash, Used, is_older
 
 _MANIFEST = "manifest.json"
 _PARTIAL = ".partial-"
+"""Name prefix of unfinished bundles."""
 
 
 class BundleStore(BundleFiles):
@@ -30,16 +31,16 @@ class BundleStore(BundleFiles):
     Parameters
     ----------
     root : Path
-        Made when missing.
+        Folder of the store; created if missing.
     trash_seconds : float
-        How long bundles that were discarded can come back.
+        How long discarded bundles can be restored.
     """
 
     def __init__(self, root: Path, trash_seconds: float = 0.0) -> None:
         self._root = root
         self._trash = Trash(root, trash_seconds)
 
-    @translated()
+    @translate_errors()
     @override
     def write(self, name: str, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> tuple[str, str]:
         """Write a bundle.
@@ -47,11 +48,11 @@ class BundleStore(BundleFiles):
         Parameters
         ----------
         name : str
-            Beginning of the folder's name; a random part follows, so that no two writers meet.
+            Prefix of the folder's name; a random part follows, so that two writers never collide.
         fill : callable
-            Puts files into the folder it is given.
+            Writes the files into the folder passed to it.
         facts : mapping
-            Goes into the manifest beside the SHA-256 sum of every file.
+            Stored in the manifest beside the SHA-256 sum of every file.
 
         Returns
         -------
@@ -63,7 +64,7 @@ class BundleStore(BundleFiles):
         Raises
         ------
         StorageFullError, StorageReadOnlyError
-            If the disk does not take it; nothing is left behind.
+            If the disk is full or read-only; nothing is left behind.
         """
         folder = f"{name}-{secrets.token_hex(4)}"
         partial = self._root / f"{_PARTIAL}{folder}"
@@ -89,7 +90,7 @@ class BundleStore(BundleFiles):
 
     @override
     def open(self, folder: str, manifest_hash: str, without: str | None = None) -> Path:
-        """Return a bundle's folder after checking every sum; raises DamagedBundleError.
+        """Return a bundle's folder after checking the sum of every file; raises DamagedBundleError.
 
         Parameters
         ----------
@@ -98,7 +99,7 @@ class BundleStore(BundleFiles):
         manifest_hash : str
             SHA-256 of its manifest.
         without : str, optional
-            A folder in it whose files the caller does not read: they are not checked.
+            A subfolder whose files the caller does not read: they are not checked.
         """
         path = self._root / folder
         try:
@@ -113,7 +114,7 @@ class BundleStore(BundleFiles):
                 if _sum(path / file_name) != expected:
                     raise DamagedBundleError(f"bundle {folder}: {file_name} does not match its sum")
         except OSError as error:
-            # The error itself names a path of this machine; it stays in the chain.
+            # The error's own text contains a path of this machine; it stays in the exception chain.
             raise DamagedBundleError(f"bundle {folder}: {error.strerror or 'unreadable'}") from error
         return path
 
@@ -124,32 +125,33 @@ class BundleStore(BundleFiles):
 
     @override
     def stale(self, before: float) -> Iterator[str]:
-        """Yield the name of what was written before a time, in seconds since the epoch."""
+        """Yield the name of every bundle written before a time, in seconds since the epoch."""
         return (path.name for path in self._bundles() if is_older(path, before))
 
     @override
     def discard(self, folders: Sequence[str], before: float) -> int:
-        """Move bundles to the trash; return how many were there.
+        """Move bundles to the trash; return how many existed.
 
         Parameters
         ----------
         folders : sequence of str
-            Bundles that no row refers to.
+            Names of bundles that no row refers to.
         before : float
-            Where the trash keeps nothing, only what was written before this time is removed at once.
+            If the trash keeps nothing, only bundles written before this time are removed immediately, in
+            seconds since the epoch.
         """
         return self._trash.put([self._root / folder for folder in folders], before)
 
     @override
     def tidy(self, before: float, used: Used) -> int:
-        """Remove what interrupted writes left, and bring the trash up to date; return how many leftovers.
+        """Remove the leftovers of interrupted writes, and tidy the trash; return the number of leftovers.
 
         Parameters
         ----------
         before : float
-            Younger bundles are left alone, in seconds since the epoch.
+            Bundles written after this time are left alone, in seconds since the epoch.
         used : callable
-            Says which bundles are used: these come back from the trash.
+            Returns the bundles in use, which are restored from the trash.
         """
         self._trash.tidy(lambda folder: self._root / folder, before, used)
         return sweep_leftovers(self._root, [_PARTIAL], before)

@@ -1,4 +1,4 @@
-"""Copies of the folders of pictures and bundles, whose files never change once they have their name."""
+"""Copies of the folders of pictures and bundles, whose files never change once they have their final name."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from app.storage.trash import TRASH
 
 
 def copy_new_files(source: Path, target: Path) -> int:
-    """Copy every file that the target lacks; return how many.
+    """Copy every file that the target lacks; return how many were copied.
 
-    What is removed meanwhile, and what is not yet written to its end, is left out.
+    Files removed in the meantime, and files not completely written yet, are left out.
 
     Parameters
     ----------
     source : Path
-        Folder; nothing is copied when it is missing.
+        Folder; nothing is copied if it is missing.
     target : Path
-        Folder; made when missing.
+        Folder; created if missing.
     """
     copied = 0
     for folder, folders, names in os.walk(source):
-        # Unfinished writes and removals begin with a dot; what was put into the trash meanwhile is needed.
+        # Names of unfinished writes and removals begin with a dot. The trash is copied: a file moved there
+        # in the meantime may be one that the copied database needs.
         folders[:] = [name for name in folders if name[0] != "." or name == TRASH]
-        here = target / Path(folder).relative_to(source)
-        here.mkdir(parents=True, exist_ok=True)
+        counterpart = target / Path(folder).relative_to(source)
+        counterpart.mkdir(parents=True, exist_ok=True)
         for name in (name for name in names if name[0] != "."):
-            copied += not (here / name).exists() and _copy(Path(folder) / name, here / name)
+            copied += not (counterpart / name).exists() and _copy(Path(folder) / name, counterpart / name)
     return copied
 
 

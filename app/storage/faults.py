@@ -1,4 +1,4 @@
-"""Disks that take no writes, in the service's words."""
+"""Full and read-only disks, as the service's errors."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from pathlib import Path
 
 from app.domain.errors import storage_error
 
-_LITTLE_BYTES = 64 << 20
 _MIB = 1 << 20
+"""Bytes."""
+_LOW_SPACE_BYTES = 64 * _MIB
+"""A disk with less free space counts as full, so that readiness fails before writes do."""
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """Raise StorageFullError or StorageReadOnlyError for what the system says of a disk; pass on the rest."""
+def translate_errors() -> Iterator[None]:
+    """Turn an OSError of a full or read-only disk into StorageFullError or StorageReadOnlyError."""
     try:
         yield
     except OSError as error:
@@ -26,28 +28,28 @@ def translated() -> Iterator[None]:
 
 
 def fault_of_disk(path: Path) -> str | None:
-    """Return why writes to a file or folder fail or soon will; None when nothing is known to be wrong.
+    """Return why writes to a file or folder fail or soon will; None if no fault is known.
 
-    It asks the file system and writes nothing, so it does not see a quota. A path that does not exist yet
+    It queries the file system and writes nothing, so it does not see a quota. A path that does not exist yet
     has no fault.
 
     Parameters
     ----------
     path : Path
-        What is written to.
+        File or folder that is written to.
     """
     try:
-        found = os.statvfs(path)
+        disk = os.statvfs(path)
     except FileNotFoundError:
         return None
-    if found.f_flag & os.ST_RDONLY or not os.access(path, os.W_OK):
+    if disk.f_flag & os.ST_RDONLY or not os.access(path, os.W_OK):
         return "read-only"
     is_superuser = os.geteuid() == 0
-    left = found.f_frsize * (found.f_bfree if is_superuser else found.f_bavail)
-    files_left = found.f_ffree if is_superuser else found.f_favail
-    # Some file systems count neither and say 0 of 0.
-    if found.f_blocks and left < _LITTLE_BYTES:
-        return f"full but for {left // _MIB} MiB"
-    if found.f_files and not files_left:
+    free_bytes = disk.f_frsize * (disk.f_bfree if is_superuser else disk.f_bavail)
+    free_files = disk.f_ffree if is_superuser else disk.f_favail
+    # Some file systems count neither blocks nor files, and report 0 of 0.
+    if disk.f_blocks and free_bytes < _LOW_SPACE_BYTES:
+        return f"full but for {free_bytes // _MIB} MiB"
+    if disk.f_files and not free_files:
         return "full: no more files can be made"
     return None

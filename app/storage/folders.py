@@ -1,4 +1,4 @@
-"""Folders and names in them that survive a power cut."""
+"""Durable folders: new folders and renames that survive a power cut."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, so that each survives a power cut."""
+    """Create a folder and its missing parents durably: each survives a power cut."""
     missing = []
     while not folder.is_dir():
         missing.append(folder)

@@ -1,4 +1,4 @@
-"""The mark in a data folder that says which database its files belong to."""
+"""The mark in a data folder that names the database its files belong to."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ _INSIDE = "inside this folder"
 class FileFolderMark(FolderMark):
     """A small file in the data folder.
 
-    Earlier versions wrote the place of the database instead of its identity: ``backend://host:port/name``,
+    Earlier versions wrote the location of the database instead of its identity: ``backend://host:port/name``,
     or that it lies inside this folder.
 
     Parameters
     ----------
     folder : Path
-        The data folder; made when a mark is written.
-    place : str
-        Of the database at hand, as earlier versions wrote it.
+        The data folder; created when a mark is written.
+    location : str
+        Location of the current database, as earlier versions wrote it.
     usual_file : str
-        Name of the SQLite file that a folder has when no other database is set.
+        Name of the SQLite file that a folder has by default.
     """
 
-    def __init__(self, folder: Path, place: str, usual_file: str) -> None:
+    def __init__(self, folder: Path, location: str, usual_file: str) -> None:
         self._folder = folder
-        self._place = place
+        self._location = location
         self._usual_file = usual_file
 
     @override
     def read(self) -> Mark | None:
-        """Return the mark; None when there is none, or one that a crash of an earlier version left empty."""
+        """Return the mark; None if there is none, or if a crash of an earlier version left it empty."""
         text = self._text()
         if not text:
             return None
@@ -54,21 +54,21 @@ class FileFolderMark(FolderMark):
 
     @override
     def names_this_database(self) -> bool:
-        """Return whether an earlier version marked the folder with the place of the database at hand."""
+        """Return whether an earlier version marked the folder with the location of the current database."""
         text = self._text()
-        place = _lasting(self._folder, self._place, self._usual_file)
-        return bool(text) and place in (text, _lasting(self._folder, text, self._usual_file))
+        name = _portable_name(self._folder, self._location, self._usual_file)
+        return bool(text) and name in (text, _portable_name(self._folder, text, self._usual_file))
 
     @override
     def write(self, mark: Mark, replace: bool) -> None:
-        """Write a mark aside and give it its name once it is whole; raises OSError.
+        """Write a mark atomically, through a temporary file; raises OSError.
 
         Parameters
         ----------
         mark : Mark
-            What to remember.
+            The new mark.
         replace : bool
-            Whether another mark that is there is replaced; it stays otherwise.
+            Whether an existing mark is replaced; otherwise it stays.
         """
         make_folder(self._folder)
         descriptor, aside = tempfile.mkstemp(dir=self._folder, prefix=f"{_MARKER}-")
@@ -80,7 +80,7 @@ class FileFolderMark(FolderMark):
             if replace or ((self._folder / _MARKER).exists() and not self._text()):
                 os.replace(aside, self._folder / _MARKER)
             else:
-                with contextlib.suppress(FileExistsError):  # another one was faster
+                with contextlib.suppress(FileExistsError):  # another process was faster
                     os.link(aside, self._folder / _MARKER)
         finally:
             Path(aside).unlink(missing_ok=True)
@@ -92,8 +92,8 @@ class FileFolderMark(FolderMark):
         return ""
 
 
-def _lasting(folder: Path, database: str, usual_file: str) -> str:
-    """Return what a database is called in the marker: without the folder's path when it lies there."""
+def _portable_name(folder: Path, database: str, usual_file: str) -> str:
+    """Return the name of a database in the marker file: without the folder's path if it lies inside."""
     path = database.removeprefix(_SQLITE)
     if path == database or path.startswith((":", "file:")):
         return database

@@ -1,4 +1,4 @@
-"""Checked items of an import on disk, between their check and the transactions that store them."""
+"""Validated items of an import, spooled to disk until the transactions that store them."""
 
 from __future__ import annotations
 
@@ -19,26 +19,30 @@ from app.domain.entities import Item
 from app.domain.ports import Spool
 
 _IN_MEMORY = 4 << 20
+"""Bytes of items kept in memory before a file is created: a small import needs none."""
 _CACHE_KIB = 8 << 10
+"""Memory for the table of ids, in KiB, before it spills to disk."""
 _HEAD = struct.Struct("<QHIi")
+"""Line number; sizes in bytes of the id, of the other fields, and of the features (or `_NO_FEATURES`)."""
 _NO_FEATURES = -1
+"""In place of a size: the item has no features."""
 
 
 class ItemSpool(Spool):
-    """Items in a file without a name, and their ids in a temporary table: both go with the process.
+    """Items in an unnamed file, and their ids in a temporary table: both disappear with the process.
 
-    Memory is bounded however many there are; used by one thread at a time.
+    Memory is bounded for any number of items. To be used by one thread at a time.
 
     Parameters
     ----------
     folder : Path
-        Where the file is made once it is too large for memory; made when missing.
+        Folder of the file, which is created once the items no longer fit in memory; created if missing.
     """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._items = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY, dir=str(folder))  # noqa: SIM115
-        # A database without a name is SQLite's temporary one: on disk as soon as its cache is full.
+        # SQLite's unnamed database is a temporary one, which spills to disk when its cache is full.
         self._ids = sqlite3.connect("", check_same_thread=False, isolation_level=None)
         for statement in (
             f"PRAGMA cache_size = -{_CACHE_KIB}",
@@ -56,10 +60,11 @@ class ItemSpool(Spool):
 
     @override
     def add(self, entries: Sequence[tuple[int, Item]]) -> tuple[int, int] | None:
-        """Append items, each with its line.
+        """Append items, each with its line number.
 
-        Returns the place among `entries` of the first whose id was there before, and the line it stands
-        on; None when each is new. Raises OSError when the disk is full, after which only `close` is left.
+        Returns the index in `entries` of the first item whose id was added before, and the line of that
+        earlier item; None if all are new. Raises OSError when the disk is full; only `close` may be called
+        after that.
         """
         pairs = [(item.id, line) for line, item in entries]
         added = self._add_ids(pairs)
@@ -102,12 +107,12 @@ class ItemSpool(Spool):
         try:
             self._items.close()
         except OSError as error:
-            # What could not be written is thrown away all the same.
+            # The data that could not be flushed is discarded anyway.
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
 
     def _add_ids(self, pairs: Sequence[tuple[str, int]]) -> int:
-        """Return how many ids are new."""
+        """Add ids with their lines; return how many are new."""
         try:
             self._ids.execute("BEGIN")
             added = self._ids.executemany("INSERT OR IGNORE INTO ids VALUES (?, ?)", pairs).rowcount
@@ -126,7 +131,7 @@ class ItemSpool(Spool):
         raise AssertionError("a row was ignored although no id is repeated")
 
     def _next(self) -> tuple[tuple[int, Item], int]:
-        """Return the next entry and how many bytes it has here."""
+        """Return the next entry and its size in the file, in bytes."""
         line, id_length, facts_length, length = _HEAD.unpack(self._items.read(_HEAD.size))
         item_id = self._items.read(id_length).decode()
         modality, text, content_hash, content_type, labels, pair_id, metadata, train = json.loads(

@@ -1,4 +1,4 @@
-"""What interrupted writes, and interrupted removals of earlier versions, left in the folder of a store."""
+"""Cleaning up after interrupted writes, and after removals that an earlier version did not finish."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from pathlib import Path
 from app.storage.trash import delete, is_older
 
 _REMOVED = ".removed-"
-"""Beginning of a name that versions before the trash gave to what they were removing."""
+"""Name prefix that versions without a trash gave to files and folders they were removing."""
 
 
 def sweep_leftovers(folder: Path, prefixes: Sequence[str], before: float) -> int:
-    """Remove what interrupted writes left in a folder; return how many files or folders.
+    """Remove the leftovers of interrupted writes in a folder; return the number of files and folders removed.
 
     Parameters
     ----------
     folder : Path
-        Need not exist.
+        Folder of a store; need not exist.
     prefixes : sequence of str
-        Of the names that unfinished writes have.
+        Name prefixes of unfinished writes.
     before : float
-        Only what was last touched before this time, in seconds since the epoch.
+        Only what was last touched before this time is removed, in seconds since the epoch.
     """
     if not folder.is_dir():
         return 0
     for aside in folder.glob(f"{_REMOVED}*"):
         _put_back(aside)
-    left = [path for path in folder.iterdir() if path.name.startswith(tuple(prefixes))]
-    return sum(delete(path) for path in left if is_older(path, before))
+    leftovers = [path for path in folder.iterdir() if path.name.startswith(tuple(prefixes))]
+    return sum(delete(path) for path in leftovers if is_older(path, before))
 
 
 def _put_back(aside: Path) -> None:
-    """Undo a removal that was interrupted, so that the path is examined again."""
+    """Undo an interrupted removal; the next sweep decides again whether the path is unused."""
     path = aside.with_name(aside.name.removeprefix(_REMOVED).rpartition("-")[0])
     if path.exists():
         delete(aside)

@@ -1,8 +1,8 @@
-"""Where unused files are kept for a while before they are removed for good.
+"""A trash, in which unused files are kept for a while before they are removed for good.
 
-A file leaves its place for the trash, and the trash for its place, by one rename each: whoever is killed in
-between leaves it whole in one of the two. Folders of the trash are named by the hour that began before what
-they hold was put there, in seconds since the epoch.
+A file moves to the trash, and back, by a single rename: a process killed in between leaves it whole in one
+place or the other. Each folder of the trash is named by the hour in which its files were put there: its
+start, in seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ from app.storage.folders import make_folder, sync_folder
 TRASH = ".trash"
 _REMOVED = ".removed-"
 Used = Callable[[Sequence[str]], set[str]]
-"""Returns which of the names are used."""
+"""Returns the names that are in use."""
 
 _BATCH = 500
+"""Names looked up in one query: far below the limits of both databases on bound parameters."""
 _HOUR = 3600
+"""Seconds."""
 
 
 class Trash:
-    """Keeps the unused files of one store.
+    """The unused files of one store.
 
     Parameters
     ----------
     root : Path
-        Folder of the store; the trash lies in it, so that a rename is all it takes.
+        Folder of the store; the trash lies inside it, on the same file system, so that a rename suffices.
     keep_seconds : float
         How long files are kept, to the hour; with 0 they are not kept.
     """
@@ -42,15 +44,15 @@ class Trash:
         self._keep_seconds = keep_seconds
 
     def put(self, paths: Iterable[Path], before: float) -> int:
-        """Take files or folders out of their places; return how many were there.
+        """Move files or folders to the trash; return how many existed.
 
         Parameters
         ----------
         paths : iterable of Path
-            Unused files. A writer that is about to use one again finds it here.
+            Unused files or folders. A writer that is about to use one again finds it in the trash.
         before : float
-            Where nothing is kept, what was last touched before this time is removed at once, in seconds
-            since the epoch; the rest when the trash is tidied.
+            With `keep_seconds` 0, those last touched before this time are removed immediately, in seconds
+            since the epoch; the others when the trash is tidied.
         """
         batch = self._folder / str(int(time.time()) // _HOUR * _HOUR)
         moved = [path for path in paths if self._take(path, batch)]
@@ -63,7 +65,7 @@ class Trash:
         return len(moved)
 
     def give_back(self, path: Path) -> bool:
-        """Put what is missing at a path back there, if it is here."""
+        """Restore a missing path if it is in the trash; return whether the path exists."""
         for batch in reversed(self._batches()):
             try:
                 (batch / path.name).rename(path)
@@ -72,49 +74,49 @@ class Trash:
             except OSError:
                 if not path.exists():
                     raise
-                break  # another process gave it back at the same time: a folder is there, and not empty
+                break  # another process restored it at the same time: the path is a folder, and not empty
             sync_folder(path.parent)
             break
         return path.exists()
 
     def tidy(self, place: Callable[[str], Path], before: float, used: Used) -> None:
-        """Put back what is used after all, and remove for good what was kept for long enough.
+        """Restore files that are in use after all, and remove those whose time is over.
 
         Parameters
         ----------
         place : callable
-            Says where a name belongs.
+            Returns the path a name belongs at.
         before : float
             Nothing that was touched after this time is removed, in seconds since the epoch.
         used : callable
-            Says which names are used.
+            Returns the names that are in use.
         """
-        for left in self._folder.glob(f"{_REMOVED}*"):
-            delete(left)
+        for leftover in self._folder.glob(f"{_REMOVED}*"):
+            delete(leftover)
         for batch in self._batches():
             is_over = not self._keep_seconds or int(batch.name) + _HOUR + self._keep_seconds < time.time()
-            for names in batched((path.name for path in batch.iterdir()), _BATCH):
+            for names in _split((path.name for path in batch.iterdir()), _BATCH):
                 in_use = used(names)
                 for name in names:
                     if name in in_use and not place(name).exists():
                         self.give_back(place(name))
                     elif is_over and is_older(batch / name, before):
                         self._remove(batch / name)
-            with contextlib.suppress(OSError):  # something was put there, or is kept
+            with contextlib.suppress(OSError):  # not empty
                 batch.rmdir()
 
     def _take(self, path: Path, batch: Path) -> bool:
-        """Move something here; return False when it is not there any longer."""
+        """Move a path to the trash; return False if it no longer exists."""
         make_folder(batch)
         if (batch / path.name).is_dir():
-            self._remove(batch / path.name)  # put here before, and then brought back as a copy
+            self._remove(batch / path.name)  # put here earlier, and since written again
         with contextlib.suppress(FileNotFoundError):
             path.rename(batch / path.name)
             return True
         return False
 
     def _remove(self, path: Path) -> None:
-        """Remove something from the trash for good; half of it is never restored."""
+        """Remove a path of the trash for good, renamed first, so that it cannot be restored in part."""
         aside = self._folder / f"{_REMOVED}{secrets.token_hex(8)}"
         with contextlib.suppress(FileNotFoundError):
             path.rename(aside)
@@ -124,26 +126,26 @@ class Trash:
         """Return the folders of the trash, oldest first."""
         if not self._folder.is_dir():
             return []
-        found = [path for path in self._folder.iterdir() if path.name.isdecimal()]
-        return sorted(found, key=lambda path: int(path.name))
+        folders = [path for path in self._folder.iterdir() if path.name.isdecimal()]
+        return sorted(folders, key=lambda path: int(path.name))
 
 
 def is_older(path: Path, before: float) -> bool:
-    """Return whether something is there that was last touched before a time, in seconds since the epoch."""
+    """Return whether a path exists and was last touched before a time, in seconds since the epoch."""
     with contextlib.suppress(FileNotFoundError):
         return path.stat().st_mtime < before
     return False
 
 
-def batched(names: Iterable[str], size: int) -> Iterator[list[str]]:
+def _split(names: Iterable[str], size: int) -> Iterator[list[str]]:
     """Yield lists of at most `size` names."""
-    found = iter(names)
-    while batch := list(itertools.islice(found, size)):
+    rest = iter(names)
+    while batch := list(itertools.islice(rest, size)):
         yield batch
 
 
 def delete(path: Path) -> bool:
-    """Remove a file or folder for good; return whether it is gone."""
+    """Remove a file or folder for good; return whether it no longer exists."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
