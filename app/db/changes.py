@@ -1,4 +1,4 @@
-"""Whether a transaction changed any row: one that only looks says nothing about what the disk would take."""
+"""Whether a transaction changed any row: one that only reads does not show that the disk takes writes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from sqlalchemy import Connection, event
 
 
 class Changes:
-    """Counts what a transaction changes from now on.
+    """Count the rows that a transaction changes from now on.
 
     Parameters
     ----------
     connection : Connection
-        Whose transaction has just begun.
+        Connection whose transaction has just begun.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -22,13 +22,13 @@ class Changes:
         self._sqlite: sqlite3.Connection | None = None
         driver: Any = connection.connection.dbapi_connection
         if isinstance(driver, sqlite3.Connection):
-            # Its cursors know how many rows a statement changed only once all it returns was fetched.
+            # SQLite's cursors know the number of changed rows only after all returned rows were fetched.
             self._sqlite, self._before = driver, driver.total_changes
         else:
             event.listen(connection, "after_cursor_execute", self._count)
 
     def are_made(self) -> bool:
-        """Return whether a row was inserted, updated or deleted; asked before the transaction ends."""
+        """Return whether a row was inserted, updated or deleted; to be called before the transaction ends."""
         if self._sqlite is not None:
             return self._sqlite.total_changes > self._before
         return self._rows > 0

@@ -1,4 +1,4 @@
-"""The time by which leases are kept."""
+"""The clock of leases, the same for all processes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from app.db.models import UtcDateTime
 
 
 def now(session: Session) -> datetime:
-    """Return the time that all processes agree on: the server's; of SQLite all users are on one host.
+    """Return the time that all processes share: the database server's, or with SQLite the host's.
 
-    It is that within the transaction: to begin one may take as long as waiting for a lock.
+    It is read within the transaction, since beginning one may have to wait for a lock.
     """
     connection = session.connection()
     if connection.dialect.name == "postgresql":
-        # Not the time the transaction began: it may have waited for a lock since. The connection is asked: a
-        # session would write what is half changed first, and a second write of a row takes more locks.
+        # Not the start time of the transaction, which may have waited for a lock since. Executed on the
+        # connection: a session would first flush half-changed rows, and a second write of a row takes more
+        # locks.
         return connection.execute(select(func.clock_timestamp(type_=UtcDateTime()))).scalar_one()
     return datetime.now(UTC)

@@ -43,7 +43,7 @@ class SqlCollectionRepository(CollectionRepository):
         try:
             self._session.flush()
         except IntegrityError as error:
-            # Another transaction was faster since the look above.
+            # Another transaction added it since the query above.
             if violates_unique(error, "uq_collections_name", "collections.name"):
                 raise CollectionExistsError(name) from error
             raise
@@ -121,10 +121,10 @@ class SqlCollectionRepository(CollectionRepository):
         return set(self._session.scalars(query))
 
     def _row(self, name: str, lock: bool = False) -> CollectionRow:
-        if "\x00" in name:  # PostgreSQL cannot even be asked for it
+        if "\x00" in name:  # PostgreSQL rejects such a parameter
             raise CollectionNotFoundError(name)
         query = select(CollectionRow).where(CollectionRow.name == name, IS_THERE)
-        if lock:  # rows that refer to it may still be added
+        if lock:  # a lock that still lets other transactions add rows that refer to it
             query = query.with_for_update(key_share=True).execution_options(populate_existing=True)
         row = self._session.scalar(query)
         if row is None:

@@ -13,9 +13,9 @@ def violates_unique(error: IntegrityError, constraint: str, *columns: str) -> bo
     error : IntegrityError
         As raised by a flush.
     constraint : str
-        Its name.
+        Name of the constraint.
     *columns : str
-        Its columns, each as ``table.column``.
+        Columns of the constraint, each as ``table.column``.
     """
     diagnosis = getattr(error.orig, "diag", None)
     if diagnosis is not None:
@@ -24,7 +24,7 @@ def violates_unique(error: IntegrityError, constraint: str, *columns: str) -> bo
 
 
 def violates_foreign_key(error: IntegrityError, constraint: str) -> bool:
-    """Return whether a row that is referred to is gone; SQLite does not say which."""
+    """Return whether a referenced row is missing; SQLite does not name the constraint."""
     diagnosis = getattr(error.orig, "diag", None)
     if diagnosis is not None:
         return bool(diagnosis.constraint_name == constraint)

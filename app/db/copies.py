@@ -10,14 +10,14 @@ from sqlalchemy import Engine
 
 
 def copy_sqlite(engine: Engine, target: Path) -> None:
-    """Write one consistent state of the database to a new file, while others go on reading and writing.
+    """Write a consistent copy of the database to a new file, while other processes read and write.
 
     Parameters
     ----------
     engine : Engine
-        Of a SQLite database.
+        Engine of a SQLite database.
     target : Path
-        Where to; raises FileExistsError when something is there.
+        File to create; raises FileExistsError if it exists.
     """
     target.touch(exist_ok=False)
     with closing(engine.raw_connection()) as pooled, closing(sqlite3.connect(target)) as copy:

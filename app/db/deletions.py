@@ -1,10 +1,10 @@
 """Deletion of collections in SQL: hidden in one short transaction, removed in many.
 
-Removing a large collection in one transaction would keep every other writer out of a SQLite database for as
-long as it takes. So `hide` renames the collection to what no client can call one, which frees its name, and
-gives it the time of its deletion, which every look-up leaves out. Nobody writes to it from then on: who had
-found it before finds it gone under its lock. `remove_some` then removes a bounded number of rows, and the
-collection's own row last; it goes on after a crash wherever it was.
+Removing a large collection in one transaction would block all other writers of a SQLite database for its
+whole duration. So `hide` renames the collection to a name no client can choose, which frees its own name, and
+sets the time of its deletion, by which every query excludes it. Nothing writes to it from then on: a writer
+that had read its row before finds it gone when taking its lock. `remove_some` then removes a bounded number
+of rows, and the collection's own row last; after a crash it continues where it stopped.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from app.db.models import CollectionRow, ItemRow, JobRow, ModelRow, ReplacedItem
 from app.domain.entities import JobState
 
 IS_THERE: ColumnElement[bool] = CollectionRow.deleted_at.is_(None)
-"""That a collection is not deleted."""
+"""Condition that a collection is not deleted."""
 _OPEN = (JobState.QUEUED.value, JobState.RUNNING.value)
 _items: Table = ItemRow.metadata.tables[ItemRow.__tablename__]
 _replaced: Table = ItemRow.metadata.tables[ReplacedItemRow.__tablename__]
 
 
 def is_there(session: Session, collection_id: int) -> bool:
-    """Return whether there is a collection of that id, and it is not deleted."""
+    """Return whether a collection with that id exists and is not deleted."""
     query = select(CollectionRow.id).where(CollectionRow.id == collection_id, IS_THERE)
     return session.scalar(query) is not None
 
 
 def hide(session: Session, collection_id: int) -> list[str] | None:
-    """Hide a collection, end its job and forget its models; return their bundles.
+    """Hide a collection, delete its open job and its models; return the models' bundles.
 
-    Returns None when another transaction was faster.
+    Returns None if another transaction was faster.
     """
     hidden = session.scalar(
         update(CollectionRow)
@@ -53,7 +53,7 @@ def hide(session: Session, collection_id: int) -> list[str] | None:
 
 
 def hidden_ids(session: Session) -> list[int]:
-    """Return the ids of collections that are deleted and not yet removed."""
+    """Return the ids of collections that are deleted but not completely removed yet."""
     return list(session.scalars(select(CollectionRow.id).where(~IS_THERE).order_by(CollectionRow.id)))
 
 
@@ -63,31 +63,31 @@ def remove_some(session: Session, collection_id: int, max_rows: int, max_bytes: 
     Parameters
     ----------
     session : Session
-        In a transaction that writes.
+        Session of a writing transaction.
     collection_id : int
-        Of one that `hide` has hidden; of others nothing is removed.
+        Collection hidden by `hide`; nothing is removed from any other.
     max_rows, max_bytes : int
-        Most rows, and about as many bytes of texts and features; one row is removed in any case.
+        Maximum number of rows, and roughly of bytes of texts and features; at least one row is removed.
 
     Returns
     -------
     set of str or None
-        Hashes of the pictures these rows had; None when nothing is left of the collection.
+        Hashes of the pictures of these rows; None when nothing is left of the collection.
     """
-    # Its row is locked first, as others do who remove something of it: they would wait for each other.
+    # Its row is locked first, as in every transaction that removes parts of it, to avoid a deadlock.
     is_hidden = (CollectionRow.id == collection_id) & ~IS_THERE
     if session.scalar(select(CollectionRow.id).where(is_hidden).with_for_update()) is None:
         return None
-    # What an import replaced goes before the items, or it would be readers' view of them again.
+    # Replaced rows go before the items: on their own they would be what readers see in place of the items.
     for table, key in (
         (_replaced, (_replaced.c.import_id, _replaced.c.position)),
         (_items, (_items.c.id,)),
     ):
         is_its = table.c.collection_id == collection_id
-        found = some_rows(session, table, key, is_its, max_rows, max_bytes)
-        if found:
-            session.execute(delete(table).where(tuple_(*key).in_([row[: len(key)] for row in found])))
-            return {row.content_hash for row in found if row.content_hash is not None}
+        rows = some_rows(session, table, key, is_its, max_rows, max_bytes)
+        if rows:
+            session.execute(delete(table).where(tuple_(*key).in_([row[: len(key)] for row in rows])))
+            return {row.content_hash for row in rows if row.content_hash is not None}
     job_id = session.scalar(select(JobRow.id).where(JobRow.collection_id == collection_id).limit(1))
     if job_id is not None:
         session.execute(delete(JobRow).where(JobRow.id == job_id))  # its events go with it
@@ -100,30 +100,31 @@ def some_rows(
     session: Session,
     table: Table,
     key: Sequence[ColumnElement[Any]],
-    is_wanted: ColumnElement[bool],
+    condition: ColumnElement[bool],
     max_rows: int,
     max_bytes: int,
 ) -> list[Any]:
-    """Return keys and picture hashes of as many rows as may go in one transaction.
+    """Return keys and picture hashes of as many rows as one transaction may remove.
 
     Parameters
     ----------
     session : Session
-        Where.
+        Session to read in.
     table : Table
-        Of items, or of replaced ones.
+        Table of items, or of replaced items.
     key : sequence of ColumnElement
         Columns that are returned before `content_hash` and `size`.
-    is_wanted : ColumnElement
-        Of which rows.
+    condition : ColumnElement
+        Condition on the rows.
     max_rows, max_bytes : int
-        Most rows, and about as many bytes of texts and features; one row is returned in any case.
+        Maximum number of rows, and roughly of bytes of texts and features; at least one row is returned if
+        any matches.
     """
     sizes = (func.coalesce(func.length(table.c[name]), 0) for name in ("text", "features"))
     query = select(*key, table.c.content_hash, sum(sizes, start=func.length("")).label("size"))
     chosen: list[Any] = []
     size = 0
-    for row in session.execute(query.where(is_wanted).limit(max_rows)):
+    for row in session.execute(query.where(condition).limit(max_rows)):
         size += row.size
         if chosen and size > max_bytes:
             break

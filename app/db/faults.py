@@ -1,4 +1,4 @@
-"""What the drivers' errors are in the domain's words."""
+"""Translation of database driver errors into the service's errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from app.domain.errors import (
     StorageReadOnlyError,
 )
 
-_OF_SQLSTATE: dict[str, type[ServiceError]] = {
+_BY_SQLSTATE: dict[str, type[ServiceError]] = {
     "53100": StorageFullError,
     "25006": StorageReadOnlyError,
     "42P01": SchemaOutdatedError,
@@ -28,32 +28,33 @@ _OF_SQLSTATE: dict[str, type[ServiceError]] = {
 }
 """disk_full, read_only_sql_transaction, undefined_table, undefined_column."""
 _NO_SPACE = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
-"""What SQLite says of a file that cannot grow for another reason than a full disk: a quota or a limit."""
-_NO_SUCH = ("no such table", "no such column", "has no column named")
+"""SQLite's codes for a file that cannot grow for another reason than a full disk: a quota or a limit."""
+_SCHEMA_MESSAGES = ("no such table", "no such column", "has no column named")
+"""SQLite has no code of its own for these errors, only messages."""
 _logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """Say in the domain's words what is wrong with the database; the driver's words stand in the log."""
+def translate_errors() -> Iterator[None]:
+    """Raise the service's errors in place of the driver's, whose messages go to the log."""
     try:
         yield
     except PoolTimeoutError as error:
-        _logger.warning("no connection to the database was free: %s", error)
+        _logger.warning("database connection pool exhausted: %s", error)
         raise DatabaseUnavailableError from error
     except DBAPIError as error:
         kind = _kind_of(error)
         if kind is None:
             raise
-        what = "does not answer" if kind is DatabaseUnavailableError else "refuses"
-        _logger.warning("the database %s: %s", what, error)
+        problem = "unavailable" if kind is DatabaseUnavailableError else "rejected a statement"
+        _logger.warning("database %s: %s", problem, error)
         raise kind() from error
 
 
 def _kind_of(error: DBAPIError) -> type[ServiceError] | None:
     sqlstate = getattr(error.orig, "sqlstate", None)
-    if sqlstate in _OF_SQLSTATE:
-        return _OF_SQLSTATE[sqlstate]
+    if sqlstate in _BY_SQLSTATE:
+        return _BY_SQLSTATE[sqlstate]
     code = getattr(error.orig, "sqlite_errorcode", 0)
     if code == sqlite3.SQLITE_FULL or code in _NO_SPACE:
         return StorageFullError
@@ -63,6 +64,6 @@ def _kind_of(error: DBAPIError) -> type[ServiceError] | None:
         return DatabaseUnopenedError
     if code & 0xFF == sqlite3.SQLITE_READONLY:
         return StorageReadOnlyError
-    if code == sqlite3.SQLITE_ERROR and str(error.orig).startswith(_NO_SUCH):
+    if code == sqlite3.SQLITE_ERROR and str(error.orig).startswith(_SCHEMA_MESSAGES):
         return SchemaOutdatedError
     return DatabaseUnavailableError if isinstance(error, (OperationalError, InterfaceError)) else None

@@ -1,23 +1,23 @@
-"""Imports in SQL: stored in many short transactions, seen all at once.
+"""Imports in SQL: stored in many short transactions, published in one.
 
-Storing a long import in one transaction would keep every other writer out of a SQLite database for as long as
-it takes. So it is stored in parts, each of a bounded number of rows and bytes:
+Storing a long import in one transaction would block all other writers of a SQLite database for its whole
+duration. So it is stored in parts, each of a bounded number of rows and bytes:
 
-* `begin` reserves the revision after the collection's own, R, in a row of `imports`. As long as that row is
-  not published no other writer may change the collection's items; those of other collections are free.
-* `write` inserts new items into `items`, and changes others there in place, with revision R; what a changed
-  row was before goes to `replaced_items` in the same transaction. Readers see rows up to the collection's
-  revision only, and the replaced ones in place of those beyond it: the state before the import, whole
-  (`app.db.published`). An item that is the same already is left alone.
-* `publish` sets the collection's revision to R. From that transaction on readers see all of the import, and
-  nothing has to be moved: only the replaced rows are left to remove.
-* `clean` removes what is left, a bounded number of rows and bytes at a time: replaced rows of a published
-  import; of one that was abandoned it first puts the replaced rows back and then deletes the new ones. It
-  goes on after a crash wherever it was: each of its transactions leaves what readers see as it is.
+* `begin` reserves the revision after the collection's own, R, in a row of `imports`. Until that row is
+  published no other writer may change the items of this collection; other collections are not affected.
+* `write` inserts new items into `items` and updates existing ones in place, with revision R; the previous
+  state of an updated row goes to `replaced_items` in the same transaction. Readers see only rows up to the
+  collection's revision, and the replaced rows in place of those beyond it: the complete state before the
+  import (`app.db.published`). Unchanged items are left alone.
+* `publish` sets the collection's revision to R. From that transaction on readers see the whole import, and no
+  rows have to be moved: only the replaced rows remain to be removed.
+* `clean` removes leftovers, a bounded number of rows and bytes at a time: the replaced rows of a published
+  import; for an abandoned one it first restores the replaced rows and then deletes the new ones. After a
+  crash it continues where it stopped: none of its transactions changes what readers see.
 
-The process that stores an import renews a lease with every part. When the lease has run out, or the process
-gave the import up, whoever wants to write to the collection cleans up first, and a worker does so now and
-then; the state of the row tells a process that comes back too late that its import is no longer its own.
+The process that stores an import renews a lease with every part. When the lease has expired, or the process
+has abandoned the import, the next writer to the collection cleans up first; workers clean up periodically as
+well. A process that resumes too late sees from the state of the row that it no longer owns the import.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ from app.domain.ports import ImportRepository, PlannedWrite
 
 _PENDING, _ABANDONED, _PUBLISHED = "pending", "abandoned", "published"
 _IDS_PER_QUERY = 500
+"""Far below the limits of both databases on bound parameters."""
 _items: Table = ItemRow.metadata.tables[ItemRow.__tablename__]
 _replaced: Table = ItemRow.metadata.tables[ReplacedItemRow.__tablename__]
-_KEPT = tuple(column.name for column in _items.columns if column.name != "id")
-_RESTORED = tuple(name for name in _KEPT if name not in ("collection_id", "item_id"))
+_COPIED = tuple(column.name for column in _items.columns if column.name != "id")
+_RESTORED = tuple(name for name in _COPIED if name not in ("collection_id", "item_id"))
 
 
 class SqlImportRepository(ImportRepository):
@@ -61,7 +62,7 @@ class SqlImportRepository(ImportRepository):
 
     @override
     def begin(self, collection: Collection, import_id: str, size: int, lease_seconds: float) -> RunningImport:
-        began = now(self._session)
+        started = now(self._session)
         row = self._session.get(ImportRow, import_id, populate_existing=True)
         if row is None:
             row = ImportRow(
@@ -70,10 +71,10 @@ class SqlImportRepository(ImportRepository):
                 revision=collection.revision + 1,
                 state=_PENDING,
                 size=size,
-                started_at=began,
+                started_at=started,
             )
             self._session.add(row)
-        row.lease_expires_at = began + timedelta(seconds=lease_seconds)
+        row.lease_expires_at = started + timedelta(seconds=lease_seconds)
         self._session.flush()
         return self._running(row)
 
@@ -85,31 +86,31 @@ class SqlImportRepository(ImportRepository):
     def write(self, running: RunningImport, planned: PlannedWrite, lease_seconds: float) -> None:
         if not isinstance(planned, Plan):
             raise TypeError(f"expected what `plan` returned, got {type(planned).__name__}")
-        row = self._held(running)
+        row = self._lock_pending(running)
         row.lease_expires_at = now(self._session) + timedelta(seconds=lease_seconds)
         changed = planned.changed_ids
         for start in range(0, len(changed), _IDS_PER_QUERY):
-            self._keep(running, changed[start : start + _IDS_PER_QUERY])
+            self._copy_rows(running, changed[start : start + _IDS_PER_QUERY])
         write_plan(self._session, planned)
 
     @override
     def renew(self, running: RunningImport, lease_seconds: float) -> bool:
-        row = self._locked(running.id)
+        row = self._lock(running.id)
         if row is not None and row.state == _PUBLISHED:
             return True
-        self._held(running).lease_expires_at = now(self._session) + timedelta(seconds=lease_seconds)
+        self._lock_pending(running).lease_expires_at = now(self._session) + timedelta(seconds=lease_seconds)
         return False
 
     @override
     def publish(self, running: RunningImport) -> None:
-        self._held(running).state = _PUBLISHED
-        reached = self._session.execute(
+        self._lock_pending(running).state = _PUBLISHED
+        updated = self._session.execute(
             update(CollectionRow)
             .where(CollectionRow.id == running.collection_id, CollectionRow.revision == running.revision - 1)
             .values(revision=running.revision)
             .returning(CollectionRow.id)
         ).one_or_none()
-        if reached is None:
+        if updated is None:
             raise RuntimeError(f"the collection is not at the revision before that of import {running.id}")
 
     @override
@@ -119,7 +120,7 @@ class SqlImportRepository(ImportRepository):
 
     @override
     def clean(self, import_id: str, max_rows: int, max_bytes: int) -> bool:
-        row = self._locked(import_id)
+        row = self._lock(import_id)
         if row is None:
             return True
         if row.state == _PENDING:
@@ -142,16 +143,17 @@ class SqlImportRepository(ImportRepository):
         query = select(ImportRow.id).where(or_(ImportRow.state == _ABANDONED, is_silent))
         return list(self._session.scalars(query))
 
-    def _held(self, running: RunningImport) -> ImportRow:
-        row = self._locked(running.id)
+    def _lock_pending(self, running: RunningImport) -> ImportRow:
+        """Lock the row of an import that this process still owns; raises ImportLostError if it does not."""
+        row = self._lock(running.id)
         if row is None and not is_there(self._session, running.collection_id):
             raise CollectionNotFoundError(f"number {running.collection_id}")
         if row is None or row.state != _PENDING:
             raise ImportLostError
         return row
 
-    def _locked(self, import_id: str) -> ImportRow | None:
-        # The collection before the import, as its deletion goes, or the two would wait for each other.
+    def _lock(self, import_id: str) -> ImportRow | None:
+        # The collection before the import, in the order of a deletion, to avoid a deadlock.
         owner = select(ImportRow.collection_id).where(ImportRow.id == import_id).scalar_subquery()
         collection = select(CollectionRow.id).where(CollectionRow.id == owner, IS_THERE)
         if self._session.scalar(collection.with_for_update(read=True, key_share=True)) is None:
@@ -159,35 +161,35 @@ class SqlImportRepository(ImportRepository):
         query = select(ImportRow).where(ImportRow.id == import_id).with_for_update()
         return self._session.scalar(query.execution_options(populate_existing=True))
 
-    def _keep(self, running: RunningImport, row_ids: Sequence[int]) -> None:
-        """Copy rows that are about to be changed."""
-        names = ("import_id", "position", "replaced_at", *_KEPT)
+    def _copy_rows(self, running: RunningImport, row_ids: Sequence[int]) -> None:
+        """Copy rows that are about to be changed to `replaced_items`."""
+        names = ("import_id", "position", "replaced_at", *_COPIED)
         values = (literal(running.id), _items.c.id, literal(running.revision))
-        rows = select(*values, *(_items.c[name] for name in _KEPT)).where(_items.c.id.in_(row_ids))
+        rows = select(*values, *(_items.c[name] for name in _COPIED)).where(_items.c.id.in_(row_ids))
         self._session.execute(insert(_replaced).from_select(names, rows))
 
     def _put_back(self, row: ImportRow, max_rows: int, max_bytes: int) -> bool:
-        """Undo some changes of an abandoned import; return False when all are undone."""
+        """Undo a batch of changes of an abandoned import; return False if none are left."""
         positions = self._replaced_by(row, max_rows, max_bytes)
-        is_kept = and_(_replaced.c.import_id == row.id, _replaced.c.position.in_(positions))
+        is_in_batch = and_(_replaced.c.import_id == row.id, _replaced.c.position.in_(positions))
         if positions:
             before = {name: _replaced.c[name] for name in _RESTORED}
             self._session.execute(
-                update(_items).where(_items.c.id == _replaced.c.position, is_kept).values(before)
+                update(_items).where(_items.c.id == _replaced.c.position, is_in_batch).values(before)
             )
-            self._session.execute(delete(_replaced).where(is_kept))
+            self._session.execute(delete(_replaced).where(is_in_batch))
         return bool(positions)
 
     def _remove_new(self, row: ImportRow, max_rows: int, max_bytes: int) -> bool:
-        """Delete some new items of an abandoned import whose changes are undone; return False at the end."""
+        """Delete a batch of an abandoned import's new items, once all is undone; return False at the end."""
         is_its = and_(_items.c.collection_id == row.collection_id, _items.c.revision == row.revision)
-        found = some_rows(self._session, _items, (_items.c.id,), is_its, max_rows, max_bytes)
-        if found:
-            self._session.execute(delete(_items).where(_items.c.id.in_([each.id for each in found])))
-        return bool(found)
+        items = some_rows(self._session, _items, (_items.c.id,), is_its, max_rows, max_bytes)
+        if items:
+            self._session.execute(delete(_items).where(_items.c.id.in_([item.id for item in items])))
+        return bool(items)
 
     def _forget_replaced(self, row: ImportRow, max_rows: int, max_bytes: int) -> bool:
-        """Forget some of what a published import replaced; return False at the end."""
+        """Delete a batch of the rows that a published import replaced; return False if none are left."""
         positions = self._replaced_by(row, max_rows, max_bytes)
         if positions:
             is_its = and_(_replaced.c.import_id == row.id, _replaced.c.position.in_(positions))
@@ -196,8 +198,8 @@ class SqlImportRepository(ImportRepository):
 
     def _replaced_by(self, row: ImportRow, max_rows: int, max_bytes: int) -> list[int]:
         key, is_its = (_replaced.c.position,), _replaced.c.import_id == row.id
-        found = some_rows(self._session, _replaced, key, is_its, max_rows, max_bytes)
-        return [each.position for each in found]
+        rows = some_rows(self._session, _replaced, key, is_its, max_rows, max_bytes)
+        return [replaced.position for replaced in rows]
 
     def _running(self, row: ImportRow) -> RunningImport:
         is_abandoned = row.state == _ABANDONED or row.lease_expires_at < now(self._session)

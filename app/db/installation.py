@@ -1,4 +1,4 @@
-"""What a database says of itself, in SQL."""
+"""The identity and history of a database, in SQL."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from app.db.models import CollectionRow, InstallationRow, ModelRow
 from app.domain.entities import Installation
 from app.domain.ports import InstallationRepository
 
-_POINTS_KEPT = 64
-"""The folder's mark follows the newest point at once: only a crash leaves it some points behind."""
+_MAX_POINTS = 64
+"""Points that stay in the history: the folder's mark follows the newest one immediately, and only crashes
+leave it a few behind."""
 
 
 class SqlInstallationRepository(InstallationRepository):
@@ -23,18 +24,18 @@ class SqlInstallationRepository(InstallationRepository):
 
     @override
     def get(self) -> Installation:
-        """Return what the database says of itself."""
+        """Return the identity of the database and its history."""
         row = self._session.execute(select(InstallationRow)).scalar_one()
         return Installation(row.identity, tuple(row.points))
 
     @override
     def add_point(self, point: str) -> None:
-        """Append a point to the history, unless it is there."""
-        # What the session remembers of the row may be older than the lock.
+        """Append a point to the history, unless it is part of it."""
+        # The session's copy of the row may be older than the lock.
         query = select(InstallationRow).with_for_update().execution_options(populate_existing=True)
         row = self._session.execute(query).scalar_one()
         if point not in row.points:
-            row.points = [*row.points, point][-_POINTS_KEPT:]
+            row.points = [*row.points, point][-_MAX_POINTS:]
         self._session.flush()
 
     @override

@@ -1,4 +1,4 @@
-"""Writing items to SQL: what is there already is left alone, the rest goes in by the batch."""
+"""Writing items to SQL: unchanged items are left alone, the others are written in batches."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from app.db.models import ItemRow
 from app.domain.entities import Collection, Counts, Item
 
 _IDS_PER_QUERY = 500
+"""Far below the limits of both databases on bound parameters."""
 _table: Table = ItemRow.metadata.tables[ItemRow.__tablename__]
 _PLAIN = ("modality", "text", "content_hash", "content_type", "features", "pair_id", "train")
 _DOCUMENTS = ("labels", "metadata")
@@ -34,7 +35,7 @@ _Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What has to be written of some items, ready for the driver."""
+    """The rows to insert and to update for a list of items, ready for the driver."""
 
     counts: Counts
     new: Sequence[_Row]
@@ -42,23 +43,23 @@ class Plan:
 
     @property
     def changed_ids(self) -> list[int]:
-        """Primary keys of the rows that are changed."""
+        """Primary keys of the rows to update."""
         return [entry["row_id"] for entry in self.changed]
 
 
 def put_items(session: Session, collection: Collection, items: Sequence[Item], revision: int) -> Counts:
-    """Insert items that are not there, replace those that differ, leave alone those that are the same.
+    """Insert new items, replace those that differ, and leave unchanged ones alone.
 
     Parameters
     ----------
     session : Session
         Holds the collection's lock, so that no other writer comes between the comparison and the write.
     collection : Collection
-        Where they go.
+        Collection of the items.
     items : sequence of Item
-        Each id once.
+        Every id at most once.
     revision : int
-        What changed items get.
+        Revision of the new and changed items.
     """
     plan = plan_items(session, collection, items, revision)
     write_plan(session, plan)
@@ -66,21 +67,21 @@ def put_items(session: Session, collection: Collection, items: Sequence[Item], r
 
 
 def plan_items(session: Session, collection: Collection, items: Sequence[Item], revision: int) -> Plan:
-    """Compare items with what is stored; parameters as of `put_items`."""
+    """Compare items with the stored ones; parameters as for `put_items`."""
     new: list[_Row] = []
     changed: list[dict[str, Any]] = []
     unchanged = revived = 0
     for start in range(0, len(items), _IDS_PER_QUERY):
         chunk = items[start : start + _IDS_PER_QUERY]
-        stored = _stored(session, collection, [item.id for item in chunk])
+        rows = _rows_by_id(session, collection, [item.id for item in chunk])
         for item in chunk:
-            row, plain = stored.get(item.id), _plain(item)
+            row, plain = rows.get(item.id), _plain(item)
             labels, metadata = json.dumps(item.labels), json.dumps(item.metadata)
             if row is None:
                 new.append((collection.id, item.id, revision, False, *plain, labels, metadata))
                 continue
-            row_id, is_deleted, *found = row
-            if not is_deleted and _is_same(found, (*plain, labels, metadata)):
+            row_id, is_deleted, *stored = row
+            if not is_deleted and _is_same(stored, (*plain, labels, metadata)):
                 unchanged += 1
                 continue
             revived += int(is_deleted)
@@ -91,21 +92,23 @@ def plan_items(session: Session, collection: Collection, items: Sequence[Item], 
 
 
 def write_plan(session: Session, plan: Plan) -> None:
-    """Write what was planned; no other writer has changed the collection since."""
-    # In the order given: positions of new items, and so their pages, follow it.
+    """Write a plan; no other writer may have changed the collection since it was made."""
+    # In input order, which determines the positions of new items, and so the order of pages.
     if plan.new:
         _insert(session.connection(), plan.new)
     if plan.changed:
         session.execute(_UPDATE, list(plan.changed))
 
 
-def _stored(session: Session, collection: Collection, item_ids: Sequence[str]) -> Mapping[str, Sequence[Any]]:
+def _rows_by_id(
+    session: Session, collection: Collection, item_ids: Sequence[str]
+) -> Mapping[str, Sequence[Any]]:
     query = select(*_STORED).where(_table.c.collection_id == collection.id, _table.c.item_id.in_(item_ids))
     return {row[0]: row[1:] for row in session.execute(query)}
 
 
 def _insert(connection: Connection, rows: Sequence[_Row]) -> None:
-    """Insert rows of `_INSERTED`, by the driver's own fast way: SQLAlchemy's costs more than the database."""
+    """Insert rows of `_INSERTED` directly with the driver: SQLAlchemy would take longer than the database."""
     columns = ", ".join(_INSERTED)
     if connection.dialect.name == "postgresql":
         driver: Any = connection.connection.driver_connection
@@ -116,7 +119,7 @@ def _insert(connection: Connection, rows: Sequence[_Row]) -> None:
                 for row in rows:
                     copy.write_row(row)
         except kind as error:
-            # What SQLAlchemy does for the statements that go through it.
+            # As SQLAlchemy does for statements that it executes.
             raise DBAPIError.instance(
                 statement, None, error, kind, hide_parameters=True, dialect=connection.dialect
             ) from error
@@ -138,15 +141,15 @@ def _plain(item: Item) -> _Row:
     )
 
 
-def _is_same(stored: Sequence[Any], wanted: Sequence[Any]) -> bool:
-    """Compare values of `_PLAIN` and the texts of `_DOCUMENTS`."""
+def _is_same(stored: Sequence[Any], new: Sequence[Any]) -> bool:
+    """Compare values of `_PLAIN`, and of `_DOCUMENTS` as JSON texts."""
     n_plain = len(_PLAIN)
-    if tuple(stored[:n_plain]) != tuple(wanted[:n_plain]):
+    if tuple(stored[:n_plain]) != tuple(new[:n_plain]):
         return False
-    pairs = zip(stored[n_plain:], wanted[n_plain:], strict=True)
-    return all(left == right or _sorted(left) == _sorted(right) for left, right in pairs)
+    pairs = zip(stored[n_plain:], new[n_plain:], strict=True)
+    return all(left == right or _canonical(left) == _canonical(right) for left, right in pairs)
 
 
-def _sorted(document: str) -> str:
-    # As text: in Python 1, 1.0 and true are equal, to those who read them they are not.
+def _canonical(document: str) -> str:
+    # As text: 1, 1.0 and true are equal in Python, but different in JSON.
     return json.dumps(json.loads(document), sort_keys=True)

@@ -1,10 +1,11 @@
 """The job queue: a table, claimed row by row with a lease and a fencing token.
 
-Every change of a job's state and every step of its training is an event with a number, written in the
-transaction that makes the change; who follows a job asks for the events after the last one it saw.
+Every change of a job's state and every step of its training is a numbered event, written in the transaction
+that makes the change; a client that follows a job asks for the events after the last one it has seen.
 
-A lease that ran out says that its worker is silent, not that it died: it may have waited for the same lock as
-whoever finds it. So a job is given notice first, and taken over when its worker stays silent after that.
+An expired lease shows that the worker is silent, not that it died: it may be waiting for the same lock as the
+process that sees the expiry. So the first claim only sets a deadline, and the job is taken over if its worker
+has not renewed the lease by then.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ from app.domain.ports import JobQueue
 
 _OPEN = (JobState.QUEUED.value, JobState.RUNNING.value)
 _STATE, _PROGRESS = "state", "progress"
-_EVENTS_KEPT = timedelta(days=1)
+_EVENT_RETENTION = timedelta(days=1)
+"""Events of a finished job stay for clients that reconnect to its stream."""
 _NOTICE_SECONDS = 5.0
+"""Time for a worker with an expired lease to renew it: as long as a statement waits for a lock by default."""
 
 
 class SqlJobQueue(JobQueue):
@@ -67,7 +70,7 @@ class SqlJobQueue(JobQueue):
             if violates_foreign_key(error, "fk_jobs_collection_id_collections"):
                 raise CollectionNotFoundError(collection.name) from error
             raise
-        if not is_there(self._session, collection.id):  # asked when its deletion could no longer overtake
+        if not is_there(self._session, collection.id):  # only now can it no longer be deleted concurrently
             raise CollectionNotFoundError(collection.name)
         self._forget_old_events(collection)
         self._record_state(row)
@@ -87,10 +90,10 @@ class SqlJobQueue(JobQueue):
     def claim(
         self, worker: str, lease_seconds: float, max_attempts: int, job_id: str | None = None
     ) -> Job | None:
-        """Take the oldest job that is due or whose worker is gone, or only the one of that id.
+        """Take the oldest job that is due or whose worker is gone, or only the job with that id.
 
-        A worker is gone when it did not renew its lease for some seconds after the notice that the first
-        claim of an expired one gives.
+        A worker counts as gone when it has not renewed its lease within `_NOTICE_SECONDS` after the first
+        claim that saw it expired.
         """
         now = self._now()
         is_ready = or_(JobRow.state == JobState.QUEUED.value, JobRow.lease_expires_at < now)
@@ -137,7 +140,7 @@ class SqlJobQueue(JobQueue):
         before: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         steps = [dict(step) for step in (*before, progress) if step]
-        found = self._session.execute(
+        row = self._session.execute(
             update(JobRow)
             .where(*_held_by(job))
             .values(
@@ -148,9 +151,9 @@ class SqlJobQueue(JobQueue):
             )
             .returning(JobRow.cancel_requested, JobRow.last_event)
         ).one_or_none()
-        if found is None or found.cancel_requested:
+        if row is None or row.cancel_requested:
             raise JobCancelledError(f"job {job.id} was cancelled or taken over")
-        first = found.last_event - len(steps) + 1
+        first = row.last_event - len(steps) + 1
         self._record(job.id, _PROGRESS, steps, first)
 
     @override
@@ -192,8 +195,8 @@ class SqlJobQueue(JobQueue):
     def counts(self) -> dict[JobState, int]:
         is_its = CollectionRow.id == JobRow.collection_id
         query = select(JobRow.state, func.count()).join(CollectionRow, is_its).where(IS_THERE)
-        found = self._session.execute(query.group_by(JobRow.state))
-        return dict.fromkeys(JobState, 0) | {JobState(state): count for state, count in found}
+        rows = self._session.execute(query.group_by(JobRow.state))
+        return dict.fromkeys(JobState, 0) | {JobState(state): count for state, count in rows}
 
     @override
     def request_cancel(self, job_id: str) -> Job:
@@ -225,14 +228,14 @@ class SqlJobQueue(JobQueue):
             self._session.execute(insert(JobEventRow), rows)
 
     def _forget_old_events(self, collection: Collection) -> None:
-        """Keep the table small: a job's facts stay, its steps go a day after it ended."""
+        """Keep the table small: the job stays, its events are deleted a day after it finished."""
         closed = select(JobRow.id).where(
-            JobRow.collection_id == collection.id, JobRow.finished_at < self._now() - _EVENTS_KEPT
+            JobRow.collection_id == collection.id, JobRow.finished_at < self._now() - _EVENT_RETENTION
         )
         self._session.execute(delete(JobEventRow).where(JobEventRow.job_id.in_(closed)))
 
     def _held_row(self, job: Job) -> JobRow:
-        # What the session remembers of the row may be older than the lock.
+        # The session's copy of the row may be older than the lock.
         query = (
             select(JobRow).where(*_held_by(job)).with_for_update().execution_options(populate_existing=True)
         )

@@ -1,4 +1,4 @@
-"""Bringing a database to the current schema."""
+"""Migrating a database to the current schema."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from app.db.sqlite_file import file_of
 from app.domain.errors import DatabaseMissingError, SchemaOutdatedError
 
 _WAIT_SECONDS = 60
+"""For another process's upgrade: the first one may have to rewrite tables."""
 _MIGRATIONS = Path(__file__).parents[2] / "migrations"
 
 
 def upgrade(engine: Engine) -> None:
     """Apply every missing migration in one transaction; a second caller at the same time waits.
 
-    This alone makes the file of a SQLite database.
+    Nothing else creates the file of a SQLite database.
 
     Parameters
     ----------
@@ -32,9 +33,9 @@ def upgrade(engine: Engine) -> None:
     Raises
     ------
     SchemaOutdatedError
-        If the database was made by a newer version.
+        If the database has the schema of a newer version.
     DatabaseMissingError
-        If SQLite's log of a database lies there without its file: a new one would throw the log away.
+        If the write-ahead log of a SQLite database exists without its file: a new file would discard the log.
     """
     config = _config()
     file = file_of(engine.url)
@@ -55,7 +56,7 @@ def upgrade(engine: Engine) -> None:
 
 @contextmanager
 def _patient(connection: Connection) -> Iterator[None]:
-    """Let a second upgrade wait longer for the first one than a write waits for others.
+    """Let a second upgrade wait longer for the first one than ordinary writes wait for each other.
 
     On PostgreSQL the migration environment does so, within its transaction.
     """

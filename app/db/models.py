@@ -37,11 +37,11 @@ _MEDIA_TYPE = 64
 _GENERATED_NAME = 128
 """Characters of a folder's name, a worker's, or an actor's: the service composes all of them."""
 BigInt = BigInteger().with_variant(Integer, "sqlite")
-"""Of ids and revisions, which only grow. SQLite numbers rows itself only in an INTEGER, which has 64 bits."""
+"""For ids and revisions, which only grow. SQLite numbers rows only in an INTEGER, of 64 bits."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """Aware timestamps in UTC, also on SQLite, which forgets the zone."""
+    """Aware timestamps in UTC, also on SQLite, which does not store the zone."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -88,7 +88,7 @@ class CollectionRow(Base):
     """
 
     __tablename__ = "collections"
-    # Without it SQLite gives a deleted collection's key to the next one: two collections, one identity.
+    # Without it SQLite reuses the key of a deleted collection for the next one: two collections, one id.
     __table_args__ = ({"sqlite_autoincrement": True},)
 
     id: Mapped[int] = mapped_column(BigInt, primary_key=True)
@@ -104,7 +104,7 @@ class CollectionRow(Base):
 
 
 class SavedGalleryRow(Base):
-    """Where a collection's galleries are saved; what this table does not know is not used."""
+    """Where a collection's galleries are saved; folders that this table does not name are unused."""
 
     __tablename__ = "saved_galleries"
 
@@ -118,7 +118,7 @@ class SavedGalleryRow(Base):
 
 
 class _ItemColumns:
-    """What is kept of an item, now or as it was."""
+    """Columns of an item, current or replaced."""
 
     item_id: Mapped[str] = mapped_column(String(MAX_IDENTIFIER))
     modality: Mapped[str] = mapped_column(String(MAX_NAME))
@@ -135,19 +135,19 @@ class _ItemColumns:
 
 
 class ItemRow(_ItemColumns, Base):
-    """An item, or the tombstone of one: other processes learn of a deletion from its revision."""
+    """An item, or the tombstone of one, by whose revision other processes notice the deletion."""
 
     __tablename__ = "items"
     __table_args__ = (
         UniqueConstraint("collection_id", "item_id"),
-        # The id belongs to it: PostgreSQL would sort all rows of a revision, which a long import makes many.
+        # With the id: PostgreSQL would otherwise sort all rows of a revision, many after a long import.
         Index("ix_items_collection_id_revision_id", "collection_id", "revision", "id"),
         Index(
             "ix_items_present",
             "collection_id",
             "modality",
             "id",
-            "is_deleted",  # or SQLite would read each row for it, to count them
+            "is_deleted",  # otherwise SQLite would read the row of every entry it counts
             sqlite_where=text("is_deleted IS 0"),
             postgresql_where=text("is_deleted IS false"),
         ),
@@ -169,7 +169,7 @@ _IS_UNPUBLISHED = text("state <> 'published'")
 
 
 class ImportRow(Base):
-    """An import that is being stored or cleaned up after; one at a time is unpublished in a collection."""
+    """An import being stored or cleaned up; a collection has at most one unpublished import."""
 
     __tablename__ = "imports"
     __table_args__ = (
@@ -276,7 +276,7 @@ class JobRow(Base):
 
 
 class JobEventRow(Base):
-    """What happened to a job, numbered within it."""
+    """An event of a job, numbered within the job."""
 
     __tablename__ = "job_events"
 

@@ -1,9 +1,9 @@
 """What readers see of a collection's items: the state of its published revision.
 
-While an import is stored (see `app.db.imports`), its rows carry a revision that the collection has not
-reached; they are left out, and in place of those it changed readers get the rows as they were before.
-Everything that reads items reads them through `published`, which finds a few by what they are, or through
-`first_rows`, which walks along an index; writers keep imports out and use the table.
+While an import is being stored (see `app.db.imports`), its rows carry a revision that the collection has not
+reached. Readers do not see them; in place of changed rows they get the rows as they were before. Everything
+that reads items does so through `published_items`, for selecting a few by their values, or through
+`first_rows`, which scans an index; writers exclude imports and use the table itself.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ _replaced: Table = ItemRow.metadata.tables[ReplacedItemRow.__tablename__]
 
 Columns = Mapping[str, ColumnElement[Any]]
 Condition = Callable[[Columns], ColumnElement[bool]]
-"""What rows have to be, by their columns; those of replaced items have the same names."""
+"""A condition on rows, given their columns; the columns of replaced items have the same names."""
 _AnyRow = Row[*tuple[Any, ...]]
 _Range = tuple[ColumnElement[bool], tuple[ColumnElement[Any], ...]]
-"""What is within it, and the order."""
+"""A condition and an order."""
 _CURRENT: Columns = dict(_items.c)
 _BEFORE: Columns = {
     column.name: _replaced.c["position" if column.name == "id" else column.name] for column in _items.c
 }
 
 
-def published(collection_id: int, *names: str) -> Subquery:
-    """Return columns of the items of a collection, tombstones included, as a table to select from.
+def published_items(collection_id: int, *names: str) -> Subquery:
+    """Return columns of the published items of a collection, tombstones included, as a table to select from.
 
     Parameters
     ----------
     collection_id : int
         Primary key of the collection.
     *names : str
-        Columns of `items`; the ``id`` of an item, its place among the others, stays when it is changed.
+        Columns of `items`; the ``id`` of an item, its position among the others, does not change with it.
     """
     current = select(*(_CURRENT[name] for name in names)).where(is_published(collection_id))
     before = select(*(_BEFORE[name].label(name) for name in names)).where(_is_shown_instead(collection_id))
@@ -62,20 +62,20 @@ def published(collection_id: int, *names: str) -> Subquery:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Rows in order of a column and their id, as an index has them.
+    """A range of rows in the order of a column and their id, which is the order of an index.
 
     Parameters
     ----------
     column : str
-        Of `items`; an index has it after the collection, and the id after it.
+        Column of `items` that follows the collection in an index, and is followed there by the id.
     start, end : str or int
         First and last value of the column.
     after : int
-        Of rows with the first value, only those with a larger id.
+        Of the rows with the first value, only those with a larger id.
     where : callable
-        What else rows have to be, by their columns; such as what an index is restricted to.
+        Further condition on the rows, such as that of a partial index.
     until : int, optional
-        Of rows with the last value, those with a larger id need not be found.
+        Of the rows with the last value, those with a larger id may be left out.
     """
 
     column: str
@@ -86,41 +86,41 @@ class Stretch:
     until: int | None = None
 
     def after_row(self, row: _AnyRow) -> Stretch:
-        """Return what follows a row of it."""
+        """Return the part after one of its rows."""
         return replace(self, start=getattr(row, self.column), after=row.id)
 
     def up_to_row(self, row: _AnyRow) -> Stretch:
-        """Return what of it comes no later than a row of it."""
+        """Return the part up to and including one of its rows."""
         return replace(self, end=getattr(row, self.column), until=row.id)
 
 
 def first_rows(
     session: Session, collection_id: int, names: Sequence[str], stretch: Stretch, limit: int
 ) -> list[_AnyRow]:
-    """Return the first published rows of a stretch, in its order, without a look at the others.
+    """Return the first published rows of a stretch, in its order, without reading the others.
 
-    To read on, ask for those after the last one. The transaction has to be one that only reads: it sees the
-    same state all the time.
+    The next page is the stretch after the last row. The transaction has to be read-only, so that every page
+    sees the same state.
 
     Parameters
     ----------
     session : Session
-        Where to read.
+        Session to read in.
     collection_id : int
         Primary key of the collection.
     names : sequence of str
         Columns of `items` to return, among them ``id`` and that of the stretch.
     stretch : Stretch
-        Which ones, and their order.
+        The rows, and their order.
     limit : int
-        Most rows.
+        Maximum number of rows.
     """
-    # Not as a union, of which both databases would sort all rows before they return the first.
+    # Not a union: both databases would sort all of its rows before returning the first.
     before = _in_order(
         session, _BEFORE, _is_replaced_by_the_running_one(collection_id), names, stretch, limit
     )
     if len(before) == limit:
-        # Or those that came in their place would all be passed over in search of published ones beyond.
+        # Otherwise all their unpublished successors would be scanned in search of published rows beyond.
         stretch = stretch.up_to_row(before[-1])
     rows = before + _in_order(session, _CURRENT, is_published(collection_id), names, stretch, limit)
     lead, row_id = names.index(stretch.column), names.index("id")
@@ -135,20 +135,20 @@ def _in_order(
     stretch: Stretch,
     limit: int,
 ) -> list[_AnyRow]:
-    """Return the first rows of one table that are in a stretch and shown."""
+    """Return the first visible rows of one table that are in a stretch."""
     ranges = _one_range if session.get_bind().dialect.name == "postgresql" else _two_ranges
-    wanted = [columns[name].label(name) for name in names]
-    found: list[_AnyRow] = []
+    selected = [columns[name].label(name) for name in names]
+    rows: list[_AnyRow] = []
     for is_within, order in ranges(columns, stretch):
-        query = select(*wanted).where(is_shown, is_within, stretch.where(columns)).order_by(*order)
-        found += session.execute(query.limit(limit - len(found))).all()
-        if len(found) == limit:
+        query = select(*selected).where(is_shown, is_within, stretch.where(columns)).order_by(*order)
+        rows += session.execute(query.limit(limit - len(rows))).all()
+        if len(rows) == limit:
             break
-    return found
+    return rows
 
 
 def _one_range(columns: Columns, stretch: Stretch) -> Iterator[_Range]:
-    # PostgreSQL would walk all items by their primary key where it is asked for the order of ids alone.
+    # For an order by id alone PostgreSQL would scan all items by their primary key.
     lead, row_id = columns[stretch.column], columns["id"]
     is_within = (tuple_(lead, row_id) > tuple_(stretch.start, stretch.after)) & (lead <= stretch.end)
     if stretch.until is not None:
@@ -157,7 +157,7 @@ def _one_range(columns: Columns, stretch: Stretch) -> Iterator[_Range]:
 
 
 def _two_ranges(columns: Columns, stretch: Stretch) -> Iterator[_Range]:
-    # SQLite finds no place in an index by a pair of values when the second one is the primary key.
+    # SQLite cannot seek in an index by a pair of values whose second one is the primary key.
     lead, row_id = columns[stretch.column], columns["id"]
     is_first = (lead == stretch.start) & (row_id > stretch.after)
     if stretch.end != stretch.start:
@@ -168,17 +168,17 @@ def _two_ranges(columns: Columns, stretch: Stretch) -> Iterator[_Range]:
 
 
 def count_present(collection_id: int, most: int) -> CompoundSelect[str, int]:
-    """Return the query for numbers of items by modality, which are to be added up; some are negative.
+    """Return a query for item counts by modality, which the caller has to add up; some are negative.
 
-    All that are there are counted in an index, without a look at the rows; then those of an import that is
-    not published are taken away, and what it replaces is added.
+    All existing items are counted in an index, without reading the rows; then those of an unpublished import
+    are subtracted, and the ones it replaces are added.
 
     Parameters
     ----------
     collection_id : int
         Primary key of the collection.
     most : int
-        Its published revision: by a number, which it has statistics of, PostgreSQL finds the few beyond.
+        Published revision, as a number: with its statistics PostgreSQL then finds the few rows beyond it.
     """
     is_its, is_beyond = _items.c.collection_id == collection_id, _items.c.revision > most
     is_before = _is_shown_instead(collection_id) & _replaced.c.is_deleted.is_(False)
@@ -196,25 +196,25 @@ def _by_modality(
 
 
 def is_published(collection_id: int) -> ColumnElement[bool]:
-    """Return the condition that a row of `items` is of that collection and published."""
-    # As a sum it is no reason to walk the index of revisions, which all rows but a few satisfy.
-    is_reached = _items.c.revision + 0 <= reached(collection_id)
+    """Return the condition that a row of `items` belongs to that collection and is published."""
+    # As a sum, so that the index of revisions is not scanned: all rows but a few satisfy this.
+    is_reached = _items.c.revision + 0 <= published_revision(collection_id)
     return (_items.c.collection_id == collection_id) & is_reached
 
 
 def _is_shown_instead(collection_id: int) -> ColumnElement[bool]:
     """Return the condition that a replaced row is of that collection and its successor unpublished."""
-    # As a sum it is no reason to walk an index of all that is replaced, where few ids are asked for.
-    is_replaced_later = _replaced.c.replaced_at + 0 > reached(collection_id)
+    # As a sum, so that the index of all replaced rows is not scanned where only a few ids are requested.
+    is_replaced_later = _replaced.c.replaced_at + 0 > published_revision(collection_id)
     return (_replaced.c.collection_id == collection_id) & is_replaced_later
 
 
 def _is_replaced_by_the_running_one(collection_id: int) -> ColumnElement[bool]:
-    """Return the same as an index finds it: only the import of the next revision can be unpublished."""
-    is_next = _replaced.c.replaced_at == reached(collection_id) + 1
+    """Return the same condition for an index: only the import of the next revision can be unpublished."""
+    is_next = _replaced.c.replaced_at == published_revision(collection_id) + 1
     return (_replaced.c.collection_id == collection_id) & is_next
 
 
-def reached(collection_id: int) -> ScalarSelect[int]:
-    """Return the published revision, asked in the same statement: what a caller holds may be older."""
+def published_revision(collection_id: int) -> ScalarSelect[int]:
+    """Return the published revision as a subquery: the number that a caller has read may be outdated."""
     return select(CollectionRow.revision).where(CollectionRow.id == collection_id).scalar_subquery()

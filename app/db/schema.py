@@ -1,22 +1,22 @@
-"""Asking whether a database has the current schema.
+"""Checking whether a database has the current schema.
 
-Every process asks this at its start; Alembic is for `app.db.migrate` alone, which changes the schema.
+Every process does this at its start, without Alembic, which only `app.db.migrate` imports.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import Engine, inspect, text
 
-from app.db.faults import translated
+from app.db.faults import translate_errors
 from app.db.session import READ_ONLY, limit_statements
 from app.db.sqlite_file import file_of
 
 REVISION = "0012"
-"""The latest of the migrations."""
+"""The latest migration."""
 
 
 def is_empty(engine: Engine, patience_seconds: float | None = None) -> bool:
-    """Return whether there is no database yet, or one without a schema; parameters as of `is_current`."""
+    """Return whether there is no database yet, or one without a schema; parameters as for `is_current`."""
     return _revision(engine, patience_seconds) is None
 
 
@@ -42,9 +42,9 @@ def _revision(engine: Engine, patience_seconds: float | None) -> str | None:
     file = file_of(engine.url)
     if file is not None and not file.exists():
         return None
-    # Whoever asks this waits for no writer.
+    # Read-only, so that the check waits for no writer.
     reading = engine.execution_options(**{READ_ONLY: True})
-    with translated(), reading.connect() as connection:
+    with translate_errors(), reading.connect() as connection:
         if patience_seconds is not None:
             limit_statements(connection, patience_seconds)
         if not inspect(connection).has_table("alembic_version"):

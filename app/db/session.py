@@ -1,4 +1,4 @@
-"""Engine and unit of work: the one place that commits."""
+"""Engine and unit of work: the only place that commits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session, SessionTransaction, sessionmaker
 
 from app.db.changes import Changes
 from app.db.collections import SqlCollectionRepository
-from app.db.faults import translated
+from app.db.faults import translate_errors
 from app.db.imports import SqlImportRepository
 from app.db.installation import SqlInstallationRepository
 from app.db.items import SqlItemRepository
@@ -28,9 +28,10 @@ from app.domain.errors import StorageFullError, StorageReadOnlyError
 
 READ_ONLY = "lrbs_read_only"
 """Execution option of connections that wait for no writer."""
-_KEPT_CONNECTIONS = 8
+_POOL_SIZE = 8
+"""Connections that stay open between uses; more are opened under load, and closed after it."""
 _REFUSAL_SECONDS = 60.0
-"""How long a refused write is told when no other one was done since."""
+"""How long a rejected write is reported as a fault if no later write succeeds."""
 _CHANGES = "lrbs_changes"
 _LOST_CONNECTIONS = {
     "keepalives_idle": 30,
@@ -38,7 +39,7 @@ _LOST_CONNECTIONS = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
-"""When libpq gives up a server that vanished: the system's own limits are hours."""
+"""When libpq gives up a vanished server, in seconds and (timeout) milliseconds: by default after hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,8 @@ class SqlUnitOfWork:
         )
 
 
-def _allowed() -> None:
-    """Anybody may write."""
+def _allow_write() -> None:
+    """Raise nothing."""
 
 
 class SqlDatabase:
@@ -79,10 +80,10 @@ class SqlDatabase:
     engine : Engine
         As made by `make_engine`.
     check_write : callable
-        Raises a ServiceError where nothing is to be written.
+        Called before each writing transaction; raises a ServiceError if writing is not allowed.
     """
 
-    def __init__(self, engine: Engine, check_write: Callable[[], None] = _allowed) -> None:
+    def __init__(self, engine: Engine, check_write: Callable[[], None] = _allow_write) -> None:
         self.engine = engine
         self._check_write = check_write
         self._refused: tuple[float, str] | None = None
@@ -99,7 +100,7 @@ class SqlDatabase:
         self._check_write()
         has_written = False
         try:
-            with translated(), self._write.begin() as session:
+            with translate_errors(), self._write.begin() as session:
                 yield SqlUnitOfWork.over(session)
                 session.flush()
                 has_written = _CHANGES in session.info and session.info[_CHANGES].are_made()
@@ -118,27 +119,27 @@ class SqlDatabase:
         patience_seconds : float, optional
             How long PostgreSQL may take for a statement; SQLite reads a file and waits for no other process.
         """
-        with translated(), self._read() as session:
+        with translate_errors(), self._read() as session:
             if patience_seconds is not None:
                 limit_statements(session.connection(), patience_seconds)
             yield SqlUnitOfWork.over(session)
 
     def fault_of_writes(self, patience_seconds: float) -> str | None:
-        """Return why writes are refused, by the last one and by what PostgreSQL says; None when they are not.
+        """Return why writes fail, judged by the last write and by PostgreSQL's state; None if they do not.
 
         Nothing is written to find out. Raises DatabaseUnavailableError.
 
         Parameters
         ----------
         patience_seconds : float
-            How long the database may take to say so.
+            How long the database may take to answer.
         """
         refused = self._refused
         if refused is not None and time.monotonic() - refused[0] < _REFUSAL_SECONDS:
             return f"the last write was refused: {refused[1]}"
         if self.engine.dialect.name != "postgresql":
             return None
-        with translated(), self._read() as session:
+        with translate_errors(), self._read() as session:
             limit_statements(session.connection(), patience_seconds)
             is_read_only = session.connection().exec_driver_sql("SHOW transaction_read_only").scalar_one()
         return "the database is read-only" if is_read_only == "on" else None
@@ -149,7 +150,7 @@ def _watch_changes(session: Session, _: SessionTransaction, connection: Connecti
 
 
 def limit_statements(connection: Connection, seconds: float) -> None:
-    """Have each statement of the open transaction end after some time, where the database can do so."""
+    """Set a timeout on the statements of the open transaction; only PostgreSQL supports it."""
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = {max(int(seconds * 1000), 1)}")
 
@@ -157,7 +158,7 @@ def limit_statements(connection: Connection, seconds: float) -> None:
 def make_engine(url: str, lock_wait_seconds: float = 5.0, connections: int = 15) -> Engine:
     """Return an engine for SQLite or PostgreSQL with the settings this service relies on.
 
-    Its errors do not show what was stored or asked for: they end in logs.
+    Its errors do not show statement parameters, since they end up in logs.
 
     Parameters
     ----------
@@ -166,10 +167,10 @@ def make_engine(url: str, lock_wait_seconds: float = 5.0, connections: int = 15)
     lock_wait_seconds : float, > 0
         How long a statement waits for a lock, and a caller for a connection.
     connections : int
-        Most at once; of these a few stay open.
+        Maximum number at the same time; up to `_POOL_SIZE` of them stay open.
     """
-    kept = min(connections, _KEPT_CONNECTIONS)
-    pool = {"pool_timeout": lock_wait_seconds, "pool_size": kept, "max_overflow": connections - kept}
+    size = min(connections, _POOL_SIZE)
+    pool = {"pool_timeout": lock_wait_seconds, "pool_size": size, "max_overflow": connections - size}
     if not url.startswith("sqlite"):
         engine = create_engine(
             url,
@@ -181,7 +182,7 @@ def make_engine(url: str, lock_wait_seconds: float = 5.0, connections: int = 15)
         event.listen(engine, "connect", partial(_prepare_postgres, lock_wait_seconds))
         return engine
     arguments = {"timeout": lock_wait_seconds, "check_same_thread": False}
-    file = file_of(url)  # only files have a pool to wait for
+    file = file_of(url)  # a database in memory has no pool with a limit
     engine = create_engine(
         url, connect_args=arguments, hide_parameters=True, **({} if file is None else pool)
     )
@@ -206,6 +207,6 @@ def _prepare_sqlite(connection: sqlite3.Connection, _: Any) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # A writer takes its lock at once: upgrading a read lock later fails instead of waiting.
+    # A writer takes its lock immediately: upgrading a read lock later would fail instead of waiting.
     read_only = connection.get_execution_options().get(READ_ONLY, False)
     connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")

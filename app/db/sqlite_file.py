@@ -1,6 +1,6 @@
-"""The file of a SQLite database: never made by a mere connection, and watched while it is open.
+"""The file of a SQLite database: never created by a connection, and watched while it is open.
 
-A file that is moved away or replaced while it is open would keep taking writes that are lost.
+A file that is moved away or replaced while it is open would go on accepting writes, which would be lost.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ _FILE = "lrbs_file"
 
 
 def file_of(url: URL | str) -> Path | None:
-    """Return the file of a SQLite database; None where it is no file, or another database."""
-    found = make_url(url)
-    if found.get_backend_name() != "sqlite" or found.database in (None, "", ":memory:"):
+    """Return the file of a SQLite database; None for one in memory or given as a URI, and for PostgreSQL."""
+    parsed = make_url(url)
+    if parsed.get_backend_name() != "sqlite" or parsed.database in (None, "", ":memory:"):
         return None
-    return None if str(found.database).startswith("file:") else Path(str(found.database)).absolute()
+    return None if str(parsed.database).startswith("file:") else Path(str(parsed.database)).absolute()
 
 
 def watch(engine: Engine, file: Path) -> None:
-    """Have an engine connect to a file that is there only, and leave one that was moved or replaced.
+    """Let an engine connect only to a file that exists, and drop connections to one moved or replaced.
 
     Parameters
     ----------
     engine : Engine
-        Of SQLite.
+        SQLite engine.
     file : Path
-        Its file. DatabaseMissingError is raised by whoever connects while there is none, and by a commit
-        to one that is no longer at its place: what was written is then rolled back.
+        Its database file. Connecting raises DatabaseMissingError if there is none; so does a commit if the
+        file is no longer in its place, and the transaction is rolled back.
     """
 
     def connect(dialect: Any, record: Any, _: Any, arguments: dict[str, Any]) -> Any:
         before = _identity(file)
-        made = dialect.connect(f"file:{quote(str(file))}?mode=rw", uri=True, **arguments)
+        connection = dialect.connect(f"file:{quote(str(file))}?mode=rw", uri=True, **arguments)
         if _identity(file) != before:
-            made.close()
+            connection.close()
             raise DatabaseMissingError
         record.info[_FILE] = before
-        return made
+        return connection
 
     def check_out(_: sqlite3.Connection, record: Any, __: Any) -> None:
         if not _is_at(file, record.info):
@@ -69,7 +69,7 @@ def _is_at(file: Path, info: Any) -> bool:
 
 def _identity(file: Path) -> tuple[int, int]:
     try:
-        found = file.stat()
+        status = file.stat()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DatabaseMissingError from error
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

@@ -1,8 +1,8 @@
-"""Tombstones of deleted items, which are there so that other processes learn of a deletion.
+"""Tombstones of deleted items, by which other processes notice a deletion.
 
-A tombstone does not know when it was made. So a collection has a mark: a revision, and when it was reached at
-the latest. Once that was long enough ago, tombstones up to the revision are purged, and the collection
-remembers it: whoever is to bring an earlier state up to date compares it with what is still there.
+A tombstone carries no time. Instead each collection has a mark: a revision, and a time by which it had been
+reached. Once that time is long enough ago, tombstones up to the revision are purged, and the collection
+records the revision: a reader with an earlier state then compares its items with those that still exist.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _items: Table = ItemRow.metadata.tables[ItemRow.__tablename__]
 
 
 def newest_tombstone(session: Session, collection_id: int) -> int | None:
-    """Return the position of the last tombstone of a collection; None when there is none."""
-    # As a sum, or PostgreSQL would walk all items by their primary key, from the last one to a tombstone.
+    """Return the position of the last tombstone of a collection; None if there is none."""
+    # As a sum: PostgreSQL would otherwise scan the primary key backwards through all items to a tombstone.
     query = select(func.max(_items.c.id + 0)).where(_is_tombstone(collection_id))
     newest: int | None = session.scalar(query)
     return newest
@@ -29,21 +29,21 @@ def newest_tombstone(session: Session, collection_id: int) -> int | None:
 def purge_tombstones(
     session: Session, collection_id: int, before: int, grace_seconds: float, limit: int
 ) -> bool:
-    """Purge some tombstones, or move the mark; return whether there may be more to purge.
+    """Purge a batch of tombstones, or move the mark; return whether there may be more to purge.
 
     Parameters
     ----------
     session : Session
-        Holds the collection's lock, and no import is being stored there.
+        Holds the collection's lock; no import into the collection may be running.
     collection_id : int
         Primary key of the collection.
     before : int
         Position of a tombstone; only earlier ones are purged. SQLite gives a new item the position after the
-        last one, and were that purged, a page might be continued behind the new item.
+        last row: if that row were purged, a client between two pages might miss the new item.
     grace_seconds : float
-        How long ago the mark has to be.
+        Minimum age of the mark.
     limit : int
-        Most rows.
+        Maximum number of rows.
     """
     row = session.get_one(CollectionRow, collection_id, populate_existing=True)
     if row.marked_at is None:
@@ -51,16 +51,16 @@ def purge_tombstones(
     if now(session) - row.marked_at < timedelta(seconds=grace_seconds):
         return False
     is_old = (_items.c.revision <= row.marked_revision) & (_items.c.id < before)
-    found = list(
+    row_ids = list(
         session.scalars(select(_items.c.id).where(_is_tombstone(collection_id), is_old).limit(limit))
     )
-    if found:
-        session.execute(delete(_items).where(_items.c.id.in_(found)))
+    if row_ids:
+        session.execute(delete(_items).where(_items.c.id.in_(row_ids)))
         row.purged_through = row.marked_revision
     elif row.marked_revision < row.revision:
         row.marked_revision, row.marked_at = row.revision, now(session)
     session.flush()
-    return bool(found)
+    return bool(row_ids)
 
 
 def _is_tombstone(collection_id: int) -> ColumnElement[bool]:

@@ -1,4 +1,4 @@
-"""Model versions of a collection, and the history of which one served when, in SQL."""
+"""Model versions of a collection, and the history of activations, in SQL."""
 
 from __future__ import annotations
 
