@@ -75,7 +75,7 @@ class SqlCollectionRepository(CollectionRepository):
         return collection, bundles
 
     @override
-    def deleted(self) -> Sequence[int]:
+    def deleted_ids(self) -> Sequence[int]:
         return hidden_ids(self._session)
 
     @override

@@ -138,7 +138,7 @@ class SqlImportRepository(ImportRepository):
         return True
 
     @override
-    def finished(self) -> list[str]:
+    def leftover_ids(self) -> list[str]:
         is_silent = ImportRow.lease_expires_at < now(self._session)
         query = select(ImportRow.id).where(or_(ImportRow.state == _ABANDONED, is_silent))
         return list(self._session.scalars(query))

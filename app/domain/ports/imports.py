@@ -69,7 +69,7 @@ class ImportRepository(Protocol):
         """
         ...
 
-    def finished(self) -> list[str]:
+    def leftover_ids(self) -> list[str]:
         """Return the ids of imports with leftovers: abandoned, silent, or published and not cleaned up after.
 
         One that is published is left to its own process as long as its lease lasts.

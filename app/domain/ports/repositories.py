@@ -50,7 +50,7 @@ class CollectionRepository(Protocol):
         """
         ...
 
-    def deleted(self) -> Sequence[int]:
+    def deleted_ids(self) -> Sequence[int]:
         """Return the ids of deleted collections that rows are left of."""
         ...
 

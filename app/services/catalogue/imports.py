@@ -105,7 +105,7 @@ class ImportService:
     def clean_up(self, time_left: Round) -> bool:
         """Remove what imports that were cut off have left; return whether nothing is left."""
         with self._database.read() as work:
-            found = work.imports.finished()
+            found = work.imports.leftover_ids()
         for import_id in found:
             if time_left.is_over or not clean_up(self._database, import_id, time_left):
                 return False

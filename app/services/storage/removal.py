@@ -67,7 +67,7 @@ class Removal:
             Whether none remain.
         """
         with self._database.read() as work:
-            collection_ids = work.collections.deleted()
+            collection_ids = work.collections.deleted_ids()
         for collection_id in collection_ids:
             if time_left.is_over or not self._remove(collection_id, time_left):
                 return False

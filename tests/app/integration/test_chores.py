@@ -34,7 +34,7 @@ def run_until(services: Services, is_done: Callable[[], bool]) -> bool:
 
 def left_over(services: Services) -> list[str]:
     with services.database.read() as work:
-        return work.imports.finished()
+        return work.imports.leftover_ids()
 
 
 def test_a_busy_database_puts_off_what_writes_for_a_moment_and_the_sweep_not_at_all(
@@ -80,10 +80,10 @@ def test_removing_ends_when_the_worker_is_to_do_something_else(either: Any, is_l
     assert left_over(services)
     assert services.imports.clean_up(Round())
     with services.database.read() as work:
-        assert len(work.collections.deleted()) == 2
+        assert len(work.collections.deleted_ids()) == 2
     assert services.removal.go_on(Round())
     with services.database.read() as work:
-        assert not work.collections.deleted()
+        assert not work.collections.deleted_ids()
     assert not left_over(services)
 
 
@@ -97,12 +97,12 @@ def test_jobs_do_not_wait_until_all_chores_are_done(either: Any, monkeypatch: py
     job = services.training.request("a", PARAMETERS)
     assert run_until(services, lambda: services.training.job(job.id).state is JobState.SUCCEEDED)
     with services.database.read() as work:
-        assert work.collections.deleted(), "there was no time for it"
+        assert work.collections.deleted_ids(), "there was no time for it"
     monkeypatch.undo()
 
     def is_done() -> bool:
         with services.database.read() as work:
-            return not work.collections.deleted()
+            return not work.collections.deleted_ids()
 
     assert run_until(services, is_done)
 

@@ -57,7 +57,7 @@ def items_left(database: SqlDatabase, collection_id: int) -> int:
 
 def deleted(database: SqlDatabase) -> list[int]:
     with database.read() as work:
-        return list(work.collections.deleted())
+        return list(work.collections.deleted_ids())
 
 
 def in_time(is_so: Callable[[], bool]) -> bool:

@@ -182,7 +182,7 @@ def test_the_next_writer_removes_what_a_silent_import_left(database: SqlDatabase
     time.sleep(0.1)
     assert seen(database) == before
     with database.read() as work:
-        assert work.imports.finished() == [running.id]
+        assert work.imports.leftover_ids() == [running.id]
     assert small_write(database, filled, item("other"), wait_seconds=5.0) == running.revision
     assert left_over(database) == (0, 0, 0)
     with pytest.raises(ImportLostError):  # it comes back too late
@@ -210,13 +210,13 @@ def test_a_published_import_tells_so_as_long_as_its_lease_lasts(
         assert not work.imports.renew(running, 0.3)
         work.imports.publish(running)
     with database.write() as work:
-        assert work.imports.finished() == []  # its process may not know yet
+        assert work.imports.leftover_ids() == []  # its process may not know yet
         assert work.imports.renew(running, 60.0)
         work.imports.abandon(running)
     assert seen(database)["counts"] == {"x": 5, "z": 1}
     time.sleep(0.4)
     with database.read() as work:
-        assert work.imports.finished() == [running.id]
+        assert work.imports.leftover_ids() == [running.id]
 
 
 def test_a_running_import_is_not_removed(database: SqlDatabase, filled: Collection) -> None:
@@ -224,7 +224,7 @@ def test_a_running_import_is_not_removed(database: SqlDatabase, filled: Collecti
     write(database, filled, running, NEW)
     assert clean_up(database, running.id, Round())
     with database.read() as work:
-        assert work.imports.finished() == []
+        assert work.imports.leftover_ids() == []
     with database.write() as work:
         work.imports.publish(running)
     assert seen(database)["counts"] == {"x": 5, "z": 1}
