@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 DATABASE_FILE = "lrbs.sqlite3"
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _LONGEST_WRITE_SECONDS = 3600.0
-"""A finished model waits no longer than this for room on the disk, since nobody may be looking."""
+"""A finished model waits no longer than this for room on the disk: an operator may not notice."""
 
 
 class StorageSettings(BaseModel):

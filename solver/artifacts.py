@@ -44,7 +44,7 @@ def save_projector(projector: Projector, directory: Path, facts: dict[str, Any])
     """
     header: dict[str, Any]
     if isinstance(projector, PosteriorProjector):
-        header = {"format": _POSTERIORS, **projector.described()}
+        header = {"format": _POSTERIORS, **projector.describe()}
     elif isinstance(projector, AffineProjector):
         header = {
             "format": _AFFINE,

@@ -128,7 +128,7 @@ def read_json_with(parse: Callable[[ApiLimits, bytes], _Result], limit: Limit = 
 def read_json_or_form(
     parse_body: Callable[[ApiLimits, bytes], _Result],
     parse_form: Callable[[FormFields], _Result],
-    known: Sequence[str],
+    fields: Sequence[str],
     limit: Limit,
     repeated: Sequence[str] = (),
 ) -> Any:
@@ -140,7 +140,7 @@ def read_json_or_form(
         Parses a JSON body; every body that is not a multipart form is taken as JSON.
     parse_form : callable
         Parses a form.
-    known : sequence of str
+    fields : sequence of str
         Names of the form's parts other than `picture`, each of which may occur once.
     limit : callable
         Chooses the largest size.
@@ -151,7 +151,7 @@ def read_json_or_form(
     async def read(request: Request) -> _Result:
         if request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
             with reject_incomplete_body():
-                form = await _read_form(request, known, repeated, limit)
+                form = await _read_form(request, fields, repeated, limit)
             texts = [*form.texts.values(), *itertools.chain.from_iterable(form.lists.values())]
             max_keys = _max_keys(state_of(request).limits)
             for text in texts:
@@ -267,16 +267,16 @@ def _validate(make: Callable[[], _Model], path: tuple[str | int, ...]) -> _Model
 
 
 async def _read_form(
-    request: Request, known: Sequence[str], repeated: Sequence[str], limit: Limit
+    request: Request, fields: Sequence[str], repeated: Sequence[str], limit: Limit
 ) -> FormFields:
     limits = state_of(request).limits
     body_of(request).restrict(limit(limits))
     _check_charset(request.headers["content-type"])
     # Browsers can give a part its media type only as a file, so each part may be one.
-    async with request.form(max_files=1 + len(known), max_fields=len(known) + 10) as form:
+    async with request.form(max_files=1 + len(fields), max_fields=len(fields) + 10) as form:
         for name in form:
-            if name not in ("picture", *known, *repeated):
-                expected = listed(("picture", *known, *repeated), "and")
+            if name not in ("picture", *fields, *repeated):
+                expected = listed(("picture", *fields, *repeated), "and")
                 raise InvalidFieldError(name[:100], f"unknown part, expected {expected}")
             if len(form.getlist(name)) > 1 and name not in repeated:
                 raise InvalidFieldError(name, "comes more than once")
@@ -286,7 +286,7 @@ async def _read_form(
         content = await picture.read(limits.picture_bytes + 1)
         if len(content) > limits.picture_bytes:
             raise ContentTooLargeError("picture", f"more than {limits.picture_bytes} bytes")
-        texts = {name: await _text_of(name, form[name]) for name in known if name in form}
+        texts = {name: await _text_of(name, form[name]) for name in fields if name in form}
         lists = {
             name: [await _text_of(name, part) for part in form.getlist(name)]
             for name in repeated

@@ -19,8 +19,8 @@ class OwnWrites:
         """Record a write."""
         with self._guard:
             # Of two simultaneous writes the earlier one may be recorded last.
-            known = self._revisions.pop((caller, collection), 0)
-            self._revisions[caller, collection] = max(known, revision)
+            previous = self._revisions.pop((caller, collection), 0)
+            self._revisions[caller, collection] = max(previous, revision)
             if len(self._revisions) > _MAX_KNOWN:
                 del self._revisions[next(iter(self._revisions))]
 

@@ -31,8 +31,8 @@ class Layer:
 
     def is_drawn(self, facets: Mapping[str, Any]) -> bool:
         """Return whether the layer belongs to a picture with these facets."""
-        wanted, unwanted = self.arguments.get("if"), self.arguments.get("unless")
-        return (wanted is None or _holds(wanted, facets)) and (
+        required, unwanted = self.arguments.get("if"), self.arguments.get("unless")
+        return (required is None or _holds(required, facets)) and (
             unwanted is None or not _holds(unwanted, facets)
         )
 

@@ -151,8 +151,8 @@ class Scene:
             near = haze[0] + (haze[1] - haze[0]) * (k + 1) / len(places)
             values = [self.facets[facet][(k + j) % len(self.facets[facet])] for j in (0, 1)] if facet else []
             tones = [self.tint(self._look_up(facet, value), near, 4.0) for value in values]
-            given = dict(zip(("tone", "other"), tones, strict=False))
-            self._draw_sprite(self._pick(names), place, near, self._number(layer, "wobble", "0"), given)
+            colours = dict(zip(("tone", "other"), tones, strict=False))
+            self._draw_sprite(self._pick(names), place, near, self._number(layer, "wobble", "0"), colours)
 
     def tint(self, colour: str, haze: float = 0.0, vary: float = 0.0) -> Colour:
         """Return a colour, or one of several, in the light of this picture and through some haze."""

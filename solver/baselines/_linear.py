@@ -26,13 +26,13 @@ class LinearBaseline(LinearCrossModalEstimator):
 
     @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        return self._scaled(super().project_x(X))
+        return self._scale(super().project_x(X))
 
     @override
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        return self._scaled(super().project_z(Z))
+        return self._scale(super().project_z(Z))
 
-    def _scaled(self, projections: FloatArray) -> FloatArray:
+    def _scale(self, projections: FloatArray) -> FloatArray:
         if self.metric_ == "inner":
             return projections
         norms = np.linalg.norm(projections, axis=1, keepdims=True)

@@ -112,7 +112,7 @@ class MultiviewBaseline(LinearBaseline):
 
     def _solve(self, x: View, z: View) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the leading eigenvalues with the directions of either modality."""
-        x, z = _normalised(x), _normalised(z)
+        x, z = _normalise(x), _normalise(z)
         x_whitening = whitening(x.compactness, self.reg)
         z_whitening = whitening(z.compactness, self.reg) / np.sqrt(self.gamma)
         block = self.coupling * x_whitening.T @ (x.anchors.T @ z.anchors) @ z_whitening
@@ -159,7 +159,7 @@ def class_anchors(coordinates: FloatArray, indicators: FloatArray) -> FloatArray
     return anchors
 
 
-def _normalised(view: View) -> View:
+def _normalise(view: View) -> View:
     """Scale both traces and the norm of the anchors to 1."""
     spread, compactness = float(np.trace(view.spread)), float(np.trace(view.compactness))
     rounding = len(view.spread) * np.finfo(np.float64).eps * (spread + compactness)

@@ -279,7 +279,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
         alpha = float(self.alpha_fraction) * problem.largest_alpha
         if alpha == 0.0:
             raise SupervisionError(
-                "alpha_max is zero: no feature tells similar pairs from dissimilar ones, so that there is "
+                "alpha_max is zero: no feature separates similar pairs from dissimilar ones, so there is "
                 "nothing to learn with alpha_fraction"
             )
         if not math.isfinite(alpha):

@@ -218,7 +218,7 @@ def _outcomes(
         if stored is not None:
             add(number, stored, True)
     missing = [number for number in range(len(work)) if number not in results]
-    for number, outcome in _computed(work, missing, n_jobs):
+    for number, outcome in _compute(work, missing, n_jobs):
         if isinstance(outcome, str):
             results[number] = outcome
             continue
@@ -228,7 +228,7 @@ def _outcomes(
     return [results[number] for number in range(len(work))]
 
 
-def _computed(work: list[Cell], numbers: list[int], n_jobs: int) -> Iterator[tuple[int, CellOutcome | str]]:
+def _compute(work: list[Cell], numbers: list[int], n_jobs: int) -> Iterator[tuple[int, CellOutcome | str]]:
     """Yield outcomes as they are finished, from processes with one BLAS thread each."""
     n_jobs = min(n_jobs, len(numbers))
     if n_jobs <= 1:

@@ -119,12 +119,12 @@ class KernelSemanticMatching(CrossModalEstimator):
     @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
         self._check_fitted()
-        return self.semantic_matching_.project_x(_mapped(X, "X", self.x_features_))
+        return self.semantic_matching_.project_x(_apply_map(X, "X", self.x_features_))
 
     @override
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
         self._check_fitted()
-        return self.semantic_matching_.project_z(_mapped(Z, "Z", self.z_features_))
+        return self.semantic_matching_.project_z(_apply_map(Z, "Z", self.z_features_))
 
     def _features(self, samples: Samples, kind: tuple[str, float]) -> FeatureMap:
         if not FeatureMapConfig("none", *kind).suits(samples):
@@ -132,5 +132,5 @@ class KernelSemanticMatching(CrossModalEstimator):
         return FeatureMap.fit(samples, "none", *kind, self.n_landmarks, self.random_state)
 
 
-def _mapped(samples: npt.ArrayLike, name: str, features: FeatureMap) -> Samples:
+def _apply_map(samples: npt.ArrayLike, name: str, features: FeatureMap) -> Samples:
     return features.transform(check_features(samples, name, len(features.scaler.mean_)))

@@ -53,7 +53,7 @@ def stacked_features(parts: dict[str, Any], path: Path) -> FloatArray:
     """
     for name, array in parts.items():
         if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiub":
-            raise DatasetError(f"{path}: {name} must be a numeric matrix, got {_described(array)}")
+            raise DatasetError(f"{path}: {name} must be a numeric matrix, got {_describe(array)}")
     widths = {name: array.shape[1] for name, array in parts.items()}
     if len(set(widths.values())) != 1 or 0 in widths.values():
         raise DatasetError(f"{path}: {' and '.join(widths)} have different features or none: {widths}")
@@ -81,7 +81,7 @@ def label_column(array: Any, name: str, path: Path) -> npt.NDArray[Any]:
     """
     is_vector = isinstance(array, np.ndarray) and (array.ndim == 1 or (array.ndim == 2 and 1 in array.shape))
     if not is_vector or array.dtype.kind not in "iubfUS":
-        raise DatasetError(f"{path}: {name} must be a vector of integers or strings, got {_described(array)}")
+        raise DatasetError(f"{path}: {name} must be a vector of integers or strings, got {_describe(array)}")
     column = array.ravel()
     if column.dtype.kind == "S":
         with reading(path, f"archive of UTF-8 strings ({name})"):
@@ -97,7 +97,7 @@ def label_column(array: Any, name: str, path: Path) -> npt.NDArray[Any]:
     return numbers
 
 
-def _described(array: Any) -> str:
+def _describe(array: Any) -> str:
     if isinstance(array, np.ndarray):
         return f"{array.dtype} of shape {array.shape}"
     return f"a {type(array).__name__}"

@@ -39,7 +39,7 @@ class PublishedProtocol:
         Pairs; None where it is not known.
     x_features, z_features : dict of int to str
         Features by their number; empty where they are not known.
-    known, unknown : str
+    reported, unreported : str
         What is known of the setting, and what is not.
     n_classes_kept : int or None
         With ``L_*``, only rows of this many most frequent classes of the training split are kept; all when
@@ -52,8 +52,8 @@ class PublishedProtocol:
     n_test: int | None
     x_features: Mapping[int, str]
     z_features: Mapping[int, str]
-    known: str
-    unknown: str
+    reported: str
+    unreported: str
     n_classes_kept: int | None = None
 
     def differences(self, data: PairedFeatures) -> list[str]:

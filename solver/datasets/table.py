@@ -109,10 +109,10 @@ class _Columns:
         """Check that the header has every column once."""
         missing = [name for name in self.names if name not in header]
         if missing:
-            raise DatasetError(f"{path} has no column {_quoted(missing)}; it has {_quoted(header)}")
+            raise DatasetError(f"{path} has no column {_quote(missing)}; it has {_quote(header)}")
         repeated = sorted({name for name in header if list(header).count(name) > 1})
         if repeated:
-            raise DatasetError(f"{path} has the columns {_quoted(repeated)} more than once")
+            raise DatasetError(f"{path} has the columns {_quote(repeated)} more than once")
 
     def row(self, cells: dict[str, str], folder: Path, where: str) -> PictureTextRow:
         """Return the checked row of these cells."""
@@ -133,5 +133,5 @@ class _Columns:
         )
 
 
-def _quoted(names: Sequence[str]) -> str:
+def _quote(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names)

@@ -16,7 +16,7 @@ from solver.validation.parameters import COUNT, FRACTION, SEED, integer_from
 _MAX_DRAWS_AT_ONCE = 2**22
 """Numbers drawn at once: 32 MiB as float64, whatever the number of queries."""
 _DECIMALS = 12
-"""Sums of differences that agree to so many decimals of the largest sum differ by rounding only."""
+"""Sums of differences that agree to this number of decimals of the largest sum differ by rounding only."""
 
 
 def bootstrap_interval(

@@ -100,7 +100,7 @@ class PairLogisticLoss:
             value, buffers = 0.0, self._buffers()
             for tile in self._tiles(chunk):
                 scores = buffers.score(left[tile.rows], right[tile.columns])
-                value += self._weighted(sum_losses(scores, buffers.factors_like(scores), self._keys(tile)))
+                value += self._weigh(sum_losses(scores, buffers.factors_like(scores), self._keys(tile)))
             return value
 
         return sum(map_chunks(evaluate, self._chunks(1), self._n_threads))
@@ -204,10 +204,10 @@ class PairLogisticLoss:
     ) -> tuple[float, FloatArray]:
         """Return the loss of a tile, and its derivatives divided by the weight of a dissimilar pair."""
         keys, factors = self._keys(tile), buffers.factors_like(scores)
-        value = self._weighted(sum_losses(scores, factors, keys))
+        value = self._weigh(sum_losses(scores, factors, keys))
         return value, differentiate(scores, factors, keys, self._w_similar / self._w_dissimilar)
 
-    def _weighted(self, losses: tuple[float, float]) -> float:
+    def _weigh(self, losses: tuple[float, float]) -> float:
         return self._w_dissimilar * losses[0] + self._w_similar * losses[1]
 
     def _buffers(self) -> TileBuffers:

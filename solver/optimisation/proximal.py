@@ -19,7 +19,7 @@ from solver.validation.errors import NumericalError
 _SHRINKAGE = 0.5
 """Factor of a rejected step size, as in the paper."""
 _MAX_BACKTRACKS = 60
-"""Halvings after which a step size has shrunk by 1e18, below what float64 can tell from no step."""
+"""Halvings after which a step size has shrunk by 1e18, which float64 cannot distinguish from no step."""
 _FLOAT32_NOISE = 1e-6
 """Assumed relative noise of a float32 gradient: about ten times the machine epsilon of 1.2e-7."""
 

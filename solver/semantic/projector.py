@@ -112,7 +112,7 @@ class PosteriorProjector:
             **ensemble_arrays("z", self.z_ensemble),
         }
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return everything that is not an array, as JSON values."""
         return {
             "loss": self.loss,

@@ -31,7 +31,7 @@ class _Runs:
         stops = np.cumsum(counts).astype(np.intp)
         return cls(np.argsort(codes, kind="stable"), stops - counts, stops)
 
-    def clipped(self, code: int, within: slice) -> slice:
+    def clip(self, code: int, within: slice) -> slice:
         """Return the part of a code's run that lies in `within`, counted from its start."""
         start = max(int(self.starts[code]), within.start) - within.start
         return slice(start, max(min(int(self.stops[code]), within.stop) - within.start, start))
@@ -66,7 +66,7 @@ class Labels:
         z = x if z_labels is None else _one_dimensional(z_labels, "z_labels")
         if (x.dtype.kind in "US") != (z.dtype.kind in "US"):
             raise SupervisionError(f"x_labels ({x.dtype}) and z_labels ({z.dtype}) are not of one kind")
-        classes, codes = np.unique(_joined(x, z), return_inverse=True)
+        classes, codes = np.unique(_join(x, z), return_inverse=True)
         self.classes: npt.NDArray[Any] = classes
         self._x_codes, self._z_codes = codes[: len(x)], codes[len(x) :]
         self._x = _Runs.of(self._x_codes, len(classes))
@@ -114,7 +114,7 @@ class Labels:
         for code in range(first, len(self.classes)):
             if self._x.starts[code] >= rows.stop:
                 break
-            key = self._x.clipped(code, rows), self._z.clipped(code, columns)
+            key = self._x.clip(code, rows), self._z.clip(code, columns)
             if key[0].start < key[0].stop and key[1].start < key[1].stop:
                 keys.append(key)
         return keys
@@ -158,7 +158,7 @@ def _one_dimensional(labels: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
     return array
 
 
-def _joined(x: npt.NDArray[Any], z: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _join(x: npt.NDArray[Any], z: npt.NDArray[Any]) -> npt.NDArray[Any]:
     joined = np.concatenate([x, z])
     if joined.dtype.kind == "f" and "f" != x.dtype.kind != z.dtype.kind:
         # int64 joined with uint64 becomes float64, which merges large neighbours; Python's integers do not.

@@ -56,7 +56,8 @@ class MultiLabels:
         is_small = len(self._x_sets) * len(self._z_sets) <= _LARGEST_TABLE
         self._table = _share_a_label(self._x_sets, self._z_sets) if is_small else None
         self._n_similar = sum(
-            int(x_counts[run] @ (self._shared(run, slice(None)) @ z_counts)) for run in self._runs_of_sets()
+            int(x_counts[run] @ (self._count_shared(run, slice(None)) @ z_counts))
+            for run in self._runs_of_sets()
         )
         if self.n_similar == 0:
             raise SupervisionError("no similar pair: no two samples share a label")
@@ -97,7 +98,7 @@ class MultiLabels:
         """Return one mask for the whole tile, if anything in it is similar."""
         x, z = self._x_codes[self._x_order[rows]], self._z_codes[self._z_order[columns]]
         # Codes ascend, so that a tile meets one run of the distinct sets of either side.
-        share = self._shared(slice(x[0], x[-1] + 1), slice(z[0], z[-1] + 1))
+        share = self._count_shared(slice(x[0], x[-1] + 1), slice(z[0], z[-1] + 1))
         mask = share[x - x[0]][:, z - z[0]]
         return [mask] if mask.any() else []
 
@@ -107,7 +108,7 @@ class MultiLabels:
         z_sums = group_sums(Z, self._z_codes, len(self._z_sets))
         total = np.zeros((X.shape[1], Z.shape[1]))
         for run in self._runs_of_sets():
-            total += x_sums[run].T @ (self._shared(run, slice(None)).astype(np.float64) @ z_sums)
+            total += x_sums[run].T @ (self._count_shared(run, slice(None)).astype(np.float64) @ z_sums)
         return total
 
     def subset(self, x_rows: Indices, z_rows: Indices) -> Self:
@@ -118,7 +119,7 @@ class MultiLabels:
         for start in range(0, len(self._x_sets), _SETS_AT_ONCE):
             yield slice(start, start + _SETS_AT_ONCE)
 
-    def _shared(self, x_run: slice, z_run: slice) -> npt.NDArray[np.bool_]:
+    def _count_shared(self, x_run: slice, z_run: slice) -> npt.NDArray[np.bool_]:
         """Return which of the distinct sets of labels have one in common."""
         if self._table is None:
             return _share_a_label(self._x_sets[x_run], self._z_sets[z_run])

@@ -51,7 +51,7 @@ class SignedPairs:
         if self.n_similar == 0 or self.n_dissimilar == 0:
             kind = "similar (+1)" if self.n_similar == 0 else "dissimilar (-1)"
             raise SupervisionError(f"no {kind} pair in signs")
-        self.weights = self._balanced(None if weights is None else _csr(weights, "weights"))
+        self.weights = self._balance(None if weights is None else _csr(weights, "weights"))
 
     @property
     def x_order(self) -> Indices:
@@ -92,7 +92,7 @@ class SignedPairs:
         weights = scipy.sparse.csr_array((self.weights, self.columns, self.indptr), shape=self.shape)
         return type(self)(table[x_rows][:, z_rows], weights[x_rows][:, z_rows])
 
-    def _balanced(self, table: Any | None) -> npt.NDArray[np.float64]:
+    def _balance(self, table: Any | None) -> npt.NDArray[np.float64]:
         weights = np.ones(len(self.signs))
         if table is not None:
             if table.shape != self.shape or not (

@@ -209,7 +209,7 @@ def test_sparse_landmarks_come_back_from_their_files(tmp_path: Path) -> None:
     save_projector(projector, tmp_path, {})
     loaded, _ = load_projector(tmp_path)
     np.testing.assert_array_equal(loaded.project_z(z), projector.project_z(z))
-    described, arrays = projector.described(), projector.arrays()
+    described, arrays = projector.describe(), projector.arrays()
     name = next(name for name in arrays if name.endswith("landmark_columns"))
     for damage in (arrays[name] + 9000, arrays[name][1:], arrays[name].astype(np.float64)):
         with pytest.raises(InvalidInputError, match="landmark"):

@@ -161,7 +161,7 @@ class ConcurrencyLimiter:
         return tuple(self._last_turns[party] for party in waiter.asker.parties)
 
     def _find_room(self, asker: Asker) -> _Waiter | None:
-        """Return who must leave the queue for this asker; None if nobody must."""
+        """Return who must leave the queue for this asker; None if none must."""
         if self._of_caller is not None and self._callers[asker.caller] >= self._of_caller:
             raise self._refusal(f"{self._of_caller} requests of this kind by the same caller are running")
         if self._has_place(asker) or len(self._queue) < self._max_waiting:

@@ -30,7 +30,7 @@ class RawIn(Strict):
 
     text: Text | None = None
     image_base64: _Picture | None = Field(None, description="a picture file, base64")
-    # Of a long list only the first mistake is told: all of them take far more memory than the request.
+    # Only the first mistake in a list is reported: all of them would take far more memory than the request.
     vector: list[_Number] | None = Field(
         None, fail_fast=True, description="own features", json_schema_extra={"minItems": 1}
     )
@@ -63,10 +63,10 @@ class RawIn(Strict):
 
     def check_one_of(self, place: str) -> None:
         """Refuse none and several of the forms; names the second of several."""
-        given = [name for name in self.FORMS if getattr(self, name) is not None]
-        if len(given) != 1:
-            field = joined(place, given[1]) if given else place or "body"
-            got = listed(given, "and") if given else "none"
+        forms = [name for name in self.FORMS if getattr(self, name) is not None]
+        if len(forms) != 1:
+            field = joined(place, forms[1]) if forms else place or "body"
+            got = listed(forms, "and") if forms else "none"
             raise InvalidFieldError(field, f"expected exactly one of {listed(self.FORMS)}, got {got}")
 
 

@@ -39,16 +39,18 @@ class FilterIn(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _check_size(cls, given: Any) -> Any:
+    def _check_size(cls, data: Any) -> Any:
         """Refuse too many values before any is looked at."""
-        if not isinstance(given, dict):
-            return given
-        metadata = given.get("metadata")
-        asked = [given.get("labels"), *(metadata.values() if isinstance(metadata, dict) else ())]
-        count = sum(len(values) if isinstance(values, list) else 1 for values in asked if values is not None)
+        if not isinstance(data, dict):
+            return data
+        metadata = data.get("metadata")
+        conditions = [data.get("labels"), *(metadata.values() if isinstance(metadata, dict) else ())]
+        count = sum(
+            len(values) if isinstance(values, list) else 1 for values in conditions if values is not None
+        )
         if count > MAX_FILTER_VALUES:
             raise ValueError(f"{count} labels and values, at most {MAX_FILTER_VALUES} allowed together")
-        return given
+        return data
 
     def to_filter(self) -> ItemFilter:
         """Return the domain's filter."""

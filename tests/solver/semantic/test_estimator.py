@@ -164,7 +164,7 @@ def test_a_damaged_array_is_rejected(
                 "int8": lambda a: a.astype(np.int8),
             }[how](array)
         with pytest.raises(InvalidInputError, match=r"[xz]_"):
-            PosteriorProjector.from_arrays(arrays, projector.described())
+            PosteriorProjector.from_arrays(arrays, projector.describe())
 
 
 @pytest.mark.parametrize(
@@ -185,13 +185,13 @@ def test_a_damaged_array_is_rejected(
 )
 def test_a_damaged_description_is_rejected(fitted: SemanticBilinear, field: str, value: Any) -> None:
     projector = PosteriorProjector.of(fitted)
-    described = projector.described()
+    described = projector.describe()
     described["x"][0][field] = value
     with pytest.raises(InvalidInputError, match="x"):
         PosteriorProjector.from_arrays(projector.arrays(), described)
     for changed in ({"x": []}, {"x": "all"}, {"loss": "hinge"}):
         with pytest.raises(InvalidInputError):
-            PosteriorProjector.from_arrays(projector.arrays(), {**projector.described(), **changed})
+            PosteriorProjector.from_arrays(projector.arrays(), {**projector.describe(), **changed})
 
 
 def test_a_feature_map_is_stored_once(fused: SemanticBilinear, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def _in_earlier_layout(
     projector: PosteriorProjector,
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return arrays and description with the neighbour classifier last, whatever its branch."""
-    arrays, described = projector.arrays(), projector.described()
+    arrays, described = projector.arrays(), projector.describe()
     for side in "xz":
         order = sorted(
             range(len(described[side])), key=lambda number: "read_out_scale" in described[side][number]
@@ -231,11 +231,11 @@ def test_files_of_earlier_versions_end_with_the_neighbour_classifier() -> None:
     fitted = SemanticBilinear(neighbour_share=0.3, **parameters).fit(X, Z, Labels(x, z))
     projector = PosteriorProjector.of(fitted)
     arrays, described = _in_earlier_layout(projector)
-    assert described != projector.described()
+    assert described != projector.describe()
     again = PosteriorProjector.from_arrays(arrays, described)
     np.testing.assert_array_equal(again.project_x(X), projector.project_x(X))
     np.testing.assert_array_equal(again.project_z(Z), projector.project_z(Z))
-    assert again.described() == projector.described()
+    assert again.describe() == projector.described()
 
 
 def test_a_description_without_maps_has_a_branch_for_each_classifier(fitted: SemanticBilinear) -> None:
@@ -243,7 +243,7 @@ def test_a_description_without_maps_has_a_branch_for_each_classifier(fitted: Sem
     first = projector.x_ensemble.branches[0]
     single = dataclasses.replace(first, classifiers=(dataclasses.replace(first.classifiers[0], weight=0.5),))
     twice = dataclasses.replace(projector, x_ensemble=Ensemble((single, single)))
-    described = twice.described()
+    described = twice.describe()
     for classifier in described["x"]:
         del classifier["map"]
     again = PosteriorProjector.from_arrays(twice.arrays(), described)
@@ -255,7 +255,7 @@ def test_a_description_without_maps_has_a_branch_for_each_classifier(fitted: Sem
 @pytest.mark.parametrize("value", [-1, 1, 7, True, None, "0"])
 def test_a_damaged_number_of_a_map_is_rejected(fused: SemanticBilinear, value: Any) -> None:
     projector = PosteriorProjector.of(fused)
-    described = projector.described()
+    described = projector.describe()
     described["x"][0]["map"] = value
     with pytest.raises(InvalidInputError, match=r"x\.0\.map"):
         PosteriorProjector.from_arrays(projector.arrays(), described)
@@ -264,7 +264,7 @@ def test_a_damaged_number_of_a_map_is_rejected(fused: SemanticBilinear, value: A
 @pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf, 1e39, 2, None, "2"])
 def test_a_damaged_inverse_temperature_is_rejected(fused: SemanticBilinear, value: Any) -> None:
     projector = PosteriorProjector.of(fused)
-    described = projector.described()
+    described = projector.describe()
     (neighbours,) = (classifier for classifier in described["x"] if "read_out_scale" in classifier)
     assert neighbours["read_out_scale"] == 2.0
     neighbours["read_out_scale"] = value
@@ -283,7 +283,7 @@ def test_values_whose_sums_would_overflow_are_rejected(fused: SemanticBilinear, 
     name = name.replace("_n_", f"_{kinds.index('neighbours')}_")
     arrays[name] = np.full_like(arrays[name], 1e38)
     with pytest.raises(InvalidInputError, match=name):
-        PosteriorProjector.from_arrays(arrays, projector.described())
+        PosteriorProjector.from_arrays(arrays, projector.describe())
 
 
 def test_classifiers_of_one_side_must_take_the_same_features(fitted: SemanticBilinear) -> None:
@@ -297,8 +297,8 @@ def test_classifiers_of_one_side_must_take_the_same_features(fitted: SemanticBil
         array = arrays[f"x_1_{part}"]
         arrays[f"x_1_{part}"] = np.concatenate([array, array[..., :1]], axis=-1)
     with pytest.raises(InvalidInputError, match="x_1_mean"):
-        PosteriorProjector.from_arrays(arrays, twice.described())
-    described = twice.described()
+        PosteriorProjector.from_arrays(arrays, twice.describe())
+    described = twice.describe()
     described["x"][1]["is_exclusive"] = False
     with pytest.raises(InvalidInputError, match="x_1: is_exclusive"):
         PosteriorProjector.from_arrays(twice.arrays(), described)
