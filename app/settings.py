@@ -17,6 +17,10 @@ _LONGEST_WRITE_SECONDS = 3600.0
 """A finished model waits no longer than this for room on the disk: an operator may not notice."""
 
 
+RETIRED = ("gate_index_recall", "max_batch_hits", "worker_poll_seconds")
+"""Settings of earlier releases; one that is still set is named in the log."""
+
+
 class StorageSettings(BaseModel):
     """Where data is kept, and for how long."""
 
@@ -168,6 +172,12 @@ class Settings(ModelSettings, JobSettings, RequestSettings, HttpSettings, Storag
     def resolved_snapshot_bytes(self) -> int:
         """The bound on galleries in memory, with the default filled in."""
         return self.max_snapshot_bytes or _memory_bytes() // (2 * self.processes)
+
+    def retired_in(self, environment: Mapping[str, str]) -> list[str]:
+        """Return the variables of an environment that were settings of earlier releases."""
+        prefix = self.model_config["env_prefix"]
+        names = {f"{prefix}{name}".upper() for name in RETIRED}
+        return sorted(name for name in environment if name.upper() in names)
 
     def passed_on_in(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Return an environment from which another process reads these settings, wherever they came from."""

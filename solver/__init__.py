@@ -88,8 +88,12 @@ else:  # a type checker that saw `__getattr__` would accept every name
     }
     _MODULE_OF = {name: module for module, names in _LEARNING.items() for name in names}
 
+    _PACKAGES = ("baselines", "benchmark", "comparison")
+
     def __getattr__(name: str) -> Any:
         """Import what learns when it is first asked for (PEP 562)."""
+        if name in _PACKAGES:
+            return importlib.import_module(f"{__name__}.{name}")
         if name not in _MODULE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(importlib.import_module(_MODULE_OF[name]), name)

@@ -183,6 +183,8 @@ def serve(
     settings = Settings()
     settings.processes = processes or settings.processes
     log_to_stderr(settings.log_format)
+    for name in settings.retired_in(os.environ):
+        _logger.warning("%s is not a setting any more and has no effect", name)
     services = build(settings)
     try:
         services.set_up()

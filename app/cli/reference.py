@@ -17,7 +17,7 @@ reference = typer.Typer(no_args_is_help=True, help="Print reference tables in Ma
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"))
 _OTHER_PROBLEMS = (
     (400, "http", "Request malformed, and other errors of HTTP itself (404, 405, 408, 431)"),
-    (422, "invalid-request", "Request invalid"),
+    (422, "invalid-request", "Invalid request"),
     (500, "internal", "Internal error"),
 )
 """Problems without an error of a service behind them."""

@@ -24,6 +24,8 @@ import uvicorn
 from app.api.shares import forget_process
 from app.api.state import ApiState
 from app.bootstrap import Services, build
+from app.domain.errors import ServiceError
+from app.encoders.texts import import_vectorizers
 from app.main import create_app
 from app.settings import Settings
 from app.wire.acceptor import Acceptor
@@ -185,8 +187,20 @@ class Server(uvicorn.Server):
 
 def _run(bound: socket.socket, services: Services, on_stop: Callable[[], None]) -> None:
     server = Server(services, on_stop)
+    _import_for_texts(services)
     keep_event_loop_responsive()
     server.run(sockets=[bound])
+
+
+def _import_for_texts(services: Services) -> None:
+    """Import what the collections' text models need: during searches it would take part of a second."""
+    try:
+        collections = services.catalogue.collections()
+    except ServiceError:
+        return  # not ready yet; they are imported with the first model
+    types = {modality.encoder["type"] for collection in collections for modality in collection.modalities}
+    if "tfidf" in types:
+        import_vectorizers()
 
 
 def keep_event_loop_responsive() -> None:

@@ -123,5 +123,10 @@ def _vectorizers() -> Any:
     return importlib.import_module("sklearn.feature_extraction.text")
 
 
+def import_vectorizers() -> None:
+    """Import what text models need: a server does so before its first search, where it has any."""
+    _vectorizers()
+
+
 def _positions(terms: Sequence[str]) -> dict[str, int]:
     return {term: position for position, term in enumerate(terms)}

@@ -23,7 +23,7 @@ LastEvent = Annotated[
     int,
     Header(alias="Last-Event-ID", ge=0, le=2**31 - 1, description="resume after the event of this number"),
 ]
-_STREAM = {"example": 'id: 1\nevent: state\ndata: {"state": "queued"}\n\n'}
+_STREAM = {"example": 'event: state\ndata: {"state": "queued"}\nid: 1\n\n'}
 
 
 @router.post(
@@ -58,9 +58,11 @@ def get_job(job_id: str, training: Training) -> JobOut:
     return JobOut.of(training.job(job_id))
 
 
-def _require_job(job_id: str, training: Training, last_event: LastEvent = 0) -> None:
+def _require_job(job_id: str, training: Training, response: Response, last_event: LastEvent = 0) -> None:
     """Answer 422 for a bad event number and 404 for an unknown job, before the stream begins."""
     training.job(job_id)
+    # FastAPI says `no-cache` of every stream; this one needs a key, so that no cache may keep it either.
+    response.headers["Cache-Control"] = "no-store"
 
 
 @router.get(

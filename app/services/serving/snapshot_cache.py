@@ -35,7 +35,8 @@ class SnapshotCache:
 
     def peek(self, collection_id: int) -> Snapshot | None:
         """Return a collection's snapshot without counting as a use."""
-        return self._snapshots.get(collection_id)
+        with self._lock:
+            return self._snapshots.get(collection_id)
 
     def get(self, collection_id: int) -> Snapshot | None:
         """Return a collection's snapshot for a search, and mark it as the most recently used."""

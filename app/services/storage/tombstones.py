@@ -1,4 +1,4 @@
-"""Purge tombstones of deleted items once every process has seen them."""
+"""Purge tombstones of deleted items, which other processes learn of deletions by, once they are old."""
 
 from __future__ import annotations
 

@@ -59,6 +59,16 @@ def test_the_same_seed_gives_the_same_bytes_and_sentences() -> None:
     assert first.sentences == second.sentences
 
 
+def test_a_picture_does_not_depend_on_those_drawn_before_it() -> None:
+    kinds = KINDS[:4]
+    alone = {kind: draw_sample(kind, 3) for kind in kinds}
+    for kind in reversed(kinds):
+        draw_sample(kind, 2)
+        again = draw_sample(kind, 3)
+        assert again.image.tobytes() == alone[kind].image.tobytes()
+        assert again.sentences == alone[kind].sentences
+
+
 def test_another_seed_gives_another_picture() -> None:
     first, second = draw_sample("mountains", 3, seed=5), draw_sample("mountains", 3, seed=6)
     assert first.image.tobytes() != second.image.tobytes()

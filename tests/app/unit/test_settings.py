@@ -32,3 +32,9 @@ def test_another_process_finds_the_same_settings(
     for name, value in told.items():
         monkeypatch.setenv(name, value)
     assert Settings() == settings.model_copy(update={"data_dir": (tmp_path / settings.data_dir).resolve()})
+
+
+def test_settings_of_earlier_releases_are_named() -> None:
+    environment = {"LRBS_MAX_BATCH_HITS": "1", "lrbs_worker_poll_seconds": "2", "LRBS_PORT": "80", "PATH": ""}
+    assert Settings().retired_in(environment) == ["LRBS_MAX_BATCH_HITS", "lrbs_worker_poll_seconds"]
+    assert Settings().retired_in({"LRBS_MAX_BATCH": "1"}) == []

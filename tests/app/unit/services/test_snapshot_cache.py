@@ -1,9 +1,13 @@
 """Snapshots in memory, within a byte budget."""
 
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
+import pytest
 
 from app.index.exact import ExactIndex
 from app.services.serving.galleries import Gallery
@@ -48,3 +52,23 @@ def test_the_last_one_stays_however_large_and_an_evicted_one_takes_no_memory() -
     for number in (2, 3):
         cache.put(snapshot(number))
     assert set(cache.snapshots()) == {3}
+
+
+@pytest.fixture
+def _impatient_threads() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("_impatient_threads")
+def test_a_snapshot_in_memory_is_always_seen_while_others_use_it() -> None:
+    cache = SnapshotCache(1 << 30)
+    cache.put(snapshot(1))
+
+    def look(method: Callable[[int], Snapshot | None]) -> bool:
+        return all(method(1) is not None for _ in range(20_000))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(look, [cache.get, cache.peek, cache.get, cache.get]))
