@@ -23,6 +23,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from app.api.header_names import REQUEST_ID, SECURITY_HEADERS
+from app.api.middleware.response_backpressure import ABORT
 from app.domain.addresses import party_of, unmapped
 from app.wire.connections import Connections
 
@@ -191,6 +192,7 @@ class StrictProtocol(HttpToolsProtocol):
         self.deadline = math.inf
         self._connections.begin(self)
         super().on_headers_complete()
+        self.scope["extensions"] = {ABORT: {"abort": self.transport.abort}}
         self._unanswered.append(self.cycle)
         self._overhead = 0
 

@@ -27,6 +27,8 @@ _PIECE = 1 << 16
 """Bytes sent at a time; responses of no more are not counted."""
 _BYTES_PER_SECOND = 16_384
 """Rate at which bytes read earn more waiting time; the same as for request bodies."""
+ABORT = "lrbs.abort"
+"""Extension of the ASGI scope: closes the connection immediately, whatever is still to be sent."""
 _logger = logging.getLogger(__name__)
 
 
@@ -72,6 +74,11 @@ class ResponseBackpressureMiddleware:
                 raise
             # Without its last piece the response is incomplete: the server closes the connection.
             _logger.warning("a response was read too slowly; closing the connection")
+            abort = scope.get("extensions", {}).get(ABORT, {}).get("abort")
+            if not response.has_started and abort is not None:
+                # The server would answer 500 instead, and wait for the same reader without end.
+                abort()
+                await anyio.sleep(0)  # the server learns of it
         finally:
             self.held -= response.counted
 
@@ -87,6 +94,7 @@ class _Response:
         self, middleware: ResponseBackpressureMiddleware, scope: Scope, receive: Receive, send: Send
     ) -> None:
         self.counted = 0
+        self.has_started = False
         self.has_stalled = False
         self._middleware = middleware
         self._scope = scope
@@ -122,6 +130,7 @@ class _Response:
             self.counted = size
             self._middleware.held += size
         await self._send_in_time(message)
+        self.has_started = True
 
     async def _send_in_time(self, message: Message) -> None:
         began = time.monotonic()

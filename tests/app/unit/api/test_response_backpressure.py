@@ -3,7 +3,7 @@ from typing import Any
 import anyio
 
 from app.api.middleware.admission import ConcurrencyLimits
-from app.api.middleware.response_backpressure import ResponseBackpressureMiddleware
+from app.api.middleware.response_backpressure import ABORT, ResponseBackpressureMiddleware
 from app.api.middleware.workload import Workloads
 from app.api.routes import ROUTERS
 
@@ -149,5 +149,27 @@ def test_who_reads_too_slowly_loses_the_connection_too() -> None:
         await service.ask(reader)
         assert reader.pieces <= 2
         assert not reader.is_complete
+
+    anyio.run(scenario)
+
+
+def test_a_reader_that_stalls_before_an_answer_begins_loses_its_connection() -> None:
+    async def scenario() -> None:
+        service = Service(10**6, pause_seconds=0.01)
+        aborted: list[bool] = []
+
+        async def send(_: Any) -> None:
+            await anyio.sleep_forever()
+
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": SEARCH,
+            "headers": [],
+            "extensions": {ABORT: {"abort": lambda: aborted.append(True)}},
+        }
+        await service.answers(scope, anyio.sleep_forever, send)
+        assert aborted == [True]
+        assert service.answers.held == 0
 
     anyio.run(scenario)
