@@ -27,7 +27,7 @@ from starlette.requests import ClientDisconnect
 from app.api.middleware.request_body_limits import body_of
 from app.api.state import ApiLimits, state_of
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
-from app.domain.names import listed
+from app.domain.names import join_words
 
 SMALL_BODY_BYTES = 1 << 20
 """Limit for bodies that carry neither items nor queries."""
@@ -276,7 +276,7 @@ async def _read_form(
     async with request.form(max_files=1 + len(fields), max_fields=len(fields) + 10) as form:
         for name in form:
             if name not in ("picture", *fields, *repeated):
-                expected = listed(("picture", *fields, *repeated), "and")
+                expected = join_words(("picture", *fields, *repeated), "and")
                 raise InvalidFieldError(name[:100], f"unknown part, expected {expected}")
             if len(form.getlist(name)) > 1 and name not in repeated:
                 raise InvalidFieldError(name, "comes more than once")

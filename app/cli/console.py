@@ -19,7 +19,7 @@ from rich.progress import (
 )
 
 from app.domain.entities import TrainingReport
-from app.domain.names import listed, some_of
+from app.domain.names import join_words, some_of
 from app.services.training.parameters import METHODS
 from solver import SCALINGS
 
@@ -137,12 +137,12 @@ def positive(value: float | None) -> float | None:
 def known_method(value: str) -> str:
     """Validate the name of a method."""
     if value not in METHODS:
-        raise typer.BadParameter(f"expected {listed(METHODS)}, got {value!r}")
+        raise typer.BadParameter(f"expected {join_words(METHODS)}, got {value!r}")
     return value
 
 
 def known_scaling(value: str | None) -> str | None:
     """Validate the kind of scaling."""
     if value is not None and value not in SCALINGS:
-        raise typer.BadParameter(f"expected {listed(SCALINGS)}, got {value!r}")
+        raise typer.BadParameter(f"expected {join_words(SCALINGS)}, got {value!r}")
     return value

@@ -51,7 +51,7 @@ from app.domain.errors import (
     ServiceError,
     WrongDatabaseError,
 )
-from app.domain.names import listed
+from app.domain.names import join_words
 from app.encoders.registry import PICTURE_TYPES
 from app.logs import log_to_stderr
 from app.sample import KINDS
@@ -227,7 +227,7 @@ def train(
         str,
         typer.Option(
             callback=known_method,
-            help=f"{listed(METHODS)}: the best on held-out items, the paper's, that of class posteriors, "
+            help=f"{join_words(METHODS)}: the best on held-out items, the paper's, that of class posteriors, "
             "or the paper's with the squared loss, fast for any number of labels",
         ),
     ] = METHODS[0],
@@ -236,7 +236,7 @@ def train(
         typer.Option(callback=positive, help="penalty weight; chosen on held-out items when absent"),
     ] = None,
     scaling: Annotated[
-        str | None, typer.Option(callback=known_scaling, help=f"{listed(SCALINGS)}; chosen when absent")
+        str | None, typer.Option(callback=known_scaling, help=f"{join_words(SCALINGS)}; chosen when absent")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="of the held-out part")] = 0,
     as_json: JsonFlag = False,

@@ -24,7 +24,7 @@ def party_of(host: str) -> str:
     return str(ip_network((int(address), _SITE_BITS), strict=False)) if is_network else host
 
 
-def unmapped(host: str) -> str:
+def unmap_ipv4(host: str) -> str:
     """Return an IPv4 address that a socket of both families gives as IPv6 in its usual form."""
     try:
         address = ip_address(host)

@@ -136,8 +136,10 @@ class UnknownModalityError(InvalidRequestError):
     code = "unknown-modality"
     title = "Unknown modality"
 
-    def __init__(self, field: str, modality: str, known: tuple[str, ...]) -> None:
-        super().__init__(f"{field}: unknown modality {modality!r}, the collection has {' and '.join(known)}")
+    def __init__(self, field: str, modality: str, modalities: tuple[str, ...]) -> None:
+        super().__init__(
+            f"{field}: unknown modality {modality!r}, the collection has {' and '.join(modalities)}"
+        )
         self.field = field
         self.modality = modality
 
@@ -416,13 +418,13 @@ class UnknownReportFormatError(SchemaOutdatedError):
 
     title = "Database written by a newer release"
 
-    def __init__(self, stored: object, known: int) -> None:
+    def __init__(self, stored: object, newest: int) -> None:
         super().__init__(
             f"the training report of a model version has format {stored!r}, and this release reads formats "
-            f"up to {known}: run the release that wrote it, or a newer one"
+            f"up to {newest}: run the release that wrote it, or a newer one"
         )
         self.stored = stored
-        self.known = known
+        self.newest = newest
 
 
 class UnauthenticatedError(ServiceError):

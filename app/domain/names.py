@@ -77,7 +77,7 @@ def check_metadata(field: str, metadata: dict[str, Any]) -> None:
         raise InvalidFieldError(field, f"expected at most {MAX_METADATA} characters of JSON, got {size}")
 
 
-def listed(words: Iterable[str], last: str = "or") -> str:
+def join_words(words: Iterable[str], last: str = "or") -> str:
     """Return words as prose: ``a, b or c``."""
     *first, final = [str(word) for word in words] or [""]
     return f"{', '.join(first)} {last} {final}" if first else final
@@ -87,10 +87,10 @@ def some_of(labels: Sequence[str]) -> str:
     """Return the first few labels as prose, and how many more there are: ``'a', 'b' and 3 more``."""
     n_more = len(labels) - _LABELS_SHOWN
     more = [f"{n_more} more"] if n_more > 0 else []
-    return listed([*map(repr, labels[:_LABELS_SHOWN]), *more], "and")
+    return join_words([*map(repr, labels[:_LABELS_SHOWN]), *more], "and")
 
 
-def joined(place: str, name: str) -> str:
+def join_path(place: str, name: str) -> str:
     """Return the path of a field in the JSON that a client sent, such as ``items.3.vector``."""
     return f"{place}.{name}" if place else name
 

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
-from app.domain.names import listed
+from app.domain.names import join_words
 
 _MEDIA_TYPES = {
     "JPEG": "image/jpeg",
@@ -39,7 +39,7 @@ _METHODS = {
 
 
 class PixelBudget:
-    """Pixels that are decoded at once, by all threads that share it.
+    """Bounds the pixels that are being decoded by all threads that share it.
 
     Parameters
     ----------
@@ -54,9 +54,9 @@ class PixelBudget:
         self._room = threading.Condition()
 
     @contextmanager
-    def held(self, pixels: int) -> Iterator[None]:
+    def reserve(self, pixels: int) -> Iterator[None]:
         """Wait until there is room, first come first served, and take it for the time of the block."""
-        # Whoever waits for room keeps its turn, so that a large picture is not overtaken by small ones.
+        # A waiting caller keeps its turn, so that a large picture is not overtaken by small ones.
         with self._turn, self._room:
             self._room.wait_for(lambda: not self._used or self._used + pixels <= self._max_pixels)
             self._used += pixels
@@ -90,7 +90,7 @@ def opened_picture(field: str, content: bytes, max_pixels: int, budget: PixelBud
     ContentTooLargeError
         If it has too many pixels.
     """
-    with _explained(field):
+    with _translate_errors(field):
         width, height, form = _head(content)
     if max(width, height) > _LONGEST_SIDE:
         raise ContentTooLargeError(field, f"{width} x {height} pixels, no side over {_LONGEST_SIDE} allowed")
@@ -98,15 +98,15 @@ def opened_picture(field: str, content: bytes, max_pixels: int, budget: PixelBud
     allowed = max_pixels // times_held
     if width * height > allowed:
         raise ContentTooLargeError(field, f"{width} x {height} pixels, at most {allowed} allowed in {form}")
-    with budget.held(times_held * width * height):
-        with _explained(field):
-            picture = _decoded(content)
+    with budget.reserve(times_held * width * height):
+        with _translate_errors(field):
+            picture = _decode(content)
         yield picture
 
 
 @contextmanager
-def _explained(field: str) -> Iterator[None]:
-    """Say in the service's words what is wrong with a picture."""
+def _translate_errors(field: str) -> Iterator[None]:
+    """Raise the errors of picture readers as errors of the service."""
     try:
         with warnings.catch_warnings():
             # Of damaged metadata, and of a size above Pillow's own limit; ours is checked by the caller.
@@ -116,7 +116,7 @@ def _explained(field: str) -> Iterator[None]:
         raise ContentTooLargeError(field, str(error)) from error
     except UnidentifiedImageError as error:
         raise InvalidFieldError(
-            field, f"is not a picture; expected a file in {listed(_MEDIA_TYPES)} format"
+            field, f"is not a picture; expected a file in {join_words(_MEDIA_TYPES)} format"
         ) from error
     except Exception as error:
         # Pillow's readers raise whatever their parsing meets: struct.error, TypeError, IndexError, ...
@@ -124,12 +124,12 @@ def _explained(field: str) -> Iterator[None]:
 
 
 def _head(content: bytes) -> tuple[int, int, str]:
-    """Return width, height and format, of which the head of a file speaks."""
+    """Return width, height and format, read from the head of a file."""
     with Image.open(io.BytesIO(content), formats=tuple(_MEDIA_TYPES)) as picture:
         return *picture.size, picture.format or "PNG"
 
 
-def _decoded(content: bytes) -> Image.Image:
+def _decode(content: bytes) -> Image.Image:
     with Image.open(io.BytesIO(content), formats=tuple(_MEDIA_TYPES)) as source:
         source.load()
         orientation = _orientation(source)

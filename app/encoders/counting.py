@@ -9,17 +9,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 COUNTED_BYTES = 256 << 20
-"""Of the terms that are counted at once; 1.3 million of 50 characters."""
+"""Memory of the terms counted together: 1.3 million of 50 characters."""
 _ENTRY_BYTES = 100
-"""Of the place of a term in a dictionary, with its count."""
+"""Estimated size of a dictionary entry: the slot of a term and its count."""
 _logger = logging.getLogger(__name__)
 
 
 class TermCounts:
-    """Counts terms, and lets go of the rarest when all of them would take too much memory.
+    """Counts terms, and drops the rarest when all of them would take too much memory.
 
-    The counts are exact until then. Afterwards it is lossy counting (Manku & Motwani 2002): a term that was
-    let go begins anew at its next occurrence, so that counts are too low, never too high, and by little for
+    The counts are exact until then. Afterwards it is lossy counting (Manku & Motwani 2002): a dropped term
+    is counted from one at its next occurrence, so that counts are too low, never too high, and by little for
     whatever is frequent. The same texts in the same order give the same counts.
 
     Parameters
@@ -33,7 +33,7 @@ class TermCounts:
         self._bytes = 0
         self._counts: dict[str, int] = {}
         self.dropped = 0
-        """Terms let go; one that came back and went again counts twice."""
+        """Dropped terms; one that is dropped again after it came back counts twice."""
 
     def __len__(self) -> int:
         return len(self._counts)
@@ -60,16 +60,16 @@ class TermCounts:
 
     def _drop_the_rarest(self) -> None:
         lowest = self._lowest_kept()
-        kept, room = {}, self._max_bytes // 2
+        remaining, room = {}, self._max_bytes // 2
         room -= sum(_bytes_of(term) for term, count in self._counts.items() if count > lowest)
         for term, count in self._counts.items():
             if count == lowest:
                 room -= _bytes_of(term)
             if count > lowest or (count == lowest and room >= 0):
-                kept[term] = count
-        self.dropped += len(self._counts) - len(kept)
-        self._counts = kept
-        self._bytes = sum(map(_bytes_of, kept))
+                remaining[term] = count
+        self.dropped += len(self._counts) - len(remaining)
+        self._counts = remaining
+        self._bytes = sum(map(_bytes_of, remaining))
 
     def _lowest_kept(self) -> int:
         """Return the count of which some terms may stay; all above it do, and none below it."""

@@ -34,16 +34,16 @@ def signature_of(path: Path) -> Signature:
         If there is none, or it is no regular file, empty or too large.
     """
     try:
-        found = path.stat()
+        status = path.stat()
     except (OSError, ValueError) as error:
         raise EncoderUnavailableError(f"there is no model file {path.name!r}") from error
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise EncoderUnavailableError(f"{path.name!r} is no regular file")
-    if not 0 < found.st_size <= MAX_BYTES:
+    if not 0 < status.st_size <= MAX_BYTES:
         raise EncoderUnavailableError(
-            f"the model file {path.name!r} has {found.st_size} bytes, expected 1 to {MAX_BYTES}"
+            f"the model file {path.name!r} has {status.st_size} bytes, expected 1 to {MAX_BYTES}"
         )
-    return _signature(found)
+    return _signature(status)
 
 
 def hash_of(path: Path, signature: Signature) -> str:
@@ -79,5 +79,5 @@ def being_replaced(path: Path) -> EncoderUnavailableError:
     return EncoderUnavailableError(f"the model file {path.name!r} is being replaced")
 
 
-def _signature(found: os.stat_result) -> Signature:
-    return Signature(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+def _signature(status: os.stat_result) -> Signature:
+    return Signature(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)

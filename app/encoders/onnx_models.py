@@ -22,7 +22,7 @@ except ImportError:  # the extra "onnx" is optional; `OnnxModels` says so when i
 MOST_SESSIONS = 8
 """Models held in memory, whatever the number of collections; the one used least recently goes first."""
 _STABLE_SECONDS = 1.0
-"""A file that nobody wrote to for so long is complete: the one who looks after it does not hash it before."""
+"""A file not written to for this long is complete; the background check hashes no younger one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,8 +48,8 @@ class OnnxModels:
     """Loads models and keeps the last few; encoders of the same file share one.
 
     A file is hashed once, and again when its times, size or inode say that it is another. What a model keeps
-    in files beside its own is not looked at. Those who only watch never wait for a file: what they are told
-    was found in the background, one file at a time.
+    in files beside its own is not looked at. Health checks never wait for a file: they report what the last
+    background check found, which looks at one file at a time.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class OnnxModels:
     def sha256(self, path: Path) -> str:
         """Return the hash of a model file as it is now; raises EncoderUnavailableError if there is none."""
         with self._lock_of(path):
-            return self._hashed(path)[1]
+            return self._hash(path)[1]
 
     def session(self, path: Path, sha256: str | None) -> Session:
         """Return a loaded model.
@@ -86,17 +86,17 @@ class OnnxModels:
         """
         if onnxruntime is None:
             raise EncoderUnavailableError("the onnx encoder needs the extra: pip install 'lrbs[onnx]'")
-        held = self._held(sha256)
-        if held is not None:
-            return held
+        loaded = self._get_loaded(sha256)
+        if loaded is not None:
+            return loaded
         with self._lock_of(path):
-            signature, found = self._hashed(path)
-            require(path, sha256, found)
-            session = self._held(found) or _load(path)
+            signature, digest = self._hash(path)
+            require(path, sha256, digest)
+            session = self._get_loaded(digest) or _load(path)
             if signature_of(path) != signature:
                 raise being_replaced(path)
         with self._guard:
-            self._sessions[found] = session
+            self._sessions[digest] = session
             while len(self._sessions) > MOST_SESSIONS:
                 self._sessions.popitem(last=False)
         return session
@@ -104,7 +104,7 @@ class OnnxModels:
     def fault(self, path: Path, sha256: str | None) -> str | None:
         """Return what was wrong with a model file when it was last looked at, and have it looked at again.
 
-        Returns at once, and touches no file. The model is loaded while there is room for it.
+        Returns immediately, and touches no file. The model is loaded while there is room for it.
 
         Parameters
         ----------
@@ -118,31 +118,29 @@ class OnnxModels:
         str or None
             None when nothing was, or it has not been looked at yet.
         """
-        wanted = path, sha256
+        key = path, sha256
         with self._guard:
-            if wanted not in self._looking:
-                with contextlib.suppress(RuntimeError):  # no thread is to be had: the next call tries again
-                    threading.Thread(
-                        target=self._look, args=wanted, name="look-at-model", daemon=True
-                    ).start()
-                    self._looking.add(wanted)
-            return self._faults.get(wanted)
+            if key not in self._looking:
+                with contextlib.suppress(RuntimeError):  # no thread can be started: the next call tries again
+                    threading.Thread(target=self._look, args=key, name="look-at-model", daemon=True).start()
+                    self._looking.add(key)
+            return self._faults.get(key)
 
     def has_room(self) -> bool:
         """Return whether one more model can be held without letting go of another."""
         return len(self._sessions) < MOST_SESSIONS
 
     def _look(self, path: Path, sha256: str | None) -> None:
-        wanted = path, sha256
+        key = path, sha256
         try:
-            fault = self._found_fault(path, sha256)
+            fault = self._find_fault(path, sha256)
             with self._guard:
-                self._faults[wanted] = fault
+                self._faults[key] = fault
         finally:
             with self._guard:
-                self._looking.discard(wanted)
+                self._looking.discard(key)
 
-    def _found_fault(self, path: Path, sha256: str | None) -> str | None:
+    def _find_fault(self, path: Path, sha256: str | None) -> str | None:
         try:
             self._wait_until_stable(path)
             with self._look_alone:
@@ -155,8 +153,8 @@ class OnnxModels:
 
     def _wait_until_stable(self, path: Path) -> None:
         """Wait a moment where a file that is to be hashed has just changed; refuse one that changes still."""
-        signature, known = signature_of(path), self._hashes.get(path)
-        if known is not None and known[0] == signature:
+        signature, cached = signature_of(path), self._hashes.get(path)
+        if cached is not None and cached[0] == signature:
             return
         age = time.time() - max(signature.written_ns, signature.changed_ns) / 1e9
         if age < _STABLE_SECONDS:  # also where the clock of the disk is ahead
@@ -164,7 +162,7 @@ class OnnxModels:
             if signature_of(path) != signature:
                 raise being_replaced(path)
 
-    def _held(self, sha256: str | None) -> Session | None:
+    def _get_loaded(self, sha256: str | None) -> Session | None:
         with self._guard:
             session = self._sessions.get(sha256 or "")
             if session is not None and sha256 is not None:
@@ -175,20 +173,20 @@ class OnnxModels:
         with self._guard:
             return self._locks.setdefault(path, threading.Lock())
 
-    def _hashed(self, path: Path) -> tuple[Signature, str]:
+    def _hash(self, path: Path) -> tuple[Signature, str]:
         signature = signature_of(path)
-        known = self._hashes.get(path)
-        if known is None or known[0] != signature:
-            known = self._hashes[path] = signature, hash_of(path, signature)
-        return known
+        cached = self._hashes.get(path)
+        if cached is None or cached[0] != signature:
+            cached = self._hashes[path] = signature, hash_of(path, signature)
+        return cached
 
 
-def require(path: Path, expected: str | None, found: str) -> None:
+def require(path: Path, expected: str | None, actual: str) -> None:
     """Refuse another model than the expected one; raises EncoderUnavailableError."""
-    if expected is not None and found != expected:
+    if expected is not None and actual != expected:
         raise EncoderUnavailableError(
             f"the model file {path.name!r} is not the one that the collection was made with: "
-            f"its SHA-256 is {found}, not {expected}"
+            f"its SHA-256 is {actual}, not {expected}"
         )
 
 

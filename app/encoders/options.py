@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 
 from app.domain.errors import InvalidFieldError
 from app.domain.limits import STORABLE_PATTERN
-from app.domain.names import listed
+from app.domain.names import join_words
 
 MAX_TERMS = 200_000
 """Largest ``max_features`` of a new collection: a model holds some hundred numbers for each term."""
@@ -35,7 +35,7 @@ _MAX_RUN = 5
 """Longest run of words: longer ones hardly ever occur twice."""
 
 
-def _expected(phrase: str) -> WrapValidator:
+def _expect(phrase: str) -> WrapValidator:
     """Return a validator that words every refusal as ``expected <phrase>, got <value>``."""
 
     def check(value: Any, validate: Callable[[Any], Any]) -> Any:
@@ -95,34 +95,34 @@ class OnnxOptions(TypedDict, total=False):
     """Options of encoder `onnx`."""
 
     type: Required[Literal["onnx"]]
-    path: Required[Annotated[_Text, Field(description="the model file"), _expected("a file path")]]
+    path: Required[Annotated[_Text, Field(description="the model file"), _expect("a file path")]]
     sha256: Annotated[
         str,
         Field(
             pattern="^[0-9a-f]{64}$",
             description="of the model file, taken from it when absent; no other is used afterwards",
         ),
-        _expected("64 hexadecimal digits"),
+        _expect("64 hexadecimal digits"),
     ]
     size: Annotated[
         int,
         Field(ge=1, le=_MAX_SIDE, description="side of its square input"),
-        _expected(f"an integer from 1 to {_MAX_SIDE}"),
+        _expect(f"an integer from 1 to {_MAX_SIDE}"),
     ]
     mean: Annotated[
         _Finite | _Finites,
         Field(description="subtracted from each pixel; for all channels, or for each"),
-        _expected("a number or three"),
+        _expect("a number or three"),
     ]
     scale: Annotated[
         _NonZero | _NonZeros,
         Field(description="then divides it; for all channels, or for each"),
-        _expected("non-zero, or three"),
+        _expect("non-zero, or three"),
     ]
     output: Annotated[
         _Text,
         Field(description="name of the output; the first when absent"),
-        _expected("the name of an output"),
+        _expect("the name of an output"),
     ]
 
 
@@ -140,12 +140,12 @@ class TfidfOptions(TypedDict, total=False):
             description="terms kept at most",
             json_schema_extra={"maximum": MAX_TERMS},
         ),
-        _expected(f"an integer from 1 to {_MAX_COUNT}"),
+        _expect(f"an integer from 1 to {_MAX_COUNT}"),
     ]
     ngrams: Annotated[
         int,
         Field(ge=1, le=_MAX_RUN, description="longest run of words"),
-        _expected(f"an integer from 1 to {_MAX_RUN}"),
+        _expect(f"an integer from 1 to {_MAX_RUN}"),
     ]
 
 
@@ -157,7 +157,7 @@ class VectorOptions(TypedDict, total=False):
     dim: Annotated[
         int,
         Field(ge=1, le=_MAX_COUNT, description="taken from the first item when absent"),
-        _expected(f"an integer from 1 to {_MAX_COUNT}"),
+        _expect(f"an integer from 1 to {_MAX_COUNT}"),
     ]
 
 
@@ -195,7 +195,7 @@ def check_options(options: Mapping[str, Any]) -> None:
     """
     kind = str(options.get("type"))
     if kind not in TYPES:
-        raise InvalidFieldError("encoder.type", f"unknown type {kind!r}, expected {listed(TYPES)}")
+        raise InvalidFieldError("encoder.type", f"unknown type {kind!r}, expected {join_words(TYPES)}")
     try:
         _ADAPTER.validate_python(dict(options))
     except ValidationError as invalid:
@@ -206,7 +206,7 @@ def check_options(options: Mapping[str, Any]) -> None:
         first = min(mistakes, key=lambda error: order.index(str(error["loc"][1])))
         name = str(first["loc"][1])
         if first["type"] == "extra_forbidden":
-            known = sorted(_SCHEMAS[kind]["properties"].keys() - {"type"})
-            reason = f"{kind} has no option {name!r}; it has {listed(known, 'and') or 'none'}"
+            names = sorted(_SCHEMAS[kind]["properties"].keys() - {"type"})
+            reason = f"{kind} has no option {name!r}; it has {join_words(names, 'and') or 'none'}"
             raise InvalidFieldError("encoder", reason) from invalid
         raise InvalidFieldError(f"encoder.{name}", first["msg"]) from invalid

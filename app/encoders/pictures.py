@@ -18,7 +18,7 @@ from app.domain.errors import (
     InvalidFieldError,
     WrongContentError,
 )
-from app.domain.names import listed
+from app.domain.names import join_words
 from app.encoders.content import PixelBudget, opened_picture
 from app.encoders.onnx_models import OnnxModels, without_folder
 
@@ -70,9 +70,9 @@ class PictureEncoder:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             return np.stack(list(pool.map(self._encode_one, raw)))
 
-    def settled(self) -> dict[str, Any]:
+    def file_options(self) -> dict[str, Any]:
         """Return the options that are found in a model file; raises InvalidFieldError if it does not work."""
-        return self._describe.settled() if isinstance(self._describe, OnnxDescriber) else {}
+        return self._describe.file_options() if isinstance(self._describe, OnnxDescriber) else {}
 
     def state(self) -> dict[str, Any]:
         """Return the options that identify the model file."""
@@ -124,8 +124,8 @@ class OnnxDescriber:
             batch = np.ascontiguousarray(((pixels - self._mean) / self._scale).transpose(2, 0, 1)[None])
         output = self._output or session.outputs[0]
         try:
-            found = session.runtime.run([output], {session.input_name: batch})[0]
-            features: Vector = found.reshape(-1).astype(np.float32)
+            values = session.runtime.run([output], {session.input_name: batch})[0]
+            features: Vector = values.reshape(-1).astype(np.float32)
         except Exception as error:  # onnxruntime's have no base class; the output may be no array of numbers
             reason = without_folder(error, self._path)
             raise EncoderUnavailableError(
@@ -133,7 +133,7 @@ class OnnxDescriber:
             ) from error
         return features
 
-    def settled(self) -> dict[str, Any]:
+    def file_options(self) -> dict[str, Any]:
         """Return the options that are found in the model file, after trying it on one picture.
 
         Raises
@@ -149,7 +149,7 @@ class OnnxDescriber:
         if self._sha256 not in (None, sha256):
             raise InvalidFieldError("encoder.sha256", f"the model file has {sha256}")
         if self._output is not None and self._output not in session.outputs:
-            outputs = listed(map(repr, session.outputs), "and")
+            outputs = join_words(map(repr, session.outputs), "and")
             raise InvalidFieldError("encoder.output", f"the model has {outputs}, not {self._output!r}")
         try:
             features = self(Image.new("RGB", (self._size, self._size), "gray"))

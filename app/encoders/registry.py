@@ -70,7 +70,7 @@ class EncoderRegistry:
         check_options(options)
         return self._makers[options["type"]](options)
 
-    def settled(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    def settle(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of a new collection's encoder, with what is found in its file.
 
         Raises
@@ -82,14 +82,14 @@ class EncoderRegistry:
         # Collections of earlier releases may have more.
         if options.get("max_features", 0) > MAX_TERMS:
             raise InvalidFieldError("encoder.max_features", f"expected at most {MAX_TERMS}")
-        return {**options, **(encoder.settled() if isinstance(encoder, PictureEncoder) else {})}
+        return {**options, **(encoder.file_options() if isinstance(encoder, PictureEncoder) else {})}
 
     def with_first_item(self, options: Mapping[str, Any], first: Content) -> dict[str, Any]:
         """Return the options as they are once a collection has its first item."""
         encoder = self.make(options)
         return {**options, **(encoder.options_from(first) if isinstance(encoder, VectorEncoder) else {})}
 
-    def unsettled(self, options: Mapping[str, Any], used: Mapping[str, Any]) -> dict[str, Any]:
+    def pending_options(self, options: Mapping[str, Any], used: Mapping[str, Any]) -> dict[str, Any]:
         """Return which of the options that items were encoded with are still to be stored.
 
         Raises
@@ -100,9 +100,9 @@ class EncoderRegistry:
         if options == used:
             return {}
         encoder = self.make(options)
-        return encoder.unsettled(used) if isinstance(encoder, VectorEncoder) else {}
+        return encoder.pending_options(used) if isinstance(encoder, VectorEncoder) else {}
 
-    def restored(self, options: Mapping[str, Any], state: Mapping[str, Any]) -> AnyEncoder:
+    def restore(self, options: Mapping[str, Any], state: Mapping[str, Any]) -> AnyEncoder:
         """Return the encoder of a model version, from what its `state` was when it was published."""
         encoder = self.make(options)
         if isinstance(encoder, TfidfEncoder):

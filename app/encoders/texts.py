@@ -97,8 +97,8 @@ class TfidfEncoder:
         )
         texts_with = np.ones(len(terms))
         for start in range(0, len(texts), _BATCH):
-            found = counter.transform(texts[start : start + _BATCH])
-            texts_with += np.bincount(found.indices, minlength=len(terms))
+            counts = counter.transform(texts[start : start + _BATCH])
+            texts_with += np.bincount(counts.indices, minlength=len(terms))
         weights: npt.NDArray[np.float64] = np.log((len(texts) + 1) / texts_with) + 1.0
         return weights
 

@@ -48,7 +48,7 @@ class VectorEncoder:
         """Return the dimension, if the first item decides it."""
         return {_DIM: len(first.vector)} if self._dim is None and first.vector else {}
 
-    def unsettled(self, used: Mapping[str, Any]) -> dict[str, Any]:
+    def pending_options(self, used: Mapping[str, Any]) -> dict[str, Any]:
         """Return the dimension that items were checked against, if it is still open.
 
         Raises

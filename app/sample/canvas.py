@@ -144,7 +144,7 @@ class Canvas:
     def texture(
         self, rng: Generator, top: float, bottom: float, amount: float, cells: tuple[int, int]
     ) -> None:
-        """Add smooth brightness noise of a number of cells across and down between two heights."""
+        """Add smooth brightness noise on a grid of `cells` (across, down) between two heights."""
         cut = (0, round(top * SCALE), SIZE * SCALE, round(bottom * SCALE))
         noise = np.clip(128 + rng.normal(0.0, amount, cells[::-1]), 0, 255).astype(np.uint8)
         grey = Image.fromarray(noise).resize((cut[2] - cut[0], cut[3] - cut[1]), Image.Resampling.BICUBIC)

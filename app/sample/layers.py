@@ -31,9 +31,9 @@ class Layer:
 
     def is_drawn(self, facets: Mapping[str, Any]) -> bool:
         """Return whether the layer belongs to a picture with these facets."""
-        required, unwanted = self.arguments.get("if"), self.arguments.get("unless")
+        required, excluded = self.arguments.get("if"), self.arguments.get("unless")
         return (required is None or _holds(required, facets)) and (
-            unwanted is None or not _holds(unwanted, facets)
+            excluded is None or not _holds(excluded, facets)
         )
 
     def text(self, name: str, default: str = "") -> str:

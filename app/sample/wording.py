@@ -48,7 +48,7 @@ def slots_of(words: Words, facets: Mapping[str, Any]) -> dict[str, str]:
 
 def _default_words(value: Any) -> str:
     if isinstance(value, tuple):
-        rows = [PHRASES["colours"].get(colour, colour).split("|") for colour in value]
+        rows = [PHRASES["colours"].get(entry, entry).split("|") for entry in value]
         return "|".join(_join([row[k % len(row)] for row in rows]) for k in range(3))
     return str(
         PHRASES["numbers"].split("|")[value]

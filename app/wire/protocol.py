@@ -24,7 +24,7 @@ from uvicorn.server import ServerState
 
 from app.api.header_names import REQUEST_ID, SECURITY_HEADERS
 from app.api.middleware.response_backpressure import ABORT
-from app.domain.addresses import party_of, unmapped
+from app.domain.addresses import party_of, unmap_ipv4
 from app.wire.connections import Connections
 
 _LINGER_SECONDS = 1.0
@@ -99,7 +99,7 @@ class StrictProtocol(HttpToolsProtocol):
         """Count the connection; answer 503 and close it if that is one too many."""
         super().connection_made(transport)
         if self.client:
-            self.client = unmapped(self.client[0]), self.client[1]
+            self.client = unmap_ipv4(self.client[0]), self.client[1]
             self.address = party_of(self.client[0])
         self.deadline = self.loop.time() + self._connections.head_seconds
         if not self._connections.add(self):

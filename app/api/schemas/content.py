@@ -15,7 +15,7 @@ from app.api.schemas.base import Strict, Text
 from app.domain.entities import Content, Item
 from app.domain.errors import InvalidFieldError
 from app.domain.limits import MAX_MAGNITUDE
-from app.domain.names import joined, listed
+from app.domain.names import join_path, join_words
 
 _Picture = Annotated[str, WithJsonSchema({"type": "string", "format": "byte", "minLength": 4})]
 _Number = Annotated[
@@ -55,7 +55,7 @@ class RawIn(Strict):
     def to_content(self, place: str) -> Content:
         """Return the content; raises InvalidFieldError unless exactly one form is given."""
         self.check_one_of(place)
-        field = joined(place, "image_base64")
+        field = join_path(place, "image_base64")
         picture = None if self.image_base64 is None else decode_picture(field, self.image_base64)
         # A list of Python's numbers takes four times as much, and a request may bring many.
         vector = None if self.vector is None else array("d", self.vector)
@@ -65,9 +65,9 @@ class RawIn(Strict):
         """Refuse none and several of the forms; names the second of several."""
         forms = [name for name in self.FORMS if getattr(self, name) is not None]
         if len(forms) != 1:
-            field = joined(place, forms[1]) if forms else place or "body"
-            got = listed(forms, "and") if forms else "none"
-            raise InvalidFieldError(field, f"expected exactly one of {listed(self.FORMS)}, got {got}")
+            field = join_path(place, forms[1]) if forms else place or "body"
+            got = join_words(forms, "and") if forms else "none"
+            raise InvalidFieldError(field, f"expected exactly one of {join_words(self.FORMS)}, got {got}")
 
 
 def decode_picture(field: str, encoded: str) -> bytes:

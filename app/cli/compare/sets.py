@@ -15,7 +15,7 @@ import numpy.typing as npt
 from app.cli.compare.cache import FileCache
 from app.domain.entities import Content, Matrix
 from app.domain.errors import InvalidFieldError
-from app.domain.names import listed
+from app.domain.names import join_words
 from app.encoders.registry import EncoderRegistry
 from app.encoders.texts import TfidfEncoder
 from app.services.training.eligibility import class_of
@@ -130,7 +130,7 @@ class SetLoader:
         resplit_name = _RESPLIT.fullmatch(name)
         base = resplit_name["name"] if resplit_name else name
         if base not in self._loaders:
-            raise InvalidFieldError("sets", f"unknown set {name!r}, expected {listed(self._loaders)}")
+            raise InvalidFieldError("sets", f"unknown set {name!r}, expected {join_words(self._loaders)}")
         return base
 
     @property
@@ -185,7 +185,7 @@ class SetLoader:
         options = {"type": "onnx", "path": str(weights), "output": "features"}
         described, model = "1280-d MobileNetV2", b""
         try:
-            encoder = self._encoders.make(self._encoders.settled(options))
+            encoder = self._encoders.make(self._encoders.settle(options))
             model = weights.read_bytes()
         except InvalidFieldError:
             encoder, described = (

@@ -50,8 +50,8 @@ class Content:
     @property
     def field(self) -> str:
         """What the caller calls the given one; empty if there is none."""
-        given = ((self.text, "text"), (self.picture, self.picture_field), (self.vector, "vector"))
-        return next((name for value, name in given if value is not None), "")
+        forms = ((self.text, "text"), (self.picture, self.picture_field), (self.vector, "vector"))
+        return next((name for value, name in forms if value is not None), "")
 
 
 @dataclass(frozen=True, slots=True)

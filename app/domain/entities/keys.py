@@ -14,10 +14,10 @@ class Scope(enum.StrEnum):
     WRITE = "write"
     ADMIN = "admin"
 
-    def allows(self, wanted: Scope) -> bool:
-        """Return whether this scope covers `wanted`."""
+    def allows(self, required: Scope) -> bool:
+        """Return whether this scope covers `required`."""
         ranks = list(Scope)
-        return ranks.index(self) >= ranks.index(wanted)
+        return ranks.index(self) >= ranks.index(required)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,8 +58,8 @@ def comparable(value: Hashable) -> Hashable:
     return (bool, value) if isinstance(value, bool) else value
 
 
-def _is_among(value: Any, wanted: frozenset[Hashable]) -> bool:
-    return isinstance(value, Hashable) and comparable(value) in wanted
+def _is_among(value: Any, values: frozenset[Hashable]) -> bool:
+    return isinstance(value, Hashable) and comparable(value) in values
 
 
 @dataclass(frozen=True, slots=True)

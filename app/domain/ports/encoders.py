@@ -59,7 +59,7 @@ class EncoderSource(Protocol):
         """Return an Encoder; a StatefulEncoder where it `is_fitted_with_model`."""
         ...
 
-    def settled(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    def settle(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return a new collection's options with the hash of the file they name; raises InvalidFieldError."""
         ...
 
@@ -67,7 +67,7 @@ class EncoderSource(Protocol):
         """Return the options as they are once a collection has its first item, which may decide some."""
         ...
 
-    def unsettled(self, options: Mapping[str, Any], used: Mapping[str, Any]) -> dict[str, Any]:
+    def pending_options(self, options: Mapping[str, Any], used: Mapping[str, Any]) -> dict[str, Any]:
         """Return which of the options that items were encoded with are still to be stored.
 
         Raises
@@ -77,7 +77,7 @@ class EncoderSource(Protocol):
         """
         ...
 
-    def restored(self, options: Mapping[str, Any], state: Mapping[str, Any]) -> Any:
+    def restore(self, options: Mapping[str, Any], state: Mapping[str, Any]) -> Any:
         """Return the Encoder of a published model version."""
         ...
 

@@ -13,6 +13,7 @@ from limits.strategies import MovingWindowRateLimiter
 from app.domain.errors import RateLimitedError
 
 _CALLS_PER_CLEANING = 1000
+"""Calls between two removals of idle callers: rare enough to cost nothing, often enough to bound memory."""
 
 
 class RateLimits:

@@ -24,6 +24,7 @@ from app.services.access.rates import RateLimits
 _PREFIX = "lrbs_"
 _SECRET = re.compile(_PREFIX + r"[A-Za-z0-9_-]{43}")
 _MOST_SEEN = 10_000
+"""Hashes of valid secrets that are remembered; of more, the one used least recently is dropped."""
 _UNBOUND = KeyBounds()
 _LATEST = datetime(9999, 12, 31, tzinfo=UTC)
 """A day before the calendar ends: the time has to remain a date in every time zone."""

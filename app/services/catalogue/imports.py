@@ -37,10 +37,14 @@ from app.services.storage.rounds import BREATH_SECONDS, Round
 from app.services.storage.writing import clean_up, lock_collection, writing
 
 _ITEMS_PER_BATCH = 1000
+"""Items that are encoded together: enough to use all cores, few enough to fit into memory."""
 _ITEMS_PER_PART = 500
 _BYTES_PER_PART = 2 << 20
+"""Bounds of a transaction of a long import, in items and bytes: others wait for it for a moment only."""
 _LONGEST_LEASE_SECONDS = 10.0
+"""Bound on how long the leftovers of a process that died keep writers out of a collection."""
 _BUSY_PAUSE_SECONDS = 0.1
+"""Pause before a write is tried again while the database is busy: short beside the wait for a lock."""
 _LONGEST_BUSY_SECONDS = 30.0
 """An import is given up after this time without the database; its client waits that long."""
 _LONGEST_CLEANING_SECONDS = 30.0
@@ -60,7 +64,7 @@ class Imported:
 
 
 class ImportService:
-    """Begins imports.
+    """Starts imports, and removes what interrupted ones left.
 
     Parameters
     ----------
@@ -75,7 +79,7 @@ class ImportService:
     on_written : callable
         Gets the identity of a collection that items were written to, and its revision.
     discard : callable
-        Takes pictures away of which no item speaks, given by their hashes; returns whether it could.
+        Removes pictures, by their hashes, that no item refers to; returns whether it could.
     lock_wait_seconds : float
         How long an import waits for another one into the same collection.
     lease_seconds : float
@@ -105,8 +109,8 @@ class ImportService:
     def clean_up(self, time_left: Round) -> bool:
         """Remove what imports that were cut off have left; return whether nothing is left."""
         with self._database.read() as work:
-            found = work.imports.leftover_ids()
-        for import_id in found:
+            import_ids = work.imports.leftover_ids()
+        for import_id in import_ids:
             if time_left.is_over or not clean_up(self._database, import_id, time_left):
                 return False
         return True
@@ -178,7 +182,7 @@ class Import:
             self._add(entries[start : start + _ITEMS_PER_BATCH])
 
     def store(self) -> Imported:
-        """Store everything, seen by others all at once.
+        """Store everything; others see all of it from one moment on.
 
         Raises
         ------
@@ -213,7 +217,7 @@ class Import:
         return self._spool.ids()
 
     def close(self) -> None:
-        """Let go of what was put aside; of an import that was not stored the pictures go, too.
+        """Remove the spool, and the pictures of an import that was not stored.
 
         What fails is only logged: an import that is refused is refused for another reason.
         """
@@ -267,7 +271,9 @@ class Import:
 
     def _begin(self, import_id: str) -> tuple[Collection, RunningImport]:
         with writing(self._database, self._collection, self._wait_seconds, import_id) as (work, current):
-            self._settle(lambda: self._preparation.unsettled(current, self._collection, self._first_places))
+            self._settle(
+                lambda: self._preparation.pending_options(current, self._collection, self._first_places)
+            )
             return current, work.imports.begin(current, import_id, self._spool.size, self._lease_seconds)
 
     def _write_parts(
@@ -277,9 +283,9 @@ class Import:
         renewed_at = time.monotonic()
         for items in batches:
             is_due = time.monotonic() - renewed_at >= self._lease_seconds / 5.0
-            found = self._write_part(current, running, items, is_due)
-            counts += found
-            if found.changed or is_due:
+            part = self._write_part(current, running, items, is_due)
+            counts += part
+            if part.changed or is_due:
                 renewed_at = time.monotonic()
                 time.sleep(BREATH_SECONDS)
         return counts
@@ -288,20 +294,20 @@ class Import:
         self, current: Collection, running: RunningImport, items: Sequence[Item], is_due: bool
     ) -> Counts:
         """Write what differs; where nothing does, only renew the lease if that is due."""
-        found: list[Counts] = []
+        results: list[Counts] = []
 
         def write() -> None:
             # Compared outside of the transaction that writes: it takes longer than the writing.
             with self._database.read() as work:
                 planned = work.imports.plan(current, items, running.revision)
-            found.append(planned.counts)
+            results.append(planned.counts)
             if planned.counts.changed or is_due:
                 with self._database.write() as work:
                     work.imports.write(running, planned, self._lease_seconds)
 
         self._patiently(write)
         # A later attempt finds nothing to do if the first was written and only the answer was lost.
-        return found[0]
+        return results[0]
 
     def _publish(self, running: RunningImport) -> None:
         """Let readers see all of it; nothing is done if an attempt did so whose answer was lost."""
@@ -360,7 +366,7 @@ class Import:
         self._collection = self._preparation.with_first_items(self._collection, new_items)
         for line, new in entries:
             self._first_lines.setdefault(new.modality, line)
-        items = self._prepared(entries, new_items)
+        items = self._prepare(entries, new_items)
         self._has_pictures = self._has_pictures or any(new.content.picture is not None for new in new_items)
         items = self._preparation.with_pictures(items, new_items, self._unspooled)
         repeated = self._spool.add([(line, item) for (line, _), item in zip(entries, items, strict=True)])
@@ -369,7 +375,7 @@ class Import:
             raise LineError(entries[place][0], RepeatedItemError("id", items[place].id, earlier))
         self._unspooled = []
 
-    def _prepared(self, entries: Sequence[tuple[int, NewItem]], new_items: Sequence[NewItem]) -> list[Item]:
+    def _prepare(self, entries: Sequence[tuple[int, NewItem]], new_items: Sequence[NewItem]) -> list[Item]:
         try:
             return self._preparation.items(self._collection, [""] * len(entries), new_items, content_id)
         except ServiceError as fault:
@@ -382,7 +388,7 @@ class Import:
             raise LineError(entries[0][0], fault) from fault
 
     def _keep_picture(self, line: int, item: Item) -> None:
-        """Make a picture young again: it may have waited for longer than unused files are kept."""
+        """Refresh the timestamp of a picture, which may have waited for longer than unused files are kept."""
         if item.content_hash is None:
             return
         try:

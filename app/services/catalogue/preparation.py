@@ -14,7 +14,7 @@ import numpy as np
 
 from app.domain.entities import Collection, Content, Item, Modality, Vector
 from app.domain.errors import InvalidFieldError, UnknownModalityError
-from app.domain.names import check_identifier, check_labels, check_metadata, check_storable, joined
+from app.domain.names import check_identifier, check_labels, check_metadata, check_storable, join_path
 from app.domain.ports import BlobStore, EncoderSource, UnitOfWork
 
 
@@ -78,12 +78,12 @@ class Preparation:
         expected: Collection,
         first_places: Mapping[str, str],
     ) -> None:
-        """Store the options that items were encoded with; parameters and errors as of `unsettled`."""
-        for modality, options in self.unsettled(current, expected, first_places).items():
+        """Store the options that items were encoded with; parameters and errors as of `pending_options`."""
+        for modality, options in self.pending_options(current, expected, first_places).items():
             for option, value in options.items():
                 work.collections.set_encoder_option(current, modality, option, value)
 
-    def unsettled(
+    def pending_options(
         self, current: Collection, expected: Collection, first_places: Mapping[str, str]
     ) -> dict[str, dict[str, Any]]:
         """Return by modality the options that items were encoded with and that are still to be stored.
@@ -102,16 +102,16 @@ class Preparation:
         InvalidFieldError
             If another writer stored another value meanwhile.
         """
-        unsettled: dict[str, dict[str, Any]] = {}
+        pending: dict[str, dict[str, Any]] = {}
         for now, then in zip(current.modalities, expected.modalities, strict=True):
             if now.name not in first_places:
                 continue
             try:
-                unsettled[now.name] = self._encoders.unsettled(now.encoder, then.encoder)
+                pending[now.name] = self._encoders.pending_options(now.encoder, then.encoder)
             except InvalidFieldError as error:
-                place = joined(first_places[now.name], error.field)
+                place = join_path(first_places[now.name], error.field)
                 raise InvalidFieldError(place, error.message) from error
-        return unsettled
+        return pending
 
     def items(
         self,
@@ -136,10 +136,12 @@ class Preparation:
         encoders = {
             modality.name: self._encoders.make(modality.encoder) for modality in collection.modalities
         }
-        fields = [joined(place, new.content.field) for place, new in zip(places, new_items, strict=True)]
+        fields = [join_path(place, new.content.field) for place, new in zip(places, new_items, strict=True)]
         for place, field_name, new in zip(places, fields, new_items, strict=True):
             if new.modality not in encoders:
-                raise UnknownModalityError(joined(place, "modality"), new.modality, collection.modality_names)
+                raise UnknownModalityError(
+                    join_path(place, "modality"), new.modality, collection.modality_names
+                )
             _check_facts(place, new)
             encoders[new.modality].check(field_name, new.content)
         features: dict[int, Vector] = {}
@@ -169,13 +171,13 @@ class Preparation:
             Gets each hash as soon as its picture is stored: when a later one fails, these are to be
             taken away.
         """
-        found: list[Item] = []
+        complete: list[Item] = []
         for item, new in zip(items, new_items, strict=True):
             if new.content.picture is not None:
                 stored.append(self._blobs.put(new.content.picture))
                 item = dataclasses.replace(item, content_hash=stored[-1])
-            found.append(item)
-        return found
+            complete.append(item)
+        return complete
 
     def _with_first_item(self, modality: Modality, new_items: Sequence[NewItem]) -> Modality:
         first = next((new.content for new in new_items if new.modality == modality.name), None)
@@ -200,9 +202,9 @@ class Preparation:
 
 def _check_facts(place: str, new: NewItem) -> None:
     if new.id is not None:
-        check_identifier(joined(place, "id"), new.id)
+        check_identifier(join_path(place, "id"), new.id)
     if new.pair_id is not None:
-        check_identifier(joined(place, "pair_id"), new.pair_id)
-    check_labels(joined(place, "labels"), new.labels)
-    check_metadata(joined(place, "metadata"), dict(new.metadata))
-    check_storable(joined(place, "text"), new.content.text)
+        check_identifier(join_path(place, "pair_id"), new.pair_id)
+    check_labels(join_path(place, "labels"), new.labels)
+    check_metadata(join_path(place, "metadata"), dict(new.metadata))
+    check_storable(join_path(place, "text"), new.content.text)

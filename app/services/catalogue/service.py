@@ -13,7 +13,7 @@ from app.domain.errors import (
     ItemNotFoundError,
     UnknownModalityError,
 )
-from app.domain.names import check_modality_name, check_name, joined
+from app.domain.names import check_modality_name, check_name, join_path
 from app.domain.ports import BlobStore, Database, EncoderSource, UnitOfWork
 from app.domain.sizes import json_bytes
 from app.services.catalogue.preparation import NewItem, Preparation
@@ -24,7 +24,7 @@ from app.services.storage.writing import writing
 __all__ = ["CatalogueService", "NewItem", "Page", "Written"]
 
 _ITEMS_PER_FETCH = 250
-"""Of a page, before its size is looked at again."""
+"""Items of a page that are read before its size is checked again."""
 
 
 _LONGEST_WAIT_SECONDS = 0.5
@@ -96,16 +96,16 @@ class CatalogueService:
         check_name("name", name)
         if len(modalities) != 2 or modalities[0].name == modalities[1].name:
             raise InvalidFieldError("modalities", f"expected two different names, got {len(modalities)}")
-        first, second = (self._settled(modality) for modality in modalities)
+        first, second = (self._settle(modality) for modality in modalities)
         with self._database.write() as work:
             return work.collections.add(name, (first, second))
 
-    def _settled(self, modality: Modality) -> Modality:
+    def _settle(self, modality: Modality) -> Modality:
         check_modality_name("modalities", modality.name)
         try:
-            return Modality(modality.name, self._encoders.settled(modality.encoder))
+            return Modality(modality.name, self._encoders.settle(modality.encoder))
         except InvalidFieldError as error:
-            place = joined(f"modalities.{modality.name}", error.field)
+            place = join_path(f"modalities.{modality.name}", error.field)
             raise InvalidFieldError(place, error.message) from error
 
     def collections(self) -> list[Collection]:
@@ -209,14 +209,14 @@ class CatalogueService:
             if modality is not None and modality not in collection.modality_names:
                 raise UnknownModalityError("modality", modality, collection.modality_names)
             while len(rows) <= limit:
-                wanted = min(limit + 1 - len(rows), _ITEMS_PER_FETCH)
-                found = work.items.page(collection, modality, after, wanted, pair_id)
-                for row in found:
+                n_rows = min(limit + 1 - len(rows), _ITEMS_PER_FETCH)
+                batch = work.items.page(collection, modality, after, n_rows, pair_id)
+                for row in batch:
                     size += json_bytes(row[1])
                     if rows and size > self._max_answer_bytes:
                         return Page(tuple(rows), is_last=False)
                     rows.append(row)
-                if len(found) < wanted:
+                if len(batch) < n_rows:
                     return Page(tuple(rows), is_last=True)
                 after = rows[-1][0]
         return Page(tuple(rows[:limit]), is_last=False)
@@ -228,12 +228,12 @@ def _check_free(
     taken = work.items.existing(collection, [item.id for item in items])
     for place, item in zip(places, items, strict=True):
         if item.id in taken:
-            raise ItemExistsError(joined(place, "id"), item.id)
+            raise ItemExistsError(join_path(place, "id"), item.id)
 
 
 def _check_unique(places: Sequence[str], items: Sequence[Item]) -> None:
     seen: set[str] = set()
     for place, item in zip(places, items, strict=True):
         if item.id in seen:
-            raise ItemExistsError(joined(place, "id"), item.id)
+            raise ItemExistsError(join_path(place, "id"), item.id)
         seen.add(item.id)

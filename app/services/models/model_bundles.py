@@ -156,7 +156,7 @@ class ModelBundles:
         for side, modality in zip("xz", collection.modalities, strict=True):
             # Early releases stored no state of encoders that are not fitted.
             state = states.get(modality.name, {})
-            encoders[modality.name] = self._encoders.restored(modality.encoder, state)
+            encoders[modality.name] = self._encoders.restore(modality.encoder, state)
             index = self._index_files.load(folder / f"{side}.faiss", projector.rank)
             item_ids = tuple(ids[modality.name])
             vectors = index.vectors if projector.rank else np.zeros((len(item_ids), 0), np.float32)

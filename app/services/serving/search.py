@@ -11,7 +11,7 @@ import numpy as np
 
 from app.domain.entities import HIT_FIELDS, Content, Features, Hit, Item, ItemFilter, Matrix, SearchResult
 from app.domain.errors import InvalidFieldError, UnknownLabelError, UnknownModalityError
-from app.domain.names import joined, some_of
+from app.domain.names import join_path, some_of
 from app.domain.ports import UnitOfWork
 from app.services.models.features import item_features
 from app.services.serving.galleries import Gallery
@@ -35,7 +35,7 @@ class Query:
     @property
     def field(self) -> str:
         """Path of the content or id in the request."""
-        return joined(self.path, "item_id" if self.content is None else self.content.field)
+        return join_path(self.path, "item_id" if self.content is None else self.content.field)
 
 
 class SearchService:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.domain.entities import TrainingParameters
 from app.domain.errors import InvalidFieldError
-from app.domain.names import listed
+from app.domain.names import join_words
 from solver import SCALINGS
 
 METHODS = ("auto", "lrbs", "semantic", "squared")
@@ -18,14 +18,14 @@ def check_parameters(parameters: TrainingParameters) -> None:
     """Refuse parameters that no training could use; raises InvalidFieldError."""
     alpha, scaling = parameters.alpha, parameters.scaling
     if parameters.method not in METHODS:
-        raise InvalidFieldError("method", f"expected {listed(METHODS)}, got {parameters.method!r}")
+        raise InvalidFieldError("method", f"expected {join_words(METHODS)}, got {parameters.method!r}")
     for name, value in (("alpha", alpha), ("scaling", scaling)):
         if parameters.method == "semantic" and value is not None:
             raise InvalidFieldError(name, "the method 'semantic' has none: leave it out")
     if alpha is not None and not SMALLEST_ALPHA <= alpha <= LARGEST_ALPHA:
         raise InvalidFieldError("alpha", f"expected {SMALLEST_ALPHA} to {LARGEST_ALPHA}, got {alpha}")
     if scaling is not None and scaling not in SCALINGS:
-        raise InvalidFieldError("scaling", f"expected {listed(SCALINGS)}, got {scaling!r}")
+        raise InvalidFieldError("scaling", f"expected {join_words(SCALINGS)}, got {scaling!r}")
     if not 0.0 < parameters.tol < 1.0:
         raise InvalidFieldError("tol", f"expected a number between 0 and 1, got {parameters.tol}")
     if not 1 <= parameters.max_iter <= MOST_ITERATIONS:

@@ -54,9 +54,11 @@ class BundleRepair:
                 for collection in work.collections.list()
                 if collection.active_version is not None
             ]
-        return [collection.name for collection, version in active if self._requested(collection, version)]
+        return [
+            collection.name for collection, version in active if self._request_repair(collection, version)
+        ]
 
-    def _requested(self, collection: Collection, version: ModelVersion) -> bool:
+    def _request_repair(self, collection: Collection, version: ModelVersion) -> bool:
         try:
             self._bundles.check(version)
             return False

@@ -113,17 +113,17 @@ def training_data(
         )
         if not chosen:
             raise TrainingDataError(f"no item of modality {name!r} has a label and may be trained on")
-        found = item_features(chosen, encoders[name])
+        rows = item_features(chosen, encoders[name])
         # Rows that an encoder made are of one scale.
-        is_outlier = np.zeros(len(chosen), np.bool) if is_sparse(found) else _are_outliers(found)
+        is_outlier = np.zeros(len(chosen), np.bool) if is_sparse(rows) else _are_outliers(rows)
         if is_outlier.any():
             outliers[name] = [item.id for item, far in zip(chosen, is_outlier, strict=True) if far]
             chosen = [item for item, far in zip(chosen, is_outlier, strict=True) if not far]
-            found = found[~is_outlier]
-        features.append(found)
+            rows = rows[~is_outlier]
+        features.append(rows)
         labels.append(np.asarray([class_of(item.labels) for item in chosen], dtype=np.str_))
         ids.append(np.asarray([item.id for item in chosen], dtype=np.str_))
-        for part in (found.indptr, found.indices, found.data) if is_sparse(found) else (found,):
+        for part in (rows.indptr, rows.indices, rows.data) if is_sparse(rows) else (rows,):
             digest.update(part.tobytes())
         digest.update("\x00".join(labels[-1].tolist()).encode())
     x, z = zip(features, labels, ids, strict=True)
@@ -199,7 +199,7 @@ def select_and_fit(
             bilinear.rank_,
             tuple(bilinear.singular_values_.tolist()),
             _convergence(bilinear, parameters.tol),
-            tuple(iteration_of(step) for step in _thinned(bilinear.history_)),
+            tuple(iteration_of(step) for step in _thin(bilinear.history_)),
             full_fit.posteriors,
         ),
         quality,
@@ -257,7 +257,7 @@ def _affordable_methods(
     return affordable, reasons
 
 
-def _thinned(history: Sequence[IterationProgress]) -> list[IterationProgress]:
+def _thin(history: Sequence[IterationProgress]) -> list[IterationProgress]:
     """Return at most `_LONGEST_HISTORY` iterations, evenly spaced, including the first and the last."""
     if len(history) <= _LONGEST_HISTORY:
         return list(history)

@@ -1,6 +1,6 @@
 import pytest
 
-from app.domain.addresses import party_of, unmapped
+from app.domain.addresses import party_of, unmap_ipv4
 from app.services.access.rates import RateLimits
 
 
@@ -20,9 +20,9 @@ def test_addresses_of_one_site_are_one_party(host: str, party: str) -> None:
 
 
 def test_an_address_of_the_other_family_has_its_usual_form() -> None:
-    assert unmapped("::ffff:10.0.0.2") == "10.0.0.2"
+    assert unmap_ipv4("::ffff:10.0.0.2") == "10.0.0.2"
     for host in ("10.0.0.2", "2001:db8::1", "testclient"):
-        assert unmapped(host) == host
+        assert unmap_ipv4(host) == host
 
 
 def test_callers_whose_calls_have_expired_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,15 +95,15 @@ def test_an_encoder_of_an_earlier_release_knows_no_hash_and_takes_that_of_its_fi
 ) -> None:
     path = tmp_path / "a.onnx"
     options = {"type": "onnx", "path": str(path), "size": 8}
-    assert found_fault(registry.restored(options, {})) is not None
+    assert found_fault(registry.restore(options, {})) is not None
     path.write_bytes(flattening_model(8))
-    encoder = registry.restored(options, {})
+    encoder = registry.restore(options, {})
     assert found_fault(encoder) is None
-    settled_hash = {"sha256": registry.settled(options)["sha256"]}
+    settled_hash = {"sha256": registry.settle(options)["sha256"]}
     assert encoder.state() == settled_hash
     path.write_bytes(flattening_model(8, "Neg"))
     assert found_fault(encoder) is None
-    assert "not the one" in str(found_fault(registry.restored(options, settled_hash)))
+    assert "not the one" in str(found_fault(registry.restore(options, settled_hash)))
 
 
 def test_a_look_takes_no_time_of_who_asks_and_a_file_that_still_changes_is_not_hashed(tmp_path: Path) -> None:
@@ -159,4 +159,4 @@ def test_a_hash_that_the_file_does_not_have_is_refused(registry: EncoderRegistry
     path = tmp_path / "a.onnx"
     path.write_bytes(flattening_model(8))
     with pytest.raises(InvalidFieldError, match=r"encoder\.sha256"):
-        registry.settled({"type": "onnx", "path": str(path), "size": 8, "sha256": "0" * 64})
+        registry.settle({"type": "onnx", "path": str(path), "size": 8, "sha256": "0" * 64})

@@ -66,7 +66,7 @@ def test_a_collection_of_an_earlier_release_may_have_more_terms_than_a_new_one()
     options = {"type": "tfidf", "max_features": 200_001}
     REGISTRY.make(options)
     with pytest.raises(InvalidFieldError, match=r"encoder\.max_features: expected at most 200000"):
-        REGISTRY.settled(options)
+        REGISTRY.settle(options)
 
 
 def test_the_first_vector_decides_the_dimension() -> None:
@@ -79,8 +79,8 @@ def test_the_first_vector_decides_the_dimension() -> None:
 
 def test_a_dimension_is_stored_once() -> None:
     used = {"type": "vector", "dim": 2}
-    assert REGISTRY.unsettled({"type": "vector"}, used) == {"dim": 2}
-    assert REGISTRY.unsettled(used, dict(used)) == {}
-    assert REGISTRY.unsettled({"type": "tfidf"}, {"type": "tfidf"}) == {}
+    assert REGISTRY.pending_options({"type": "vector"}, used) == {"dim": 2}
+    assert REGISTRY.pending_options(used, dict(used)) == {}
+    assert REGISTRY.pending_options({"type": "tfidf"}, {"type": "tfidf"}) == {}
     with pytest.raises(InvalidFieldError, match="vector: has 2 numbers, expected 5"):
-        REGISTRY.unsettled({"type": "vector", "dim": 5}, used)
+        REGISTRY.pending_options({"type": "vector", "dim": 5}, used)

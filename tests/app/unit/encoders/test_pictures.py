@@ -196,13 +196,13 @@ def test_a_picture_larger_than_the_budget_is_opened_alone_and_not_overtaken() ->
     first_in, first_may_leave = threading.Event(), threading.Event()
 
     def first() -> None:
-        with budget.held(60):
+        with budget.reserve(60):
             first_in.set()
             first_may_leave.wait(60.0)
             order.append("first")
 
     def hold(name: str, pixels: int) -> None:
-        with budget.held(pixels):
+        with budget.reserve(pixels):
             order.append(name)
 
     threads = [threading.Thread(target=first)]
@@ -250,7 +250,7 @@ def test_an_onnx_encoder_that_does_not_fit_its_model_is_refused_with_its_collect
     path = tmp_path / "flat.onnx"
     path.write_bytes(flattening_model(8))
     with pytest.raises(InvalidFieldError, match="encoder") as refused:
-        registry.settled({"type": "onnx", "path": str(path), **options})
+        registry.settle({"type": "onnx", "path": str(path), **options})
     assert str(tmp_path) not in str(refused.value)
 
 
@@ -260,7 +260,7 @@ def test_what_is_no_model_is_refused_without_its_folder(registry: EncoderRegistr
         if content is not None:
             path.write_bytes(content)
         with pytest.raises(InvalidFieldError, match=r"encoder\.path: .*flat\.onnx") as refused:
-            registry.settled({"type": "onnx", "path": str(path)})
+            registry.settle({"type": "onnx", "path": str(path)})
         assert str(tmp_path) not in str(refused.value)
 
 
