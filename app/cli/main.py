@@ -52,7 +52,7 @@ from app.domain.errors import (
     WrongDatabaseError,
 )
 from app.domain.names import join_words
-from app.encoders.registry import PICTURE_TYPES
+from app.encoders.registry import PICTURE_TYPES, TEXT_TYPES
 from app.logs import log_to_stderr
 from app.sample import KINDS
 from app.services.serving.search import Query
@@ -282,7 +282,7 @@ def search(
     if item is not None:
         source, query = services.catalogue.item(collection, item).modality, Query(item_id=item)
     elif text is not None:
-        source = _modality(entry.name, entry.modalities, ("tfidf",), "text")
+        source = _modality(entry.name, entry.modalities, TEXT_TYPES, "text")
         query = Query(Content(text=text))
     else:
         content = Content(picture=picture.read_bytes() if picture else b"", picture_field="--picture")

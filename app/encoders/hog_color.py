@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal, Required
+
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
+from pydantic import with_config
+from typing_extensions import TypedDict
 
 from app.domain.entities import Vector
+from app.encoders.options import describe_options
 
 _SIDE = 96
 _CELL = 12
@@ -14,6 +19,13 @@ _ORIENTATIONS = 9
 _COLOUR_GRID = 4
 _HUES, _SATURATIONS, _VALUES = 8, 3, 3
 _CLIP = 0.2
+
+
+@with_config(describe_options("hog-color", "pictures: oriented gradients and colours"))
+class HogColorOptions(TypedDict, total=False):
+    """Options of encoder `hog-color`: none."""
+
+    type: Required[Literal["hog-color"]]
 
 
 def describe(picture: Image.Image) -> Vector:

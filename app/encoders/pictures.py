@@ -6,10 +6,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Required
 
 import numpy as np
 from PIL import Image
+from pydantic import Field, with_config
+from typing_extensions import TypedDict
 
 from app.domain.entities import Content, Matrix, Vector
 from app.domain.errors import (
@@ -21,6 +23,7 @@ from app.domain.errors import (
 from app.domain.names import join_words
 from app.encoders.content import PixelBudget, opened_picture
 from app.encoders.onnx_models import OnnxModels, without_folder
+from app.encoders.options import Finite, Finites, NonZero, NonZeros, StoredText, describe_options, expect
 
 _DEFAULTS = {"path": "", "sha256": None, "size": 224, "mean": 128.0, "scale": 128.0, "output": None}
 
@@ -85,6 +88,46 @@ class PictureEncoder:
     def _encode_one(self, content: Content) -> Vector:
         with opened_picture("picture", content.picture or b"", self._max_pixels, self._budget) as picture:
             return self._describe(picture)
+
+
+_MAX_SIDE = 2048
+"""Largest side of a model's square input, in pixels: that input takes 48 MiB."""
+
+
+@with_config(describe_options("onnx", "pictures: an ONNX image model on the server"))
+class OnnxOptions(TypedDict, total=False):
+    """Options of encoder `onnx`."""
+
+    type: Required[Literal["onnx"]]
+    path: Required[Annotated[StoredText, Field(description="the model file"), expect("a file path")]]
+    sha256: Annotated[
+        str,
+        Field(
+            pattern="^[0-9a-f]{64}$",
+            description="of the model file, taken from it when absent; no other is used afterwards",
+        ),
+        expect("64 hexadecimal digits"),
+    ]
+    size: Annotated[
+        int,
+        Field(ge=1, le=_MAX_SIDE, description="side of its square input"),
+        expect(f"an integer from 1 to {_MAX_SIDE}"),
+    ]
+    mean: Annotated[
+        Finite | Finites,
+        Field(description="subtracted from each pixel; for all channels, or for each"),
+        expect("a number or three"),
+    ]
+    scale: Annotated[
+        NonZero | NonZeros,
+        Field(description="then divides it; for all channels, or for each"),
+        expect("non-zero, or three"),
+    ]
+    output: Annotated[
+        StoredText,
+        Field(description="name of the output; the first when absent"),
+        expect("the name of an output"),
+    ]
 
 
 class OnnxDescriber:

@@ -9,16 +9,17 @@ from typing import Any
 from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
 from app.encoders.content import PixelBudget, picture_type
-from app.encoders.hog_color import describe
+from app.encoders.hog_color import HogColorOptions, describe
 from app.encoders.onnx_models import OnnxModels
-from app.encoders.options import MAX_TERMS, TYPES, check_options
-from app.encoders.pictures import OnnxDescriber, PictureEncoder
-from app.encoders.texts import TfidfEncoder
-from app.encoders.vectors import VectorEncoder
+from app.encoders.options import OptionTable
+from app.encoders.pictures import OnnxDescriber, OnnxOptions, PictureEncoder
+from app.encoders.texts import MAX_TERMS, TfidfEncoder, TfidfOptions
+from app.encoders.vectors import VectorEncoder, VectorOptions
 
 AnyEncoder = PictureEncoder | TfidfEncoder | VectorEncoder
 
-PICTURE_TYPES = ("hog-color", "onnx")
+PICTURE_TYPES, TEXT_TYPES = ("hog-color", "onnx"), ("tfidf",)
+OPTIONS = OptionTable(HogColorOptions, OnnxOptions, TfidfOptions, VectorOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class EncoderRegistry:
     @property
     def types(self) -> tuple[str, ...]:
         """Names of all encoder types."""
-        return TYPES
+        return OPTIONS.types
 
     def make(self, options: Mapping[str, Any]) -> AnyEncoder:
         """Return the encoder that ``{"type": ..., ...}`` describes; needs no file yet.
@@ -67,7 +68,7 @@ class EncoderRegistry:
         InvalidFieldError
             If the type or an option is not one of those there are.
         """
-        check_options(options)
+        OPTIONS.check(options)
         return self._makers[options["type"]](options)
 
     def settle(self, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Required, Self
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
+from pydantic import Field, with_config
+from typing_extensions import TypedDict
 
 from app.domain.entities import Content, Features
 from app.domain.errors import (
@@ -18,10 +20,40 @@ from app.domain.errors import (
     WrongContentError,
 )
 from app.encoders.counting import most_frequent_terms
+from app.encoders.options import MAX_COUNT, describe_options, expect
 
 _DEFAULT_FEATURES = 2000
 _BATCH = 256
 """Texts whose terms are held at once."""
+
+
+MAX_TERMS = 200_000
+"""Largest ``max_features`` of a new collection: a model holds some hundred numbers for each term."""
+_MAX_RUN = 5
+"""Longest run of words: longer ones hardly ever occur twice."""
+
+
+@with_config(describe_options("tfidf", "texts: words, then runs of words; learned at each retrain"))
+class TfidfOptions(TypedDict, total=False):
+    """Options of encoder `tfidf`."""
+
+    type: Required[Literal["tfidf"]]
+    # Collections of earlier releases may have more terms than the document allows new ones.
+    max_features: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=MAX_COUNT,
+            description="terms kept at most",
+            json_schema_extra={"maximum": MAX_TERMS},
+        ),
+        expect(f"an integer from 1 to {MAX_COUNT}"),
+    ]
+    ngrams: Annotated[
+        int,
+        Field(ge=1, le=_MAX_RUN, description="longest run of words"),
+        expect(f"an integer from 1 to {_MAX_RUN}"),
+    ]
 
 
 class TfidfEncoder:

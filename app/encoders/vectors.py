@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal, Required
 
 import numpy as np
+from pydantic import Field, with_config
+from typing_extensions import TypedDict
 
 from app.domain.entities import Content, Matrix
 from app.domain.errors import InvalidFieldError, WrongContentError
 from app.domain.limits import MAX_MAGNITUDE
+from app.encoders.options import MAX_COUNT, describe_options, expect
 
 _FIELD, _DIM = "vector", "dim"
 """Field of an item that holds its vector, and the option that says how long it is."""
+
+
+@with_config(describe_options("vector", "features of your own"))
+class VectorOptions(TypedDict, total=False):
+    """Options of encoder `vector`."""
+
+    type: Required[Literal["vector"]]
+    dim: Annotated[
+        int,
+        Field(ge=1, le=MAX_COUNT, description="taken from the first item when absent"),
+        expect(f"an integer from 1 to {MAX_COUNT}"),
+    ]
 
 
 class VectorEncoder:

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 
-from app.encoders.options import option_schemas
+from app.encoders.registry import OPTIONS
 
 
 class EncoderIn(BaseModel):
@@ -31,5 +31,5 @@ class EncoderIn(BaseModel):
         resolved = handler.resolve_ref_schema(schema)
         for keyword in ("properties", "required", "additionalProperties"):
             resolved.pop(keyword, None)
-        resolved["oneOf"] = list(option_schemas().values())
+        resolved["oneOf"] = list(OPTIONS.schemas().values())
         return schema
