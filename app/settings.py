@@ -64,20 +64,20 @@ class HttpSettings(BaseModel):
     )
     open_search: bool = Field(False, description="searching and reading need no key")
     open_metrics: bool = Field(True, description="`/metrics` needs no key; otherwise one of scope `admin`")
-    cors_origins: str = Field("", description="origins of other sites whose pages may call, comma-separated")
+    cors_origins: str = Field("", description="sites (origins) whose pages may call the API, comma-separated")
     trusted_proxies: str = Field(
         "", description="addresses and networks whose `X-Forwarded-For` is believed, comma-separated"
     )
-    rate_limit: int = Field(0, ge=0, le=100_000, description="requests a minute of a key; 0 for no limit")
+    rate_limit: int = Field(0, ge=0, le=100_000, description="most requests a minute per key; 0: no limit")
     max_running: int = Field(
         4,
         ge=1,
         le=256,
-        description="searches, and writes, that run at the same time; of one collection all but one",
+        description="most searches, and as many writes, at once; a collection gets all but one place",
     )
-    max_waiting: int = Field(13, ge=0, le=10_000, description="searches, and writes, that wait for those")
+    max_waiting: int = Field(13, ge=0, le=10_000, description="most searches, and as many writes, that wait")
     max_connections: int = Field(
-        1000, ge=1, description="connections open at once in a process, as far as it may open files"
+        1000, ge=1, description="most open connections of a process, if its limit on files allows"
     )
 
     @field_validator("trusted_proxies")
@@ -102,19 +102,19 @@ class RequestSettings(BaseModel):
 
     max_body_bytes: int = Field(64 << 20, gt=0, description="largest request body")
     max_search_body_bytes: int = Field(16 << 20, gt=0, description="largest request body of a search")
-    max_answer_bytes: int = Field(64 << 20, ge=1 << 20, description="largest answer of a search, or page")
+    max_answer_bytes: int = Field(64 << 20, ge=1 << 20, description="largest search result or page of items")
     max_import_bytes: int = Field(16 << 30, gt=0, description="largest body of an import")
     max_import_line_bytes: int = Field(16 << 20, gt=0, description="longest line of an import")
     max_picture_bytes: int = Field(10 << 20, gt=0, description="largest picture file")
     max_picture_pixels: int = Field(
-        40_000_000, gt=0, description="most pixels of a picture, decoded at once (in WebP a third)"
+        40_000_000, gt=0, description="most pixels of a picture (WebP: a third), or of all being decoded"
     )
     max_text_chars: int = Field(20_000, gt=0, description="longest text")
     max_batch: int = Field(
-        1000, gt=0, description="most items or queries in one call (queries times (`offset` + `k`): 100000)"
+        1000, gt=0, description="most items or queries in one call; at most 100000 queries x (`offset` + `k`)"
     )
     body_pause_seconds: float = Field(
-        20.0, gt=0, description="longest pause within a request, or within reading a response"
+        20.0, gt=0, description="longest pause of a client in sending a request or reading a response"
     )
 
 
@@ -124,10 +124,10 @@ class JobSettings(BaseModel):
     lease_seconds: float = Field(
         30.0,
         gt=0,
-        description="after which a silent worker loses its job, or import (10 s at most) its place",
+        description="silence after which a worker loses its job, or (10 s at most) an import its place",
     )
     job_attempts: int = Field(
-        3, ge=1, description="how often a job is tried whose worker or trainer died, or whose disk was full"
+        3, ge=1, description="most attempts at a job if its worker or trainer dies, or the disk is full"
     )
     job_retry_seconds: float = Field(
         5.0, ge=0, description="pause before a second attempt; doubles each time"
@@ -151,11 +151,11 @@ class ModelSettings(BaseModel):
     max_snapshot_bytes: int = Field(
         0,
         ge=0,
-        description="memory of a process for galleries, of which the least searched are unloaded; "
-        "half of the machine's, shared by its processes, when 0",
+        description="memory of a process for galleries; the least recently searched are unloaded; "
+        "0 means half of the machine's memory, divided among its processes",
     )
     save_after_items: int = Field(
-        1000, ge=1, description="written items, and at least a tenth of all, after which galleries are saved"
+        1000, ge=1, description="galleries are saved after this many written items, at least a tenth of all"
     )
 
 

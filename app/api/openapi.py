@@ -32,17 +32,17 @@ _PARAMETERS: dict[str, tuple[str, Any]] = {
     "job_id": ("Id of a job.", "0123456789abcdef"),
     "key_id": ("Id of a key, not its secret.", "0123456789abcdef"),
     "modality": ("Only items of this modality.", "text"),
-    "cursor": ("`next_cursor` of the page before; the first page when absent.", None),
+    "cursor": ("`next_cursor` of the previous page; omit it for the first page.", None),
     "limit": ("Most entries in one answer.", 100),
 }
-"""Description and example of each parameter, as many routes share them; None where no value always works."""
+"""Description and example of parameters that many routes share; the example is None if none always works."""
 
 
 JOB_QUEUED = {
     "description": "Queued",
     "headers": {
         "Location": {
-            "description": "the job",
+            "description": "URL of the job",
             "required": True,
             "schema": {"type": "string", "examples": ["/v1/admin/jobs/0123456789abcdef"]},
         }
@@ -57,7 +57,7 @@ def describe(application: FastAPI, open_paths: Collection[str] = ()) -> None:
     Parameters
     ----------
     application : FastAPI
-        With all its routes.
+        The application, after all its routes were added.
     open_paths : collection of str
         Paths that need no key.
     """

@@ -27,7 +27,7 @@ def train(
     Parameters
     ----------
     services : Services
-        As built by `app.bootstrap.build`, schema current.
+        Built by `app.bootstrap.build`; the schema must be current.
     name : str
         Collection.
     parameters : TrainingParameters

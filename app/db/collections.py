@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from typing_extensions import override
 
 from app.db.constraints import violates_unique
-from app.db.deletions import IS_THERE, hidden_ids, hide, remove_some
+from app.db.deletions import IS_NOT_DELETED, hidden_ids, hide, remove_some
 from app.db.models import CollectionRow, SavedGalleryRow
 from app.domain.entities import Collection, Modality, SavedGallery
 from app.domain.errors import CollectionExistsError, CollectionNotFoundError
@@ -62,7 +62,7 @@ class SqlCollectionRepository(CollectionRepository):
         return [
             _collection(row)
             for row in self._session.scalars(
-                select(CollectionRow).where(IS_THERE).order_by(CollectionRow.name)
+                select(CollectionRow).where(IS_NOT_DELETED).order_by(CollectionRow.name)
             )
         ]
 
@@ -86,7 +86,7 @@ class SqlCollectionRepository(CollectionRepository):
     def next_revision(self, collection: Collection) -> int:
         revision = self._session.scalar(
             update(CollectionRow)
-            .where(CollectionRow.id == collection.id, IS_THERE)
+            .where(CollectionRow.id == collection.id, IS_NOT_DELETED)
             .values(revision=CollectionRow.revision + 1)
             .returning(CollectionRow.revision)
         )
@@ -123,7 +123,7 @@ class SqlCollectionRepository(CollectionRepository):
     def _row(self, name: str, lock: bool = False) -> CollectionRow:
         if "\x00" in name:  # PostgreSQL rejects such a parameter
             raise CollectionNotFoundError(name)
-        query = select(CollectionRow).where(CollectionRow.name == name, IS_THERE)
+        query = select(CollectionRow).where(CollectionRow.name == name, IS_NOT_DELETED)
         if lock:  # a lock that still lets other transactions add rows that refer to it
             query = query.with_for_update(key_share=True).execution_options(populate_existing=True)
         row = self._session.scalar(query)

@@ -19,7 +19,7 @@ from app.db.clock import now
 from app.db.models import CollectionRow, ItemRow, JobRow, ModelRow, ReplacedItemRow, SavedGalleryRow
 from app.domain.entities import JobState
 
-IS_THERE: ColumnElement[bool] = CollectionRow.deleted_at.is_(None)
+IS_NOT_DELETED: ColumnElement[bool] = CollectionRow.deleted_at.is_(None)
 """Condition that a collection is not deleted."""
 _OPEN = (JobState.QUEUED.value, JobState.RUNNING.value)
 _items: Table = ItemRow.metadata.tables[ItemRow.__tablename__]
@@ -28,7 +28,7 @@ _replaced: Table = ItemRow.metadata.tables[ReplacedItemRow.__tablename__]
 
 def is_there(session: Session, collection_id: int) -> bool:
     """Return whether a collection with that id exists and is not deleted."""
-    query = select(CollectionRow.id).where(CollectionRow.id == collection_id, IS_THERE)
+    query = select(CollectionRow.id).where(CollectionRow.id == collection_id, IS_NOT_DELETED)
     return session.scalar(query) is not None
 
 
@@ -39,7 +39,7 @@ def hide(session: Session, collection_id: int) -> list[str] | None:
     """
     hidden = session.scalar(
         update(CollectionRow)
-        .where(CollectionRow.id == collection_id, IS_THERE)
+        .where(CollectionRow.id == collection_id, IS_NOT_DELETED)
         .values(name=f"deleted/{collection_id}", deleted_at=now(session), active_version=None)
         .returning(CollectionRow.id)
     )
@@ -54,7 +54,7 @@ def hide(session: Session, collection_id: int) -> list[str] | None:
 
 def hidden_ids(session: Session) -> list[int]:
     """Return the ids of collections that are deleted but not completely removed yet."""
-    return list(session.scalars(select(CollectionRow.id).where(~IS_THERE).order_by(CollectionRow.id)))
+    return list(session.scalars(select(CollectionRow.id).where(~IS_NOT_DELETED).order_by(CollectionRow.id)))
 
 
 def remove_some(session: Session, collection_id: int, max_rows: int, max_bytes: int) -> set[str] | None:
@@ -75,7 +75,7 @@ def remove_some(session: Session, collection_id: int, max_rows: int, max_bytes: 
         Hashes of the pictures of these rows; None when nothing is left of the collection.
     """
     # Its row is locked first, as in every transaction that removes parts of it, to avoid a deadlock.
-    is_hidden = (CollectionRow.id == collection_id) & ~IS_THERE
+    is_hidden = (CollectionRow.id == collection_id) & ~IS_NOT_DELETED
     if session.scalar(select(CollectionRow.id).where(is_hidden).with_for_update()) is None:
         return None
     # Replaced rows go before the items: on their own they would be what readers see in place of the items.

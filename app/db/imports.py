@@ -30,7 +30,7 @@ from sqlalchemy.orm import Session
 from typing_extensions import override
 
 from app.db.clock import now
-from app.db.deletions import IS_THERE, is_there, some_rows
+from app.db.deletions import IS_NOT_DELETED, is_there, some_rows
 from app.db.item_writes import Plan, plan_items, write_plan
 from app.db.models import CollectionRow, ImportRow, ItemRow, ReplacedItemRow
 from app.domain.entities import Collection, Item, RunningImport
@@ -155,7 +155,7 @@ class SqlImportRepository(ImportRepository):
     def _lock(self, import_id: str) -> ImportRow | None:
         # The collection before the import, in the order of a deletion, to avoid a deadlock.
         owner = select(ImportRow.collection_id).where(ImportRow.id == import_id).scalar_subquery()
-        collection = select(CollectionRow.id).where(CollectionRow.id == owner, IS_THERE)
+        collection = select(CollectionRow.id).where(CollectionRow.id == owner, IS_NOT_DELETED)
         if self._session.scalar(collection.with_for_update(read=True, key_share=True)) is None:
             return None  # a deleted collection's imports are removed with it
         query = select(ImportRow).where(ImportRow.id == import_id).with_for_update()

@@ -6,13 +6,13 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 from typing_extensions import override
 
-from app.db.deletions import IS_THERE
+from app.db.deletions import IS_NOT_DELETED
 from app.db.models import CollectionRow, InstallationRow, ModelRow
 from app.domain.entities import Installation
 from app.domain.ports import InstallationRepository
 
 _MAX_POINTS = 64
-"""Points that stay in the history: the folder's mark follows the newest one immediately, and only crashes
+"""Points kept in the history: the data folder's mark is set to the newest point at once, and only crashes
 leave it a few behind."""
 
 
@@ -43,7 +43,7 @@ class SqlInstallationRepository(InstallationRepository):
         counts = (
             select(func.count(), func.coalesce(func.sum(CollectionRow.revision), 0))
             .select_from(CollectionRow)
-            .where(IS_THERE)
+            .where(IS_NOT_DELETED)
         )
         newest = self._session.scalar(select(func.max(ModelRow.id)))
         return (*(int(number) for number in self._session.execute(counts).one()), newest or 0)

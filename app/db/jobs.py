@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from app.db.clock import now
 from app.db.constraints import violates_foreign_key, violates_unique
-from app.db.deletions import IS_THERE, is_there
+from app.db.deletions import IS_NOT_DELETED, is_there
 from app.db.models import CollectionRow, JobEventRow, JobRow
 from app.domain.entities import Collection, Job, JobEvent, JobState
 from app.domain.errors import (
@@ -194,7 +194,7 @@ class SqlJobQueue(JobQueue):
     @override
     def counts(self) -> dict[JobState, int]:
         is_its = CollectionRow.id == JobRow.collection_id
-        query = select(JobRow.state, func.count()).join(CollectionRow, is_its).where(IS_THERE)
+        query = select(JobRow.state, func.count()).join(CollectionRow, is_its).where(IS_NOT_DELETED)
         rows = self._session.execute(query.group_by(JobRow.state))
         return dict.fromkeys(JobState, 0) | {JobState(state): count for state, count in rows}
 

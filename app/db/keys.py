@@ -46,7 +46,7 @@ class SqlKeyRepository(KeyRepository):
     @override
     def find(self, secret_hash: str) -> ApiKey | None:
         row = self._session.scalar(select(KeyRow).where(KeyRow.secret_hash == secret_hash))
-        # The database looked the row up by index, with a collation and timing that are not to be relied on.
+        # The database's own comparison depends on its collation and is not constant-time, so compare again.
         if row is None or not hmac.compare_digest(row.secret_hash, secret_hash):
             return None
         return _key(row)

@@ -22,11 +22,11 @@ _MEDIA_TYPES = {
     "BMP": "image/bmp",
 }
 _LONGEST_SIDE = 65_535
-"""Of a file's rows Pillow keeps a table in memory: most formats cannot express more."""
+"""Pixels: Pillow keeps a table of a picture's rows in memory; most formats allow no longer side."""
 _TIMES_HELD = {"WEBP": 3}
-"""How much more memory than others a format's decoder takes: that of WebP holds several whole pictures."""
+"""Memory that a format's decoder takes, relative to the others: WebP's holds several whole pictures."""
 _TILE_ROWS, _TILE_COLUMNS = 64, 1 << 14
-_METHODS = {
+_UNDO_ORIENTATION = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -44,7 +44,7 @@ class PixelBudget:
     Parameters
     ----------
     max_pixels : int
-        Of all open pictures together; a larger one is opened alone.
+        Limit on all open pictures together; a larger picture is opened alone.
     """
 
     def __init__(self, max_pixels: int) -> None:
@@ -148,7 +148,7 @@ def _orientation(picture: Image.Image) -> int:
 
 
 def _upright(picture: Image.Image, orientation: int) -> Image.Image:
-    method = _METHODS.get(orientation)
+    method = _UNDO_ORIENTATION.get(orientation)
     return picture if method is None else picture.transpose(method)
 
 

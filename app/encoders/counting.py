@@ -72,7 +72,7 @@ class TermCounts:
         self._bytes = sum(map(_bytes_of, remaining))
 
     def _lowest_kept(self) -> int:
-        """Return the count of which some terms may stay; all above it do, and none below it."""
+        """Return the lowest count that is kept; some terms with exactly this count may be dropped, too."""
         of_count: Counter[int] = Counter()
         for term, count in self._counts.items():
             of_count[count] += _bytes_of(term)
@@ -87,7 +87,7 @@ class TermCounts:
 def most_frequent_terms(
     words: Iterator[Iterable[str]], runs: Iterator[Iterable[str]], size: int, max_bytes: int = COUNTED_BYTES
 ) -> list[str]:
-    """Return at most `size` terms of texts: words first, then runs of them, and of each the most frequent.
+    """Return at most `size` terms of texts: the most frequent words, then the most frequent runs of words.
 
     Parameters
     ----------

@@ -47,8 +47,8 @@ class Session:
 class OnnxModels:
     """Loads models and keeps the last few; encoders of the same file share one.
 
-    A file is hashed once, and again when its times, size or inode say that it is another. What a model keeps
-    in files beside its own is not looked at. Health checks never wait for a file: they report what the last
+    A file is hashed once, and again when its times, size or inode change. Additional files in which a model
+    stores data are not hashed. Health checks never wait for a file: they report what the last
     background check found, which looks at one file at a time.
     """
 
@@ -56,9 +56,9 @@ class OnnxModels:
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._hashes: dict[Path, tuple[Signature, str]] = {}
         self._faults: dict[tuple[Path, str | None], str | None] = {}
-        """What was found last of a file that is to have a hash."""
-        self._looking: set[tuple[Path, str | None]] = set()
-        self._look_alone = threading.Lock()
+        """What the last check of a file and its required hash found wrong; None if nothing."""
+        self._being_checked: set[tuple[Path, str | None]] = set()
+        self._one_check_at_a_time = threading.Lock()
         self._locks: WeakValueDictionary[Path, threading.Lock] = WeakValueDictionary()
         self._guard = threading.Lock()
 
@@ -70,7 +70,7 @@ class OnnxModels:
     def session(self, path: Path, sha256: str | None) -> Session:
         """Return a loaded model.
 
-        A model that is held is used whatever became of its file: its hash says that it is the right one.
+        A loaded model is used even if its file has changed since: its hash shows that it is the right one.
 
         Parameters
         ----------
@@ -82,7 +82,7 @@ class OnnxModels:
         Raises
         ------
         EncoderUnavailableError
-            If the file is missing, damaged or another one, or onnxruntime is not installed.
+            If the file is missing, damaged or has a different hash, or onnxruntime is not installed.
         """
         if onnxruntime is None:
             raise EncoderUnavailableError("the onnx encoder needs the extra: pip install 'lrbs[onnx]'")
@@ -120,10 +120,10 @@ class OnnxModels:
         """
         key = path, sha256
         with self._guard:
-            if key not in self._looking:
+            if key not in self._being_checked:
                 with contextlib.suppress(RuntimeError):  # no thread can be started: the next call tries again
                     threading.Thread(target=self._look, args=key, name="look-at-model", daemon=True).start()
-                    self._looking.add(key)
+                    self._being_checked.add(key)
             return self._faults.get(key)
 
     def has_room(self) -> bool:
@@ -138,12 +138,12 @@ class OnnxModels:
                 self._faults[key] = fault
         finally:
             with self._guard:
-                self._looking.discard(key)
+                self._being_checked.discard(key)
 
     def _find_fault(self, path: Path, sha256: str | None) -> str | None:
         try:
             self._wait_until_stable(path)
-            with self._look_alone:
+            with self._one_check_at_a_time:
                 require(path, sha256, self.sha256(path))
                 if sha256 is None or self.has_room():
                     self.session(path, sha256)
@@ -152,7 +152,7 @@ class OnnxModels:
         return None
 
     def _wait_until_stable(self, path: Path) -> None:
-        """Wait a moment where a file that is to be hashed has just changed; refuse one that changes still."""
+        """Wait a moment where a file that is to be hashed has just changed; refuse one that is changing."""
         signature, cached = signature_of(path), self._hashes.get(path)
         if cached is not None and cached[0] == signature:
             return

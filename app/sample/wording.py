@@ -15,7 +15,7 @@ from app.sample.layers import is_true
 __all__ = ["PHRASES", "Words", "compose", "fill", "slots_of"]
 
 Words = Mapping[str, str | Mapping[str, str]]
-"""Alternatives ``one|other`` for a slot: always the same, or by the value of the facet it is named after."""
+"""Alternatives ``one|other`` for a slot: fixed, or chosen by the value of the facet that names it."""
 
 PHRASES: Mapping[str, Any] = tomllib.loads((files("app.sample") / "phrases.toml").read_text("utf-8"))
 """Words that all kinds share."""

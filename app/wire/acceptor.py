@@ -12,10 +12,10 @@ from collections.abc import Callable
 from app.wire.connections import Connections
 
 _PAUSE_SECONDS = 0.5
-"""Pause after a failed `accept`, for lack of descriptors or memory: the socket stays ready, so that a loop
-without one would spin."""
+"""Pause after a failed `accept`, for lack of descriptors or memory: the socket stays ready, so a loop
+without a pause would spin."""
 _LOG_INTERVAL_SECONDS = 60.0
-"""Between two log lines about it: an outage is to be seen in the log without filling it."""
+"""Between two log lines about failed accepts: an outage should show in the log without filling it."""
 _SWEEP_SECONDS = 0.5
 """Between two checks of the deadlines: short beside the seconds that they last."""
 _logger = logging.getLogger(__name__)

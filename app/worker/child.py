@@ -38,7 +38,7 @@ class ChildTrainer:
         self._max_seconds = max_seconds
 
     def __call__(self, lease: Lease) -> Outcome:
-        """Train the job of a lease; the end of the lease is the child's.
+        """Train the job of a lease; when the lease is lost, the child is killed.
 
         Raises
         ------
@@ -76,7 +76,7 @@ class ChildTrainer:
         return outcome or Failure(f"the trainer {_describe(process.returncode)}", may_pass=True)
 
     def _order(self, job: Job) -> str:
-        """Return the child's order; the settings may contain a password, so they are sent over the pipe."""
+        """Return the child's task; the settings may contain a password, so they are sent over the pipe."""
         return json.dumps(
             {"settings": self._settings, "collection": job.collection, "parameters": dict(job.parameters)}
         )

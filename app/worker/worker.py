@@ -174,7 +174,7 @@ class Worker:
                 outcome = self._train(lease)
                 lease.insist(lease.write)
                 if isinstance(outcome, BuiltModel):
-                    # Within the lease: a finished model waits for a busy database, however long.
+                    # Still under the lease, so that publishing can wait as long as the database is busy.
                     self._publish(lease, outcome)
             if isinstance(outcome, Failure):
                 self._fail(job, outcome)
@@ -206,7 +206,7 @@ class Worker:
 
     def _fail(self, job: Job, failure: Failure) -> None:
         """Close a job, or queue it again for another attempt after a pause."""
-        # Attempts that the database refused do not count, until the job is older than any busy moment.
+        # Attempts refused by a busy database do not count until the job is older than the longest wait.
         age = (datetime.now(UTC) - job.created_at).total_seconds()
         counts = failure.counts or age > LONGEST_WAIT_SECONDS
         if failure.may_pass and (not counts or job.attempts < self._limits.job_attempts):
@@ -220,7 +220,7 @@ class Worker:
         self._release(job, lambda work: work.jobs.finish(job, JobState.FAILED, error, None))
 
     def _release(self, job: Job, change: Callable[[UnitOfWork], None]) -> None:
-        """Write how the job is left, however busy the database is; a stopping worker waits less."""
+        """Write the job's new state, waiting while the database is busy; a stopping worker waits less."""
 
         def write() -> None:
             with self._database.write() as work:

@@ -85,7 +85,7 @@ class MultiviewBaseline(LinearBaseline):
         supervision : Labels or MultiLabels
             The classes.
         bases : tuple of CentredBasis, optional
-            Those of X and Z, where the caller has them already; computed when left out.
+            Bases of X and Z, if the caller already has them; computed if omitted.
 
         Raises
         ------

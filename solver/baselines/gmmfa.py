@@ -58,10 +58,10 @@ class GMMFA(MultiviewBaseline):
 
     Notes
     -----
-    Choices where the papers leave them: neighbours are taken sample by sample (in [2]_ those of the penalty
+    Choices that the papers leave open: neighbours are taken sample by sample (in [2]_ those of the penalty
     graph class by class), in Euclidean distance; an edge has weight 1, whether one end asked for it or
     both; the cross-view term takes class means, which need no pairs, each weighted by the root of its
-    class sizes; traces and norms make all weights free of the features' scale.
+    class sizes; dividing by traces and norms makes all weights independent of the features' scale.
 
     References
     ----------

@@ -151,7 +151,7 @@ class BilinearProblem:
         return self.alpha_max * self.penalty_scale
 
     def to_problem_units(self, alpha: float) -> float:
-        """Return a penalty weight that is given in the user's units in those of this problem, exactly."""
+        """Convert a penalty weight from the user's units to those of this problem, without rounding error."""
         return float(alpha) / self.penalty_scale
 
     @property
@@ -184,7 +184,7 @@ class BilinearProblem:
         too_many = is_sparse(samples) and n_samples > _MOST_REDUCED_SPARSE_SAMPLES
         if n_features <= 1.1 * n_samples or too_many:
             return samples, None
-        # In the order in which the loss visits the samples, so that it sees the Cholesky triangle.
+        # In the order in which the loss visits the samples, so that the loss gets a triangular factor.
         with single_threaded_blas():
             basis = RowSpaceBasis(samples[order], self._n_threads)
         reduced = np.empty_like(basis.reduced)

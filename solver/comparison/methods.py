@@ -119,7 +119,7 @@ class Method:
         parameters : mapping
             Tuned parameters.
         bases : tuple of CentredBasis, optional
-            Those of the samples, for a method that uses them.
+            Bases of the samples, for a method that uses them.
         """
         estimator: Any = self.estimator(**self.fixed, **parameters)
         options = {"bases": bases} if self.uses_bases else {}
@@ -134,7 +134,7 @@ class Method:
         candidates: Sequence[Parameters],
         bases: Bases | None = None,
     ) -> Iterator[Project]:
-        """Yield a fitted projection for each of several sets of parameters; the others are as of `fit`."""
+        """Yield a fitted projection for each candidate; the other arguments are those of `fit`."""
         if self.walk is not None:
             yield from self.walk(X, Z, labels, [parameters[self.grid[0].name] for parameters in candidates])
             return
@@ -158,7 +158,7 @@ def _walk_alphas(
 
 
 _COMPONENTS = Axis("n_components", (5, 7, 10, 20, 40, None), 7)
-_MOST_COMPONENTS = Axis("n_components", (None, 5, 7, 10, 20, 40), None)
+_COMPONENTS_OR_ALL = Axis("n_components", (None, 5, 7, 10, 20, 40), None)
 _RIDGE = Axis("reg", (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0), 0.3)
 _FEW_RIDGES = Axis("reg", (0.003, 0.03, 0.3, 3.0), 0.3)
 _CORRELATION_POWER = Axis("correlation_power", (1.0, 0.0, 2.0), 1.0)
@@ -192,7 +192,7 @@ _ENTRIES = (
         (
             _PAIRS,
             _RIDGE,
-            _MOST_COMPONENTS,
+            _COMPONENTS_OR_ALL,
             Axis("C", (0.01, 0.1, 1.0, 10.0), 1.0),
             Axis("z_C", (0.1, 1.0, 3.0, 10.0, 30.0, 100.0), 10.0),
             _CORRELATION_POWER,

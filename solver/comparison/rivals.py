@@ -49,14 +49,14 @@ class KernelSemanticMatching(CrossModalEstimator):
     n_landmarks : int, >= 1
         Landmarks of the kernel maps.
     random_state : int, >= 0
-        Seed of their draw.
+        Seed for drawing the landmarks.
 
     Attributes
     ----------
     x_features_, z_features_ : FeatureMap
-        Of both modalities.
+        Fitted feature map of each modality.
     semantic_matching_ : SemanticMatching
-        Of mapped samples.
+        Fitted to the mapped samples.
     """
 
     _parameter_rules: ClassVar[dict[str, Rule]] = {

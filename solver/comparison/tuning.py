@@ -137,7 +137,7 @@ class _Search:
     def _evaluate_fold(
         self, fold: Split, scalings: tuple[str, str], candidates: list[dict[str, Any]]
     ) -> list[float]:
-        # A walk fits its candidates together; elsewhere the failure of one leaves the others their scores.
+        # A walk fits all candidates together; otherwise each is fitted alone, so a failure affects only one.
         together = [candidates] if self._method.walk else [[candidate] for candidate in candidates]
         scores: list[float] = []
         for group in together:

@@ -19,9 +19,9 @@ from solver.validation.errors import SupervisionError
 from solver.validation.parameters import FRACTION, integer_from
 
 MIN_CLASS_SIZE = 2
-"""Samples of a class that can be split: one to fit, one to hold out."""
+"""Fewest samples of a class that can be split: one to fit, one to hold out."""
 _MIN_SAMPLES = 2 * MIN_CLASS_SIZE
-"""Samples of a modality at least: without a second class there is no dissimilar pair."""
+"""Fewest samples of a modality: two classes, as dissimilar pairs need a second one."""
 
 Rows = npt.NDArray[np.intp]
 
@@ -44,7 +44,7 @@ class LabelledPair:
     Raises
     ------
     SupervisionError
-        If there is not one class for each sample, a modality has none, or their kinds differ.
+        If a sample lacks a class, a modality has no samples, or only one has strings as classes.
     """
 
     X: Samples

@@ -17,9 +17,9 @@ from solver.linalg.matrices import FloatArray
 from solver.supervision.base import PairKey
 
 _FACTORS_PER_LOG = 4
-"""Factors multiplied before one logarithm: more of them would leave less room for large scores."""
+"""Factors multiplied before each logarithm is taken: with more, smaller scores would overflow the product."""
 _LARGEST_SCORE = {4: 20.0, 8: 150.0}
-"""By item size: the product of four factors ``1 + exp(s)`` of this s does not overflow."""
+"""Largest score s by dtype size in bytes: the product of four ``1 + exp(s)`` does not overflow."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +31,7 @@ class TileBuffers:
     scores : ndarray of shape (size,)
         For the scores and what the kernels overwrite them with.
     factors : ndarray of shape (size,)
-        For F.
+        For the factors F = 1 + exp(s).
     """
 
     scores: FloatArray

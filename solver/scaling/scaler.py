@@ -144,7 +144,7 @@ class Scaler:
         is_finite = np.asarray(np.isfinite(result).all(axis=1), np.bool)
         if not is_finite.all():
             largest = np.abs(array).max()
-            raise OutOfRangeError(f"samples reach {largest:g}: scaled they exceed float32", ~is_finite)
+            raise OutOfRangeError(f"samples reach {largest:g}: scaling them overflows float32", ~is_finite)
         return result
 
     def _transform_sparse(self, array: Samples) -> Samples:
@@ -157,7 +157,7 @@ class Scaler:
             is_outside = np.zeros(array.shape[0], np.bool)
             is_outside[_row_numbers(result)[~np.isfinite(result.data)]] = True
             largest = np.abs(array.data).max()
-            raise OutOfRangeError(f"samples reach {largest:g}: scaled they exceed float32", is_outside)
+            raise OutOfRangeError(f"samples reach {largest:g}: scaling them overflows float32", is_outside)
         return Centered(result, shift) if self.kind_ in _CENTRING else result
 
 
@@ -169,7 +169,7 @@ def _prepare(array: FloatArray, kind: str) -> FloatArray:
     """Apply the part of a scaling that acts on each sample separately, in float64."""
     exact = array.astype(np.float64)
     if kind == "l2":
-        # By the largest entry first: squares of very large or small entries overflow or underflow.
+        # Divide by the largest entry first: squares of very large or small entries overflow or underflow.
         _divide_rows(exact, np.abs(exact).max(axis=1))
         _divide_rows(exact, np.linalg.norm(exact, axis=1))
     elif kind == "sqrt":

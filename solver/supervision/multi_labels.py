@@ -27,7 +27,7 @@ class MultiLabels:
     x_indicators : array-like of shape (n_samples_x, n_labels)
         True or 1 where a sample of the first modality carries a label.
     z_indicators : array-like of shape (n_samples_z, n_labels), optional
-        Of the second modality; the first's when left out (paired rows).
+        The same for the second modality; if omitted, those of the first are used (paired rows).
 
     Raises
     ------
@@ -62,7 +62,7 @@ class MultiLabels:
         if self.n_similar == 0:
             raise SupervisionError("no similar pair: no two samples share a label")
         if self.n_dissimilar == 0:
-            raise SupervisionError("no dissimilar pair: all samples share a label with each other")
+            raise SupervisionError("no dissimilar pair: every pair across the modalities shares a label")
 
     @property
     def x_order(self) -> Indices:
@@ -97,7 +97,7 @@ class MultiLabels:
     def similar_pairs(self, rows: slice, columns: slice) -> list[PairKey]:
         """Return one mask for the whole tile, if anything in it is similar."""
         x, z = self._x_codes[self._x_order[rows]], self._z_codes[self._z_order[columns]]
-        # Codes ascend, so that a tile meets one run of the distinct sets of either side.
+        # Codes are sorted, so a tile covers one contiguous run of distinct label sets on each side.
         share = self._count_shared(slice(x[0], x[-1] + 1), slice(z[0], z[-1] + 1))
         mask = share[x - x[0]][:, z - z[0]]
         return [mask] if mask.any() else []

@@ -134,7 +134,7 @@ def aside() -> Iterator[None]:
 
 
 class AdmissionMiddleware:
-    """ASGI middleware that gives each request a place at its limiter, which `admit` lets it take.
+    """ASGI middleware that prepares each request's place in its limiter; `admit` then takes it.
 
     Parameters
     ----------

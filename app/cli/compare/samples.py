@@ -57,13 +57,13 @@ def retrieval_examples(
     Parameters
     ----------
     compared : ComparedSet
-        Without original pictures and texts there are no examples.
+        The data set; without its original pictures and texts there are no examples.
     comparison : Comparison
         Of this set.
     number : int
-        Row whose ranking is shown.
+        Index in `comparison.outcomes` of the method whose ranking is shown.
     seed : int
-        Draws the queries.
+        Seed for drawing the queries.
     """
     if not compared.rows:
         return []

@@ -56,7 +56,7 @@ class Job:
     state : JobState
         Where it stands.
     parameters : mapping
-        As asked for.
+        As requested.
     progress : mapping
         Phase, iteration, objective, gap, rank.
     error : str or None

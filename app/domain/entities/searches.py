@@ -11,15 +11,15 @@ from typing import Any
 from app.domain.entities.collections import Item
 
 HIT_FIELDS = frozenset({"labels", "metadata", "text"})
-"""What of an item a search result may show beside its id."""
+"""Fields of an item that a search result may show besides its id."""
 
 
 @dataclass(frozen=True)
 class ItemFilter:
     """Which items may be returned: any of the labels, and every metadata key with any of its values.
 
-    Values are JSON's other than lists and objects. No item has any of none: an empty tuple, of labels or
-    of values, lets nothing through. Labels that are None, and keys that are absent, ask for nothing.
+    Values are JSON values other than lists and objects. No item matches an empty tuple of labels or
+    of values. Labels that are None, and keys that are absent, restrict nothing.
     """
 
     labels: tuple[str, ...] | None = None
@@ -45,7 +45,7 @@ class ItemFilter:
 
     @cached_property
     def wanted_values(self) -> Mapping[str, frozenset[Hashable]]:
-        """Values by key, in sets as of `comparable`: a row costs the same, however many there are."""
+        """Values by key, as sets of `comparable` keys: a row takes equally long, however many there are."""
         return {key: frozenset(map(comparable, values)) for key, values in self.metadata.items()}
 
     @cached_property
@@ -54,7 +54,7 @@ class ItemFilter:
 
 
 def comparable(value: Hashable) -> Hashable:
-    """Return what equals that of another value where JSON says so: in Python True == 1, in JSON it is not."""
+    """Return a key equal for values that are equal in JSON: in Python True == 1, in JSON it is not."""
     return (bool, value) if isinstance(value, bool) else value
 
 

@@ -38,7 +38,7 @@ class GalleryIndex(Protocol):
         query : ndarray of shape (rank,)
             A projected query.
         k : int
-            Fewer rows are returned only when fewer may be; more when some tie with the last one, so that the
+            Fewer rows are returned only if fewer are alive; more if some tie with the last one, so that the
             caller can order equal scores by a rule of its own.
         alive : ndarray of bool, shape (size,), or None
             Which rows may be returned; None for all.

@@ -186,7 +186,7 @@ class ModelBuilder:
             collection.created_at,
             is_active=False,
         )
-        # What cannot be read back now would not serve either.
+        # A bundle that cannot be read back now could not be served either.
         self._bundles.load(collection, entry)
         return built
 
@@ -205,9 +205,9 @@ class ModelBuilder:
     def _measure(self, model: LoadedModel) -> IndexRecall:
         """Return the recall of each gallery's index for projections of the other modality.
 
-        That of an exact index is not measured.
+        The recall of exact indexes is not measured.
         """
-        # Asked of an index of one row: those of the galleries take as much memory as their vectors.
+        # A one-row index tests this as well; full ones would take as much memory as the vectors.
         if all(self._make_index(vectors[:1]).is_exact for _, vectors in model.galleries.values()):
             return IndexRecall({}, self._gates.index_recall, is_exact=True)
         first, second = model.modality_names

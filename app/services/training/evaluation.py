@@ -111,7 +111,7 @@ def compare_with_active(
     new : HeldOutModel or None
         The new version's; None when too few items could be held out.
     held_out : LabelledItems or None
-        What was held out of it, with its own features.
+        Items held out of its training, with the features from its own encoders.
     active : tuple
         The active version, and its second projector if it has one.
     items : mapping of str to Item
@@ -121,7 +121,7 @@ def compare_with_active(
     """
     model, judged = active
     if new is None or held_out is None or judged is None:
-        return Gate(model.version, "nothing could be held out of one of the two")
+        return Gate(model.version, "one of the two versions has no held-out items")
     common = held_out.without(judged.training_ids)
     if common is None or min(len(common.x_ids), len(common.z_ids)) < _MIN_COMPARED:
         return Gate(model.version, f"fewer than {_MIN_COMPARED} items of a modality are new to both")
@@ -139,7 +139,7 @@ def compare_with_active(
     )
     counts = dict(zip(model.modality_names, (int(x_rows.sum()), int(z_rows.sum())), strict=True))
     if min(counts.values()) < _MIN_COMPARED:
-        return Gate(model.version, "the items that are new to both cannot be ranked by both")
+        return Gate(model.version, "too few of the items that are new to both can be ranked by both")
     new_map, active_map = (_mean_map(sides, (x_rows, z_rows), common) for sides in projected)
     if not (math.isfinite(new_map) and math.isfinite(active_map)):
         return Gate(model.version, "the items that are new to both have no class in common")

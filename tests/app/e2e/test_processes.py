@@ -213,7 +213,7 @@ def test_a_stop_does_not_wait_for_a_thread(
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(SECONDS) == 0
         writer.join(SECONDS)
-    assert "a thread works on" in server.said()
+    assert "with a request still running" in server.said()
 
 
 @pytest.fixture
