@@ -14,6 +14,7 @@ from app.domain.entities import Collection, Item, RunningImport
 from app.domain.errors import CollectionNotFoundError, ImportLostError, ImportRunningError
 from app.services.storage.rounds import Round
 from app.services.storage.writing import clean_up, writing
+from tests.app.waiting import wait_for
 
 PICTURE = "a" * 64
 
@@ -207,16 +208,19 @@ def test_a_published_import_tells_so_as_long_as_its_lease_lasts(
     running = begun(database, filled)
     write(database, filled, running, NEW)
     with database.write() as work:
-        assert not work.imports.renew(running, 0.3)
+        assert not work.imports.renew(running, 2.0)
         work.imports.publish(running)
     with database.write() as work:
         assert work.imports.leftover_ids() == []  # its process may not know yet
-        assert work.imports.renew(running, 60.0)
+        assert work.imports.renew(running, 3600.0)
         work.imports.abandon(running)
     assert seen(database)["counts"] == {"x": 5, "z": 1}
-    time.sleep(0.4)
-    with database.read() as work:
-        assert work.imports.leftover_ids() == [running.id]
+
+    def leftovers() -> list[str]:
+        with database.read() as work:
+            return work.imports.leftover_ids()
+
+    wait_for(lambda: leftovers() == [running.id])
 
 
 def test_a_running_import_is_not_removed(database: SqlDatabase, filled: Collection) -> None:
