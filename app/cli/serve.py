@@ -25,6 +25,7 @@ from app.api.shares import forget_process
 from app.api.state import ApiState
 from app.bootstrap import Services, build
 from app.domain.errors import ServiceError
+from app.encoders.registry import TEXT_TYPES
 from app.encoders.texts import import_vectorizers
 from app.main import create_app
 from app.settings import Settings
@@ -199,7 +200,7 @@ def _import_for_texts(services: Services) -> None:
     except ServiceError:
         return  # not ready yet; they are imported with the first model
     types = {modality.encoder["type"] for collection in collections for modality in collection.modalities}
-    if "tfidf" in types:
+    if types.intersection(TEXT_TYPES):
         import_vectorizers()
 
 

@@ -29,7 +29,7 @@ class Encoder(Protocol):
         ...
 
     def state(self) -> dict[str, Any]:
-        """Return what `EncoderSource.restored` needs: what was learned, or the hash of the file it uses."""
+        """Return what `EncoderSource.restore` needs: what was learned, or the hash of the file it uses."""
         ...
 
     def fault(self) -> str | None:

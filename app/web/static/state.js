@@ -3,8 +3,7 @@
 import { call } from "./api.js";
 
 const EXAMPLES_SCANNED = 200;
-const PICTURE_ENCODERS = new Set(["hog-color", "sift-bovw", "onnx"]);
-const TEXT_ENCODERS = new Set(["tfidf", "word-frequency", "lda"]);
+const PICTURE_ENCODERS = new Set(["hog-color", "onnx"]);
 
 export const state = { collection: null, search: null, retry: null, pictures: [] };
 
@@ -20,8 +19,8 @@ export async function listItems(modality) {
 
 export function kindOf(modality) {
   const type = modality?.encoder?.type;
-  if (PICTURE_ENCODERS.has(type)) return "picture";
-  return TEXT_ENCODERS.has(type) ? "text" : "vector";
+  if (type === "vector") return type;
+  return PICTURE_ENCODERS.has(type) ? "picture" : "text";
 }
 
 /** Return "pictures" for the modality image and "texts" for text; any other keeps its own name. */
