@@ -49,7 +49,7 @@ def fault_of_disk(path: Path) -> str | None:
     free_files = disk.f_ffree if is_superuser else disk.f_favail
     # Some file systems count neither blocks nor files, and report 0 of 0.
     if disk.f_blocks and free_bytes < _LOW_SPACE_BYTES:
-        return f"nearly full: only {free_bytes // _MIB} MiB free"
+        return f"full: only {free_bytes // _MIB} MiB free"
     if disk.f_files and not free_files:
         return "full: no more files can be made"
     return None
