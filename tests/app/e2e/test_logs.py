@@ -56,5 +56,5 @@ def test_every_line_is_json_and_none_holds_a_key_or_content(
     assert {line["request_id"] for line in asked} == {ID}
     assert {line["status"] for line in asked} == {201, 401, 403, 409, 422, 503}
     assert all(line["milliseconds"] > 0 for line in asked)
-    away = [line for line in lines if "database does not answer" in line["message"]]
+    away = [line for line in lines if "database unavailable" in line["message"]]
     assert [line["request_id"] for line in away] == [ID]
