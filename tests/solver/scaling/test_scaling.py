@@ -148,7 +148,7 @@ def test_l2_gives_norm_one_where_squares_leave_the_range_of_floats(length: float
 
 
 def test_samples_beyond_float32_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="exceed float32"):
+    with pytest.raises(InvalidInputError, match="overflows float32"):
         FeatureScaler("none").fit(_counts()).transform(np.full((1, 5), 1e200))
 
 

@@ -235,7 +235,7 @@ def test_files_of_earlier_versions_end_with_the_neighbour_classifier() -> None:
     again = PosteriorProjector.from_arrays(arrays, described)
     np.testing.assert_array_equal(again.project_x(X), projector.project_x(X))
     np.testing.assert_array_equal(again.project_z(Z), projector.project_z(Z))
-    assert again.describe() == projector.described()
+    assert again.describe() == projector.describe()
 
 
 def test_a_description_without_maps_has_a_branch_for_each_classifier(fitted: SemanticBilinear) -> None:
