@@ -31,6 +31,7 @@ from solver.progress import IterationProgress, Progress, StepProgress
 from solver.projector import AffineProjector, Projector, project_what_can_be_ranked
 from solver.scaling.scaler import SCALINGS
 from solver.semantic.projector import PosteriorProjector
+from solver.supervision.annotations import Annotations, Facet
 from solver.supervision.labels import Labels
 from solver.supervision.multi_labels import MultiLabels
 from solver.supervision.paired_rows import PairedRows
@@ -122,6 +123,8 @@ __all__ = [
     "MultiLabels",
     "PairedRows",
     "SignedPairs",
+    "Annotations",
+    "Facet",
     # Penalty weight and scaling, chosen on held-out samples
     "alpha_max",
     "SCALINGS",

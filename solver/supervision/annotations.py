@@ -1,0 +1,188 @@
+"""Everything that samples of both modalities carry: facets, pairs, and signed pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from solver.supervision.base import Indices
+from solver.validation.errors import SupervisionError
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Facet:
+    """One property of the samples, such as a class, a colour or a set of tags.
+
+    Parameters
+    ----------
+    values : tuple of str
+        What a sample may have; the columns of the indicators.
+    x_indicators : ndarray of bool, shape (n_samples_x, n_values)
+        Values of each sample of the first modality; no value where the property is unknown.
+    z_indicators : ndarray of bool, shape (n_samples_z, n_values)
+        The same for the second modality.
+
+    Raises
+    ------
+    SupervisionError
+        If the shapes do not match.
+    """
+
+    values: tuple[str, ...]
+    x_indicators: BoolArray
+    z_indicators: BoolArray
+
+    def __post_init__(self) -> None:
+        """Check the shapes."""
+        for name, indicators in (("x_indicators", self.x_indicators), ("z_indicators", self.z_indicators)):
+            if indicators.ndim != 2 or indicators.shape[1] != len(self.values):
+                raise SupervisionError(
+                    f"{name} must have shape (n_samples, {len(self.values)}), got {indicators.shape}"
+                )
+
+    @classmethod
+    def of(cls, x_values: Sequence[Collection[str]], z_values: Sequence[Collection[str]]) -> Self:
+        """Return the facet of samples with these values; an empty collection where it is unknown."""
+        values = tuple(sorted({value for side in (x_values, z_values) for entry in side for value in entry}))
+        return cls(values, *(_indicators(side, values) for side in (x_values, z_values)))
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether no sample has two values."""
+        return all(
+            int(side.sum(axis=1).max(initial=0)) <= 1 for side in (self.x_indicators, self.z_indicators)
+        )
+
+    def subset(self, x_rows: Indices, z_rows: Indices) -> Self:
+        """Return the facet of some samples of each modality; all values stay."""
+        return type(self)(self.values, self.x_indicators[x_rows], self.z_indicators[z_rows])
+
+    def is_shared(self, x_rows: Indices, z_rows: Indices) -> BoolArray:
+        """Return, of shape (len(x_rows), len(z_rows)), which samples have a value in common."""
+        x = self.x_indicators[x_rows].astype(np.float32)
+        shared: BoolArray = x @ self.z_indicators[z_rows].astype(np.float32).T > 0.0
+        return shared
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Annotations:
+    """What is known of samples of both modalities.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Numbers of samples, (n_samples_x, n_samples_z).
+    facets : mapping of str to Facet
+        Properties by name.
+    pairs : ndarray of int, shape (n_pairs, 2)
+        Rows of the first and of the second modality that belong together, such as a picture and its caption.
+    signs : sparse array of shape (n_samples_x, n_samples_z), optional
+        +1 and -1 where a pair was judged relevant or not, as of `SignedPairs`.
+
+    Raises
+    ------
+    SupervisionError
+        If facets, pairs or signs do not fit the numbers of samples, or nothing is known at all.
+
+    Examples
+    --------
+    >>> colour = Facet.of([["red"], ["blue"]], [["red"], []])
+    >>> annotations = Annotations((2, 2), {"colour": colour}, np.array([[0, 0]]))
+    >>> annotations.grades(np.arange(2), np.arange(2))
+    array([[2, 0],
+           [0, 0]], dtype=int8)
+    """
+
+    shape: tuple[int, int]
+    facets: Mapping[str, Facet] = field(default_factory=dict)
+    pairs: Indices = field(default_factory=lambda: np.empty((0, 2), np.intp))
+    signs: scipy.sparse.csr_array | None = None
+
+    def __post_init__(self) -> None:
+        """Check that all parts fit the numbers of samples."""
+        for name, facet in self.facets.items():
+            shape = (len(facet.x_indicators), len(facet.z_indicators))
+            if shape != self.shape:
+                raise SupervisionError(f"facet {name!r} describes {shape} samples, expected {self.shape}")
+        if self.pairs.ndim != 2 or self.pairs.shape[1] != 2 or self.pairs.dtype.kind != "i":
+            raise SupervisionError(f"pairs must be integers of shape (n_pairs, 2), got {self.pairs.shape}")
+        if len(self.pairs) and not (self.pairs.min() >= 0 and (self.pairs.max(axis=0) < self.shape).all()):
+            raise SupervisionError(f"pairs must name rows of {self.shape} samples")
+        if self.signs is not None and self.signs.shape != self.shape:
+            raise SupervisionError(f"signs must have shape {self.shape}, got {self.signs.shape}")
+        if not self.facets and not len(self.pairs) and self.signs is None:
+            raise SupervisionError("neither facets nor pairs nor signs: there is nothing to learn from")
+
+    @property
+    def top_grade(self) -> int:
+        """Largest possible grade: one for each facet, and one for a pair."""
+        return len(self.facets) + int(len(self.pairs) > 0)
+
+    def subset(self, x_rows: Indices, z_rows: Indices) -> Self:
+        """Return what is known of some samples; a pair stays if both of its samples do.
+
+        Raises
+        ------
+        SupervisionError
+            If nothing is known of these samples.
+        """
+        places = [np.full(size, -1, np.intp) for size in self.shape]
+        for place, rows in zip(places, (x_rows, z_rows), strict=True):
+            place[rows] = np.arange(len(rows))
+        pairs = np.column_stack([place[self.pairs[:, side]] for side, place in enumerate(places)])
+        return type(self)(
+            (len(x_rows), len(z_rows)),
+            {name: facet.subset(x_rows, z_rows) for name, facet in self.facets.items()},
+            pairs[(pairs >= 0).all(axis=1)],
+            None if self.signs is None else scipy.sparse.csr_array(self.signs[x_rows][:, z_rows]),
+        )
+
+    def swapped(self) -> Annotations:
+        """Return the same with the modalities exchanged."""
+        facets = {
+            name: Facet(facet.values, facet.z_indicators, facet.x_indicators)
+            for name, facet in self.facets.items()
+        }
+        signs = None if self.signs is None else scipy.sparse.csr_array(self.signs.T)
+        return Annotations(self.shape[::-1], facets, self.pairs[:, ::-1], signs)
+
+    def grades(self, x_rows: Indices, z_rows: Indices) -> npt.NDArray[np.int8]:
+        """Return how relevant samples are to each other: the number of facets they share, one more for a pair.
+
+        Parameters
+        ----------
+        x_rows, z_rows : ndarray of int
+            Samples of both modalities.
+
+        Returns
+        -------
+        ndarray of int8, shape (len(x_rows), len(z_rows))
+        """
+        grades = np.zeros((len(x_rows), len(z_rows)), np.int8)
+        for facet in self.facets.values():
+            grades += facet.is_shared(x_rows, z_rows)
+        grades += self.is_paired(x_rows, z_rows)
+        return grades
+
+    def is_paired(self, x_rows: Indices, z_rows: Indices) -> BoolArray:
+        """Return, of shape (len(x_rows), len(z_rows)), which samples belong together."""
+        ones = np.ones(len(self.pairs), np.bool_)
+        table = scipy.sparse.csr_array((ones, (self.pairs[:, 0], self.pairs[:, 1])), shape=self.shape)
+        paired: BoolArray = table[x_rows][:, z_rows].toarray()
+        return paired
+
+
+def _indicators(entries: Sequence[Collection[str]], values: tuple[str, ...]) -> BoolArray:
+    columns = {value: column for column, value in enumerate(values)}
+    indicators = np.zeros((len(entries), len(values)), np.bool_)
+    for row, entry in enumerate(entries):
+        for value in entry:
+            indicators[row, columns[value]] = True
+    return indicators
