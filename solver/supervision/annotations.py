@@ -144,7 +144,7 @@ class Annotations:
             None if self.signs is None else scipy.sparse.csr_array(self.signs[x_rows][:, z_rows]),
         )
 
-    def swapped(self) -> Annotations:
+    def transpose(self) -> Annotations:
         """Return the same with the modalities exchanged."""
         facets = {
             name: Facet(facet.values, facet.z_indicators, facet.x_indicators)
@@ -154,7 +154,7 @@ class Annotations:
         return Annotations(self.shape[::-1], facets, self.pairs[:, ::-1], signs)
 
     def grades(self, x_rows: Indices, z_rows: Indices) -> npt.NDArray[np.int8]:
-        """Return how relevant samples are to each other: the number of facets they share, one more for a pair.
+        """Return how relevant samples are to each other: the shared facets, and one for a pair.
 
         Parameters
         ----------

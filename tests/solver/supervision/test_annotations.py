@@ -45,7 +45,7 @@ def test_a_part_has_the_grades_of_the_whole() -> None:
 
 
 def test_swapped_annotations_have_the_transposed_grades() -> None:
-    swapped = _annotations().swapped()
+    swapped = _annotations().transpose()
     np.testing.assert_array_equal(swapped.grades(ALL_Z, ALL_X), _annotations().grades(ALL_X, ALL_Z).T)
     assert swapped.signs is not None
     assert swapped.signs.shape == swapped.shape == (4, 3)
