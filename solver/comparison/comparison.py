@@ -2,82 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from joblib import Parallel, delayed, parallel_config
-
-from solver.comparison.cells import Cell, CellOutcome, CellRunner, OutcomeStore, cells
+from solver.comparison.cells import CellOutcome, OutcomeStore, cells
 from solver.comparison.methods import Method, chosen_methods
+from solver.comparison.rows import ComparisonRow, comparison_rows
+from solver.comparison.running import OnOutcome, run_cells
 from solver.datasets import PairedFeatures
-from solver.evaluation.metrics import chance_average_precision, projected_average_precisions
-from solver.evaluation.significance import bootstrap_interval, sign_flip_p_value
-from solver.linalg.matrices import FloatArray
-from solver.validation.errors import InvalidInputError, InvalidParameterError, SolverError
+from solver.evaluation.metrics import chance_average_precision
+from solver.validation.errors import InvalidInputError, InvalidParameterError
 from solver.validation.parameters import COUNT, N_FOLDS, SEED, optional
-
-MEASURES = ("image_query", "text_query", "average")
-"""Fields of a row that hold MAP: each query direction, and the mean of both."""
-OnOutcome = Callable[[int, int, CellOutcome, bool], None]
-"""Takes the number of cells done, the number of all cells, the outcome, and whether it was in the store."""
-
-
-@dataclass(frozen=True, slots=True)
-class ComparisonRow:
-    """One line of the table.
-
-    Parameters
-    ----------
-    dataset, method : str
-        The set, and the class of the method.
-    pca : bool
-        Whether PCA (99 % of the energy) followed the scaling.
-    image_query, text_query, average : float
-        Test MAP as fractions: queries of the first modality, of the second, and the mean of both.
-    intervals : dict
-        95 % bootstrap interval over queries of each of the three.
-    against : str or None
-        The best other method of the same table: the runner-up for the winner, the winner for all others.
-    p_value : float or None
-        Paired permutation test of the averages against it, two-sided; not corrected for the number of rows.
-    params : dict
-        Chosen inside the training split.
-    cv_score : float
-        Cross-validated MAP of that choice; on the first fold alone where there was nothing to choose.
-    n_candidates : int
-        Candidates that were scored.
-    n_features : list of int
-        Features of both modalities as they reach the method.
-    fit_seconds, tune_seconds : float
-        On one core: the final fit, and the search before it, without what earlier methods had prepared.
-    notes : list of str
-        Warnings of the final fit.
-    """
-
-    dataset: str
-    method: str
-    pca: bool
-    image_query: float
-    text_query: float
-    average: float
-    intervals: dict[str, tuple[float, float]]
-    against: str | None
-    p_value: float | None
-    params: dict[str, Any]
-    cv_score: float
-    n_candidates: int
-    n_features: list[int]
-    fit_seconds: float
-    tune_seconds: float
-    notes: list[str]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the row as JSON values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,7 +73,7 @@ def compare(
     dataset : str
         Name of the set in the table.
     methods : sequence of str or Method, optional
-        Names from `METHODS`; all that are not optional when left out.
+        Names from `METHODS`, or methods of one's own; all of `METHODS` that are not optional when left out.
     pca : sequence of bool
         Whether PCA follows the scaling: rows without it, with it, or both.
     n_folds : int, >= 2
@@ -162,10 +99,10 @@ def compare(
     InvalidInputError
         If the set has no training or no test rows, or no method can be fitted on it.
     """
-    chosen = _methods(methods)
+    chosen = chosen_methods(methods)
     _check(data, pca, n_folds, random_state, n_jobs)
     work = cells(data, chosen, dict.fromkeys(pca), n_folds, random_state)
-    results = _outcomes(work, n_jobs or os.cpu_count() or 1, store, on_outcome)
+    results = run_cells(work, n_jobs or os.cpu_count() or 1, store, on_outcome)
     order = sorted(range(len(work)), key=lambda number: work[number].pca)
     outcomes = [outcome for number in order if isinstance(outcome := results[number], CellOutcome)]
     failures = [
@@ -176,18 +113,15 @@ def compare(
     if not outcomes:
         raise InvalidInputError(f"no method can be fitted on {dataset}: {'; '.join(failures)}")
     labels = data.labels[~data.is_train]
-    precisions = [_query_precisions(outcome, labels) for outcome in outcomes]
-    rows = [
-        _row(dataset, outcomes, precisions, number, n_resamples, n_permutations, random_state)
-        for number in range(len(outcomes))
-    ]
+    rows = comparison_rows(
+        dataset,
+        outcomes,
+        labels,
+        n_resamples=n_resamples,
+        n_permutations=n_permutations,
+        random_state=random_state,
+    )
     return Comparison(dataset, data, rows, outcomes, chance_average_precision(labels, labels), failures)
-
-
-def _methods(methods: Sequence[str | Method] | None) -> list[Method]:
-    if methods is None or not methods:
-        return list(chosen_methods(None if methods is None else ()))
-    return [item if isinstance(item, Method) else chosen_methods([item])[0] for item in methods]
 
 
 def _check(
@@ -200,113 +134,3 @@ def _check(
     optional(COUNT).check("n_jobs", n_jobs)
     if data.is_train.all() or not data.is_train.any():
         raise InvalidInputError("the set must have training rows and test rows")
-
-
-def _outcomes(
-    work: list[Cell], n_jobs: int, store: OutcomeStore | None, on_outcome: OnOutcome | None
-) -> list[CellOutcome | str]:
-    """Return the outcome of each cell, from the store or computed and then stored; or why there is none."""
-    results: dict[int, CellOutcome | str] = {}
-
-    def add(number: int, outcome: CellOutcome, was_stored: bool) -> None:
-        results[number] = outcome
-        if on_outcome is not None:
-            on_outcome(len(results), len(work), outcome, was_stored)
-
-    for number, cell in enumerate(work):
-        stored = None if store is None else store.load(cell.key)
-        if stored is not None:
-            add(number, stored, True)
-    missing = [number for number in range(len(work)) if number not in results]
-    for number, outcome in _compute(work, missing, n_jobs):
-        if isinstance(outcome, str):
-            results[number] = outcome
-            continue
-        if store is not None:
-            store.save(work[number].key, outcome)
-        add(number, outcome, False)
-    return [results[number] for number in range(len(work))]
-
-
-def _compute(work: list[Cell], numbers: list[int], n_jobs: int) -> Iterator[tuple[int, CellOutcome | str]]:
-    """Yield outcomes as they are finished, from processes with one BLAS thread each."""
-    n_jobs = min(n_jobs, len(numbers))
-    if n_jobs <= 1:
-        runner = CellRunner()
-        for number in numbers:
-            yield number, _outcome_or_reason(runner, work[number])
-        return
-    with parallel_config(backend="loky", inner_max_num_threads=1):
-        pool = Parallel(n_jobs=n_jobs, batch_size=1, pre_dispatch=n_jobs, return_as="generator_unordered")
-        yield from pool(delayed(_run_in_process)(number, work[number]) for number in numbers)
-
-
-def _run_in_process(number: int, cell: Cell) -> tuple[int, CellOutcome | str]:
-    return number, _outcome_or_reason(_process_runner(), cell)
-
-
-@functools.cache
-def _process_runner() -> CellRunner:
-    """Return the runner of a worker process: joblib deals cells out singly, and nothing else outlives one."""
-    return CellRunner()
-
-
-def _outcome_or_reason(runner: CellRunner, cell: Cell) -> CellOutcome | str:
-    try:
-        return runner.run(cell)
-    except SolverError as error:  # the other methods may still be fitted
-        return str(error)
-
-
-def _query_precisions(outcome: CellOutcome, labels: Any) -> tuple[FloatArray, FloatArray]:
-    """Return the average precision of each query of the first modality, and of the second."""
-    x, z = outcome.x_test, outcome.z_test
-    return (
-        projected_average_precisions(x, z, labels, labels),
-        projected_average_precisions(z, x, labels, labels),
-    )
-
-
-def _row(
-    dataset: str,
-    outcomes: list[CellOutcome],
-    precisions: list[tuple[FloatArray, FloatArray]],
-    number: int,
-    n_resamples: int,
-    n_permutations: int,
-    seed: int,
-) -> ComparisonRow:
-    outcome = outcomes[number]
-    # Both directions of a pair are drawn together: they are two queries about one thing.
-    averages = [(x_to_z + z_to_x) / 2.0 for x_to_z, z_to_x in precisions]
-    values = dict(zip(MEASURES, (*precisions[number], averages[number]), strict=True))
-    maps = {name: float(np.nanmean(query_values)) for name, query_values in values.items()}
-    rivals = [
-        other for other in range(len(outcomes)) if other != number and outcomes[other].pca == outcome.pca
-    ]
-    rival = max(rivals, key=lambda other: float(np.nanmean(averages[other])), default=None)
-    return ComparisonRow(
-        dataset=dataset,
-        method=outcome.method,
-        pca=outcome.pca,
-        image_query=maps["image_query"],
-        text_query=maps["text_query"],
-        average=(maps["image_query"] + maps["text_query"]) / 2.0,
-        intervals={
-            name: bootstrap_interval(query_values, n_resamples=n_resamples, random_state=seed)
-            for name, query_values in values.items()
-        },
-        against=None if rival is None else outcomes[rival].method,
-        p_value=None
-        if rival is None
-        else sign_flip_p_value(
-            averages[number], averages[rival], n_permutations=n_permutations, random_state=seed
-        ),
-        params=outcome.params,
-        cv_score=outcome.cv_score,
-        n_candidates=outcome.n_candidates,
-        n_features=list(outcome.n_features),
-        fit_seconds=outcome.fit_seconds,
-        tune_seconds=outcome.tune_seconds,
-        notes=list(outcome.notes),
-    )

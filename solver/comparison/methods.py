@@ -225,20 +225,29 @@ METHODS: Mapping[str, Method] = {method.name: method for method in _ENTRIES}
 """Every method of a comparison by the name of its class."""
 
 
-def chosen_methods(names: Sequence[str] | None) -> tuple[Method, ...]:
-    """Return methods by name; for None all that are not optional.
+def chosen_methods(items: Sequence[str | Method] | None) -> tuple[Method, ...]:
+    """Return methods, each once, in the order given.
+
+    Parameters
+    ----------
+    items : sequence of str or Method, optional
+        Names from `METHODS`, or methods; all of `METHODS` that are not optional when left out.
 
     Raises
     ------
     InvalidParameterError
-        If a name is unknown or none is given.
+        If a name is unknown, none is given, or two different methods have the same name.
     """
-    if names is None:
+    if items is None:
         return tuple(method for method in METHODS.values() if not method.is_optional)
     expected = f"one or more of {', '.join(METHODS)}"
-    for name in names:
-        if name not in METHODS:
-            raise InvalidParameterError("methods", name, expected)
-    if not names:
-        raise InvalidParameterError("methods", names, expected)
-    return tuple(METHODS[name] for name in dict.fromkeys(names))
+    chosen: dict[str, Method] = {}
+    for item in items:
+        if isinstance(item, str) and item not in METHODS:
+            raise InvalidParameterError("methods", item, expected)
+        method = METHODS[item] if isinstance(item, str) else item
+        if chosen.setdefault(method.name, method) != method:
+            raise InvalidParameterError("methods", method.name, "one method for each name")
+    if not chosen:
+        raise InvalidParameterError("methods", items, expected)
+    return tuple(chosen.values())

@@ -7,6 +7,7 @@ import os
 import platform
 import shlex
 import sys
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -123,9 +124,7 @@ def compare(
         page, _ = write_report(report, parts, protocols, run)
         _log.print(f"report: {page}", highlight=False)
     if as_json:
-        typer.echo(
-            json.dumps([row.as_dict() for _, comparison in parts for row in comparison.rows], indent=2)
-        )
+        typer.echo(json.dumps([asdict(row) for _, comparison in parts for row in comparison.rows], indent=2))
         return
     for (compared, comparison), published in zip(parts, protocols, strict=True):
         _print(compared, comparison, published)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from solver import MsAlg, compare, mean_average_precision
-from solver.comparison import METHODS, CellOutcome, Comparison, Method
+from solver.comparison import METHODS, CellOutcome, Comparison, Method, chosen_methods
 from solver.comparison.cells import cells
 from solver.datasets import PairedFeatures, load_npz
 from solver.validation.errors import InvalidInputError, InvalidParameterError
@@ -125,6 +125,16 @@ class OwnMethod(MsAlg):
 def test_a_method_of_ones_own_takes_part(data: PairedFeatures) -> None:
     comparison = compared(data, methods=(Method(OwnMethod), "CCA"), pca=(False,))
     assert [row.method for row in comparison.rows] == ["OwnMethod", "CCA"]
+
+
+def test_a_method_named_twice_has_one_row(data: PairedFeatures) -> None:
+    comparison = compared(data, methods=("MsAlg", METHODS["MsAlg"], "MsAlg"), pca=(False,))
+    assert [row.method for row in comparison.rows] == ["MsAlg"]
+
+
+def test_two_methods_of_one_name_are_refused() -> None:
+    with pytest.raises(InvalidParameterError, match="one method for each name, got 'MsAlg'"):
+        chosen_methods(["MsAlg", Method(MsAlg)])
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What the comparison keeps, loads and says, apart from its page (see e2e/test_compare.py)."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +59,7 @@ def test_a_comparison_of_kept_outcomes_is_the_comparison(
     assert told == [True] * 4
     for first, second in zip(comparison.rows, again.rows, strict=True):
         seconds = {"fit_seconds", "tune_seconds"}
-        facts = [{k: v for k, v in row.as_dict().items() if k not in seconds} for row in (first, second)]
+        facts = [{k: v for k, v in asdict(row).items() if k not in seconds} for row in (first, second)]
         assert facts[0] == facts[1]
 
 
