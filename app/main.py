@@ -105,7 +105,7 @@ def create_app(services: Services) -> FastAPI:
     problems.install(application)
     for router in ROUTERS:
         application.include_router(router)
-    openapi.describe(application, ["/metrics"] if services.settings.open_metrics else [])
+    openapi.describe(application, ROUTERS, ["/metrics"] if settings.open_metrics else [])
     mount_pages(application)
     # The last one added is the first that a request meets.
     application.add_middleware(AdmissionMiddleware, concurrency=concurrency)

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 from fastapi import Depends, HTTPException, Request, status
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from python_multipart.multipart import parse_options_header
 from starlette.concurrency import run_in_threadpool
@@ -25,6 +24,7 @@ from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect
 
 from app.api.middleware.request_body_limits import body_of
+from app.api.openapi import RequestBody, json_body, reads, request_body_of
 from app.api.state import ApiLimits, state_of
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
 from app.domain.names import join_words
@@ -45,7 +45,6 @@ _WHITESPACE = b" \t\r\n"
 _MAX_VALUES = 1_500_000
 """Of JSON that is parsed in one call: more than any vector has, and some 200 MB of memory."""
 _CHARSETS = ("utf-8", "ascii")
-_readers: set[Callable[..., Any]] = set()
 _Model = TypeVar("_Model", bound=BaseModel)
 _Result = TypeVar("_Result")
 Limit = Callable[[ApiLimits], int]
@@ -102,32 +101,40 @@ def read_json(model: type[_Model], limit: Limit = small_body_bytes, default: _Mo
     def parse(_: ApiLimits, body: bytes) -> _Model:
         return parse_json(model, body) if default is None or body.strip() else default
 
-    return read_json_with(parse, limit)
-
-
-def _reader(read: Callable[..., Any]) -> Any:
-    _readers.add(read)
-    return Depends(read)
+    return read_json_with(parse, json_body(model, required=default is None), limit)
 
 
 def reads_body(request: Request) -> bool:
     """Return whether the route of a request reads its body by one of these dependencies."""
-    route: APIRoute = request.scope["route"]
-    return any(dependency.call in _readers for dependency in route.dependant.dependencies)
+    return request_body_of(request.scope["route"]) is not None
 
 
-def read_json_with(parse: Callable[[ApiLimits, bytes], _Result], limit: Limit = small_body_bytes) -> Any:
-    """Return the dependency that reads a JSON body of at most `limit` bytes with `parse`."""
+def read_json_with(
+    parse: Callable[[ApiLimits, bytes], _Result], body: RequestBody, limit: Limit = small_body_bytes
+) -> Any:
+    """Return the dependency that reads a JSON body of at most `limit` bytes with `parse`.
 
+    Parameters
+    ----------
+    parse : callable
+        Parses the body.
+    body : RequestBody
+        Describes it in the OpenAPI document.
+    limit : callable
+        Chooses the largest size.
+    """
+
+    @reads(body)
     async def read(request: Request) -> _Result:
         return await _read_whole(request, parse, limit)
 
-    return _reader(read)
+    return Depends(read)
 
 
 def read_json_or_form(
     parse_body: Callable[[ApiLimits, bytes], _Result],
     parse_form: Callable[[FormFields], _Result],
+    body: RequestBody,
     fields: Sequence[str],
     limit: Limit,
     repeated: Sequence[str] = (),
@@ -140,6 +147,8 @@ def read_json_or_form(
         Parses a JSON body; every body that is not a multipart form is taken as JSON.
     parse_form : callable
         Parses a form.
+    body : RequestBody
+        Describes both in the OpenAPI document.
     fields : sequence of str
         Names of the form's parts other than `picture`, each of which may occur once.
     limit : callable
@@ -148,6 +157,7 @@ def read_json_or_form(
         Names of the form's parts that may occur several times.
     """
 
+    @reads(body)
     async def read(request: Request) -> _Result:
         if request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
             with reject_incomplete_body():
@@ -160,7 +170,7 @@ def read_json_or_form(
             return await _run_in_thread_if_large(size, lambda: parse_form(form))
         return await _read_whole(request, parse_body, limit)
 
-    return _reader(read)
+    return Depends(read)
 
 
 async def _read_whole(

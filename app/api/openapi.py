@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
+from fastapi.encoders import jsonable_encoder
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
@@ -14,8 +16,8 @@ from app.api.examples import ANSWERS
 from app.api.schemas.base import Problem
 
 _COMPONENT = "#/components/schemas/{model}"
-_described: set[type[BaseModel]] = {Problem}
-"""Models whose schemas the document contains although FastAPI does not know them."""
+_MARK = "request_body"
+_Reader = TypeVar("_Reader", bound=Callable[..., Any])
 _TAGS = {
     "collections": "Pairs of galleries, each side with its encoder.",
     "items": "What is searched: pictures, texts or own features, with labels and metadata.",
@@ -37,7 +39,6 @@ _PARAMETERS: dict[str, tuple[str, Any]] = {
 }
 """Description and example of parameters that many routes share; the example is None if none always works."""
 
-
 JOB_QUEUED = {
     "description": "Queued",
     "headers": {
@@ -51,29 +52,62 @@ JOB_QUEUED = {
 """The answer to work that is queued."""
 
 
-def describe(application: FastAPI, open_paths: Collection[str] = ()) -> None:
+@dataclass(frozen=True, slots=True)
+class RequestBody:
+    """What a route reads, for the OpenAPI document.
+
+    Parameters
+    ----------
+    models : tuple of types of BaseModel
+        Models that become components of the document, since FastAPI does not know them.
+    entry : mapping
+        OpenAPI's request body object.
+    """
+
+    models: tuple[type[BaseModel], ...]
+    entry: Mapping[str, Any]
+
+
+def reads(body: RequestBody) -> Callable[[_Reader], _Reader]:
+    """Mark a dependency by the body that it reads."""
+
+    def mark(read: _Reader) -> _Reader:
+        setattr(read, _MARK, body)
+        return read
+
+    return mark
+
+
+def request_body_of(route: APIRoute) -> RequestBody | None:
+    """Return the body that the dependencies of a route read; None if they read none."""
+    bodies = (getattr(dependency.call, _MARK, None) for dependency in route.dependant.dependencies)
+    return next((body for body in bodies if body is not None), None)
+
+
+def describe(application: FastAPI, routers: Iterable[APIRouter], open_paths: Collection[str] = ()) -> None:
     """Complete the OpenAPI document of an application.
 
     Parameters
     ----------
     application : FastAPI
         The application, after all its routes were added.
+    routers : iterable of APIRouter
+        The routes whose bodies are read by marked dependencies.
     open_paths : collection of str
         Paths that need no key.
     """
     generate = application.openapi
+    bodies = [(route, body) for route in _routes(routers) if (body := request_body_of(route)) is not None]
 
     def complete() -> dict[str, Any]:
         if application.openapi_schema is None:
             document = generate()
-            models = sorted(_described, key=lambda model: model.__name__)
-            _, definitions = models_json_schema(
-                [(model, "validation") for model in models], ref_template=_COMPONENT
-            )
-            schemas = document.setdefault("components", {}).setdefault("schemas", {})
-            schemas.update(definitions["$defs"])
-            for name, example in ANSWERS.items():
-                schemas[name].setdefault("examples", [example])
+            for route, body in bodies:
+                # As FastAPI writes the rest of the document: a default of null is left out.
+                entry = jsonable_encoder(body.entry, exclude_none=True)
+                for method in route.methods or ():
+                    document["paths"][route.path_format][method.lower()]["requestBody"] = entry
+            _add_components(document, {Problem, *(model for _, body in bodies for model in body.models)})
             document["tags"] = [{"name": name, "description": text} for name, text in _TAGS.items()]
             for operation in _operations(document):
                 _remove_item_schemas(operation)
@@ -81,12 +115,7 @@ def describe(application: FastAPI, open_paths: Collection[str] = ()) -> None:
                     _describe_parameter(parameter)
             for path in open_paths:
                 for operation in document["paths"][path].values():
-                    operation.pop("security")
-                    operation["responses"] = {
-                        status: answer
-                        for status, answer in operation["responses"].items()
-                        if status not in ("401", "403")
-                    }
+                    _open(operation)
             application.openapi_schema = document
         return application.openapi_schema
 
@@ -98,9 +127,31 @@ def operation_id(route: APIRoute) -> str:
     return route.name
 
 
+def _routes(routers: Iterable[APIRouter]) -> Iterator[APIRoute]:
+    for router in routers:
+        yield from (route for route in router.routes if isinstance(route, APIRoute))
+
+
+def _add_components(document: dict[str, Any], models: Collection[type[BaseModel]]) -> None:
+    """Add the schemas of models that FastAPI does not know, and examples of answers."""
+    by_name = sorted(models, key=lambda model: model.__name__)
+    _, definitions = models_json_schema([(model, "validation") for model in by_name], ref_template=_COMPONENT)
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    schemas.update(definitions["$defs"])
+    for name, example in ANSWERS.items():
+        schemas[name].setdefault("examples", [example])
+
+
 def _operations(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for methods in document["paths"].values():
         yield from methods.values()
+
+
+def _open(operation: dict[str, Any]) -> None:
+    """Remove from an operation what it says of keys."""
+    operation.pop("security")
+    for status in ("401", "403"):
+        operation["responses"].pop(status, None)
 
 
 def _remove_item_schemas(operation: dict[str, Any]) -> None:
@@ -118,23 +169,28 @@ def _describe_parameter(parameter: dict[str, Any]) -> None:
         parameter.setdefault("example", example)
 
 
-def json_body(model: type[BaseModel], required: bool = True) -> dict[str, Any]:
-    """Return a route's OpenAPI entry of a JSON body."""
-    return {"requestBody": {"required": required, "content": {"application/json": _of_model(model)}}}
+def json_body(model: type[BaseModel], required: bool = True) -> RequestBody:
+    """Return a body that is JSON of a model."""
+    return RequestBody(
+        (model,), {"required": required, "content": {"application/json": {"schema": _reference(model)}}}
+    )
 
 
 def two_forms(
     model: type[BaseModel],
+    form_model: type[BaseModel],
     parts: Mapping[str, Any],
     example: Mapping[str, Any],
     encoding: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return a route's OpenAPI entry of a body that is JSON of a model, or a form with a picture.
+) -> RequestBody:
+    """Return a body that is JSON of a model, or a form with a picture.
 
     Parameters
     ----------
     model : type of BaseModel
         Of the JSON body; shown with its first example.
+    form_model : type of BaseModel
+        To which the form's parts belong.
     parts : mapping
         Schemas of the form's parts other than `picture`.
     example : mapping
@@ -156,20 +212,19 @@ def two_forms(
         "additionalProperties": False,
         "examples": [whole],
     }
-    json_entry = {**_of_model(model), "example": schema_of(model)["examples"][0]}
-    form_entry = {"schema": form, "example": whole, "encoding": encoding}
-    content = {"application/json": json_entry, "multipart/form-data": form_entry}
-    return {"requestBody": {"required": True, "content": content}}
+    content = {
+        "application/json": {"schema": _reference(model), "example": schema_of(model)["examples"][0]},
+        "multipart/form-data": {"schema": form, "example": whole, "encoding": encoding},
+    }
+    return RequestBody((model, form_model), {"required": True, "content": content})
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
     """Return a model's JSON schema, whose nested models are components of the document."""
-    _described.add(model)
     schema = model.model_json_schema(ref_template=_COMPONENT)
     schema.pop("$defs", None)
     return schema
 
 
-def _of_model(model: type[BaseModel]) -> dict[str, Any]:
-    _described.add(model)
-    return {"schema": {"$ref": _COMPONENT.format(model=model.__name__)}}
+def _reference(model: type[BaseModel]) -> dict[str, Any]:
+    return {"$ref": _COMPONENT.format(model=model.__name__)}

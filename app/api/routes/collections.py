@@ -8,7 +8,6 @@ from fastapi import APIRouter, Depends, status
 
 from app.api.bodies import read_json
 from app.api.deps import Catalogue, may_administer, may_list, may_search
-from app.api.openapi import json_body
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.collections import CollectionIn, CollectionList, CollectionOut
 from app.domain.entities import ApiKey
@@ -21,7 +20,6 @@ router = APIRouter(prefix="/v1/collections", tags=["collections"])
     status_code=status.HTTP_201_CREATED,
     dependencies=[Depends(may_administer)],
     responses=responses(401, 403, 409, *OF_BODIES),
-    openapi_extra=json_body(CollectionIn),
 )
 def create_collection(
     body: Annotated[CollectionIn, read_json(CollectionIn)], catalogue: Catalogue

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Response, status
 from app.api.bodies import FormFields, item_body_bytes, parse_json, read_json, read_json_or_form
 from app.api.deps import Catalogue, NoteWrite, may_search, may_write
 from app.api.entries import parse_entries
-from app.api.openapi import json_body, schema_of, two_forms
+from app.api.openapi import schema_of, two_forms
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.base import Identifier
 from app.api.schemas.content import RawIn
@@ -24,6 +24,7 @@ _MAX_PAGE = 1000
 _PICTURE_FACTS = '{"modality": "image"}'
 _BODY = two_forms(
     ItemsIn,
+    ItemFactsIn,
     parts={"item": schema_of(ItemFactsIn)},
     example={"item": {"id": "i1", "modality": "image", "labels": ["shoes"]}},
     encoding={"item": {"contentType": "application/json"}},
@@ -48,14 +49,15 @@ def _parse_form(form: FormFields) -> list[NewItem]:
     "",
     status_code=status.HTTP_201_CREATED,
     dependencies=[Depends(may_write)],
-    openapi_extra=_BODY,
     responses=responses(401, 403, 404, 409, *OF_BODIES),
 )
 def create_items(
     collection: str,
     catalogue: Catalogue,
     note_write: NoteWrite,
-    items: Annotated[list[NewItem], read_json_or_form(_parse_items, _parse_form, ("item",), item_body_bytes)],
+    items: Annotated[
+        list[NewItem], read_json_or_form(_parse_items, _parse_form, _BODY, ("item",), item_body_bytes)
+    ],
 ) -> WrittenOut:
     """Store items, all of the request or none of it; or one item whose picture is a file."""
     written = catalogue.add_items(collection, items)
@@ -87,12 +89,7 @@ def list_items(
     return Response(body.model_dump_json(), media_type="application/json")
 
 
-@router.put(
-    "/{item_id}",
-    dependencies=[Depends(may_write)],
-    responses=responses(401, 403, 404, *OF_BODIES),
-    openapi_extra=json_body(ItemIn),
-)
+@router.put("/{item_id}", dependencies=[Depends(may_write)], responses=responses(401, 403, 404, *OF_BODIES))
 def put_item(
     collection: str,
     item_id: Identifier,

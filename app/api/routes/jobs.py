@@ -11,7 +11,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from app.api.bodies import read_json
 from app.api.deps import Training, may_administer
 from app.api.middleware.workload import Workload, works_as
-from app.api.openapi import JOB_QUEUED, json_body
+from app.api.openapi import JOB_QUEUED
 from app.api.problems import OF_BODIES, responses
 from app.api.routes.job_events import follow
 from app.api.schemas.admin import JobList, JobOut, RetrainIn
@@ -30,7 +30,6 @@ _STREAM = {"example": 'event: state\ndata: {"state": "queued"}\nid: 1\n\n'}
     "/collections/{collection}/retrain",
     status_code=status.HTTP_202_ACCEPTED,
     responses={**responses(401, 403, 404, 409, *OF_BODIES), 202: JOB_QUEUED},
-    openapi_extra=json_body(RetrainIn, required=False),
 )
 def retrain(
     collection: str,

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Depends, status
 
 from app.api.bodies import read_json
 from app.api.deps import Access, may_administer
-from app.api.openapi import json_body
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.admin import KeyIn, KeyList, KeyOut
 from app.domain.entities import Scope
@@ -16,12 +15,7 @@ from app.domain.entities import Scope
 router = APIRouter(prefix="/v1/admin", tags=["admin"], dependencies=[Depends(may_administer)])
 
 
-@router.post(
-    "/keys",
-    status_code=status.HTTP_201_CREATED,
-    responses=responses(401, 403, 404, *OF_BODIES),
-    openapi_extra=json_body(KeyIn),
-)
+@router.post("/keys", status_code=status.HTTP_201_CREATED, responses=responses(401, 403, 404, *OF_BODIES))
 def create_key(body: Annotated[KeyIn, read_json(KeyIn)], access: Access) -> KeyOut:
     """Create a key; its secret is in this answer only."""
     return KeyOut.of(*access.create(Scope(body.scope), body.name, bounds=body.to_bounds()))

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Depends, Path, Query
 
 from app.api.bodies import read_json
 from app.api.deps import Administrator, Versions, may_administer
-from app.api.openapi import json_body
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.versions import (
     ActivateIn,
@@ -38,11 +37,7 @@ def get_model(collection: str, version: Version, versions: Versions) -> ModelOut
     return ModelOut.of(versions.model(collection, version))
 
 
-@router.post(
-    "/models/{version}/activate",
-    responses=responses(401, 403, 404, 409, *OF_BODIES),
-    openapi_extra=json_body(ActivateIn, required=False),
-)
+@router.post("/models/{version}/activate", responses=responses(401, 403, 404, 409, *OF_BODIES))
 def activate_model(
     collection: str, version: Version, versions: Versions, key: Administrator, body: Activation
 ) -> ModelOut:
@@ -51,11 +46,7 @@ def activate_model(
     return ModelOut.of(versions.activate(collection, version, by, body.reason, body.expected_version))
 
 
-@router.post(
-    "/rollback",
-    responses=responses(401, 403, 404, 409, *OF_BODIES),
-    openapi_extra=json_body(ActivateIn, required=False),
-)
+@router.post("/rollback", responses=responses(401, 403, 404, 409, *OF_BODIES))
 def roll_back(collection: str, versions: Versions, key: Administrator, body: Activation) -> ModelOut:
     """Activate the version that was active before the current one."""
     return ModelOut.of(versions.roll_back(collection, f"key {key.id}", body.reason, body.expected_version))

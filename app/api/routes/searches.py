@@ -43,6 +43,7 @@ _VALUES, _LISTS = ("k", "offset", "filter"), ("include",)
 _OPTIONS = schema_of(SearchOptions)["properties"]
 _BODY = two_forms(
     SearchIn,
+    SearchOptions,
     parts={**{name: _OPTIONS[name] for name in _VALUES}, "include": _OPTIONS["include"]["anyOf"][0]},
     example={"k": 10, "filter": {"labels": ["shoes"]}},
     encoding={"filter": {"contentType": "application/json"}},
@@ -69,7 +70,7 @@ def _parse_form(form: FormFields) -> tuple[Query, SearchOptions]:
     return Query(Content(picture=form.picture, picture_field="picture")), validate(SearchOptions, options)
 
 
-@router.post("/{source}-to-{target}", openapi_extra=_BODY, responses=_REFUSALS, response_model=SearchOut)
+@router.post("/{source}-to-{target}", responses=_REFUSALS, response_model=SearchOut)
 @works_as(Workload.READ)
 def search(
     collection: str,
@@ -79,7 +80,7 @@ def search(
     own_revision: OwnRevision,
     request: Annotated[
         tuple[Query, SearchOptions],
-        read_json_or_form(_parse_search, _parse_form, _VALUES, search_body_bytes, _LISTS),
+        read_json_or_form(_parse_search, _parse_form, _BODY, _VALUES, search_body_bytes, _LISTS),
     ],
 ) -> Response:
     """Rank the target modality for one query of the source modality."""
@@ -88,18 +89,16 @@ def search(
     return Response(answer, media_type="application/json")
 
 
-@router.post(
-    "/{source}-to-{target}/batch",
-    openapi_extra=json_body(BatchSearchIn),
-    responses=_REFUSALS,
-    response_model=BatchSearchOut,
-)
+@router.post("/{source}-to-{target}/batch", responses=_REFUSALS, response_model=BatchSearchOut)
 @works_as(Workload.READ)
 def search_batch(
     collection: str,
     source: str,
     target: str,
-    request: Annotated[tuple[list[Query], SearchOptions], read_json_with(_parse_batch, search_body_bytes)],
+    request: Annotated[
+        tuple[list[Query], SearchOptions],
+        read_json_with(_parse_batch, json_body(BatchSearchIn), search_body_bytes),
+    ],
     search: Search,
     own_revision: OwnRevision,
 ) -> Response:

@@ -123,13 +123,13 @@ def test_a_body_that_no_route_reads_defers_no_place() -> None:
     run(scenario)
 
 
-def test_the_routes_that_read_bodies_are_those_that_document_one() -> None:
+def test_the_routes_that_read_bodies_are_known() -> None:
     routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
     for route in routes:
-        if route.path.endswith("/items:import"):
+        sends_one = not (route.methods or set()).isdisjoint({"POST", "PUT"}) and route.name != "cancel_job"
+        if route.name == "import_items":
             continue  # it reads its body itself, as a stream
-        documents_one = "requestBody" in (route.openapi_extra or {})
-        assert reads_body(Request({"type": "http", "route": route})) == documents_one, route.path
+        assert reads_body(Request({"type": "http", "route": route})) == sends_one, route.path
     assert len(routes) > 20
 
 
