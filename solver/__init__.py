@@ -22,6 +22,16 @@ from solver.evaluation.metrics import (
     precision_recall_curve,
     score_blocks,
 )
+from solver.evaluation.quality import (
+    OBJECTIVES,
+    Objective,
+    RankingQuality,
+    RetrievalQuality,
+    check_objective,
+    default_objective,
+    measure_quality,
+    objective_value,
+)
 from solver.evaluation.ranking import BoolArray, can_be_ranked, rank_gallery
 from solver.evaluation.splits import MIN_CLASS_SIZE, LabelledPair, class_counts, hold_out_by_class
 from solver.linalg.centered import is_finite
@@ -161,6 +171,14 @@ __all__ = [
     "precision_at_scope",
     "precision_recall_curve",
     "score_blocks",
+    "measure_quality",
+    "RankingQuality",
+    "RetrievalQuality",
+    "OBJECTIVES",
+    "Objective",
+    "check_objective",
+    "default_objective",
+    "objective_value",
     "BoolArray",
     "can_be_ranked",
     "rank_gallery",

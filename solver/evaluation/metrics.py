@@ -66,7 +66,7 @@ def average_precision(relevant: npt.ArrayLike, scores: npt.ArrayLike) -> float:
         If the two differ in shape, relevance is not 0 or 1, or a score is NaN.
     """
     hits = ranked_hits(relevant, scores, n_axes=1)
-    return float(_average_precisions(hits[None, :])[0])
+    return float(average_precisions_of_hits(hits[None, :])[0])
 
 
 def average_precisions(relevant: npt.ArrayLike, scores: npt.ArrayLike) -> FloatArray:
@@ -89,7 +89,7 @@ def average_precisions(relevant: npt.ArrayLike, scores: npt.ArrayLike) -> FloatA
     InvalidInputError
         If the two differ in shape, relevance is not 0 or 1, or a score is NaN.
     """
-    return _average_precisions(ranked_hits(relevant, scores, n_axes=2))
+    return average_precisions_of_hits(ranked_hits(relevant, scores, n_axes=2))
 
 
 def mean_average_precision(
@@ -205,8 +205,8 @@ def score_blocks(
     scores : ndarray of shape (n_block, n_gallery)
         Inner products.
     """
-    queries = _projections(query_projections, "query_projections")
-    gallery = _projections(gallery_projections, "gallery_projections")
+    queries = as_projections(query_projections, "query_projections")
+    gallery = as_projections(gallery_projections, "gallery_projections")
     if queries.shape[1] != gallery.shape[1]:
         raise InvalidInputError(
             f"query_projections {queries.shape} and gallery_projections {gallery.shape} differ in rank"
@@ -217,7 +217,7 @@ def score_blocks(
             f"{n_queries} query_labels and {n_gallery} gallery_labels for {len(queries)} queries "
             f"and a gallery of {len(gallery)}"
         )
-    for part in _blocks(n_queries, n_gallery):
+    for part in query_blocks(n_queries, n_gallery):
         yield relevance(part), queries[part] @ gallery.T
 
 
@@ -318,7 +318,7 @@ def chance_average_precision(query_labels: npt.ArrayLike, gallery_labels: npt.Ar
         If the labels do not fit each other.
     """
     relevance, n_queries, n_gallery = shared_classes(query_labels, gallery_labels)
-    shares = [relevance(part).sum(axis=1) / max(n_gallery, 1) for part in _blocks(n_queries, n_gallery)]
+    shares = [relevance(part).sum(axis=1) / max(n_gallery, 1) for part in query_blocks(n_queries, n_gallery)]
     return _mean_of_defined([np.where(share > 0, share, np.nan) for share in shares])
 
 
@@ -333,9 +333,10 @@ def _interpolate(precision: FloatArray, n_found: npt.NDArray[np.intp], levels: F
     return np.take_along_axis(best_from_here, first, axis=-1)
 
 
-def _average_precisions(hits: BoolArray) -> FloatArray:
+def average_precisions_of_hits(hits: BoolArray) -> FloatArray:
+    """Return AveP of each query from the (n_queries, n_gallery) relevance in the order of its ranking."""
     n_queries = len(hits)
-    queries, ranks = np.nonzero(hits)
+    queries, ranks = np.divmod(np.flatnonzero(hits), max(hits.shape[1], 1))
     n_relevant = np.bincount(queries, minlength=n_queries)
     n_before = np.repeat(np.cumsum(n_relevant) - n_relevant, n_relevant)
     precision = (np.arange(1, len(queries) + 1) - n_before) / (ranks + 1)
@@ -349,13 +350,15 @@ def _mean_of_defined(parts: list[FloatArray]) -> float:
     return float(values.mean()) if len(values) else float("nan")
 
 
-def _blocks(n_queries: int, n_gallery: int) -> Iterator[slice]:
+def query_blocks(n_queries: int, n_gallery: int) -> Iterator[slice]:
+    """Yield the queries in blocks whose scores of the whole gallery fit into a bounded memory."""
     size = max(1, _BLOCK_SCORES // max(n_gallery, 1))
     for start in range(0, n_queries, size):
         yield slice(start, start + size)
 
 
-def _projections(projections: npt.ArrayLike, name: str) -> FloatArray:
+def as_projections(projections: npt.ArrayLike, name: str) -> FloatArray:
+    """Return projections as a matrix of finite numbers; the name is for the error."""
     array = np.asarray(projections)
     if array.dtype.kind not in "fiub" or array.ndim != 2:
         raise InvalidInputError(f"{name} must be a numeric matrix, got {array.dtype} {array.shape}")
