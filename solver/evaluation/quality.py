@@ -230,7 +230,7 @@ def _ranking_quality(
     facets = annotations.facets
     tally = _Tally({name: [] for name in facets}, {name: [] for name in facets})
     relevance = {name: _facet_relevance(facet) for name, facet in facets.items()}
-    unknown = {name: ~facet.x_indicators.any(axis=1) for name, facet in facets.items()}
+    unknown = {name: facet.x_indicators.sum(axis=1) == 0 for name, facet in facets.items()}
     is_paired = _pair_relevance(annotations)
     for part in query_blocks(len(queries), len(gallery)) if len(gallery) else ():
         order = rank_gallery(queries[part] @ gallery.T)
