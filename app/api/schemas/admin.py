@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
-from app.api.schemas.base import Integer, Strict, whole
-from app.domain.entities import ApiKey, Job, KeyBounds
+from app.api.schemas.base import Integer, Strict, one_of, whole
+from app.domain.entities import ApiKey, Job, KeyBounds, Scope
 from app.domain.limits import MAX_KEY_COLLECTIONS, MAX_NAME
-from app.services.training.parameters import LARGEST_ALPHA, LARGEST_SEED, MOST_ITERATIONS, SMALLEST_ALPHA
+from app.services.training.parameters import (
+    LARGEST_ALPHA,
+    LARGEST_SEED,
+    MOST_ITERATIONS,
+    SMALLEST_ALPHA,
+    Method,
+)
+from solver import SCALINGS
 
 
 class RetrainIn(Strict):
@@ -25,7 +32,7 @@ class RetrainIn(Strict):
         },
     )
 
-    method: Literal["auto", "lrbs", "semantic", "squared"] = Field(
+    method: Method = Field(
         "auto",
         description="the similarity of features (the paper's), that of class posteriors, or the better on "
         "held-out items; `squared` is `lrbs` with the squared loss, cheap for any number of labels and "
@@ -38,7 +45,7 @@ class RetrainIn(Strict):
         le=LARGEST_ALPHA,
         description="penalty weight; chosen on held-out items when absent",
     )
-    scaling: str | None = Field(None, pattern="^(none|center|standard|l2|sqrt)$")
+    scaling: str | None = Field(None, pattern=one_of(SCALINGS))
     tol: float = Field(1e-3, gt=0, lt=1)
     max_iter: Integer = Field(200, ge=1, le=MOST_ITERATIONS)
     seed: Integer = Field(0, ge=0, le=LARGEST_SEED)
@@ -96,7 +103,7 @@ class KeyIn(Strict):
         },
     )
 
-    scope: str = Field(pattern="^(search|write|admin)$")
+    scope: str = Field(pattern=one_of(Scope))
     name: str | None = Field(None, min_length=1, max_length=MAX_NAME, description="a name for people")
     collections: list[str] | None = Field(
         None,

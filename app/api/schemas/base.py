@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -29,6 +30,11 @@ from app.domain.names import is_storable
 def whole(value: Any) -> Any:
     """Return a float without a fraction as an integer, and anything else as it is."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def one_of(words: Iterable[str]) -> str:
+    """Return the pattern that exactly these words match."""
+    return f"^({'|'.join(words)})$"
 
 
 Integer = Annotated[int, BeforeValidator(whole)]

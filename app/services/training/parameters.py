@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 from app.domain.entities import TrainingParameters
 from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words
 from solver import SCALINGS
 
-METHODS = ("auto", "lrbs", "semantic", "squared")
+Method = Literal["auto", "lrbs", "semantic", "squared"]
+METHODS: tuple[str, ...] = get_args(Method)
 LARGEST_SEED = 2**32 - 1
 SMALLEST_ALPHA, LARGEST_ALPHA = 1e-30, 1e6
 """Range in which single precision distinguishes a penalty from zero and from infinity."""
