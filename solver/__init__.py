@@ -60,7 +60,7 @@ from solver.validation.errors import (
 )
 
 if TYPE_CHECKING:
-    from solver.baselines import CCA, GMLDA, GMMFA, PLS, SCM, MsAlg, SemanticMatching
+    from solver.baselines import CCA, GMLDA, GMMFA, PLS, SCM, WMCA, MsAlg, MvDA, SemanticMatching
     from solver.bilinear.cross_validation import LowRankBilinearCV
     from solver.bilinear.estimator import LowRankBilinear
     from solver.bilinear.problem import alpha_max
@@ -79,7 +79,17 @@ if TYPE_CHECKING:
     from solver.semantic.estimator import SemanticBilinear
 else:  # a type checker that saw `__getattr__` would accept every name
     _LEARNING = {
-        "solver.baselines": ("CCA", "GMLDA", "GMMFA", "PLS", "SCM", "MsAlg", "SemanticMatching"),
+        "solver.baselines": (
+            "CCA",
+            "GMLDA",
+            "GMMFA",
+            "PLS",
+            "SCM",
+            "WMCA",
+            "MsAlg",
+            "MvDA",
+            "SemanticMatching",
+        ),
         "solver.bilinear.cross_validation": ("LowRankBilinearCV",),
         "solver.bilinear.estimator": ("LowRankBilinear",),
         "solver.bilinear.problem": ("alpha_max",),
@@ -126,7 +136,9 @@ __all__ = [
     "GMMFA",
     "PLS",
     "SCM",
+    "WMCA",
     "MsAlg",
+    "MvDA",
     "SemanticMatching",
     # Supervision
     "Labels",

@@ -8,8 +8,22 @@ from solver.baselines.cca import CCA
 from solver.baselines.gmlda import GMLDA
 from solver.baselines.gmmfa import GMMFA
 from solver.baselines.msalg import MsAlg
+from solver.baselines.mvda import MvDA
 from solver.baselines.pls import PLS
 from solver.baselines.scm import SCM
 from solver.baselines.semantic_matching import SemanticMatching
+from solver.baselines.wmca import WMCA
 
-__all__ = ["CCA", "Bases", "CentredBasis", "GMLDA", "GMMFA", "MsAlg", "PLS", "SCM", "SemanticMatching"]
+__all__ = [
+    "CCA",
+    "Bases",
+    "CentredBasis",
+    "GMLDA",
+    "GMMFA",
+    "MsAlg",
+    "MvDA",
+    "PLS",
+    "SCM",
+    "SemanticMatching",
+    "WMCA",
+]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from solver.base import CrossModalEstimator
-from solver.baselines import CCA, GMLDA, GMMFA, PLS, SCM, Bases, MsAlg, SemanticMatching
+from solver.baselines import CCA, GMLDA, GMMFA, PLS, SCM, WMCA, Bases, MsAlg, MvDA, SemanticMatching
 from solver.bilinear.estimator import LowRankBilinear
 from solver.bilinear.path import regularisation_path
 from solver.bilinear.problem import BilinearProblem
@@ -207,6 +207,13 @@ _ENTRIES = (
         (_FEW_RIDGES, Axis("n_components", (None, 30), None), _EIGENVALUE_POWER, _METRIC),
         uses_bases=True,
     ),
+    Method(
+        MvDA,
+        (Axis("reg", (0.003, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0), 0.3), _EIGENVALUE_POWER, _METRIC),
+        uses_bases=True,
+        is_optional=True,
+    ),
+    Method(WMCA, (_COMPONENTS, _METRIC), uses_bases=True, is_optional=True),
     Method(SemanticIdentity, fixed=_SEMANTIC, scalings=("none",), is_optional=True),
     Method(
         KernelSemanticMatching,

@@ -77,7 +77,7 @@ def test_bases_are_computed_once_while_methods_are_tuned(
         assert len(basis.coordinates) == len(fold.fitting)
 
 
-@pytest.mark.parametrize("name", ["CCA", "PLS", "SCM", "GMLDA", "GMMFA"])
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.uses_bases])
 def test_known_bases_do_not_change_a_fit(name: str, data: PairedFeatures) -> None:
     splits = PreparedSplits.of(data, 3, 0)
     fold, method = splits.folds[0], METHODS[name]
