@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from sqlalchemy import Engine, make_url
 
-from app.db.copies import copy_sqlite
-from app.db.schema import is_current, is_empty
+from app.db.copies import copy_sqlite, read_installation
+from app.db.schema import SqlSchema
 from app.db.session import SqlDatabase, make_engine
 from app.db.sqlite_file import file_of
-from app.domain.errors import InvalidFieldError, SchemaOutdatedError
+from app.domain.entities import Installation
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.index.exact import ExactIndex, ExactIndexFiles
 from app.services.access.rates import RateLimits
@@ -23,6 +22,7 @@ from app.services.catalogue.imports import ImportService
 from app.services.catalogue.service import CatalogueService
 from app.services.health.readiness import ReadinessService
 from app.services.health.status import DATABASE_TIMEOUT_SECONDS, StatusService
+from app.services.health.write_faults import WriteFaults
 from app.services.models.model_bundles import ModelBundles
 from app.services.models.registry import ModelRegistry
 from app.services.serving.fallback import FallbackPolicy
@@ -33,9 +33,11 @@ from app.services.serving.search import SearchService
 from app.services.serving.snapshot_cache import SnapshotCache
 from app.services.serving.snapshot_loader import SnapshotLoader
 from app.services.serving.snapshot_reader import SnapshotReader
+from app.services.storage.backup import Backup
 from app.services.storage.garbage_collector import GarbageCollector
 from app.services.storage.ownership import ManagedFiles, Ownership
 from app.services.storage.removal import Removal
+from app.services.storage.schema import SchemaService
 from app.services.storage.tombstones import Tombstones
 from app.services.training.builder import ModelBuilder
 from app.services.training.evaluation import PromotionGates
@@ -68,6 +70,10 @@ class Services:
         The settings the services were built from.
     database : SqlDatabase
         Opens transactions.
+    schema : SchemaService
+        Creates, upgrades and checks the schema.
+    backup : Backup
+        Copies the data folder and a SQLite database.
     catalogue, imports, search, training, versions, access
         The use cases.
     builder : ModelBuilder
@@ -92,6 +98,8 @@ class Services:
 
     settings: Settings
     database: SqlDatabase
+    schema: SchemaService
+    backup: Backup
     catalogue: CatalogueService
     imports: ImportService
     search: SearchService
@@ -107,73 +115,6 @@ class Services:
     repair: BundleRepair
     status: StatusService
     readiness: ReadinessService
-
-    def set_up(self) -> None:
-        """Create the schema in an empty database; raises SchemaOutdatedError if it has another one."""
-        if is_empty(self.database.engine):
-            self.upgrade_schema()
-        self.require_current_schema()
-
-    def upgrade_schema(self) -> None:
-        """Migrate to the current schema; raises WrongDatabaseError if the data folder is bound to another."""
-        self.ownership.require_database(lambda: is_empty(self.database.engine))
-        _upgrade(self.database.engine)
-
-    def adopt(self) -> None:
-        """Bind database and data folder to each other as they are; an empty database gets its schema."""
-        if is_empty(self.database.engine):
-            _upgrade(self.database.engine)
-        self.require_current_schema()
-        self.ownership.adopt()
-
-    def back_up(self, folder: Path) -> int:
-        """Copy a SQLite database, pictures and bundles into a new folder, while the service keeps running.
-
-        The copy can be used as a data folder. Returns the number of pictures and bundle files in it.
-
-        Parameters
-        ----------
-        folder : Path
-            Created here; its parent has to exist.
-
-        Raises
-        ------
-        InvalidFieldError
-            If the folder exists, has no parent, or lies in the data folder; and if the database is not
-            SQLite.
-        SchemaOutdatedError
-            If the database does not have the current schema.
-        """
-        if self.database.engine.dialect.name != "sqlite":
-            raise InvalidFieldError(
-                "LRBS_DATABASE_URL",
-                "is no SQLite database: copy LRBS_DATA_DIR, run pg_dump, copy it again except .database",
-            )
-        if folder.exists():
-            raise InvalidFieldError("folder", f"{folder} exists: name a new one")
-        if not folder.absolute().parent.is_dir():
-            raise InvalidFieldError("folder", f"there is no folder {folder.absolute().parent} to make it in")
-        if self.settings.data_dir.resolve() in folder.resolve().parents:
-            raise InvalidFieldError("folder", f"{folder} lies in the data folder, which is what is copied")
-        self.require_current_schema()
-        folder.mkdir()
-        # Files before the database and again after it: those that the copied rows refer to existed before
-        # the database was copied, or are too young to have been swept.
-        copied = self._copy_files(folder)
-        copy_sqlite(self.database.engine, folder / DATABASE_FILE)
-        copy = build(Settings(data_dir=folder, database_url=""))
-        copy.ownership.mark_copy()
-        copy.database.engine.dispose()
-        self.ownership.diverge_from_copy()
-        return copied + self._copy_files(folder)
-
-    def _copy_files(self, folder: Path) -> int:
-        kinds = (_PICTURES, _BUNDLES)
-        return sum(copy_new_files(self.settings.data_dir / kind, folder / kind) for kind in kinds)
-
-    def require_current_schema(self) -> None:
-        """Check that the database has the current schema; raises SchemaOutdatedError, WrongDatabaseError."""
-        _require_current_schema(self.ownership, self.database.engine)
 
 
 def build_on_existing(settings: Settings) -> Services:
@@ -198,41 +139,33 @@ def build(settings: Settings) -> Services:
     encoders = EncoderRegistry(
         ContentLimits(settings.max_picture_bytes, settings.max_picture_pixels, settings.max_text_chars)
     )
-    blobs = FileBlobStore(settings.data_dir / _PICTURES, settings.trash_seconds)
-    bundle_files = BundleStore(settings.data_dir / _BUNDLES, settings.trash_seconds)
-    unchecked_database = SqlDatabase(engine)
-    stores = (
-        ManagedFiles("pictures", blobs, partial(_used_content, unchecked_database)),
-        ManagedFiles("models", bundle_files, partial(_used_bundles, unchecked_database)),
-    )
-    mark = FileFolderMark(settings.data_dir, _database_name(settings), DATABASE_FILE)
-    ownership = Ownership(unchecked_database, mark, stores)
+    files = _build_files(settings, SqlDatabase(engine))
+    ownership, garbage_collector = files.ownership, files.garbage_collector
     database = SqlDatabase(engine, ownership.require)
-    garbage_collector = GarbageCollector(*stores, settings.sweep_grace_seconds, ownership.is_current)
-    bundles = ModelBundles(bundle_files, ExactIndexFiles(), encoders)
-    saved = SavedGalleries(
-        database,
-        BundleStore(settings.data_dir / "galleries"),
-        ExactIndex,
-        ownership.is_current,
-    )
-    fallback = FallbackPolicy()
-    snapshots = SnapshotReader(
-        database,
-        SnapshotLoader(bundles, ExactIndex, saved, fallback),
-        fallback,
-        GallerySaver(saved, settings.save_after_items),
-        SnapshotCache(settings.resolved_snapshot_bytes),
-    )
+    schema = SchemaService(SqlSchema(engine), ownership)
+    bundles = ModelBundles(files.bundles, ExactIndexFiles(), encoders)
+    snapshots = _build_snapshots(settings, database, bundles, ownership)
     removal = Removal(database, garbage_collector, lambda deleted: snapshots.evict([deleted]))
     training = TrainingService(database)
     gates = PromotionGates(settings.gate_tolerance, _INDEX_RECALL)
+    write_faults = WriteFaults(
+        _written_paths(settings), fault_of_disk, partial(database.fault_of_writes, DATABASE_TIMEOUT_SECONDS)
+    )
     return Services(
         settings=settings,
         database=database,
+        schema=schema,
+        backup=Backup(
+            settings.data_dir,
+            schema,
+            ownership,
+            partial(_copy_files, settings.data_dir),
+            partial(_copy_database, engine) if engine.dialect.name == "sqlite" else None,
+            partial(_mark_of, settings),
+        ),
         catalogue=CatalogueService(
             database,
-            blobs,
+            files.pictures,
             encoders,
             garbage_collector,
             removal,
@@ -242,7 +175,7 @@ def build(settings: Settings) -> Services:
         ),
         imports=ImportService(
             database,
-            blobs,
+            files.pictures,
             encoders,
             lambda: ItemSpool(settings.data_dir / "imports"),
             snapshots.record_write,
@@ -264,56 +197,84 @@ def build(settings: Settings) -> Services:
         status=StatusService(database, snapshots),
         readiness=ReadinessService(
             snapshots,
-            lambda: _require_current_schema(ownership, engine, DATABASE_TIMEOUT_SECONDS),
+            lambda: schema.require_current(DATABASE_TIMEOUT_SECONDS),
             ownership.status,
-            lambda: _faults_of_writes(settings, database),
+            write_faults.find,
         ),
     )
 
 
-def _upgrade(engine: Engine) -> None:
-    from app.db.migrate import upgrade  # imports Alembic, which nothing else needs
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The files of the data folder, and what keeps them consistent with the database."""
 
-    upgrade(engine)
-
-
-def _require_current_schema(
-    ownership: Ownership, engine: Engine, patience_seconds: float | None = None
-) -> None:
-    ownership.require_database(lambda: is_empty(engine, patience_seconds))
-    if not is_current(engine, patience_seconds):
-        raise SchemaOutdatedError
+    pictures: FileBlobStore
+    bundles: BundleStore
+    ownership: Ownership
+    garbage_collector: GarbageCollector
 
 
-def _faults_of_writes(settings: Settings, database: SqlDatabase) -> list[str]:
+def _build_files(settings: Settings, database: SqlDatabase) -> _Files:
+    """Build what works with files.
+
+    Parameters
+    ----------
+    settings : Settings
+        Locations of the data, and how long files are kept.
+    database : SqlDatabase
+        Permits writes even if the data folder does not belong to it.
+    """
+    pictures = FileBlobStore(settings.data_dir / _PICTURES, settings.trash_seconds)
+    bundles = BundleStore(settings.data_dir / _BUNDLES, settings.trash_seconds)
+    managed = ManagedFiles.of_pictures(pictures, database), ManagedFiles.of_bundles(bundles, database)
+    ownership = Ownership(database, _mark_of(settings, settings.data_dir), managed)
+    garbage_collector = GarbageCollector(*managed, settings.sweep_grace_seconds, ownership.is_current)
+    return _Files(pictures, bundles, ownership, garbage_collector)
+
+
+def _build_snapshots(
+    settings: Settings, database: SqlDatabase, bundles: ModelBundles, ownership: Ownership
+) -> SnapshotReader:
+    saved = SavedGalleries(
+        database,
+        BundleStore(settings.data_dir / "galleries"),
+        ExactIndex,
+        ownership.is_current,
+    )
+    fallback = FallbackPolicy()
+    return SnapshotReader(
+        database,
+        SnapshotLoader(bundles, ExactIndex, saved, fallback),
+        fallback,
+        GallerySaver(saved, settings.save_after_items),
+        SnapshotCache(settings.resolved_snapshot_bytes),
+    )
+
+
+def _copy_files(source: Path, target: Path) -> int:
+    return sum(copy_new_files(source / kind, target / kind) for kind in (_PICTURES, _BUNDLES))
+
+
+def _copy_database(engine: Engine, folder: Path) -> Installation:
+    copy_sqlite(engine, folder / DATABASE_FILE)
+    return read_installation(folder / DATABASE_FILE)
+
+
+def _mark_of(settings: Settings, folder: Path) -> FileFolderMark:
+    """Return the mark of a folder that holds the data of the database in use."""
+    url = make_url(settings.resolved_database_url)
+    location = f"{url.get_backend_name()}://{url.host or ''}:{url.port or ''}/{url.database or ''}"
+    return FileFolderMark(folder, location, DATABASE_FILE)
+
+
+def _written_paths(settings: Settings) -> dict[str, Path]:
     paths = {"the data folder": settings.data_dir}
     file = file_of(settings.resolved_database_url)
     if file is not None:
         paths |= {"the database file": file, "the folder of the database": file.parent}
-    faults: dict[str | None, str] = {}
-    for name, path in paths.items():
-        faults.setdefault(fault_of_disk(path), name)  # usually all on one disk, whose fault is reported once
-    refusal = database.fault_of_writes(DATABASE_TIMEOUT_SECONDS)
-    messages = [f"{name} is {fault}" for fault, name in faults.items() if fault is not None]
-    return messages if refusal is None else [refusal, *messages]
-
-
-def _used_content(database: SqlDatabase, content_hashes: Sequence[str]) -> set[str]:
-    with database.read() as work:
-        return work.items.used_content(content_hashes)
-
-
-def _used_bundles(database: SqlDatabase, bundles: Sequence[str]) -> set[str]:
-    with database.read() as work:
-        return work.models.used_bundles(bundles)
+    return paths
 
 
 def _connections(settings: Settings) -> int:
     """Return how many connections searches, writes, imports and everything else may need at the same time."""
     return 3 * settings.max_running + MAX_RELOADS + _OTHER_CONNECTIONS
-
-
-def _database_name(settings: Settings) -> str:
-    """Return a name that identifies the database, without user and password."""
-    url = make_url(settings.resolved_database_url)
-    return f"{url.get_backend_name()}://{url.host or ''}:{url.port or ''}/{url.database or ''}"

@@ -16,7 +16,7 @@ db = typer.Typer(no_args_is_help=True, help="The database: its schema and copies
 @db.command("upgrade")
 def upgrade() -> None:
     """Upgrade the database to the current schema; a concurrent upgrade waits."""
-    build(Settings()).upgrade_schema()
+    build(Settings()).schema.upgrade()
     typer.echo("the schema is current")
 
 
@@ -25,14 +25,14 @@ def back_up(
     folder: Annotated[Path, typer.Argument(help="a new folder; serve it with LRBS_DATA_DIR")],
 ) -> None:
     """Copy a SQLite database with its pictures and models while the service runs."""
-    copied = build_on_existing(Settings()).back_up(folder)
+    copied = build_on_existing(Settings()).backup.make(folder)
     typer.echo(f"the database and {copied} files are in {folder}")
 
 
 @db.command("adopt")
 def adopt() -> None:
     """Declare that the database and the data folder belong together as they are."""
-    build(Settings()).adopt()
+    build(Settings()).schema.adopt()
     typer.echo("the database and the data folder belong together")
 
 
@@ -40,6 +40,6 @@ def adopt() -> None:
 def sweep() -> None:
     """Move all files that the database does not refer to into the trash, however many they are."""
     services = build(Settings())
-    services.require_current_schema()
+    services.schema.require_current()
     services.ownership.require_current()
     typer.echo(f"{services.garbage_collector.sweep(any_share=True)} unused files and folders were swept")

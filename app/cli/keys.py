@@ -94,5 +94,5 @@ def key_line(key: ApiKey) -> str:
 
 def _ready() -> Services:
     services = build(Settings())
-    services.set_up()
+    services.schema.set_up()
     return services

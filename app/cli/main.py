@@ -143,7 +143,7 @@ def demo(
 
 def _prepare(settings: Settings, per_kind: int) -> Services:
     services = build(settings)
-    services.upgrade_schema()
+    services.schema.upgrade()
     what = (
         f"Drawing {per_kind * len(KINDS)} pictures of {len(KINDS)} kinds of scenes with sentences, and "
         "training on four fifths of them: a minute or two on two cores, nothing the second time."
@@ -187,7 +187,7 @@ def serve(
         _logger.warning("%s is not a setting any more and has no effect", name)
     services = build(settings)
     try:
-        services.set_up()
+        services.schema.set_up()
     except WrongDatabaseError as error:
         _logger.error("not ready: %s", error)  # ready without a restart once the right one is back
     run_server(services, worker, lambda url: _logger.info("LRBS serves on %s", url))
@@ -216,7 +216,7 @@ def worker(
     log_to_stderr(settings.log_format)
     services = build(settings)
     with contextlib.suppress(WrongDatabaseError):  # claims no job until the right one is back
-        services.require_current_schema()
+        services.schema.require_current()
     make_worker(services, lambda: stopping or (parent is not None and os.getppid() != parent)).run_forever()
 
 
@@ -347,7 +347,7 @@ def ingest_table(
 
 def _ready(settings: Settings) -> Services:
     services = build(settings)
-    services.set_up()
+    services.schema.set_up()
     return services
 
 

@@ -40,7 +40,7 @@ def models(
     if sum((activate is not None, rollback, history)) > 1:
         raise typer.BadParameter("give at most one of --activate, --rollback, --history")
     services = build(Settings())
-    services.set_up()
+    services.schema.set_up()
     if activate is not None:
         services.versions.activate(collection, activate, _BY, reason, expected)
     if rollback:

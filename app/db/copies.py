@@ -8,6 +8,9 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
+from app.db.session import SqlDatabase, make_engine
+from app.domain.entities import Installation
+
 
 def copy_sqlite(engine: Engine, target: Path) -> None:
     """Write a consistent copy of the database to a new file, while other processes read and write.
@@ -25,3 +28,19 @@ def copy_sqlite(engine: Engine, target: Path) -> None:
         assert isinstance(source, sqlite3.Connection)
         # All pages in one step: a copy in several steps starts over at every write.
         source.backup(copy)
+
+
+def read_installation(file: Path) -> Installation:
+    """Return the identity and history that a SQLite database has.
+
+    Parameters
+    ----------
+    file : Path
+        Its file.
+    """
+    engine = make_engine(f"sqlite:///{file.resolve()}")
+    try:
+        with SqlDatabase(engine).read() as work:
+            return work.installation.get()
+    finally:
+        engine.dispose()

@@ -1,55 +1,60 @@
-"""Checking whether a database has the current schema.
+"""The schema of the database.
 
-Every process does this at its start, without Alembic, which only `app.db.migrate` imports.
+Every process checks it at its start, without Alembic, which only `app.db.migrate` imports.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import Engine, inspect, text
+from typing_extensions import override
 
 from app.db.faults import translate_errors
 from app.db.session import READ_ONLY, limit_statements
 from app.db.sqlite_file import file_of
+from app.domain.ports import DatabaseSchema
 
 REVISION = "0012"
 """The latest migration."""
 
 
-def is_empty(engine: Engine, patience_seconds: float | None = None) -> bool:
-    """Return whether there is no database yet, or one without a schema; parameters as for `is_current`."""
-    return _revision(engine, patience_seconds) is None
-
-
-def is_current(engine: Engine, patience_seconds: float | None = None) -> bool:
-    """Return whether the schema is the one this code expects.
+class SqlSchema(DatabaseSchema):
+    """The schema of a SQL database.
 
     Parameters
     ----------
     engine : Engine
         As made by `app.db.session.make_engine`.
-    patience_seconds : float, optional
-        How long a statement may take.
-
-    Raises
-    ------
-    DatabaseUnavailableError
-        If the database does not answer.
     """
-    return _revision(engine, patience_seconds) == REVISION
 
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
-def _revision(engine: Engine, patience_seconds: float | None) -> str | None:
-    file = file_of(engine.url)
-    if file is not None and not file.exists():
-        return None
-    # Read-only, so that the check waits for no writer.
-    reading = engine.execution_options(**{READ_ONLY: True})
-    with translate_errors(), reading.connect() as connection:
-        if patience_seconds is not None:
-            limit_statements(connection, patience_seconds)
-        if not inspect(connection).has_table("alembic_version"):
+    @override
+    def is_empty(self, patience_seconds: float | None = None) -> bool:
+        return self._revision(patience_seconds) is None
+
+    @override
+    def is_current(self, patience_seconds: float | None = None) -> bool:
+        return self._revision(patience_seconds) == REVISION
+
+    @override
+    def upgrade(self) -> None:
+        from app.db.migrate import upgrade  # imports Alembic, which nothing else needs
+
+        upgrade(self._engine)
+
+    def _revision(self, patience_seconds: float | None) -> str | None:
+        file = file_of(self._engine.url)
+        if file is not None and not file.exists():
             return None
-        revision: str | None = connection.execute(
-            text("SELECT version_num FROM alembic_version")
-        ).scalar_one_or_none()
-        return revision
+        # Read-only, so that the check waits for no writer.
+        reading = self._engine.execution_options(**{READ_ONLY: True})
+        with translate_errors(), reading.connect() as connection:
+            if patience_seconds is not None:
+                limit_statements(connection, patience_seconds)
+            if not inspect(connection).has_table("alembic_version"):
+                return None
+            revision: str | None = connection.execute(
+                text("SELECT version_num FROM alembic_version")
+            ).scalar_one_or_none()
+            return revision

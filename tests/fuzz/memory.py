@@ -241,7 +241,7 @@ class Found:
 def filled(folder: Path) -> str:
     """Fill and train what is asked, and return an admin key."""
     services = build(Settings(data_dir=folder, database_url=""))
-    services.upgrade_schema()
+    services.schema.upgrade()
     _, key = services.access.create(Scope.ADMIN)
     sides = [
         Modality("image", {"type": "hog-color"}),

@@ -63,7 +63,7 @@ def import_command(
 def _prepare(settings: Settings, dim: int) -> tuple[str, list[float]]:
     """Create a key and a small trained collection; return the key and a query vector."""
     services = build(settings)
-    services.upgrade_schema()
+    services.schema.upgrade()
     _, key = services.access.create(Scope.ADMIN)
     services.catalogue.create(_NAME, [Modality(side, {"type": "vector"}) for side in _SIDES])
     rows, labels = _vectors(_TRAINED, dim, seed=1)

@@ -118,7 +118,7 @@ def measure_overload(
 
 def _fill(settings: Settings, items: int) -> tuple[str, list[float]]:
     services = build(settings)
-    services.upgrade_schema()
+    services.schema.upgrade()
     services.catalogue.create(_NAME, [Modality(name, {"type": "vector"}) for name in ("x", "z")])
     data = make_low_rank_pairs(
         items, 200, n_features_x=_DIMENSIONS, n_features_z=_DIMENSIONS, n_classes=4, random_state=0

@@ -72,3 +72,30 @@ class Database(Protocol):
             DatabaseUnavailableError.
         """
         ...
+
+
+class DatabaseSchema(Protocol):
+    """The tables of the database, which may be missing or of another release."""
+
+    def is_empty(self, patience_seconds: float | None = None) -> bool:
+        """Return whether there is no database, or one without a schema; parameters as for `is_current`."""
+        ...
+
+    def is_current(self, patience_seconds: float | None = None) -> bool:
+        """Return whether the schema is the one this code expects.
+
+        Parameters
+        ----------
+        patience_seconds : float, optional
+            How long a statement may take, where the database can limit it.
+
+        Raises
+        ------
+        DatabaseUnavailableError
+            If the database does not answer.
+        """
+        ...
+
+    def upgrade(self) -> None:
+        """Bring the schema up to date, and create a missing database; raises SchemaOutdatedError."""
+        ...

@@ -22,6 +22,9 @@ from app.domain.ports import BundleFiles, Database, UnitOfWork
 from app.services.serving.galleries import Gallery
 from app.services.serving.pacing import in_batches, no_pause
 from app.services.serving.segments import IndexedItem, IndexFactory
+from app.services.storage.garbage_collector import sweep_unused
+from app.services.storage.ownership import ManagedFiles
+from app.services.storage.writing import lock_collection
 
 _GRACE_SECONDS = 3600.0
 """Unreferenced folders younger than this stay: another process may be about to record them."""
@@ -56,6 +59,7 @@ class SavedGalleries:
         self._files = files
         self._make_index = make_index
         self._owns_files = owns_files
+        self._managed = ManagedFiles("galleries", files, self._find_used)
 
     def load(
         self,
@@ -77,7 +81,7 @@ class SavedGalleries:
                 name: self._read(folder, side, pause)
                 for side, name in zip("xz", collection.modality_names, strict=True)
             }
-        except DamagedBundleError as error:
+        except (DamagedBundleError, OSError) as error:  # the folder may be removed while it is read
             if saved.folder not in self._files.names():  # as in a backup, which leaves them out
                 _logger.info("%s has no saved gallery; reading its items from the database", collection.name)
             else:
@@ -110,17 +114,16 @@ class SavedGalleries:
         folder, manifest_hash = self._files.write(f"{collection.id}-r{collection.revision}", fill, manifest)
         try:
             with self._database.write() as work:
-                if work.collections.lock(collection.name).id != collection.id:
-                    raise CollectionNotFoundError(collection.name)
+                lock_collection(work, collection)
                 before = work.collections.saved_gallery(collection)
                 saved = SavedGallery(model_bundle, collection.revision, folder, manifest_hash)
                 work.collections.save_gallery(collection, saved)
             superseded = [] if before is None else [before.folder]
         except CollectionNotFoundError:
             superseded = [folder]
-        # A process that is reading it right now finds it damaged, and reads the database.
+        # A process that is reading it meanwhile reads the database instead.
         self._files.discard(superseded, time.time() + 1.0)
-        self._remove_unused(time.time() - _GRACE_SECONDS)
+        sweep_unused(self._managed, time.time() - _GRACE_SECONDS, any_share=True)
 
     def _is_saved(self, collection: Collection, model_bundle: str) -> bool:
         """Return whether another process has saved this revision already, and undamaged."""
@@ -133,12 +136,6 @@ class SavedGalleries:
         except DamagedBundleError:
             return False
         return True
-
-    def _remove_unused(self, before: float) -> None:
-        self._files.tidy(before, self._find_used)
-        stale = list(self._files.stale(before))
-        used = self._find_used(stale)
-        self._files.discard([folder for folder in stale if folder not in used], before)
 
     def _find_used(self, folders: Sequence[str]) -> set[str]:
         with self._database.read() as work:
@@ -161,6 +158,10 @@ class SavedGalleries:
         (folder / f"{side}-unranked.json").write_text(json.dumps(sorted(gallery.unranked)), encoding="utf-8")
 
     def _read(self, folder: Path, side: str, pause: Callable[[], None]) -> Gallery:
+        # First: it is absent in a folder of an early release, and in one that was just removed, where the
+        # next file is missed.
+        path = folder / f"{side}-unranked.json"
+        unranked = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
         items: list[IndexedItem] = []
         with (folder / f"{side}.json").open(encoding="utf-8") as stream:
             is_in_lines = stream.readline() == "[\n"
@@ -176,6 +177,4 @@ class SavedGalleries:
                 ]
                 pause()
         vectors = np.load(folder / f"{side}.npy", allow_pickle=False)
-        path = folder / f"{side}-unranked.json"  # absent in a folder of an early release
-        unranked = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
         return Gallery.from_items(items, vectors, self._make_index, frozenset(unranked))

@@ -64,7 +64,7 @@ class GarbageCollector:
             return 0
         before = time.time() - self._grace_seconds
         return self._count(
-            sum(self._sweep(managed, before, any_share) for managed in (self._pictures, self._bundles))
+            sum(sweep_unused(managed, before, any_share) for managed in (self._pictures, self._bundles))
         )
 
     def sweep_after_delete(self, content_hashes: Sequence[str], bundles: Sequence[str] = ()) -> bool:
@@ -83,31 +83,43 @@ class GarbageCollector:
             return False
         return True
 
-    def _sweep(self, managed: ManagedFiles, before: float, any_share: bool) -> int:
-        n_tidied = managed.files.tidy(before, managed.used)
-        total = sum(1 for _ in managed.files.names())
-        most = total if any_share else max(_FEW, int(_MOST_SHARE * total))
-        unused: list[str] = []
-        stale = managed.files.stale(before)
-        while names := list(itertools.islice(stale, _BATCH)):
-            in_use = managed.used(names)
-            unused += [name for name in names if name not in in_use]
-            if len(unused) > most:
-                _logger.error(
-                    "no %s are removed: of %d at least %d look unused, which is more than half: "
-                    "is the database complete? If so, run lrbs db sweep",
-                    managed.kind,
-                    total,
-                    len(unused),
-                )
-                return n_tidied
-        return n_tidied + managed.files.discard(unused, before)
-
     def _count(self, removed: int) -> int:
         self.swept += removed
         if removed:
             _logger.info("swept %d unused files and folders", removed)
         return removed
+
+
+def sweep_unused(managed: ManagedFiles, before: float, any_share: bool) -> int:
+    """Sweep unused files of one kind and leftovers of interrupted writes; return their number.
+
+    Parameters
+    ----------
+    managed : ManagedFiles
+        The files.
+    before : float
+        Files touched after this time are left alone, in seconds since the epoch.
+    any_share : bool
+        Whether to sweep even if most files are unused.
+    """
+    n_tidied = managed.files.tidy(before, managed.used)
+    total = sum(1 for _ in managed.files.names())
+    most = total if any_share else max(_FEW, int(_MOST_SHARE * total))
+    unused: list[str] = []
+    stale = managed.files.stale(before)
+    while names := list(itertools.islice(stale, _BATCH)):
+        in_use = managed.used(names)
+        unused += [name for name in names if name not in in_use]
+        if len(unused) > most:
+            _logger.error(
+                "no %s are removed: of %d at least %d look unused, which is more than half: "
+                "is the database complete? If so, run lrbs db sweep",
+                managed.kind,
+                total,
+                len(unused),
+            )
+            return n_tidied
+    return n_tidied + managed.files.discard(unused, before)
 
 
 def _discard(managed: ManagedFiles, names: Sequence[str], before: float) -> int:

@@ -61,6 +61,26 @@ class ManagedFiles:
     files: StoredFiles
     used: Callable[[Sequence[str]], set[str]]
 
+    @classmethod
+    def of_pictures(cls, files: StoredFiles, database: Database) -> ManagedFiles:
+        """Return the pictures, which items refer to."""
+
+        def used(content_hashes: Sequence[str]) -> set[str]:
+            with database.read() as work:
+                return work.items.used_content(content_hashes)
+
+        return cls("pictures", files, used)
+
+    @classmethod
+    def of_bundles(cls, files: StoredFiles, database: Database) -> ManagedFiles:
+        """Return the bundles, which model versions refer to."""
+
+        def used(bundles: Sequence[str]) -> set[str]:
+            with database.read() as work:
+                return work.models.used_bundles(bundles)
+
+        return cls("models", files, used)
+
 
 @dataclass(frozen=True, slots=True)
 class OwnershipStatus:
@@ -149,13 +169,6 @@ class Ownership:
         with self._guard:
             self._cached = None
             self._advance()
-
-    def mark_copy(self) -> None:
-        """Mark the folder of a copied database, unless the original was never paired."""
-        with self._database.read() as work:
-            installation = work.installation.get()
-        if installation.points:
-            self._mark.write(Mark(installation.identity, installation.points[-1]), replace=False)
 
     def diverge_from_copy(self) -> None:
         """Add a point to the history that a copy of the database, just made, does not have."""

@@ -43,7 +43,7 @@ class Gallery:
 def served(folder: Path, *options: str, database_url: str = "", **settings: str) -> Iterator[Gallery]:
     """Serve the two galleries from a folder until the block ends."""
     services = build(Settings(data_dir=folder, database_url=database_url))
-    services.upgrade_schema()
+    services.schema.upgrade()
     keys = {scope: services.access.create(scope, f"contract {scope.value}") for scope in Scope}
     _fill(services)
     services.database.engine.dispose()

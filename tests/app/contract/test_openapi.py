@@ -25,7 +25,7 @@ PROBLEM = "application/problem+json"
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     services = build(Settings(data_dir=tmp_path_factory.mktemp("openapi"), database_url=""))
-    services.upgrade_schema()
+    services.schema.upgrade()
     yield services
     services.database.engine.dispose()
 

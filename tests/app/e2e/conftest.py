@@ -139,7 +139,7 @@ def api(tmp_path: Path) -> Iterator[Api]:
         max_batch=5,
     )
     services = build(settings)
-    services.upgrade_schema()
+    services.schema.upgrade()
     keys = {scope: services.access.create(scope)[1] for scope in Scope}
     headers = {"Authorization": f"Bearer {keys[Scope.ADMIN]}"}
     with client_of(create_app(services), headers) as client:

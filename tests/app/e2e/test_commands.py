@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from app.bootstrap import build
 from app.cli.main import cli, main
 from app.cli.serve import serve
-from app.db.schema import is_current
+from app.db.schema import SqlSchema
 from app.domain.errors import SchemaOutdatedError
 from app.settings import Settings
 from solver.datasets import make_low_rank_pairs
@@ -208,7 +208,7 @@ def test_the_schema_is_upgraded_once_and_a_worker_asks_for_it(lrbs: Lrbs, tmp_pa
 )
 def test_only_an_upgrade_changes_an_older_schema(command: tuple[str, ...], tmp_path: Path) -> None:
     services = build(Settings(data_dir=tmp_path, database_url=""))
-    services.set_up()
+    services.schema.set_up()
     config = Config()
     config.set_main_option("script_location", str(ROOT / "migrations"))
     with services.database.engine.begin() as connection:
@@ -221,7 +221,7 @@ def test_only_an_upgrade_changes_an_older_schema(command: tuple[str, ...], tmp_p
     with services.database.engine.connect() as connection:
         assert MigrationContext.configure(connection).get_current_revision() == "0005"
     assert CliRunner().invoke(cli, ["db", "upgrade"], env=environment).exit_code == 0
-    assert is_current(services.database.engine)
+    assert SqlSchema(services.database.engine).is_current()
     services.database.engine.dispose()
 
 

@@ -91,7 +91,7 @@ def worker_of(server_id: int) -> int | None:
 @pytest.fixture
 def secret(tmp_path: Path) -> str:
     services: Services = build(Settings(data_dir=tmp_path / "data", database_url=""))
-    services.upgrade_schema()
+    services.schema.upgrade()
     _, made = services.access.create(Scope.ADMIN)
     services.database.engine.dispose()
     return made

@@ -27,7 +27,7 @@ ITEMS = "/v1/collections/a/items"
 def key(tmp_path: Path) -> str:
     """A key of a service with a collection of two items."""
     services = build(Settings(data_dir=tmp_path / "data", database_url=""))
-    services.upgrade_schema()
+    services.schema.upgrade()
     services.catalogue.create("a", [Modality(side, {"type": "vector"}) for side in "xz"])
     items = [NewItem("x", Content(vector=[1.0]), name) for name in ("whole", "unreadable")]
     services.catalogue.add_items("a", items)

@@ -34,7 +34,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     from fastapi.testclient import TestClient
 
     services = build(Settings(data_dir=tmp_path_factory.mktemp("fields"), database_url="", max_batch=200))
-    services.upgrade_schema()
+    services.schema.upgrade()
     _, secret = services.access.create(Scope.ADMIN)
     headers = {"Authorization": f"Bearer {secret}"}
     with TestClient(create_app(services), headers=headers) as client:

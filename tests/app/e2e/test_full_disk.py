@@ -66,7 +66,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 def filled(folder: Path, database_url: str = "") -> str:
     """Make a data folder with a trained collection `a` and an empty one for pictures; return an admin key."""
     services = build(Settings(data_dir=folder, database_url=database_url))
-    services.set_up()
+    services.schema.set_up()
     vectors = make_low_rank_pairs(60, 50, n_features_x=8, n_features_z=6, n_classes=3, random_state=3)
     pairs = Pairs(services, vectors)
     pairs.fill("a")

@@ -69,7 +69,7 @@ ORIGIN = "https://shop.example"
 
 def asked(tmp_path: Path, origins: str) -> tuple[Any, Any]:
     services = build(Settings(data_dir=tmp_path, database_url="", cors_origins=origins))
-    services.upgrade_schema()
+    services.schema.upgrade()
     _, secret = services.access.create(Scope.SEARCH)
     wanted = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
     with client_of(create_app(services), {"Origin": ORIGIN}) as client:

@@ -47,7 +47,7 @@ class Place:
         self._start, self._url = start, url
         self._settings = settings = Settings(data_dir=folder, database_url=url)
         services = build(settings)
-        services.upgrade_schema()
+        services.schema.upgrade()
         for name in ("big", "side"):
             services.catalogue.create(name, [Modality(side, {"type": "vector"}) for side in "xz"])
         self._train(services)

@@ -28,7 +28,7 @@ def line(number: int, filling: int = 10) -> bytes:
 @pytest.fixture
 def serving(tmp_path: Path, start_server: Callable[..., Any]) -> tuple[Any, dict[str, str]]:
     services = build(Settings(data_dir=tmp_path / "data", database_url=""))
-    services.upgrade_schema()
+    services.schema.upgrade()
     services.catalogue.create("x", [Modality(name, {"type": "vector"}) for name in "ab"])
     _, secret = services.access.create(Scope.ADMIN)
     services.database.engine.dispose()

@@ -89,7 +89,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         settings["LRBS_DATABASE_URL"] = url
     folder = tmp_path / "data"
     services = build(Settings(data_dir=folder, database_url=settings.get("LRBS_DATABASE_URL", "")))
-    services.upgrade_schema()
+    services.schema.upgrade()
     _, secret = services.access.create(Scope.ADMIN)
     services.database.engine.dispose()
     started: list[Server] = []

@@ -129,7 +129,7 @@ def test_bounds_that_make_no_sense_are_refused(
 
 def test_an_expired_key_is_unauthenticated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     services = build(Settings(data_dir=tmp_path, database_url=""))
-    services.upgrade_schema()
+    services.schema.upgrade()
     soon = datetime.now(UTC) + timedelta(hours=1)
     _, secret = services.access.create(Scope.ADMIN, bounds=KeyBounds(expires_at=soon))
     with client_of(create_app(services), {"Authorization": f"Bearer {secret}"}) as client:
@@ -143,7 +143,7 @@ def test_an_expired_key_is_unauthenticated(tmp_path: Path, monkeypatch: pytest.M
 
 def limited(tmp_path: Path, **settings: Any) -> tuple[Any, Any]:
     services = build(Settings(data_dir=tmp_path, database_url="", **settings))
-    services.upgrade_schema()
+    services.schema.upgrade()
     return services, create_app(services)
 
 

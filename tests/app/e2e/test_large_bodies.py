@@ -43,7 +43,7 @@ def peak_megabytes(pid: int) -> float:
 @pytest.fixture
 def admin_key(tmp_path: Path) -> str:
     services = build(Settings(data_dir=tmp_path / "data", database_url=""))
-    services.upgrade_schema()
+    services.schema.upgrade()
     _, secret = services.access.create(Scope.ADMIN)
     services.database.engine.dispose()
     return secret

@@ -37,7 +37,7 @@ def clients(
     database_url: str, tmp_path: Path, start_server: Callable[..., Any]
 ) -> Iterator[tuple[httpx.Client, httpx.Client]]:
     services = build(Settings(data_dir=tmp_path / "data", database_url=database_url))
-    services.upgrade_schema()
+    services.schema.upgrade()
     _, key = services.access.create(Scope.ADMIN)
     services.catalogue.create("pairs", [Modality(name, {"type": "vector"}) for name in "xz"])
     for name, rows, labels in (("x", DATA.X, DATA.x_labels), ("z", DATA.Z, DATA.z_labels)):

@@ -56,7 +56,7 @@ def readiness(server: Server) -> tuple[int, str]:
 def fill(folder: Path, url: str) -> tuple[str, set[Path]]:
     """Store pictures, train a model, and make all files old; return a key and the files."""
     services = build(Settings(data_dir=folder, database_url=url))
-    services.set_up()
+    services.schema.set_up()
     vectors = make_low_rank_pairs(60, 50, n_features_x=8, n_features_z=6, n_classes=3, random_state=3)
     pairs = Pairs(services, vectors)
     pairs.fill("a")

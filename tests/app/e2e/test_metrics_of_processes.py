@@ -35,7 +35,7 @@ def data() -> SyntheticPairs:
 def key(tmp_path: Path, data: SyntheticPairs) -> Iterator[str]:
     """A key of a service with a whole collection and one whose only bundle is damaged."""
     services = build(Settings(data_dir=tmp_path / "data", database_url=""))
-    services.upgrade_schema()
+    services.schema.upgrade()
     pairs = Pairs(services, data)
     models = tmp_path / "data" / "models"
     before: set[Path] = set()

@@ -30,7 +30,7 @@ def key(tmp_path: Path) -> Iterator[str]:
         60, 60, n_features_x=3, n_features_z=3, n_classes=2, random_state=1
     )
     services = build(Settings(data_dir=tmp_path / "data", database_url=""))
-    services.upgrade_schema()
+    services.schema.upgrade()
     shop(Pairs(services, data), tmp_path / "weights.onnx")
     yield services.access.create(Scope.ADMIN)[1]
     services.database.engine.dispose()

@@ -32,7 +32,7 @@ JSON = {"Content-Type": "application/json"}
 @pytest.fixture
 def headers(tmp_path: Path) -> dict[str, str]:
     services = build(Settings(data_dir=tmp_path / "data", database_url=""))
-    services.upgrade_schema()
+    services.schema.upgrade()
     _, secret = services.access.create(Scope.ADMIN)
     services.database.engine.dispose()
     return {**JSON, "Authorization": f"Bearer {secret}"}
@@ -92,7 +92,7 @@ from app.cli.serve import serve
 from app.settings import Settings
 
 services = build(Settings().model_copy(update={"open_search": True, "processes": 2}))
-services.upgrade_schema()
+services.schema.upgrade()
 serve(services, False, lambda url: print("LRBS serves on", url))
 """
 

@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def keys(folder: Path) -> dict[str, str]:
     services = build(Settings(data_dir=folder, database_url=""))
-    services.upgrade_schema()
+    services.schema.upgrade()
     for name in "ab":
         services.catalogue.create(name, [Modality(side, {"type": "vector"}) for side in "xz"])
     made = {

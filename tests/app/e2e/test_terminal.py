@@ -145,7 +145,7 @@ def test_a_failed_job_is_a_line_of_the_servers_log(tmp_path: Path, start_server:
     from app.settings import Settings
 
     services = build(Settings(data_dir=tmp_path / "data", database_url=""))
-    services.upgrade_schema()
+    services.schema.upgrade()
     modalities = [Modality("image", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
     services.catalogue.create("shop", modalities)
     for number, label in enumerate("aabb"):

@@ -61,7 +61,7 @@ def read_to_the_end(connection: socket.socket) -> bytes:
 
 def new_key(folder: Path, scope: Scope = Scope.ADMIN) -> str:
     services = build(Settings(data_dir=folder, database_url=""))
-    services.upgrade_schema()
+    services.schema.upgrade()
     _, secret = services.access.create(scope)
     services.database.engine.dispose()
     return secret

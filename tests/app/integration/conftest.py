@@ -92,7 +92,7 @@ def vectors() -> SyntheticPairs:
 @pytest.fixture
 def pairs(tmp_path: Path, vectors: SyntheticPairs) -> Iterator[Pairs]:
     services = build(Settings(data_dir=tmp_path, database_url="", open_search=True))
-    services.upgrade_schema()
+    services.schema.upgrade()
     yield Pairs(services, vectors)
     close(services)
 
@@ -101,7 +101,7 @@ def pairs(tmp_path: Path, vectors: SyntheticPairs) -> Iterator[Pairs]:
 def services(tmp_path: Path) -> Iterator[Services]:
     """Services over an empty database."""
     built = build(Settings(data_dir=tmp_path, database_url=""))
-    built.upgrade_schema()
+    built.schema.upgrade()
     yield built
     close(built)
 
@@ -122,7 +122,7 @@ def either(request: pytest.FixtureRequest, tmp_path: Path, vectors: SyntheticPai
         url_of_server = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
         url = url_of_server.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
     services = build(Settings(data_dir=tmp_path, database_url=url, sweep_grace_seconds=0.0))
-    services.upgrade_schema()
+    services.schema.upgrade()
     yield Pairs(services, vectors)
     close(services)
 

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy
 
 from app.bootstrap import Services, build
-from app.db.schema import is_current
+from app.db.schema import SqlSchema
 from app.domain.entities import Content, ItemFilter, Modality
 from app.domain.errors import InvalidFieldError
 from app.services.catalogue.service import NewItem
@@ -42,24 +42,24 @@ def test_a_restored_copy_gives_the_same_answers(
 ) -> None:
     expected = answers(served.services, served.data.Z[:5])
     with pytest.raises(InvalidFieldError, match="lies in the data folder"):
-        served.services.back_up(served.services.settings.data_dir / "backup")
+        served.services.backup.make(served.services.settings.data_dir / "backup")
     folder = tmp_path_factory.mktemp("backups") / "monday"
-    assert served.services.back_up(folder) > 0
+    assert served.services.backup.make(folder) > 0
     served.services.catalogue.delete_item("a", "late")
     restored = build(Settings(data_dir=folder, database_url=""))
-    assert is_current(restored.database.engine)
+    assert SqlSchema(restored.database.engine).is_current()
     assert answers(restored, served.data.Z[:5]) == expected
     assert answers(served.services, served.data.Z[:5]) != expected
     restored.catalogue.add_items("a", [served.item("x", "later", served.data.X[1], "class 0")])
     assert restored.garbage_collector.sweep() == 0
     with pytest.raises(InvalidFieldError, match="name a new one"):
-        served.services.back_up(folder)
+        served.services.backup.make(folder)
     close(restored)
 
 
 def test_a_copy_made_while_others_write_is_whole(tmp_path: Path) -> None:
     services = build(Settings(data_dir=tmp_path / "data", database_url=""))
-    services.upgrade_schema()
+    services.schema.upgrade()
     services.catalogue.create(
         "a", [Modality("image", {"type": "hog-color"}), Modality("text", {"type": "tfidf"})]
     )
@@ -79,7 +79,7 @@ def test_a_copy_made_while_others_write_is_whole(tmp_path: Path) -> None:
         counts = []
         for number in range(3):
             before = len(written)
-            services.back_up(tmp_path / f"copy{number}")
+            services.backup.make(tmp_path / f"copy{number}")
             counts.append((before, len(written) + 1))
     finally:
         stopped.set()
@@ -109,13 +109,13 @@ def test_a_dump_of_postgres_and_a_copy_of_the_folder_give_the_same_answers(
     url = sqlalchemy.make_url(postgres_url).set(drivername="postgresql+psycopg")
     data = tmp_path / "data"
     services = build(Settings(data_dir=data, database_url=url.render_as_string(hide_password=False)))
-    services.upgrade_schema()
+    services.schema.upgrade()
     served = Pairs(services, vectors)
     served.fill("a")
     served.train("a")
     expected = answers(services, vectors.Z[:5])
     with pytest.raises(InvalidFieldError, match="pg_dump"):
-        services.back_up(tmp_path / "copy")
+        services.backup.make(tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
 
     libpq = url.set(drivername="postgresql").render_as_string(hide_password=False)
@@ -128,6 +128,6 @@ def test_a_dump_of_postgres_and_a_copy_of_the_folder_give_the_same_answers(
     subprocess.run(restore, check=True)
 
     restored = build(Settings(data_dir=tmp_path / "copy", database_url=services.settings.database_url))
-    assert is_current(restored.database.engine)
+    assert SqlSchema(restored.database.engine).is_current()
     assert answers(restored, vectors.Z[:5]) == expected
     close(restored)

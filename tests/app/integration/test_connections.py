@@ -44,7 +44,7 @@ def test_those_who_watch_do_not_wait_for_a_database_that_hangs(postgres_url: str
     shown = url.render_as_string(hide_password=False)
     # It waits for locks for longer than the test lasts: what ends the waiting is the patience of the query.
     services = build(Settings(data_dir=tmp_path, database_url=shown, lock_wait_seconds=600.0))
-    services.upgrade_schema()
+    services.schema.upgrade()
     assert services.readiness.check().is_ready
     outside = sqlalchemy.create_engine(url, poolclass=sqlalchemy.pool.NullPool)
     for table in ("collections", "alembic_version"):

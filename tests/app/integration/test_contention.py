@@ -32,7 +32,7 @@ def services(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service
         url = found.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
     settings = Settings(data_dir=tmp_path, database_url=url, lock_wait_seconds=0.3)
     built = build(settings)
-    built.upgrade_schema()
+    built.schema.upgrade()
     yield built
     close(built)
 

@@ -14,7 +14,7 @@ from alembic.script import ScriptDirectory
 
 from app.db.migrate import upgrade
 from app.db.models import Base
-from app.db.schema import REVISION, is_current
+from app.db.schema import REVISION, SqlSchema
 from app.db.session import SqlDatabase
 from app.domain.entities import Collection, Counts, Item, Modality, ModelVersion, Scope, TrainingReport
 from app.domain.errors import (
@@ -54,9 +54,9 @@ def tables_of(engine: sqlalchemy.Engine) -> set[str]:
 
 
 def test_migrations_give_the_schema_of_the_models(engine: sqlalchemy.Engine) -> None:
-    assert not is_current(engine)
+    assert not SqlSchema(engine).is_current()
     upgrade(engine)
-    assert is_current(engine)
+    assert SqlSchema(engine).is_current()
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_server_default": True})
         assert compare_metadata(context, Base.metadata) == []
@@ -78,7 +78,7 @@ def test_an_upgrade_can_be_repeated_and_taken_back(engine: sqlalchemy.Engine) ->
         config.attributes["connection"] = connection
         command.downgrade(config, "base")
     assert tables_of(engine) == set()
-    assert not is_current(engine)
+    assert not SqlSchema(engine).is_current()
     upgrade(engine)
     assert tables_of(engine) == set(Base.metadata.tables)
 

@@ -66,7 +66,7 @@ def on_postgres(postgres_url: str, tmp_path: Path) -> Iterator[Services]:
     url = sqlalchemy.make_url(postgres_url).set(drivername="postgresql+psycopg")
     shown = url.render_as_string(hide_password=False)
     services = build(Settings(data_dir=tmp_path / "pg", database_url=shown))
-    services.set_up()
+    services.schema.set_up()
     services.catalogue.create("a", MODALITIES)
     assert load(services) == Readiness(True)
     yield services

@@ -296,7 +296,7 @@ def test_another_databases_files_are_left_alone(album: Any, pictures: Path, tmp_
     url = f"sqlite:///{tmp_path / 'other.sqlite3'}"
     other = build(album.services.settings.model_copy(update={"database_url": url}))
     with pytest.raises(WrongDatabaseError):
-        other.set_up()
+        other.schema.set_up()
     upgrade(other.database.engine)
     assert other.garbage_collector.sweep() == 0
     close(other)

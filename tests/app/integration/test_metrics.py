@@ -94,7 +94,7 @@ def test_every_application_counts_for_itself(pairs: Any) -> None:
 
 def test_metrics_can_be_kept_from_strangers(tmp_path: Path) -> None:
     services = build(Settings(data_dir=tmp_path, database_url="", open_metrics=False))
-    services.upgrade_schema()
+    services.schema.upgrade()
     keys = {scope: services.access.create(scope)[1] for scope in (Scope.WRITE, Scope.ADMIN)}
     with client_of(create_app(services), {}) as client:
         check_problem(client.get("/metrics"), 401, "key")

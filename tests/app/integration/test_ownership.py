@@ -52,7 +52,7 @@ def data(opened: Opened, tmp_path: Path) -> Path:
 
 
 def filled(services: Services) -> Path:
-    services.set_up()
+    services.schema.set_up()
     services.catalogue.create("album", ALBUM)
     store(services, *range(12))
     services.ownership.note_progress()
@@ -115,7 +115,7 @@ def test_what_another_process_writes_during_the_look_is_no_reason_to_stop(
     opened: Opened, tmp_path: Path, is_tied: bool
 ) -> None:
     other = opened(tmp_path / "data")
-    other.set_up()
+    other.schema.set_up()
     mark = SharedMark(tmp_path / "data", "", FILE)
     if is_tied:
         other.ownership.status()
@@ -131,14 +131,15 @@ def test_without_its_database_a_folder_is_left_alone_and_none_is_made(opened: Op
     file = data / FILE
     away = file.rename(data.with_name("away"))
     services = opened(data)
-    for refused in (services.set_up, services.upgrade_schema, services.require_current_schema):
+    schema = services.schema
+    for refused in (schema.set_up, schema.upgrade, schema.require_current):
         with pytest.raises(WrongDatabaseError, match="lrbs db adopt"):
             refused()
     found = services.readiness.check()
     assert (found.is_ready, "lrbs db adopt" in str(found.reason)) == (False, True)
     assert not file.exists()
     away.rename(file)
-    services.set_up()
+    services.schema.set_up()
     assert services.readiness.check().reason is None
     assert services.garbage_collector.sweep() == 0
     assert services.catalogue.content("album", "p3")[0] == png(3)
@@ -150,7 +151,7 @@ def test_a_log_without_its_database_is_not_thrown_away(opened: Opened, data: Pat
     (data / FILE).rename(data.with_name("away"))
     log = (data / f"{FILE}-wal").read_bytes()
     with pytest.raises(DatabaseMissingError):
-        opened(data).adopt()
+        opened(data).schema.adopt()
     assert (data / f"{FILE}-wal").read_bytes() == log
     data.with_name("away").rename(data / FILE)
     assert opened(data).catalogue.content("album", "p20")[0] == png(20)
@@ -181,7 +182,7 @@ def test_adopted_files_stay_until_a_sweep_is_ordered_and_come_back_after_it(
 ) -> None:
     away = (data / FILE).rename(data.with_name("away"))
     services = opened(data)
-    services.adopt()
+    services.schema.adopt()
     assert services.readiness.check().reason is None
     assert services.garbage_collector.sweep() == 0
     assert "lrbs db sweep" in caplog.text
@@ -192,7 +193,7 @@ def test_adopted_files_stay_until_a_sweep_is_ordered_and_come_back_after_it(
     away.rename(data / FILE)
     right = opened(data)
     assert not right.readiness.check().is_ready
-    right.adopt()
+    right.schema.adopt()
     assert right.catalogue.content("album", "p3")[0] == png(3)
     assert right.garbage_collector.sweep() == 0
     assert pictures(data) == 12
@@ -229,7 +230,7 @@ def test_an_older_database_serves_and_removes_nothing(opened: Opened, data: Path
     close(right)
     restore(older, data)
     adopting = opened(data)
-    adopting.adopt()
+    adopting.schema.adopt()
     assert adopting.garbage_collector.sweep() == 2
     close(adopting)
 
@@ -245,7 +246,7 @@ def test_a_served_copy_of_the_database_does_no_harm_to_the_original(
     opened: Opened, data: Path, tmp_path: Path
 ) -> None:
     services = opened(data)
-    services.back_up(tmp_path / "copy")
+    services.backup.make(tmp_path / "copy")
     copy = opened(tmp_path / "copy")
     assert copy.readiness.check().reason is None
     for number in range(11):

@@ -153,7 +153,7 @@ def test_an_import_outlasts_a_lost_connection(
     relay = CuttingRelay((found.host or "127.0.0.1", found.port or 5432), words, is_passed_on)
     url = found.set(host="127.0.0.1", port=relay.port).render_as_string(hide_password=False)
     services = build(Settings(data_dir=tmp_path, database_url=url))
-    services.upgrade_schema()
+    services.schema.upgrade()
     services.catalogue.create("big", MODALITIES)
     assert imported(services, 0, lambda: None) == (SIZE, 0, 0)
     assert relay.cuts == 1

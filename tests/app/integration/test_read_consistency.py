@@ -26,7 +26,7 @@ def trained(request: pytest.FixtureRequest, pairs: Any, tmp_path: Path) -> Itera
         server = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
         url = server.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
     services = build(Settings(data_dir=tmp_path / "own", database_url=url, open_search=True))
-    services.upgrade_schema()
+    services.schema.upgrade()
     own = type(pairs)(services, pairs.data)
     own.fill("a")
     own.train("a")

@@ -27,7 +27,7 @@ def saving(request: pytest.FixtureRequest, tmp_path: Path, vectors: Any) -> Iter
         server = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
         url = server.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
     services = build(Settings(data_dir=tmp_path, database_url=url, open_search=True, save_after_items=10))
-    services.upgrade_schema()
+    services.schema.upgrade()
     pairs = Pairs(services, vectors)
     pairs.fill("a")
     pairs.train("a", PARAMETERS)
@@ -120,6 +120,16 @@ def test_what_is_missing_or_damaged_is_read_from_the_database(saving: Pairs) -> 
     hits, is_used = started(saving)
     assert not is_used
     check_same(hits, expected)
+
+
+def test_one_that_is_removed_while_it_is_read_is_not_used(saving: Pairs) -> None:
+    folder = save(saving)
+    galleries = saved_galleries(saving.services)
+    with saving.services.database.read() as work:
+        collection = work.collections.get("a")
+        version = work.models.get(collection, collection.active_version)
+        assert galleries.load(work, collection, version) is not None
+        assert galleries.load(work, collection, version, lambda: shutil.rmtree(folder)) is None
 
 
 def test_damage_is_a_warning_and_absence_is_not(saving: Pairs, caplog: pytest.LogCaptureFixture) -> None:

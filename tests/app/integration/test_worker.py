@@ -349,10 +349,10 @@ def test_each_step_of_the_fit_is_an_event(either: Any) -> None:
 
 
 def test_a_worker_refuses_an_old_schema(pairs: Any, tmp_path: Any) -> None:
-    pairs.services.require_current_schema()
+    pairs.services.schema.require_current()
     empty = build(pairs.services.settings.model_copy(update={"data_dir": tmp_path / "empty"}))
     with pytest.raises(SchemaOutdatedError, match="lrbs db upgrade"):
-        empty.require_current_schema()
+        empty.schema.require_current()
     close(empty)
 
 
@@ -360,4 +360,4 @@ def test_a_database_of_a_newer_version_is_refused(pairs: Any) -> None:
     with pairs.services.database.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(SchemaOutdatedError, match="9999"):
-        pairs.services.upgrade_schema()
+        pairs.services.schema.upgrade()
