@@ -16,12 +16,21 @@ from sqlalchemy import ColumnElement, Table, delete, func, select, tuple_, updat
 from sqlalchemy.orm import Session
 
 from app.db.clock import now
-from app.db.models import CollectionRow, ItemRow, JobRow, ModelRow, ReplacedItemRow, SavedGalleryRow
+from app.db.models import (
+    CollectionRow,
+    FeedbackRow,
+    ItemRow,
+    JobRow,
+    ModelRow,
+    ReplacedItemRow,
+    SavedGalleryRow,
+)
 from app.domain.entities import JobState
 
 IS_NOT_DELETED: ColumnElement[bool] = CollectionRow.deleted_at.is_(None)
 """Condition that a collection is not deleted."""
 _OPEN = (JobState.QUEUED.value, JobState.RUNNING.value)
+_feedback: Table = ItemRow.metadata.tables[FeedbackRow.__tablename__]
 _items: Table = ItemRow.metadata.tables[ItemRow.__tablename__]
 _replaced: Table = ItemRow.metadata.tables[ReplacedItemRow.__tablename__]
 
@@ -82,6 +91,7 @@ def remove_some(session: Session, collection_id: int, max_rows: int, max_bytes: 
     for table, key in (
         (_replaced, (_replaced.c.import_id, _replaced.c.position)),
         (_items, (_items.c.id,)),
+        (_feedback, (_feedback.c.id,)),
     ):
         is_its = table.c.collection_id == collection_id
         rows = some_rows(session, table, key, is_its, max_rows, max_bytes)
@@ -111,7 +121,7 @@ def some_rows(
     session : Session
         Session to read in.
     table : Table
-        Table of items, or of replaced items.
+        Table of items, of replaced items, or of feedback.
     key : sequence of ColumnElement
         Columns that are returned before `content_hash` and `size`.
     condition : ColumnElement

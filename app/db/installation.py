@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 from typing_extensions import override
 
 from app.db.deletions import IS_NOT_DELETED
-from app.db.models import CollectionRow, InstallationRow, ModelRow
+from app.db.models import CollectionRow, FeedbackRow, InstallationRow, ModelRow
 from app.domain.entities import Installation
 from app.domain.ports import InstallationRepository
 
@@ -45,5 +45,5 @@ class SqlInstallationRepository(InstallationRepository):
             .select_from(CollectionRow)
             .where(IS_NOT_DELETED)
         )
-        newest = self._session.scalar(select(func.max(ModelRow.id)))
-        return (*(int(number) for number in self._session.execute(counts).one()), newest or 0)
+        newest = [self._session.scalar(select(func.max(row.id))) or 0 for row in (ModelRow, FeedbackRow)]
+        return (*(int(number) for number in self._session.execute(counts).one()), *newest)

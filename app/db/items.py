@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from typing_extensions import override
 
 from app.db.item_writes import put_items
-from app.db.models import ItemRow, ReplacedItemRow
+from app.db.models import FeedbackRow, ItemRow, ReplacedItemRow
 from app.db.published import (
     Condition,
     Stretch,
@@ -170,7 +170,7 @@ class SqlItemRepository(ItemRepository):
         used: set[str] = set()
         for start in range(0, len(content_hashes), _IDS_PER_QUERY):
             chunk = content_hashes[start : start + _IDS_PER_QUERY]
-            for table in (ItemRow, ReplacedItemRow):
+            for table in (ItemRow, ReplacedItemRow, FeedbackRow):
                 query = select(table.content_hash).where(table.content_hash.in_(chunk)).distinct()
                 used.update(value for value in self._session.scalars(query) if value is not None)
         return used

@@ -208,6 +208,33 @@ class ReplacedItemRow(_ItemColumns, Base):
     collection_id: Mapped[int] = mapped_column(BigInt)
 
 
+class FeedbackRow(Base):
+    """Feedback: an item's relevance to a query, which is an item or has content of its own."""
+
+    __tablename__ = "feedback"
+    __table_args__ = (
+        Index("ix_feedback_collection_id_id", "collection_id", "id"),
+        Index("ix_feedback_collection_id_item_id", "collection_id", "item_id"),
+        Index("ix_feedback_collection_id_query_item_id", "collection_id", "query_item_id"),
+        Index("ix_feedback_content_hash", "content_hash"),
+        # No id is used twice: a cursor, or a client that deletes, would mean other feedback by it.
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(BigInt, primary_key=True)
+    collection_id: Mapped[int] = mapped_column(BigInt, ForeignKey("collections.id", ondelete="CASCADE"))
+    source: Mapped[str] = mapped_column(String(MAX_NAME))
+    target: Mapped[str] = mapped_column(String(MAX_NAME))
+    item_id: Mapped[str] = mapped_column(String(MAX_IDENTIFIER))
+    is_relevant: Mapped[bool] = mapped_column(Boolean)
+    query_item_id: Mapped[str | None] = mapped_column(String(MAX_IDENTIFIER))
+    text: Mapped[str | None] = mapped_column(Text)
+    content_hash: Mapped[str | None] = mapped_column(String(_SHA256))
+    content_type: Mapped[str | None] = mapped_column(String(_MEDIA_TYPE))
+    features: Mapped[bytes | None] = mapped_column(LargeBinary)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
 class ModelRow(Base):
     """A model version."""
 

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session, SessionTransaction, sessionmaker
 from app.db.changes import Changes
 from app.db.collections import SqlCollectionRepository
 from app.db.faults import translate_errors
+from app.db.feedback import SqlFeedbackRepository
 from app.db.imports import SqlImportRepository
 from app.db.installation import SqlInstallationRepository
 from app.db.items import SqlItemRepository
@@ -53,6 +54,7 @@ class SqlUnitOfWork:
     keys: SqlKeyRepository
     installation: SqlInstallationRepository
     imports: SqlImportRepository
+    feedback: SqlFeedbackRepository
 
     @classmethod
     def over(cls, session: Session) -> SqlUnitOfWork:
@@ -65,6 +67,7 @@ class SqlUnitOfWork:
             SqlKeyRepository(session),
             SqlInstallationRepository(session),
             SqlImportRepository(session),
+            SqlFeedbackRepository(session),
         )
 
 

@@ -2,6 +2,7 @@
 
 from app.domain.entities.arrays import Features, Matrix, Vector
 from app.domain.entities.collections import Change, Collection, Content, Counts, Item, Modality
+from app.domain.entities.feedback import Feedback
 from app.domain.entities.imports import RunningImport
 from app.domain.entities.installation import Installation, Mark
 from app.domain.entities.jobs import Job, JobEvent, JobState
@@ -19,6 +20,7 @@ __all__ = [
     "Collection",
     "Content",
     "Counts",
+    "Feedback",
     "HIT_FIELDS",
     "Hit",
     "Installation",

@@ -44,6 +44,16 @@ class ItemNotFoundError(NotFoundError):
         super().__init__(f"collection {collection!r} has no item {item_id!r}")
 
 
+class FeedbackNotFoundError(NotFoundError):
+    """No feedback of that id in the collection."""
+
+    code = "feedback-not-found"
+    title = "Feedback not found"
+
+    def __init__(self, collection: str, feedback_id: int) -> None:
+        super().__init__(f"collection {collection!r} has no feedback {feedback_id}")
+
+
 class ContentMissingError(ServiceError):
     """The picture of an item is no longer in the store."""
 

@@ -8,6 +8,7 @@ from app.domain.ports.index import GalleryIndex
 from app.domain.ports.jobs import JobQueue
 from app.domain.ports.repositories import (
     CollectionRepository,
+    FeedbackRepository,
     InstallationRepository,
     ItemRepository,
     KeyRepository,
@@ -22,6 +23,7 @@ __all__ = [
     "DatabaseSchema",
     "Encoder",
     "EncoderSource",
+    "FeedbackRepository",
     "FolderMark",
     "GalleryIndex",
     "ImportRepository",

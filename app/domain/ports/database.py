@@ -9,6 +9,7 @@ from app.domain.ports.imports import ImportRepository
 from app.domain.ports.jobs import JobQueue
 from app.domain.ports.repositories import (
     CollectionRepository,
+    FeedbackRepository,
     InstallationRepository,
     ItemRepository,
     KeyRepository,
@@ -27,6 +28,11 @@ class UnitOfWork(Protocol):
     @property
     def items(self) -> ItemRepository:
         """Items."""
+        ...
+
+    @property
+    def feedback(self) -> FeedbackRepository:
+        """Feedback."""
         ...
 
     @property

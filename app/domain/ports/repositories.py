@@ -14,6 +14,7 @@ from app.domain.entities import (
     Change,
     Collection,
     Counts,
+    Feedback,
     Installation,
     Item,
     KeyBounds,
@@ -158,7 +159,43 @@ class ItemRepository(Protocol):
         ...
 
     def used_content(self, content_hashes: Sequence[str]) -> set[str]:
-        """Return which of the hashes any item of any collection has."""
+        """Return which of the hashes any item, or query of any feedback, of any collection has."""
+        ...
+
+
+class FeedbackRepository(Protocol):
+    """Feedback on the items of a collection, by its id.
+
+    It changes neither items nor the collection's revision. Methods that delete return the hashes of the
+    pictures that the deleted feedback had as queries.
+    """
+
+    def add(self, collection: Collection, feedback: Sequence[Feedback]) -> Sequence[int]:
+        """Store feedback and return its ids, which grow in its order."""
+        ...
+
+    def page(self, collection: Collection, after: int, limit: int) -> Sequence[Feedback]:
+        """Return feedback with an id above `after`, in order of ids, without features."""
+        ...
+
+    def all(self, collection: Collection) -> Iterator[Feedback]:
+        """Yield all feedback in order of ids, the latest last.
+
+        The items that it names exist, since feedback goes with a deleted item; one that was replaced may be
+        of the other modality by now.
+        """
+        ...
+
+    def delete(self, collection: Collection, feedback_id: int) -> set[str]:
+        """Delete one; raises FeedbackNotFoundError."""
+        ...
+
+    def delete_of_item(self, collection: Collection, item_id: str) -> set[str]:
+        """Delete all that is about an item, or has it as the query."""
+        ...
+
+    def keep_newest(self, collection: Collection, most: int) -> set[str]:
+        """Delete all but the newest `most`."""
         ...
 
 
@@ -238,5 +275,5 @@ class InstallationRepository(Protocol):
         ...
 
     def progress(self) -> tuple[int, ...]:
-        """Return numbers that change whenever items were written or a model version was recorded."""
+        """Return numbers that change with items and when a model version or feedback is recorded."""
         ...

@@ -19,7 +19,7 @@ def go_beyond_31_bits(engine: sqlalchemy.Engine) -> None:
     """Bring the next id of every table, and every collection's revision, beyond 31 bits."""
     with engine.begin() as connection:
         connection.exec_driver_sql(f"UPDATE collections SET revision = {BEYOND}")
-        for table in ("collections", "items", "model_versions", "activations"):
+        for table in ("collections", "items", "model_versions", "activations", "feedback"):
             if connection.dialect.name == "postgresql":
                 connection.exec_driver_sql(
                     f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), {BEYOND})"

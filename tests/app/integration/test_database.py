@@ -123,7 +123,7 @@ def test_collections_are_added_once_and_deleted_with_everything(
         while work.collections.remove_some(collection.id, 100, 1 << 20) is not None:
             pass
     with database.engine.connect() as connection:
-        for name in ("items", "model_versions", "jobs"):
+        for name in ("items", "feedback", "model_versions", "jobs"):
             count = connection.scalar(
                 sqlalchemy.select(sqlalchemy.func.count()).select_from(Base.metadata.tables[name])
             )

@@ -1,0 +1,123 @@
+"""Feedback in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from sqlalchemy import ColumnElement, Row, Table, delete, null, select
+from sqlalchemy.orm import Session
+from typing_extensions import override
+
+from app.db.clock import now
+from app.db.models import FeedbackRow
+from app.domain.entities import Collection, Feedback, Item, Vector
+from app.domain.errors import FeedbackNotFoundError
+from app.domain.ports import FeedbackRepository
+
+_ROWS_PER_PAGE = 1000
+"""Enough that the fixed cost of a query is small beside its rows; bounds the memory of a walk."""
+_feedback: Table = FeedbackRow.metadata.tables[FeedbackRow.__tablename__]
+_AnyRow = Row[*tuple[Any, ...]]
+
+
+class SqlFeedbackRepository(FeedbackRepository):
+    """Feedback on the items of a collection."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @override
+    def add(self, collection: Collection, feedback: Sequence[Feedback]) -> list[int]:
+        created_at = now(self._session)
+        rows = [_row(collection, entry) for entry in feedback]
+        for row in rows:
+            row.created_at = created_at
+        self._session.add_all(rows)
+        self._session.flush()
+        return [row.id for row in rows]
+
+    @override
+    def page(self, collection: Collection, after: int, limit: int) -> list[Feedback]:
+        return [_entry(row) for row in self._rows(collection, after, limit, null())]
+
+    @override
+    def all(self, collection: Collection) -> Iterator[Feedback]:
+        after = 0
+        # Page by page: a caller that stops early leaves no cursor open in the database.
+        while rows := self._rows(collection, after, _ROWS_PER_PAGE, _feedback.c.features):
+            yield from map(_entry, rows)
+            after = rows[-1].id
+
+    @override
+    def delete(self, collection: Collection, feedback_id: int) -> set[str]:
+        query = select(_feedback.c.id).where(_is_of(collection), _feedback.c.id == feedback_id)
+        if self._session.scalar(query) is None:
+            raise FeedbackNotFoundError(collection.name, feedback_id)
+        return self._delete(collection, _feedback.c.id == feedback_id)
+
+    @override
+    def delete_of_item(self, collection: Collection, item_id: str) -> set[str]:
+        # One after the other, each by its own index.
+        places = (_feedback.c.item_id, _feedback.c.query_item_id)
+        return set().union(*(self._delete(collection, place == item_id) for place in places))
+
+    @override
+    def keep_newest(self, collection: Collection, most: int) -> set[str]:
+        newest_first = select(_feedback.c.id).where(_is_of(collection)).order_by(_feedback.c.id.desc())
+        last = self._session.scalar(newest_first.offset(most).limit(1))
+        return set() if last is None else self._delete(collection, _feedback.c.id <= last)
+
+    def _rows(
+        self, collection: Collection, after: int, limit: int, features: ColumnElement[Any]
+    ) -> Sequence[_AnyRow]:
+        columns = [column for column in _feedback.columns if column.name != "features"]
+        query = select(*columns, features.label("features"))
+        query = query.where(_is_of(collection), _feedback.c.id > after)
+        return self._session.execute(query.order_by(_feedback.c.id).limit(limit)).all()
+
+    def _delete(self, collection: Collection, condition: ColumnElement[bool]) -> set[str]:
+        deleted = delete(_feedback).where(_is_of(collection), condition).returning(_feedback.c.content_hash)
+        return {value for value in self._session.scalars(deleted) if value is not None}
+
+
+def _is_of(collection: Collection) -> ColumnElement[bool]:
+    return _feedback.c.collection_id == collection.id
+
+
+def _row(collection: Collection, feedback: Feedback) -> FeedbackRow:
+    query = feedback.query
+    features = None if query is None or query.features is None else query.features
+    return FeedbackRow(
+        collection_id=collection.id,
+        source=feedback.source,
+        target=feedback.target,
+        item_id=feedback.item_id,
+        is_relevant=feedback.is_relevant,
+        query_item_id=feedback.query_item_id,
+        text=None if query is None else query.text,
+        content_hash=None if query is None else query.content_hash,
+        content_type=None if query is None else query.content_type,
+        features=None if features is None else features.astype("<f4", copy=False).tobytes(),
+    )
+
+
+def _entry(row: _AnyRow) -> Feedback:
+    return Feedback(
+        source=row.source,
+        target=row.target,
+        item_id=row.item_id,
+        is_relevant=row.is_relevant,
+        query_item_id=row.query_item_id,
+        query=_query(row) if row.query_item_id is None else None,
+        id=row.id,
+        created_at=row.created_at,
+    )
+
+
+def _query(row: _AnyRow) -> Item:
+    features: Vector | None = None
+    if row.features is not None:
+        features = np.frombuffer(row.features, dtype="<f4").astype(np.float32, copy=False)
+    return Item("", row.source, row.text, row.content_hash, row.content_type, features)
