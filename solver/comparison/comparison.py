@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from solver.comparison.cells import CellOutcome, OutcomeStore, cells
 from solver.comparison.methods import Method, chosen_methods
 from solver.comparison.rows import ComparisonRow, comparison_rows
 from solver.comparison.running import OnOutcome, run_cells
-from solver.datasets import PairedFeatures
+from solver.datasets import LABEL, PairedFeatures, annotate_rows
 from solver.evaluation.metrics import chance_average_precision
+from solver.evaluation.quality import RetrievalQuality, measure_quality
+from solver.supervision.annotations import Annotations
 from solver.validation.errors import InvalidInputError, InvalidParameterError
 from solver.validation.parameters import COUNT, N_FOLDS, SEED, optional
 
@@ -31,6 +35,8 @@ class Comparison:
         Without PCA first, in the order of the methods.
     outcomes : list of CellOutcome
         Outcome behind each row.
+    qualities : list of RetrievalQuality
+        Measures of each row by label, facets, grades and partners of the test split.
     chance : float
         MAP to expect of a random ranking.
     failures : list of str
@@ -41,6 +47,7 @@ class Comparison:
     data: PairedFeatures
     rows: list[ComparisonRow]
     outcomes: list[CellOutcome]
+    qualities: list[RetrievalQuality]
     chance: float
     failures: list[str]
 
@@ -53,6 +60,7 @@ class Comparison:
 def compare(
     data: PairedFeatures,
     *,
+    annotations: Annotations | None = None,
     dataset: str = "data",
     methods: Sequence[str | Method] | None = None,
     pca: Sequence[bool] = (False, True),
@@ -70,6 +78,9 @@ def compare(
     ----------
     data : PairedFeatures
         Paired rows with one class each and a split.
+    annotations : Annotations, optional
+        What is known of the rows of both modalities, for measures beyond MAP; the facet "label" is the main
+        one. When left out, rows of the same class are alike, and the two samples of a row are partners.
     dataset : str
         Name of the set in the table.
     methods : sequence of str or Method, optional
@@ -97,10 +108,12 @@ def compare(
     InvalidParameterError
         If an option is out of range; names it.
     InvalidInputError
-        If the set has no training or no test rows, or no method can be fitted on it.
+        If the set has no training or no test rows, the annotations are of other rows, or no method can be
+        fitted on it.
     """
     chosen = chosen_methods(methods)
     _check(data, pca, n_folds, random_state, n_jobs)
+    test_annotations = _test_annotations(data, annotations)
     work = cells(data, chosen, dict.fromkeys(pca), n_folds, random_state)
     results = run_cells(work, n_jobs or os.cpu_count() or 1, store, on_outcome)
     order = sorted(range(len(work)), key=lambda number: work[number].pca)
@@ -121,7 +134,24 @@ def compare(
         n_permutations=n_permutations,
         random_state=random_state,
     )
-    return Comparison(dataset, data, rows, outcomes, chance_average_precision(labels, labels), failures)
+    label = LABEL if LABEL in test_annotations.facets else None
+    qualities = [
+        measure_quality(outcome.x_test, outcome.z_test, test_annotations, label=label) for outcome in outcomes
+    ]
+    chance = chance_average_precision(labels, labels)
+    return Comparison(dataset, data, rows, outcomes, qualities, chance, failures)
+
+
+def _test_annotations(data: PairedFeatures, annotations: Annotations | None) -> Annotations:
+    """Return what is known of the test split."""
+    if annotations is None:
+        values = [(label,) for label in data.labels.tolist()]
+        annotations = annotate_rows({LABEL: (values, values)})
+    n_rows = len(data.labels)
+    if annotations.shape != (n_rows, n_rows):
+        raise InvalidInputError(f"annotations of {annotations.shape} samples do not fit {n_rows} rows")
+    rows = np.flatnonzero(~data.is_train)
+    return annotations.subset(rows, rows)
 
 
 def _check(

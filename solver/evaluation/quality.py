@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.evaluation.metrics import as_projections, average_precisions_of_hits, query_blocks
-from solver.evaluation.ranking import BoolArray, can_be_ranked, rank_gallery, shared_classes
+from solver.evaluation.ranking import BoolArray, rank_gallery, shared_classes
 from solver.linalg.matrices import FloatArray
 from solver.supervision.annotations import Annotations, Facet
 from solver.validation.errors import InvalidInputError, InvalidParameterError
@@ -128,7 +128,7 @@ def measure_quality(
     Raises
     ------
     InvalidInputError
-        If projections and annotations do not fit each other, or an entry is not finite or beyond 1e15.
+        If projections and annotations do not fit each other, or an entry is not finite.
     InvalidParameterError
         If `label` is not one of the facets.
 
@@ -318,10 +318,10 @@ def _normalised_gains(
 
 
 def _single_precision(projections: npt.ArrayLike, name: str) -> FloatArray:
+    """Return projections in float32, by a power of two of the size at which products do not overflow."""
     array = as_projections(projections, name)
-    if not can_be_ranked(array).all():
-        raise InvalidInputError(f"{name} has entries beyond 1e15: inner products could overflow")
-    return np.ascontiguousarray(array, np.float32)
+    exponent = math.frexp(float(np.abs(array).max(initial=0.0)))[1]
+    return np.ascontiguousarray(np.ldexp(array, -exponent), np.float32)
 
 
 def _mean_of(parts: list[FloatArray]) -> float:

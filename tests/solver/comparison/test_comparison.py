@@ -4,10 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from solver import MsAlg, compare, mean_average_precision
+from solver import MsAlg, compare, mean_average_precision, measure_quality
 from solver.comparison import METHODS, CellOutcome, Comparison, Method, chosen_methods
 from solver.comparison.cells import cells
-from solver.datasets import PairedFeatures, load_npz
+from solver.datasets import PairedFeatures, annotate_rows, load_npz
 from solver.validation.errors import InvalidInputError, InvalidParameterError
 
 QUICK = ("CCA", "MsAlg")
@@ -175,3 +175,30 @@ def test_semantic_matching_beats_msalg_on_spoken_digits(test_data: Path) -> None
     assert first.p_value is not None
     assert first.p_value < 0.001
     assert first.intervals["average"][0] > second.intervals["average"][1]
+
+
+def test_every_row_has_the_measures_of_its_test_split(data: PairedFeatures) -> None:
+    n_rows = len(data.labels)
+    colours = [("red",) if row % 2 else ("blue",) for row in range(n_rows)]
+    labels = [(label,) for label in data.labels.tolist()]
+    annotations = annotate_rows({"label": (labels, labels), "colour": (colours, colours)})
+    comparison = compared(data, annotations=annotations)
+    test = np.flatnonzero(~data.is_train)
+    for row, outcome, quality in zip(comparison.rows, comparison.outcomes, comparison.qualities, strict=True):
+        assert quality == measure_quality(
+            outcome.x_test, outcome.z_test, annotations.subset(test, test), label="label"
+        )
+        assert quality.mean.map == pytest.approx(row.average, abs=1e-3)  # single against double precision
+        assert set(quality.x_to_z.facet_precision) == {"label", "colour"}
+
+
+def test_without_annotations_label_and_partner_are_measured(data: PairedFeatures) -> None:
+    quality = compared(data, methods=("CCA",), pca=(False,)).qualities[0].x_to_z
+    assert list(quality.facet_map) == ["label"]
+    assert quality.median_rank >= 1
+
+
+def test_annotations_of_other_rows_are_refused(data: PairedFeatures) -> None:
+    values = [("a",), ("b",)]
+    with pytest.raises(InvalidInputError, match="annotations of"):
+        compared(data, annotations=annotate_rows({"label": (values, values)}))
