@@ -175,7 +175,7 @@ def _training_rows(
         return None
     if is_test.shape != (n_rows,) or not np.isin(is_test, (0, 1)).all():
         raise DatasetError(f"{path}: is_test must be {n_rows} booleans, got {is_test.dtype} {is_test.shape}")
-    return is_test == 0
+    return np.logical_not(is_test)
 
 
 def training_rows(split: Sequence[str], name: str) -> npt.NDArray[np.bool]:
@@ -199,7 +199,7 @@ def training_rows(split: Sequence[str], name: str) -> npt.NDArray[np.bool]:
             raise DatasetError(f"{name}: row {row} has {split[row]!r}, expected 'train' or 'test'")
     if len(set(words)) < 2:
         raise DatasetError(f"{name}: all rows are {words[0]!r}; rows to train and rows to test are needed")
-    return np.asarray(words) == "train"
+    return np.asarray([word == "train" for word in words])
 
 
 def _pairs(partners: Sequence[str]) -> npt.NDArray[np.intp]:
