@@ -175,7 +175,7 @@ def _training_rows(
         return None
     if is_test.shape != (n_rows,) or not np.isin(is_test, (0, 1)).all():
         raise DatasetError(f"{path}: is_test must be {n_rows} booleans, got {is_test.dtype} {is_test.shape}")
-    return np.logical_not(is_test)
+    return np.asarray([not value for value in is_test.tolist()])
 
 
 def training_rows(split: Sequence[str], name: str) -> npt.NDArray[np.bool]:
