@@ -60,7 +60,7 @@ from solver.validation.errors import (
 )
 
 if TYPE_CHECKING:
-    from solver.baselines import CCA, GMLDA, GMMFA, PLS, SCM, WMCA, MsAlg, MvDA, SemanticMatching
+    from solver.baselines import CCA, DCA, GMLDA, GMMFA, PLS, RCA, SCM, WMCA, MsAlg, MvDA, SemanticMatching
     from solver.bilinear.cross_validation import LowRankBilinearCV
     from solver.bilinear.estimator import LowRankBilinear
     from solver.bilinear.problem import alpha_max
@@ -81,9 +81,11 @@ else:  # a type checker that saw `__getattr__` would accept every name
     _LEARNING = {
         "solver.baselines": (
             "CCA",
+            "DCA",
             "GMLDA",
             "GMMFA",
             "PLS",
+            "RCA",
             "SCM",
             "WMCA",
             "MsAlg",
@@ -136,6 +138,8 @@ __all__ = [
     "GMMFA",
     "PLS",
     "SCM",
+    "RCA",
+    "DCA",
     "WMCA",
     "MsAlg",
     "MvDA",

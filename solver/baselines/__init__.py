@@ -5,11 +5,13 @@ Each file is one method. They take features as they are: scaling and PCA are up 
 
 from solver.baselines._bases import Bases, CentredBasis
 from solver.baselines.cca import CCA
+from solver.baselines.dca import DCA
 from solver.baselines.gmlda import GMLDA
 from solver.baselines.gmmfa import GMMFA
 from solver.baselines.msalg import MsAlg
 from solver.baselines.mvda import MvDA
 from solver.baselines.pls import PLS
+from solver.baselines.rca import RCA
 from solver.baselines.scm import SCM
 from solver.baselines.semantic_matching import SemanticMatching
 from solver.baselines.wmca import WMCA
@@ -18,11 +20,13 @@ __all__ = [
     "CCA",
     "Bases",
     "CentredBasis",
+    "DCA",
     "GMLDA",
     "GMMFA",
     "MsAlg",
     "MvDA",
     "PLS",
+    "RCA",
     "SCM",
     "SemanticMatching",
     "WMCA",

@@ -71,6 +71,18 @@ class CentredBasis:
         """Memory of axes and coordinates."""
         return self.axes.nbytes + self.coordinates.nbytes
 
+    def whitening(self, reg: float) -> FloatArray:
+        """Return what each axis is multiplied by: (variance + ridge)^(-1/2).
+
+        Parameters
+        ----------
+        reg : float, >= 0
+            The ridge as a share of the mean variance.
+        """
+        variances = self.lengths**2 / len(self.coordinates)
+        factors: FloatArray = 1.0 / np.sqrt(variances + reg * variances.mean())
+        return factors
+
     def lift(self, directions: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return factors and intercept that map raw samples along directions of these coordinates."""
         factors: FloatArray = self.axes @ directions

@@ -33,7 +33,7 @@ class LinearBaseline(LinearCrossModalEstimator):
         return self._scale(super().project_z(Z))
 
     def _scale(self, projections: FloatArray) -> FloatArray:
-        if self.metric_ == "inner":
+        if self.metric_ != "cosine":
             return projections
         norms = np.linalg.norm(projections, axis=1, keepdims=True)
         cosines: FloatArray = projections / np.where(norms > 0, norms, 1.0)

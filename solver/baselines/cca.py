@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
@@ -127,7 +126,7 @@ class CCA(LinearBaseline):
         """
         self._check_parameters()
         x, z = bases or (CentredBasis.of(X, "X"), CentredBasis.of(Z, "Z"))
-        x_whitening, z_whitening = self._whitening(x), self._whitening(z)
+        x_whitening, z_whitening = x.whitening(self.reg), z.whitening(self.reg)
         cross = mean_cross_product(x.coordinates, z.coordinates, supervision, self.pairs)
         U, s, Vt = scipy.linalg.svd(x_whitening[:, None] * cross * z_whitening, full_matrices=False)
         leading = slice(0, self.n_components)
@@ -138,9 +137,3 @@ class CCA(LinearBaseline):
             z.lift(z_whitening[:, None] * Vt[leading].T * weights),
         )
         return self
-
-    def _whitening(self, basis: CentredBasis) -> FloatArray:
-        """Return what each principal axis is multiplied by: (variance + ridge)^(-1/2)."""
-        variances = basis.lengths**2 / len(basis.coordinates)
-        whitening: FloatArray = 1.0 / np.sqrt(variances + self.reg * variances.mean())
-        return whitening

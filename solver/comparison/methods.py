@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from solver.base import CrossModalEstimator
-from solver.baselines import CCA, GMLDA, GMMFA, PLS, SCM, WMCA, Bases, MsAlg, MvDA, SemanticMatching
+from solver.baselines import CCA, DCA, GMLDA, GMMFA, PLS, RCA, SCM, WMCA, Bases, MsAlg, MvDA, SemanticMatching
 from solver.bilinear.estimator import LowRankBilinear
 from solver.bilinear.path import regularisation_path
 from solver.bilinear.problem import BilinearProblem
@@ -164,6 +164,9 @@ _FEW_RIDGES = Axis("reg", (0.003, 0.03, 0.3, 3.0), 0.3)
 _CORRELATION_POWER = Axis("correlation_power", (1.0, 0.0, 2.0), 1.0)
 _PAIRS = Axis("pairs", ("rows", "similar"), "rows")
 _METRIC = Axis("metric", ("inner", "cosine"), "inner")
+_DISTANCE_METRIC = Axis("metric", ("distance", "cosine", "inner"), "cosine")
+_SHRINKAGE = Axis("shrinkage", (0.0, 0.1, 1.0), 0.0)
+_COMMON_SPACE = (_PAIRS, _RIDGE, _COMPONENTS)
 _COUPLING = Axis("coupling", (1.0, 3.0, 10.0, 30.0, 100.0), 10.0)
 _EIGENVALUE_POWER = Axis("eigenvalue_power", (0.5, 0.0, 1.0), 0.5)
 _INVERSE_PENALTY = Axis("C", (0.1, 0.3, 1.0, 3.0, 10.0, 100.0, 1000.0), 1.0)
@@ -214,6 +217,8 @@ _ENTRIES = (
         is_optional=True,
     ),
     Method(WMCA, (_COMPONENTS, _METRIC), uses_bases=True, is_optional=True),
+    Method(RCA, (*_COMMON_SPACE, _SHRINKAGE, _DISTANCE_METRIC), uses_bases=True, is_optional=True),
+    Method(DCA, (*_COMMON_SPACE, _SHRINKAGE, _DISTANCE_METRIC), uses_bases=True, is_optional=True),
     Method(SemanticIdentity, fixed=_SEMANTIC, scalings=("none",), is_optional=True),
     Method(
         KernelSemanticMatching,

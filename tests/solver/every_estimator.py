@@ -56,6 +56,7 @@ INVALID = [
     ("scalings", "standard"), ("scalings", (["standard"],)), ("kernels", (1,)),
     ("x_map", "rbf"), ("x_map", ("rbf", 0.0)), ("z_map", ("no such kernel", 1.0)), ("z_map", None),
     ("random_state", -1), ("random_state", None), ("n_jobs", 0), ("n_jobs", 1.5),
+    ("shrinkage", -0.1), ("shrinkage", None),
 ]  # fmt: skip
 
 NO_NUMBER = [True, False, np.True_, np.nan, np.inf, -np.inf, "1", 1j, (1.0,), np.ones(1), object()]
@@ -68,7 +69,7 @@ NUMERIC: dict[str, tuple[Any, Any]] = {
     "n_components": (0, 2), "max_iter": (0, 2000), "n_alphas": (0, 2), "n_folds": (1, 2),
     "n_landmarks": (0, 20), "n_kept": (0, 1), "n_rounds": (0, 1), "max_samples": (9, 50),
     "n_intrinsic": (0, 5), "n_penalty": (0, 5), "n_threads": (0, 1), "n_jobs": (0, 1),
-    "random_state": (-1, 3),
+    "random_state": (-1, 3), "shrinkage": (-0.1, 0),
 }  # fmt: skip
 """Numeric parameters: a number out of range, and an integer (where one is in range) that is accepted."""
 

@@ -1,0 +1,141 @@
+"""Metric learning as a second step: a common space by CCA, then a metric in it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from solver.baselines._bases import Bases
+from solver.baselines._distance import DISTANCE_METRIC, DistanceBaseline
+from solver.baselines._pairs import class_indicators
+from solver.baselines.cca import CCA
+from solver.linalg.matrices import FloatArray
+from solver.supervision.signed_pairs import AnySupervision
+from solver.validation.errors import InvalidInputError
+from solver.validation.parameters import COUNT, NOT_NEGATIVE, PAIRS, Rule, optional
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CommonSpace:
+    """The samples that a metric is learned from.
+
+    Parameters
+    ----------
+    x, z : ndarray of shape (n_samples, n_dimensions)
+        Samples of either modality in the common space.
+    x_indicators, z_indicators : ndarray of shape (n_samples, n_classes)
+        1 where a sample is of a class.
+    """
+
+    x: FloatArray
+    z: FloatArray
+    x_indicators: FloatArray
+    z_indicators: FloatArray
+
+    def class_means(self) -> tuple[FloatArray, FloatArray]:
+        """Return the (n_classes, n_dimensions) means of both modalities together, and the class sizes.
+
+        Classes without a sample are left out.
+        """
+        samples, indicators = self._together()
+        counts = indicators.sum(axis=0)
+        means: FloatArray = indicators.T @ samples / counts[:, None]
+        return means, counts
+
+    def scatter_within(self, class_weights: FloatArray) -> FloatArray:
+        """Return ``sum_c w_c sum_{i in c} (x_i - m_c)(x_i - m_c)^T`` of both modalities together.
+
+        Raises
+        ------
+        InvalidInputError
+            If it vanishes up to rounding.
+        """
+        samples, indicators = self._together()
+        means, _ = self.class_means()
+        scatter = np.zeros((samples.shape[1],) * 2)
+        for mean, members, weight in zip(means, indicators.T > 0, class_weights, strict=True):
+            centred = samples[members] - mean
+            scatter += weight * centred.T @ centred
+        spread = class_weights @ (indicators.T > 0) @ np.sum(samples**2, axis=1)
+        if np.trace(scatter) <= len(samples) * np.finfo(np.float64).eps * spread:
+            raise InvalidInputError(
+                "in the common space no class varies within itself: there is nothing to learn from"
+            )
+        return scatter
+
+    def _together(self) -> tuple[FloatArray, FloatArray]:
+        indicators = np.vstack([self.x_indicators, self.z_indicators])
+        return np.vstack([self.x, self.z]), indicators[:, indicators.any(axis=0)]
+
+
+class CommonSpaceMetric(DistanceBaseline):
+    """Base of the metrics that are learned in the space of canonical correlations.
+
+    Attributes
+    ----------
+    cca_ : CCA
+        The first step; its projections are compared by the learned metric.
+    """
+
+    _parameter_rules: ClassVar[dict[str, Rule]] = {
+        "n_components": optional(COUNT),
+        "reg": NOT_NEGATIVE,
+        "pairs": PAIRS,
+        "metric": DISTANCE_METRIC,
+    }
+
+    n_components: int | None
+    reg: float
+    pairs: str
+    cca_: CCA
+
+    def fit(
+        self,
+        X: npt.ArrayLike,
+        Z: npt.ArrayLike,
+        supervision: AnySupervision,
+        *,
+        bases: Bases | None = None,
+    ) -> Self:
+        """Find the common space, then the metric in it.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (n_samples_x, n_features_x)
+            First modality; made dense.
+        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
+            Second modality; made dense.
+        supervision : Labels or MultiLabels
+            The classes.
+        bases : tuple of CentredBasis, optional
+            Bases of X and Z, if the caller already has them; computed if omitted.
+
+        Raises
+        ------
+        InvalidParameterError, InvalidInputError, SupervisionError
+            If a parameter is out of range, an array unusable, or the supervision of other samples or of
+            another kind than is needed.
+        """
+        self._check_parameters()
+        indicators = class_indicators(supervision, type(self).__name__)
+        cca = CCA(self.n_components, reg=self.reg, metric="inner", pairs=self.pairs)
+        cca.fit(X, Z, supervision, bases=bases)
+        directions = self._learn(CommonSpace(cca.project_x(X), cca.project_z(Z), *indicators))
+        if not directions.size:
+            raise InvalidInputError(
+                "the classes coincide in the common space: there is nothing to learn from"
+            )
+        self.cca_ = cca
+        self._keep(
+            (cca.x_factors_ @ directions, cca.x_intercept_ @ directions),
+            (cca.z_factors_ @ directions, cca.z_intercept_ @ directions),
+        )
+        return self
+
+    @abstractmethod
+    def _learn(self, space: CommonSpace) -> FloatArray:
+        """Return L, one column a direction, of the metric ``(x - z)^T L L^T (x - z)``."""

@@ -1,0 +1,81 @@
+"""Relevant component analysis in a common space."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from solver.baselines._common_space import CommonSpace, CommonSpaceMetric
+from solver.baselines._multiview import whitening
+from solver.linalg.matrices import FloatArray
+from solver.validation.parameters import NOT_NEGATIVE, Rule
+
+
+class RCA(CommonSpaceMetric):
+    """Relevant component analysis: the space of `CCA`, whitened within classes.
+
+    The metric of [1]_ is the inverse of the covariance within chunklets, groups of samples of which it is
+    known that they are of one class,
+
+        d(x, z) = (x - z)^T C^(-1) (x - z),    C = (1 / n) sum_c sum_{i in c} (x_i - m_c) (x_i - m_c)^T
+
+    Here the chunklets are the classes, with the samples of both modalities, in the space of canonical
+    correlations.
+
+    Parameters
+    ----------
+    n_components : int, >= 1, or None
+        Canonical directions at most; all when None.
+    reg : float, >= 0
+        Ridge of `CCA`.
+    shrinkage : float, >= 0
+        Ridge on C as a share of its mean eigenvalue; 0 is the method as published.
+    pairs : {"auto", "rows", "similar"}
+        As in `CCA`.
+    metric : {"distance", "cosine", "inner"}
+        How projections are compared; "distance" is the method as published.
+
+    Attributes
+    ----------
+    cca_ : CCA
+        The first step.
+
+    References
+    ----------
+    .. [1] A. Bar-Hillel, T. Hertz, N. Shental, D. Weinshall, "Learning a Mahalanobis Metric from
+       Equivalence Constraints", JMLR 6, 2005.
+
+    Examples
+    --------
+    >>> from solver import RCA, Labels, make_low_rank_pairs
+    >>> data = make_low_rank_pairs(60, 50, n_classes=4, random_state=0)
+    >>> model = RCA(n_components=3).fit(data.X, data.Z, Labels(data.x_labels, data.z_labels))
+    >>> model.similarity(data.X, data.Z).shape
+    (60, 50)
+    """
+
+    _parameter_rules: ClassVar[dict[str, Rule]] = {
+        **CommonSpaceMetric._parameter_rules,
+        "shrinkage": NOT_NEGATIVE,
+    }
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        reg: float = 0.1,
+        shrinkage: float = 0.0,
+        pairs: str = "auto",
+        metric: str = "distance",
+    ) -> None:
+        self.n_components = n_components
+        self.reg = reg
+        self.shrinkage = shrinkage
+        self.pairs = pairs
+        self.metric = metric
+
+    def _learn(self, space: CommonSpace) -> FloatArray:
+        _, counts = space.class_means()
+        covariance = space.scatter_within(np.full(len(counts), 1.0 / counts.sum()))
+        return whitening(covariance, self.shrinkage)
