@@ -48,7 +48,7 @@ from app.storage.blobs import FileBlobStore
 from app.storage.bundles import BundleStore
 from app.storage.copies import copy_new_files
 from app.storage.faults import fault_of_disk
-from app.storage.ownership import FileFolderMark
+from app.storage.folder_mark import FileFolderMark
 from app.storage.spool import ItemSpool
 
 _OTHER_CONNECTIONS = 8

@@ -12,11 +12,13 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 from typing_extensions import override
 
+from app.db.chunks import in_chunks
 from app.db.constraints import violates_unique
 from app.db.deletions import IS_NOT_DELETED, hidden_ids, hide, remove_some
 from app.db.models import CollectionRow, SavedGalleryRow
 from app.domain.entities import Collection, Modality, SavedGallery
 from app.domain.errors import CollectionExistsError, CollectionNotFoundError
+from app.domain.names import is_storable
 from app.domain.ports import CollectionRepository
 
 
@@ -117,11 +119,14 @@ class SqlCollectionRepository(CollectionRepository):
 
     @override
     def used_galleries(self, folders: Sequence[str]) -> set[str]:
-        query = select(SavedGalleryRow.folder).where(SavedGalleryRow.folder.in_(folders))
-        return set(self._session.scalars(query))
+        used: set[str] = set()
+        for chunk in in_chunks(folders):
+            query = select(SavedGalleryRow.folder).where(SavedGalleryRow.folder.in_(chunk))
+            used.update(self._session.scalars(query))
+        return used
 
     def _row(self, name: str, lock: bool = False) -> CollectionRow:
-        if "\x00" in name:  # PostgreSQL rejects such a parameter
+        if not is_storable(name):
             raise CollectionNotFoundError(name)
         query = select(CollectionRow).where(CollectionRow.name == name, IS_NOT_DELETED)
         if lock:  # a lock that still lets other transactions add rows that refer to it

@@ -17,22 +17,18 @@ from sqlalchemy.orm import Session
 
 from app.db.clock import now
 from app.db.models import (
+    FEEDBACK,
+    ITEMS,
+    OPEN_STATES,
+    REPLACED_ITEMS,
     CollectionRow,
-    FeedbackRow,
-    ItemRow,
     JobRow,
     ModelRow,
-    ReplacedItemRow,
     SavedGalleryRow,
 )
-from app.domain.entities import JobState
 
 IS_NOT_DELETED: ColumnElement[bool] = CollectionRow.deleted_at.is_(None)
 """Condition that a collection is not deleted."""
-_OPEN = (JobState.QUEUED.value, JobState.RUNNING.value)
-_feedback: Table = ItemRow.metadata.tables[FeedbackRow.__tablename__]
-_items: Table = ItemRow.metadata.tables[ItemRow.__tablename__]
-_replaced: Table = ItemRow.metadata.tables[ReplacedItemRow.__tablename__]
 
 
 def is_there(session: Session, collection_id: int) -> bool:
@@ -54,7 +50,7 @@ def hide(session: Session, collection_id: int) -> list[str] | None:
     )
     if hidden is None:
         return None
-    is_open = JobRow.state.in_(_OPEN)
+    is_open = JobRow.state.in_(OPEN_STATES)
     session.execute(delete(JobRow).where(JobRow.collection_id == collection_id, is_open))
     session.execute(delete(SavedGalleryRow).where(SavedGalleryRow.collection_id == collection_id))
     models = delete(ModelRow).where(ModelRow.collection_id == collection_id)
@@ -89,9 +85,9 @@ def remove_some(session: Session, collection_id: int, max_rows: int, max_bytes: 
         return None
     # Replaced rows go before the items: on their own they would be what readers see in place of the items.
     for table, key in (
-        (_replaced, (_replaced.c.import_id, _replaced.c.position)),
-        (_items, (_items.c.id,)),
-        (_feedback, (_feedback.c.id,)),
+        (REPLACED_ITEMS, (REPLACED_ITEMS.c.import_id, REPLACED_ITEMS.c.position)),
+        (ITEMS, (ITEMS.c.id,)),
+        (FEEDBACK, (FEEDBACK.c.id,)),
     ):
         is_its = table.c.collection_id == collection_id
         rows = some_rows(session, table, key, is_its, max_rows, max_bytes)

@@ -25,24 +25,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from sqlalchemy import Table, and_, delete, insert, literal, or_, select, update
+from sqlalchemy import and_, delete, insert, literal, or_, select, update
 from sqlalchemy.orm import Session
 from typing_extensions import override
 
+from app.db.chunks import in_chunks
 from app.db.clock import now
 from app.db.deletions import IS_NOT_DELETED, is_there, some_rows
 from app.db.item_writes import Plan, plan_items, write_plan
-from app.db.models import CollectionRow, ImportRow, ItemRow, ReplacedItemRow
+from app.db.models import ITEMS, REPLACED_ITEMS, CollectionRow, ImportRow
 from app.domain.entities import Collection, Item, RunningImport
 from app.domain.errors import CollectionNotFoundError, ImportLostError
 from app.domain.ports import ImportRepository, PlannedWrite
 
 _PENDING, _ABANDONED, _PUBLISHED = "pending", "abandoned", "published"
-_IDS_PER_QUERY = 500
-"""Far below the limits of both databases on bound parameters."""
-_items: Table = ItemRow.metadata.tables[ItemRow.__tablename__]
-_replaced: Table = ItemRow.metadata.tables[ReplacedItemRow.__tablename__]
-_COPIED = tuple(column.name for column in _items.columns if column.name != "id")
+_COPIED = tuple(column.name for column in ITEMS.columns if column.name != "id")
 _RESTORED = tuple(name for name in _COPIED if name not in ("collection_id", "item_id"))
 
 
@@ -88,9 +85,8 @@ class SqlImportRepository(ImportRepository):
             raise TypeError(f"expected what `plan` returned, got {type(planned).__name__}")
         row = self._lock_pending(running)
         row.lease_expires_at = now(self._session) + timedelta(seconds=lease_seconds)
-        changed = planned.changed_ids
-        for start in range(0, len(changed), _IDS_PER_QUERY):
-            self._copy_rows(running, changed[start : start + _IDS_PER_QUERY])
+        for row_ids in in_chunks(planned.changed_ids):
+            self._copy_rows(running, row_ids)
         write_plan(self._session, planned)
 
     @override
@@ -164,41 +160,41 @@ class SqlImportRepository(ImportRepository):
     def _copy_rows(self, running: RunningImport, row_ids: Sequence[int]) -> None:
         """Copy rows that are about to be changed to `replaced_items`."""
         names = ("import_id", "position", "replaced_at", *_COPIED)
-        values = (literal(running.id), _items.c.id, literal(running.revision))
-        rows = select(*values, *(_items.c[name] for name in _COPIED)).where(_items.c.id.in_(row_ids))
-        self._session.execute(insert(_replaced).from_select(names, rows))
+        values = (literal(running.id), ITEMS.c.id, literal(running.revision))
+        rows = select(*values, *(ITEMS.c[name] for name in _COPIED)).where(ITEMS.c.id.in_(row_ids))
+        self._session.execute(insert(REPLACED_ITEMS).from_select(names, rows))
 
     def _put_back(self, row: ImportRow, max_rows: int, max_bytes: int) -> bool:
         """Undo a batch of changes of an abandoned import; return False if none are left."""
         positions = self._replaced_by(row, max_rows, max_bytes)
-        is_in_batch = and_(_replaced.c.import_id == row.id, _replaced.c.position.in_(positions))
+        is_in_batch = and_(REPLACED_ITEMS.c.import_id == row.id, REPLACED_ITEMS.c.position.in_(positions))
         if positions:
-            before = {name: _replaced.c[name] for name in _RESTORED}
+            before = {name: REPLACED_ITEMS.c[name] for name in _RESTORED}
             self._session.execute(
-                update(_items).where(_items.c.id == _replaced.c.position, is_in_batch).values(before)
+                update(ITEMS).where(ITEMS.c.id == REPLACED_ITEMS.c.position, is_in_batch).values(before)
             )
-            self._session.execute(delete(_replaced).where(is_in_batch))
+            self._session.execute(delete(REPLACED_ITEMS).where(is_in_batch))
         return bool(positions)
 
     def _remove_new(self, row: ImportRow, max_rows: int, max_bytes: int) -> bool:
         """Delete a batch of an abandoned import's new items, once all is undone; return False at the end."""
-        is_its = and_(_items.c.collection_id == row.collection_id, _items.c.revision == row.revision)
-        items = some_rows(self._session, _items, (_items.c.id,), is_its, max_rows, max_bytes)
+        is_its = and_(ITEMS.c.collection_id == row.collection_id, ITEMS.c.revision == row.revision)
+        items = some_rows(self._session, ITEMS, (ITEMS.c.id,), is_its, max_rows, max_bytes)
         if items:
-            self._session.execute(delete(_items).where(_items.c.id.in_([item.id for item in items])))
+            self._session.execute(delete(ITEMS).where(ITEMS.c.id.in_([item.id for item in items])))
         return bool(items)
 
     def _forget_replaced(self, row: ImportRow, max_rows: int, max_bytes: int) -> bool:
         """Delete a batch of the rows that a published import replaced; return False if none are left."""
         positions = self._replaced_by(row, max_rows, max_bytes)
         if positions:
-            is_its = and_(_replaced.c.import_id == row.id, _replaced.c.position.in_(positions))
-            self._session.execute(delete(_replaced).where(is_its))
+            is_its = and_(REPLACED_ITEMS.c.import_id == row.id, REPLACED_ITEMS.c.position.in_(positions))
+            self._session.execute(delete(REPLACED_ITEMS).where(is_its))
         return bool(positions)
 
     def _replaced_by(self, row: ImportRow, max_rows: int, max_bytes: int) -> list[int]:
-        key, is_its = (_replaced.c.position,), _replaced.c.import_id == row.id
-        rows = some_rows(self._session, _replaced, key, is_its, max_rows, max_bytes)
+        key, is_its = (REPLACED_ITEMS.c.position,), REPLACED_ITEMS.c.import_id == row.id
+        rows = some_rows(self._session, REPLACED_ITEMS, key, is_its, max_rows, max_bytes)
         return [replaced.position for replaced in rows]
 
     def _running(self, row: ImportRow) -> RunningImport:

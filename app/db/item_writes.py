@@ -7,27 +7,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Table, Text, bindparam, cast, select, update
+from sqlalchemy import Connection, Text, bindparam, cast, select, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from app.db.models import ItemRow
-from app.domain.entities import Collection, Counts, Item
+from app.db.chunks import in_chunks
+from app.db.models import ITEMS
+from app.domain.entities import Collection, Counts, Item, vector_bytes
 
-_IDS_PER_QUERY = 500
-"""Far below the limits of both databases on bound parameters."""
-_table: Table = ItemRow.metadata.tables[ItemRow.__tablename__]
 _PLAIN = ("modality", "text", "content_hash", "content_type", "features", "pair_id", "train")
 _DOCUMENTS = ("labels", "metadata")
 _INSERTED = ("collection_id", "item_id", "revision", "is_deleted", *_PLAIN, *_DOCUMENTS)
 _UPDATED = ("revision", "is_deleted", *_PLAIN, *_DOCUMENTS)
 _STORED = (
-    *(_table.c[name] for name in ("item_id", "id", "is_deleted", *_PLAIN)),
-    *(cast(_table.c[name], Text) for name in _DOCUMENTS),
+    *(ITEMS.c[name] for name in ("item_id", "id", "is_deleted", *_PLAIN)),
+    *(cast(ITEMS.c[name], Text) for name in _DOCUMENTS),
 )
 _UPDATE = (
-    update(_table)
-    .where(_table.c.id == bindparam("row_id"))
+    update(ITEMS)
+    .where(ITEMS.c.id == bindparam("row_id"))
     .values({name: bindparam(f"new_{name}") for name in _UPDATED})
 )
 _Row = tuple[Any, ...]
@@ -71,8 +69,7 @@ def plan_items(session: Session, collection: Collection, items: Sequence[Item], 
     new: list[_Row] = []
     changed: list[dict[str, Any]] = []
     unchanged = revived = 0
-    for start in range(0, len(items), _IDS_PER_QUERY):
-        chunk = items[start : start + _IDS_PER_QUERY]
+    for chunk in in_chunks(items):
         rows = _rows_by_id(session, collection, [item.id for item in chunk])
         for item in chunk:
             row, plain = rows.get(item.id), _plain(item)
@@ -103,7 +100,7 @@ def write_plan(session: Session, plan: Plan) -> None:
 def _rows_by_id(
     session: Session, collection: Collection, item_ids: Sequence[str]
 ) -> Mapping[str, Sequence[Any]]:
-    query = select(*_STORED).where(_table.c.collection_id == collection.id, _table.c.item_id.in_(item_ids))
+    query = select(*_STORED).where(ITEMS.c.collection_id == collection.id, ITEMS.c.item_id.in_(item_ids))
     return {row[0]: row[1:] for row in session.execute(query)}
 
 
@@ -129,7 +126,7 @@ def _insert(connection: Connection, rows: Sequence[_Row]) -> None:
 
 
 def _plain(item: Item) -> _Row:
-    features = None if item.features is None else item.features.astype("<f4", copy=False).tobytes()
+    features = None if item.features is None else vector_bytes(item.features)
     return (
         item.modality,
         item.text,

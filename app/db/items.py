@@ -5,16 +5,16 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Collection as AbstractCollection
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-from sqlalchemy import Row, Table, false, func, null, select, true
+from sqlalchemy import Row, false, func, null, select, true
 from sqlalchemy.orm import Session
 from typing_extensions import override
 
+from app.db.chunks import in_chunks
 from app.db.item_writes import put_items
-from app.db.models import FeedbackRow, ItemRow, ReplacedItemRow
+from app.db.models import ITEMS, FeedbackRow, ItemRow, ReplacedItemRow
 from app.db.published import (
     Condition,
     Stretch,
@@ -25,15 +25,13 @@ from app.db.published import (
     published_revision,
 )
 from app.db.tombstones import newest_tombstone, purge_tombstones
-from app.domain.entities import HIT_FIELDS, Change, Collection, Counts, Item, Vector
+from app.domain.entities import HIT_FIELDS, Change, Collection, Counts, Item, vector_of
 from app.domain.errors import ItemNotFoundError
+from app.domain.names import is_storable
 from app.domain.ports import ItemRepository
 
-_IDS_PER_QUERY = 500
-"""Far below the limits of both databases on bound parameters."""
 _ROWS_PER_PAGE = 1000
 """Enough that the fixed cost of a query is small beside its rows; bounds the memory of a walk."""
-_items: Table = ItemRow.metadata.tables[ItemRow.__tablename__]
 _AnyRow = Row[*tuple[Any, ...]]
 _COLUMNS = (
     *("item_id", "modality", "text", "content_hash", "content_type"),
@@ -41,8 +39,6 @@ _COLUMNS = (
 )
 """Columns that `_item` reads; plain ones, since making mapped objects takes longer than the query itself."""
 _PLACED = (*_COLUMNS, "id")
-_COLUMN_OF: Mapping[str, str] = {"labels": "labels", "metadata": "metadata", "text": "text"}
-"""Which column holds one of `HIT_FIELDS`."""
 
 
 class SqlItemRepository(ItemRepository):
@@ -57,7 +53,7 @@ class SqlItemRepository(ItemRepository):
         query = select(rows.c.item_id).where(rows.c.is_deleted.is_(False))
         return {
             item_id
-            for chunk in _chunks(item_ids)
+            for chunk in in_chunks(item_ids)
             for item_id in self._session.scalars(query.where(rows.c.item_id.in_(chunk)))
         }
 
@@ -67,7 +63,7 @@ class SqlItemRepository(ItemRepository):
 
     @override
     def get(self, collection: Collection, item_id: str) -> Item:
-        if "\x00" in item_id:
+        if not is_storable(item_id):
             raise ItemNotFoundError(collection.name, item_id)
         rows = self._select(collection, [item_id], (*_COLUMNS, "features"))
         if not rows:
@@ -78,10 +74,10 @@ class SqlItemRepository(ItemRepository):
     def get_many(
         self, collection: Collection, item_ids: Sequence[str], fields: AbstractCollection[str] = HIT_FIELDS
     ) -> dict[str, Item]:
-        left_out = {_COLUMN_OF[name] for name in HIT_FIELDS.difference(fields) if name in _COLUMN_OF}
+        left_out = HIT_FIELDS.difference(fields)  # columns have the names of the fields
         return {
             row[0]: _item(row)
-            for chunk in _chunks(item_ids)
+            for chunk in in_chunks(item_ids)
             for row in self._select(collection, chunk, _COLUMNS, left_out)
         }
 
@@ -168,8 +164,7 @@ class SqlItemRepository(ItemRepository):
     @override
     def used_content(self, content_hashes: Sequence[str]) -> set[str]:
         used: set[str] = set()
-        for start in range(0, len(content_hashes), _IDS_PER_QUERY):
-            chunk = content_hashes[start : start + _IDS_PER_QUERY]
+        for chunk in in_chunks(content_hashes):
             for table in (ItemRow, ReplacedItemRow, FeedbackRow):
                 query = select(table.content_hash).where(table.content_hash.in_(chunk)).distinct()
                 used.update(value for value in self._session.scalars(query) if value is not None)
@@ -202,8 +197,8 @@ class SqlItemRepository(ItemRepository):
 
         Every search calls this, so rows replaced by an import are read only if an item is missing otherwise.
         """
-        query = select(*(null() if name in left_out else _items.c[name] for name in names)).where(
-            is_published(collection.id), _items.c.item_id.in_(item_ids), _items.c.is_deleted.is_(False)
+        query = select(*(null() if name in left_out else ITEMS.c[name] for name in names)).where(
+            is_published(collection.id), ITEMS.c.item_id.in_(item_ids), ITEMS.c.is_deleted.is_(False)
         )
         current = self._session.execute(query).all()
         if len(current) == len(item_ids):
@@ -215,7 +210,7 @@ class SqlItemRepository(ItemRepository):
         return self._session.execute(all_rows).all()
 
     def _live_row(self, collection: Collection, item_id: str) -> ItemRow:
-        if "\x00" in item_id:
+        if not is_storable(item_id):
             raise ItemNotFoundError(collection.name, item_id)
         query = select(ItemRow).where(ItemRow.collection_id == collection.id, ItemRow.item_id == item_id)
         row = self._session.scalar(query)
@@ -235,26 +230,17 @@ def _present(modality: str, after: int, where: Condition = lambda _: true()) -> 
     )
 
 
-def _chunks(item_ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield lists of at most `_IDS_PER_QUERY` ids."""
-    for start in range(0, len(item_ids), _IDS_PER_QUERY):
-        yield item_ids[start : start + _IDS_PER_QUERY]
-
-
 def _item(row: _AnyRow, features: bytes | None = None) -> Item:
     """Return the item of a row that begins with `_COLUMNS`."""
     # By position: access by name takes several times as long, and a long ranking needs 700 rows.
     item_id, modality, text, content_hash, content_type, labels, pair_id, metadata, train, revision = row[:10]
-    vector: Vector | None = None
-    if features is not None:
-        vector = np.frombuffer(features, dtype="<f4").astype(np.float32, copy=False)
     return Item(
         item_id,
         modality,
         text,
         content_hash,
         content_type,
-        vector,
+        None if features is None else vector_of(features),
         tuple(labels or ()),
         pair_id,
         metadata or {},

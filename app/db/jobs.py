@@ -23,7 +23,7 @@ from typing_extensions import override
 from app.db.clock import now
 from app.db.constraints import violates_foreign_key, violates_unique
 from app.db.deletions import IS_NOT_DELETED, is_there
-from app.db.models import CollectionRow, JobEventRow, JobRow
+from app.db.models import OPEN_STATES, CollectionRow, JobEventRow, JobRow
 from app.domain.entities import Collection, Job, JobEvent, JobState
 from app.domain.errors import (
     CollectionNotFoundError,
@@ -31,9 +31,9 @@ from app.domain.errors import (
     JobNotFoundError,
     TrainingAlreadyRunningError,
 )
+from app.domain.names import is_storable
 from app.domain.ports import JobQueue
 
-_OPEN = (JobState.QUEUED.value, JobState.RUNNING.value)
 _STATE, _PROGRESS = "state", "progress"
 _EVENT_RETENTION = timedelta(days=1)
 """Events of a finished job stay for clients that reconnect to its stream."""
@@ -100,7 +100,7 @@ class SqlJobQueue(JobQueue):
         is_due = or_(JobRow.not_before.is_(None), JobRow.not_before <= now)
         query = (
             select(JobRow)
-            .where(JobRow.state.in_(_OPEN), is_ready, or_(is_due, JobRow.cancel_requested))
+            .where(JobRow.state.in_(OPEN_STATES), is_ready, or_(is_due, JobRow.cancel_requested))
             .order_by(JobRow.created_at)
             .limit(1)
             .with_for_update(skip_locked=True)
@@ -245,7 +245,7 @@ class SqlJobQueue(JobQueue):
         return row
 
     def _row(self, job_id: str, lock: bool = False) -> JobRow:
-        row = None if "\x00" in job_id else self._session.get(JobRow, job_id, with_for_update=lock)
+        row = self._session.get(JobRow, job_id, with_for_update=lock) if is_storable(job_id) else None
         if row is None or not is_there(self._session, row.collection_id):
             raise JobNotFoundError(job_id)
         return row

@@ -14,6 +14,7 @@ from typing_extensions import override
 from app.db.models import KeyRow
 from app.domain.entities import ApiKey, KeyBounds, Scope
 from app.domain.errors import KeyNotFoundError
+from app.domain.names import is_storable
 from app.domain.ports import KeyRepository
 
 _UNBOUND = KeyBounds()
@@ -69,7 +70,7 @@ class SqlKeyRepository(KeyRepository):
 
     @override
     def delete(self, key_id: str) -> None:
-        if "\x00" in key_id:
+        if not is_storable(key_id):
             raise KeyNotFoundError(key_id)
         deleted = self._session.scalar(delete(KeyRow).where(KeyRow.id == key_id).returning(KeyRow.id))
         if deleted is None:

@@ -17,6 +17,7 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     String,
+    Table,
     Text,
     UniqueConstraint,
     text,
@@ -24,6 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
+from app.domain.entities import JobState
 from app.domain.limits import MAX_IDENTIFIER, MAX_NAME
 
 _SHA256 = 64
@@ -266,6 +268,8 @@ class ActivationRow(Base):
     reason: Mapped[str | None] = mapped_column(Text)
 
 
+OPEN_STATES = tuple(state.value for state in JobState if state.is_open)
+"""States of jobs with work that remains."""
 _IS_OPEN = text("state IN ('queued', 'running')")
 
 
@@ -327,3 +331,8 @@ class KeyRow(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+ITEMS: Table = Base.metadata.tables[ItemRow.__tablename__]
+REPLACED_ITEMS: Table = Base.metadata.tables[ReplacedItemRow.__tablename__]
+FEEDBACK: Table = Base.metadata.tables[FeedbackRow.__tablename__]

@@ -28,10 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
-from app.db.models import CollectionRow, ItemRow, ReplacedItemRow
-
-_items: Table = ItemRow.metadata.tables[ItemRow.__tablename__]
-_replaced: Table = ItemRow.metadata.tables[ReplacedItemRow.__tablename__]
+from app.db.models import ITEMS, REPLACED_ITEMS, CollectionRow
 
 Columns = Mapping[str, ColumnElement[Any]]
 Condition = Callable[[Columns], ColumnElement[bool]]
@@ -39,9 +36,9 @@ Condition = Callable[[Columns], ColumnElement[bool]]
 _AnyRow = Row[*tuple[Any, ...]]
 _Range = tuple[ColumnElement[bool], tuple[ColumnElement[Any], ...]]
 """A condition and an order."""
-_CURRENT: Columns = dict(_items.c)
+_CURRENT: Columns = dict(ITEMS.c)
 _BEFORE: Columns = {
-    column.name: _replaced.c["position" if column.name == "id" else column.name] for column in _items.c
+    column.name: REPLACED_ITEMS.c["position" if column.name == "id" else column.name] for column in ITEMS.c
 }
 
 
@@ -180,12 +177,12 @@ def count_present(collection_id: int, most: int) -> CompoundSelect[str, int]:
     most : int
         Published revision, as a number: with its statistics PostgreSQL then finds the few rows beyond it.
     """
-    is_its, is_beyond = _items.c.collection_id == collection_id, _items.c.revision > most
-    is_before = _is_shown_instead(collection_id) & _replaced.c.is_deleted.is_(False)
+    is_its, is_beyond = ITEMS.c.collection_id == collection_id, ITEMS.c.revision > most
+    is_before = _is_shown_instead(collection_id) & REPLACED_ITEMS.c.is_deleted.is_(False)
     return union_all(
-        _by_modality(_items, func.count(), is_its & _items.c.is_deleted.is_(False)),
-        _by_modality(_items, -func.count(), is_its & is_beyond & (_items.c.is_deleted == false())),
-        _by_modality(_replaced, func.count(), is_before),
+        _by_modality(ITEMS, func.count(), is_its & ITEMS.c.is_deleted.is_(False)),
+        _by_modality(ITEMS, -func.count(), is_its & is_beyond & (ITEMS.c.is_deleted == false())),
+        _by_modality(REPLACED_ITEMS, func.count(), is_before),
     )
 
 
@@ -198,21 +195,21 @@ def _by_modality(
 def is_published(collection_id: int) -> ColumnElement[bool]:
     """Return the condition that a row of `items` belongs to that collection and is published."""
     # As a sum, so that the index of revisions is not scanned: all rows but a few satisfy this.
-    is_reached = _items.c.revision + 0 <= published_revision(collection_id)
-    return (_items.c.collection_id == collection_id) & is_reached
+    is_reached = ITEMS.c.revision + 0 <= published_revision(collection_id)
+    return (ITEMS.c.collection_id == collection_id) & is_reached
 
 
 def _is_shown_instead(collection_id: int) -> ColumnElement[bool]:
     """Return the condition that a replaced row is of that collection and its successor unpublished."""
     # As a sum, so that the index of all replaced rows is not scanned where only a few ids are requested.
-    is_replaced_later = _replaced.c.replaced_at + 0 > published_revision(collection_id)
-    return (_replaced.c.collection_id == collection_id) & is_replaced_later
+    is_replaced_later = REPLACED_ITEMS.c.replaced_at + 0 > published_revision(collection_id)
+    return (REPLACED_ITEMS.c.collection_id == collection_id) & is_replaced_later
 
 
 def _is_replaced_by_the_running_one(collection_id: int) -> ColumnElement[bool]:
     """Return the same condition for an index: only the import of the next revision can be unpublished."""
-    is_next = _replaced.c.replaced_at == published_revision(collection_id) + 1
-    return (_replaced.c.collection_id == collection_id) & is_next
+    is_next = REPLACED_ITEMS.c.replaced_at == published_revision(collection_id) + 1
+    return (REPLACED_ITEMS.c.collection_id == collection_id) & is_next
 
 
 def published_revision(collection_id: int) -> ScalarSelect[int]:

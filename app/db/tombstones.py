@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement, Table, delete, func, select
+from sqlalchemy import ColumnElement, delete, func, select
 from sqlalchemy.orm import Session
 
 from app.db.clock import now
-from app.db.models import CollectionRow, ItemRow
-
-_items: Table = ItemRow.metadata.tables[ItemRow.__tablename__]
+from app.db.models import ITEMS, CollectionRow
 
 
 def newest_tombstone(session: Session, collection_id: int) -> int | None:
     """Return the position of the last tombstone of a collection; None if there is none."""
     # As a sum: PostgreSQL would otherwise scan the primary key backwards through all items to a tombstone.
-    query = select(func.max(_items.c.id + 0)).where(_is_tombstone(collection_id))
+    query = select(func.max(ITEMS.c.id + 0)).where(_is_tombstone(collection_id))
     newest: int | None = session.scalar(query)
     return newest
 
@@ -50,12 +48,12 @@ def purge_tombstones(
         row.marked_revision, row.marked_at = row.revision, now(session)
     if now(session) - row.marked_at < timedelta(seconds=grace_seconds):
         return False
-    is_old = (_items.c.revision <= row.marked_revision) & (_items.c.id < before)
+    is_old = (ITEMS.c.revision <= row.marked_revision) & (ITEMS.c.id < before)
     row_ids = list(
-        session.scalars(select(_items.c.id).where(_is_tombstone(collection_id), is_old).limit(limit))
+        session.scalars(select(ITEMS.c.id).where(_is_tombstone(collection_id), is_old).limit(limit))
     )
     if row_ids:
-        session.execute(delete(_items).where(_items.c.id.in_(row_ids)))
+        session.execute(delete(ITEMS).where(ITEMS.c.id.in_(row_ids)))
         row.purged_through = row.marked_revision
     elif row.marked_revision < row.revision:
         row.marked_revision, row.marked_at = row.revision, now(session)
@@ -64,4 +62,4 @@ def purge_tombstones(
 
 
 def _is_tombstone(collection_id: int) -> ColumnElement[bool]:
-    return (_items.c.collection_id == collection_id) & _items.c.is_deleted.is_(True)
+    return (ITEMS.c.collection_id == collection_id) & ITEMS.c.is_deleted.is_(True)

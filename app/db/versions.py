@@ -8,6 +8,7 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 from typing_extensions import override
 
+from app.db.chunks import in_chunks
 from app.db.models import ActivationRow, CollectionRow, ModelRow
 from app.domain.entities import Activation, Collection, ModelVersion, TrainingReport
 from app.domain.errors import ModelNotFoundError
@@ -62,7 +63,10 @@ class SqlModelRepository(ModelRepository):
 
     @override
     def used_bundles(self, bundles: Sequence[str]) -> set[str]:
-        return set(self._session.scalars(select(ModelRow.bundle).where(ModelRow.bundle.in_(bundles))))
+        used: set[str] = set()
+        for chunk in in_chunks(bundles):
+            used.update(self._session.scalars(select(ModelRow.bundle).where(ModelRow.bundle.in_(chunk))))
+        return used
 
     @override
     def replace_active(self, collection: Collection, version: int, expected: int | None) -> bool:

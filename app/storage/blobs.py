@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from typing_extensions import override
 
 from app.domain.ports import BlobStore
-from app.storage.folders import make_folder, sync_folder
+from app.storage.folders import durable_file
 from app.storage.sweeping import sweep_leftovers
 from app.storage.trash import Trash, Used, is_older
 
@@ -43,18 +42,8 @@ class FileBlobStore(BlobStore):
         with contextlib.suppress(FileNotFoundError):
             self.touch(content_hash)
             return content_hash
-        make_folder(path.parent)
-        descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=_NEW)
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(descriptor)
+        with durable_file(path.parent, _NEW, content) as aside:
             os.replace(aside, path)
-        except OSError:
-            Path(aside).unlink()  # on a full disk it would take up the space that is left
-            raise
-        sync_folder(path.parent)
         return content_hash
 
     @override

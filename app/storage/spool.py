@@ -12,10 +12,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 from typing_extensions import override
 
-from app.domain.entities import Item
+from app.domain.entities import Item, vector_bytes, vector_of
 from app.domain.ports import Spool
 
 _IN_MEMORY = 4 << 20
@@ -73,7 +72,7 @@ class ItemSpool(Spool):
         for line, item in entries:
             item_id, facts, features = item.id.encode(), _facts(item), b""
             if item.features is not None:
-                features = item.features.astype("<f4", copy=False).tobytes()
+                features = vector_bytes(item.features)
             length = _NO_FEATURES if item.features is None else len(features)
             self._items.write(_HEAD.pack(line, len(item_id), len(facts), length) + item_id + facts + features)
         self._size += len(entries)
@@ -139,7 +138,7 @@ class ItemSpool(Spool):
         )
         features = None
         if length != _NO_FEATURES:
-            features = np.frombuffer(self._items.read(length), dtype="<f4").astype(np.float32, copy=False)
+            features = vector_of(self._items.read(length))
         item = Item(
             item_id,
             modality,

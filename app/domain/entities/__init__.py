@@ -1,6 +1,6 @@
 """The values that travel between the layers; none of them changes after it was made."""
 
-from app.domain.entities.arrays import Features, Matrix, Vector
+from app.domain.entities.arrays import Features, Matrix, Vector, vector_bytes, vector_of
 from app.domain.entities.collections import Change, Collection, Content, Counts, Item, Modality
 from app.domain.entities.feedback import Feedback
 from app.domain.entities.imports import RunningImport
@@ -43,4 +43,6 @@ __all__ = [
     "TrainingReport",
     "Vector",
     "comparable",
+    "vector_bytes",
+    "vector_of",
 ]

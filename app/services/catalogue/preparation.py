@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from app.domain.entities import Collection, Content, Item, Modality, Vector
+from app.domain.entities import Collection, Content, Item, Modality, Vector, vector_bytes
 from app.domain.errors import InvalidFieldError, UnknownModalityError
 from app.domain.names import check_identifier, check_labels, check_metadata, check_storable, join_path
 from app.domain.ports import BlobStore, EncoderSource, UnitOfWork
@@ -45,7 +45,7 @@ def content_id(new: NewItem) -> str:
     if content.picture is not None:
         digest.update(content.picture)
     if content.vector is not None:
-        digest.update(np.asarray(content.vector, dtype="<f4").tobytes())
+        digest.update(vector_bytes(np.asarray(content.vector, np.float32)))
     facts = [new.modality, content.text, new.labels, new.pair_id, new.metadata, new.train]
     digest.update(json.dumps(facts, sort_keys=True).encode())
     return digest.hexdigest()[:32]

@@ -41,7 +41,7 @@ def fetch_hit_items(
     hits : iterable of IndexedItem
         One per result, as it was ranked; several queries may have the same item as a result.
     fields : collection of str
-        Which of `labels`, `metadata` and `text` are requested.
+        Which of `HIT_FIELDS` are requested, and ``content_url`` if the answer names the address of contents.
     max_bytes : int
         Largest answer. The size is checked after each hundred items, and fetching ends there.
 

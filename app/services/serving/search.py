@@ -84,7 +84,7 @@ class SearchService:
         item_filter : ItemFilter
             Only items that match it are ranked.
         fields : collection of str
-            Which of `HIT_FIELDS` the results need; items come without the others.
+            Which of `HIT_FIELDS` the results need; items come without the others. As of `fetch_hit_items`.
         release_slot, min_revision
             As of `SnapshotReader.open`, whose errors may be raised, too.
 

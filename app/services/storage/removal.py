@@ -8,11 +8,8 @@ from collections.abc import Callable
 from app.domain.errors import ServiceError
 from app.domain.ports import Database
 from app.services.storage.garbage_collector import GarbageCollector
-from app.services.storage.rounds import Round
+from app.services.storage.rounds import BYTES_PER_STEP, ROWS_PER_STEP, Round
 
-_ROWS_PER_STEP = 500
-_BYTES_PER_STEP = 4 << 20
-"""A transaction of this size keeps other writers of SQLite out for milliseconds."""
 _LONGEST_SECONDS = 1.0
 """Of a request; a worker removes the rest."""
 _logger = logging.getLogger(__name__)
@@ -75,11 +72,12 @@ class Removal:
 
     def _remove(self, collection_id: int, time_left: Round) -> bool:
         """Return whether no rows remain; takes at least one step."""
-        while True:
+
+        def remove_some() -> bool:
             with self._database.write() as work:
-                pictures = work.collections.remove_some(collection_id, _ROWS_PER_STEP, _BYTES_PER_STEP)
-            if pictures is None:
-                return True
-            self._garbage_collector.sweep_after_delete(sorted(pictures))
-            if not time_left.goes_on():
-                return False
+                pictures = work.collections.remove_some(collection_id, ROWS_PER_STEP, BYTES_PER_STEP)
+            if pictures is not None:
+                self._garbage_collector.sweep_after_delete(sorted(pictures))
+            return pictures is None
+
+        return time_left.finish(remove_some)

@@ -6,6 +6,9 @@ import math
 import time
 from collections.abc import Callable
 
+ROWS_PER_STEP = 500
+BYTES_PER_STEP = 4 << 20
+"""A transaction of this size keeps other writers of SQLite out for milliseconds."""
 BREATH_SECONDS = 0.005
 """Pause between transactions of one writer: those who wait for SQLite's lock poll for it."""
 
@@ -35,4 +38,17 @@ class Round:
         if self.is_over:
             return False
         time.sleep(BREATH_SECONDS)
+        return True
+
+    def finish(self, step: Callable[[], bool]) -> bool:
+        """Repeat a step, once at least, until it returns that nothing remains; return whether it did.
+
+        Parameters
+        ----------
+        step : callable
+            Does a part of the work, and returns whether nothing remains.
+        """
+        while not step():
+            if not self.goes_on():
+                return False
         return True

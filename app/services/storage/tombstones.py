@@ -7,11 +7,9 @@ import logging
 from app.domain.entities import Collection
 from app.domain.errors import CollectionNotFoundError, ImportRunningError
 from app.domain.ports import Database
-from app.services.storage.rounds import Round
+from app.services.storage.rounds import ROWS_PER_STEP, Round
 from app.services.storage.writing import writing
 
-_ROWS_PER_STEP = 500
-"""A transaction of this size keeps other writers of SQLite out for milliseconds."""
 _logger = logging.getLogger(__name__)
 
 
@@ -63,12 +61,10 @@ class Tombstones:
         """Return whether nothing remains to be purged."""
         with self._database.read() as work:
             newest = work.items.newest_tombstone(collection)
-        while newest is not None and self._purge_some(collection, newest):
-            if not time_left.goes_on():
-                return False
-        return True
+        return newest is None or time_left.finish(lambda: self._purge_some(collection, newest))
 
     def _purge_some(self, collection: Collection, newest: int) -> bool:
+        """Return whether nothing remains up to a tombstone."""
         # An import plans its writes by the rows that exist.
         with writing(self._database, collection, 0.0) as (work, current):
-            return work.items.purge_tombstones(current, newest, self._grace_seconds, _ROWS_PER_STEP)
+            return not work.items.purge_tombstones(current, newest, self._grace_seconds, ROWS_PER_STEP)

@@ -10,11 +10,8 @@ from datetime import UTC, datetime
 from app.domain.entities import Collection, RunningImport
 from app.domain.errors import CollectionNotFoundError, ImportRunningError
 from app.domain.ports import Database, UnitOfWork
-from app.services.storage.rounds import Round
+from app.services.storage.rounds import BYTES_PER_STEP, ROWS_PER_STEP, Round
 
-_ROWS_PER_CLEANING = 500
-_BYTES_PER_CLEANING = 4 << 20
-"""A transaction of this size keeps other writers of SQLite out for milliseconds."""
 _POLL_SECONDS = 0.05
 
 
@@ -81,12 +78,12 @@ def clean_up(database: Database, import_id: str, time_left: Round) -> bool:
     time_left : Round
         Each step is a transaction.
     """
-    while True:
+
+    def clean_some() -> bool:
         with database.write() as work:
-            if work.imports.clean(import_id, _ROWS_PER_CLEANING, _BYTES_PER_CLEANING):
-                return True
-        if not time_left.goes_on():
-            return False
+            return work.imports.clean(import_id, ROWS_PER_STEP, BYTES_PER_STEP)
+
+    return time_left.finish(clean_some)
 
 
 def _wait(database: Database, collection: Collection, running: RunningImport, time_left: Round) -> None:

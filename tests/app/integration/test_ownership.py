@@ -17,7 +17,7 @@ from app.domain.entities import Mark, Modality
 from app.domain.errors import DatabaseMissingError, WrongDatabaseError
 from app.services.storage.ownership import Ownership
 from app.settings import Settings
-from app.storage.ownership import FileFolderMark
+from app.storage.folder_mark import FileFolderMark
 from tests.app.closing import close
 from tests.app.integration.test_files import files_under, picture, png
 

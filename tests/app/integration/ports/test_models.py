@@ -46,6 +46,14 @@ def test_a_version_comes_back_as_it_was_recorded(database: SqlDatabase, collecti
             work.models.get(collection, 2)
 
 
+def test_any_number_of_bundles_can_be_looked_up(database: SqlDatabase, collection: Collection) -> None:
+    add(database, collection, version(1))
+    unknown = [f"unknown-{number}" for number in range(70_000)]  # more than a statement's parameters
+    with database.read() as work:
+        assert work.models.used_bundles([*unknown, "bundle-1"]) == {"bundle-1"}
+        assert work.collections.used_galleries(unknown) == set()
+
+
 def test_numbers_are_each_collections_own(database: SqlDatabase, collection: Collection) -> None:
     with database.write() as work:
         other = work.collections.add("other", MODALITIES)

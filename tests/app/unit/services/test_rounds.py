@@ -21,6 +21,15 @@ def test_it_goes_on_until_it_is_to_stop() -> None:
     assert [time_left.goes_on() for _ in range(4)] == [True, True, True, False]
 
 
+def test_work_ends_with_its_last_step_or_with_the_time() -> None:
+    steps = iter([False, False, True])
+    assert Round().finish(lambda: next(steps))
+    assert list(steps) == []
+    one, more = iter([False, True]), Round(0.0)
+    assert not more.finish(lambda: next(one))
+    assert list(one) == [True]
+
+
 def test_others_have_their_turn_between_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     breaths: list[float] = []
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=breaths.append)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from typing_extensions import override
 
 from app.domain.entities import Mark
 from app.domain.ports import FolderMark
-from app.storage.folders import make_folder, sync_folder
+from app.storage.folders import durable_file
 
 _MARKER = ".database"
 _SQLITE = "sqlite://:/"
@@ -70,21 +69,12 @@ class FileFolderMark(FolderMark):
         replace : bool
             Whether an existing mark is replaced; otherwise it stays.
         """
-        make_folder(self._folder)
-        descriptor, aside = tempfile.mkstemp(dir=self._folder, prefix=f"{_MARKER}-")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                json.dump(asdict(mark), stream)
-                stream.flush()
-                os.fsync(stream.fileno())
+        with durable_file(self._folder, f"{_MARKER}-", json.dumps(asdict(mark)).encode()) as aside:
             if replace or ((self._folder / _MARKER).exists() and not self._text()):
                 os.replace(aside, self._folder / _MARKER)
             else:
                 with contextlib.suppress(FileExistsError):  # another process was faster
                     os.link(aside, self._folder / _MARKER)
-        finally:
-            Path(aside).unlink(missing_ok=True)
-        sync_folder(self._folder)
 
     def _text(self) -> str:
         with contextlib.suppress(FileNotFoundError):
