@@ -65,21 +65,21 @@ class ManagedFiles:
     def of_pictures(cls, files: StoredFiles, database: Database) -> ManagedFiles:
         """Return the pictures, which items refer to."""
 
-        def used(content_hashes: Sequence[str]) -> set[str]:
+        def find_used(content_hashes: Sequence[str]) -> set[str]:
             with database.read() as work:
                 return work.items.used_content(content_hashes)
 
-        return cls("pictures", files, used)
+        return cls("pictures", files, find_used)
 
     @classmethod
     def of_bundles(cls, files: StoredFiles, database: Database) -> ManagedFiles:
         """Return the bundles, which model versions refer to."""
 
-        def used(bundles: Sequence[str]) -> set[str]:
+        def find_used(bundles: Sequence[str]) -> set[str]:
             with database.read() as work:
                 return work.models.used_bundles(bundles)
 
-        return cls("models", files, used)
+        return cls("models", files, find_used)
 
 
 @dataclass(frozen=True, slots=True)
