@@ -22,6 +22,7 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.api.schemas.searches import MAX_K
+from app.api.schemas.versions import ModelOut
 from app.bootstrap import Services, build
 from app.cli import demo as demonstration
 from app.cli import ingest as ingestion
@@ -249,10 +250,11 @@ def train(
     what = f"Training on {collection!r} ({size} items): a minute or two for some thousands of items."
     with progress(_log, what) as show:
         version = run_retrain(services, collection, parameters, show)
-    report = services.versions.model(collection, version).report
+    model = services.versions.model(collection, version)
     if as_json:
-        typer.echo(json.dumps({"version": version, **report.to_json()}, indent=2))
+        typer.echo(ModelOut.of(model).model_dump_json(indent=2))
         return
+    report = model.report
     fit = report.fit
     scaled = f"scaling {fit.scaling}, " if fit.scaling else ""
     _out.print(f"version {version}: {report.method}, {scaled}alpha {fit.alpha:.3g}, rank {fit.rank}")

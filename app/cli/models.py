@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from app.api.schemas.versions import ActivationOut, ModelOut
 from app.bootstrap import Services, build
 from app.cli.console import item_counts
 from app.domain.entities import Activation, ModelVersion
@@ -47,7 +46,7 @@ def models(
         services.versions.roll_back(collection, _BY, reason, expected)
     if history:
         for entry in services.versions.history(collection, _LONGEST_HISTORY):
-            typer.echo(_activation_line(entry, as_json))
+            typer.echo(ActivationOut.of(entry).model_dump_json() if as_json else _activation_line(entry))
         return
     _list(services, collection, as_json)
 
@@ -57,8 +56,7 @@ def _list(services: Services, collection: str, as_json: bool) -> None:
     if not versions:
         typer.echo(f"collection {collection!r} has no models yet: run lrbs train {collection}", err=True)
     for model in versions:
-        values = {"version": model.version, "is_active": model.is_active, **model.report.to_json()}
-        typer.echo(json.dumps(values) if as_json else _model_line(model))
+        typer.echo(ModelOut.of(model).model_dump_json() if as_json else _model_line(model))
 
 
 def _model_line(model: ModelVersion) -> str:
@@ -72,10 +70,7 @@ def _model_line(model: ModelVersion) -> str:
     return f"{mark} {model.version:3d}  {when}  {report.method:8}  {validation}{open_gap}{refused}"
 
 
-def _activation_line(entry: Activation, as_json: bool) -> str:
-    if as_json:
-        values: dict[str, Any] = {**asdict(entry), "at": entry.at.isoformat()}
-        return json.dumps(values)
+def _activation_line(entry: Activation) -> str:
     before = "" if entry.previous is None else f" after {entry.previous}"
     why = f": {entry.reason}" if entry.reason else ""
     return f"{entry.at:%Y-%m-%d %H:%M:%S}  version {entry.version}{before}, by {entry.by}{why}"

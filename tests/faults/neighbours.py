@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import json
 import os
-import platform
 import secrets
 import shutil
 import signal
@@ -31,6 +30,7 @@ import httpx
 import numpy as np
 
 from tests.faults.cluster import PostgresCluster
+from tests.faults.heading import heading
 from tests.faults.material import MODALITIES, PAIRS, X, Z, client_of, vector_item
 from tests.faults.phases import BUSY_SWAP, QUIET, REPLAY, SWAP, Report
 from tests.faults.prober import search_requests
@@ -363,9 +363,8 @@ def main() -> None:
             options.root,
             most_ratio=_MOST_RATIO,
         )
-    facts = f"{options.database}, {options.items} items imported, seed {options.seed}, {os.cpu_count()} cores"
-    head = [f"{facts} ({platform.machine()}), load before {load}"]
-    sys.stdout.write("\n".join([*head, *report.lines(), ""]))
+    first = heading(options.seed, items=options.items, database=options.database)
+    sys.stdout.write("\n".join([f"{first}, load before {load}", *report.lines(), ""]))
     sys.exit(1 if report.tally.violations else 0)
 
 

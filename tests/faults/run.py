@@ -22,6 +22,7 @@ from tests.faults import checks
 from tests.faults.clients import Client, Retrainer, World, Writer
 from tests.faults.cluster import PostgresCluster
 from tests.faults.expectation import Expectation
+from tests.faults.heading import heading
 from tests.faults.ledger import Ledger, Outcome
 from tests.faults.material import MODALITIES, PAIRS, base_items, client_of
 from tests.faults.observer import Observer, observing_engine
@@ -240,7 +241,7 @@ def main() -> None:
     options = parser.parse_args()
     seed = secrets.randbelow(10**6) if options.seed is None else options.seed
     folder = Path(tempfile.mkdtemp(prefix="lrbs-faults-"))
-    sys.stdout.write(f"database: {options.database}\nseed: {seed}\nkills: {options.kills}\n")
+    sys.stdout.write(f"{heading(seed, kills=options.kills, database=options.database)}\n")
     sys.stdout.flush()
     began = time.monotonic()
     tally = campaign(options.kills, options.database, seed, folder)

@@ -16,6 +16,7 @@ import httpx
 import numpy as np
 
 from tests.faults.expectation import Expectation
+from tests.faults.heading import heading
 from tests.faults.material import MODALITIES, PAIRS, X, Z, base_items, client_of, query_vectors
 from tests.faults.observer import observing_engine
 from tests.faults.processes import Managed, environment_of, free_port, run_lrbs, wait_until_ready
@@ -98,6 +99,8 @@ class Load:
         Where, and with what.
     clients : int
         How many.
+    seed : int
+        Of the order of their queries.
     answers : mapping
         What each version answers to each query.
     tally : Tally
@@ -105,10 +108,11 @@ class Load:
     """
 
     def __init__(
-        self, url: str, key: str, clients: int, answers: dict[int, list[Answer]], tally: Tally
+        self, url: str, key: str, clients: int, seed: int, answers: dict[int, list[Answer]], tally: Tally
     ) -> None:
         self._url = url
         self._key = key
+        self._seed = seed
         self._answers = answers
         self._tally = tally
         self._closing = threading.Event()
@@ -125,7 +129,7 @@ class Load:
             thread.join()
 
     def _ask(self, number: int) -> None:
-        chance = np.random.default_rng(number)
+        chance = np.random.default_rng((self._seed, number))
         with client_of(self._url, self._key) as client:
             while not self._closing.is_set():
                 query = int(chance.integers(len(_QUERIES)))
@@ -145,7 +149,7 @@ class Load:
                     self._tally.violation(f"an answer of version {version} is not that version's")
 
 
-def campaign(seconds: float, clients: int, activations: int, folder: Path) -> Tally:
+def campaign(seconds: float, clients: int, activations: int, folder: Path, seed: int = 1) -> Tally:
     """Search with all clients while the active version alternates; return what happened.
 
     Parameters
@@ -158,6 +162,8 @@ def campaign(seconds: float, clients: int, activations: int, folder: Path) -> Ta
         How often the active version changes, in even steps.
     folder : Path
         For data and logs.
+    seed : int
+        Of the order of queries; when activations fall between them, the machine decides.
     """
     tally = Tally()
     data_dir = folder / "data"
@@ -174,7 +180,7 @@ def campaign(seconds: float, clients: int, activations: int, folder: Path) -> Ta
         with client_of(server.url, key) as client:
             versions = train_two_versions(client)
             answers = expected_answers(client, versions, expectation, tally)
-            with Load(server.url, key, clients, answers, tally):
+            with Load(server.url, key, clients, seed, answers, tally):
                 for number in range(activations):
                     time.sleep(seconds / (activations + 1))
                     activate(client, versions[number % len(versions)])
@@ -193,11 +199,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--activations", type=int, default=80)
+    parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="lrbs-swap-"))
-    tally = campaign(options.seconds, options.clients, options.activations, folder)
+    sizes = {"seconds": options.seconds, "clients": options.clients, "activations": options.activations}
+    sys.stdout.write(f"{heading(options.seed, **sizes)}\n")
+    sys.stdout.flush()
+    tally = campaign(**sizes, folder=folder, seed=options.seed)
     shutil.rmtree(folder, ignore_errors=True)
-    sys.stdout.write("\n".join([f"clients: {options.clients}", *tally.lines(), ""]))
+    sys.stdout.write("\n".join([*tally.lines(), ""]))
     sys.exit(1 if tally.violations else 0)
 
 

@@ -8,8 +8,6 @@ import argparse
 import base64
 import io
 import json
-import os
-import platform
 import shutil
 import sys
 import tempfile
@@ -30,6 +28,7 @@ from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from app.worker import make_worker
 from tests.app.e2e.conftest import Server
+from tests.faults.heading import heading
 from tests.fuzz.campaign import megabytes
 from tests.fuzz.wire import Connection, Part, Wire, form_body
 
@@ -325,7 +324,7 @@ def search(rounds: int, seed: int, shapes: tuple[Shape, ...]) -> list[Found]:
 
 
 def main() -> None:
-    """Print the worst requests; exit with 1 where one needs too much memory or fails."""
+    """Print a heading and the worst requests; exit with 1 where one needs too much memory or fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
@@ -333,8 +332,8 @@ def main() -> None:
     arguments = parser.parse_args()
     names = None if arguments.shapes is None else set(arguments.shapes.split(","))
     shapes = tuple(shape for shape in SHAPES if names is None or shape.__name__ in names)
+    print(heading(arguments.seed, rounds=arguments.rounds, shapes=len(shapes)), flush=True)  # noqa: T201
     found = search(arguments.rounds, arguments.seed, shapes)
-    print(f"seed {arguments.seed}, {len(found)} requests, {platform.platform()}, {os.cpu_count()} cores")  # noqa: T201
     for one in found[:20]:
         print(one.told())  # noqa: T201
     sys.exit(any(one.megabytes > PEAK_MEGABYTES or one.status >= 500 for one in found))

@@ -12,6 +12,7 @@ import httpx
 from app.bootstrap import build
 from app.settings import Settings
 from tests.app.contract.gallery import served
+from tests.faults.heading import heading
 from tests.fuzz.campaign import Campaign, Stored, Tally
 
 PEAK_MEGABYTES = 1500.0
@@ -37,7 +38,7 @@ def fuzz(inputs: range, seed: int, every: int, database_url: str = "", tells: bo
 
 
 def main() -> None:
-    """Print a tally as JSON; exit with 1 where anything was breached."""
+    """Print a heading and a tally as JSON; exit with 1 where anything was breached."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--inputs", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
@@ -50,11 +51,10 @@ def main() -> None:
     inputs = (
         range(arguments.first, arguments.first + arguments.inputs) if only is None else range(only, only + 1)
     )
+    print(heading(arguments.seed, inputs=len(inputs)), flush=True)  # noqa: T201
     began = time.monotonic()
     tally = fuzz(inputs, arguments.seed, arguments.every, arguments.database_url, tells=True)
     report = {
-        "seed": arguments.seed,
-        "inputs": len(inputs),
         "seconds": round(time.monotonic() - began, 1),
         "statuses": dict(sorted(tally.statuses.items())),
         "kinds": dict(sorted(tally.kinds.items())),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from app.cli.compare import figures
 from app.cli.compare.samples import RetrievalExample, retrieval_examples
 from app.cli.compare.sets import ComparedSet
+from app.domain.names import join_words
+from solver import SemanticBilinear
 from solver.comparison import Comparison, ComparisonRow
 from solver.datasets import PublishedProtocol
 
@@ -94,35 +98,57 @@ def write_report(
         The run.
     """
     require_report_libraries()
-    import jinja2  # imported here because only reports need it
-
     folder.mkdir(parents=True, exist_ok=True)
     sections = [
         _section(compared, comparison, protocol, run.seed)
         for (compared, comparison), protocol in zip(parts, protocols, strict=True)
     ]
     comparisons = [comparison for _, comparison in parts]
-    written = []
-    for name, autoescape in (("report.html", True), ("report.md", False)):
-        environment = jinja2.Environment(
-            loader=jinja2.PackageLoader("app.cli.compare"),
-            autoescape=autoescape,
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        environment.filters.update(percent=_percent, settings=_settings, p_value=_p_value, seconds=_seconds)
+    rows = [row for comparison in comparisons for row in comparison.rows]
+    methods = list(dict.fromkeys(row.method for row in rows))
+    plain, escaping = _environment(autoescape=False), _environment(autoescape=True)
+    explanation = plain.get_template("explanation.j2").render(
+        run=run,
+        methods=methods,
+        self_tuned=[
+            name for name in methods if all(_is_self_tuned(row) for row in rows if row.method == name)
+        ],
+        semantic=SemanticBilinear(),
+    )
+    paths = []
+    for name, environment in (("report.html", escaping), ("report.md", plain)):
         text = environment.get_template(f"{name}.j2").render(
             sections=sections,
             summary=_summary(comparisons),
             comparisons=comparisons,
             run=run,
-            methods={row.method for comparison in comparisons for row in comparison.rows},
+            methods=methods,
+            explanation=explanation.strip().split("\n\n"),
         )
         path = folder / name
         path.write_text(text, encoding="utf-8")
-        written.append(path)
-    return written[0], written[1]
+        paths.append(path)
+    return paths[0], paths[1]
+
+
+def _environment(autoescape: bool) -> Any:
+    import jinja2  # imported here because only reports need it
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("app.cli.compare"),
+        autoescape=autoescape,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        percent=_percent,
+        settings=_settings,
+        p_value=_p_value,
+        seconds=_seconds,
+        words=functools.partial(join_words, last="and"),
+    )
+    return environment
 
 
 def chosen_rows(comparison: Comparison) -> list[int]:
@@ -202,8 +228,13 @@ def _p_value(value: float | None) -> str:
     return f"< {_SMALL}" if value < _SMALL else f"{value:.3f}"
 
 
+def _is_self_tuned(row: ComparisonRow) -> bool:
+    """Return whether a method had nothing to choose before its fit."""
+    return row.n_candidates == 1
+
+
 def _settings(row: ComparisonRow) -> str:
-    if row.n_candidates == 1:
+    if _is_self_tuned(row):
         return "inside its fit"
     named = {"x_scaling": "", "z_scaling": ""}
     scalings = " / ".join("raw" if row.params[name] == "none" else str(row.params[name]) for name in named)

@@ -12,6 +12,7 @@ from typing import Any
 
 from app.domain.entities import Scope
 from tests.app.contract.gallery import Gallery, served
+from tests.faults.heading import heading
 
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 PHASES = "examples,coverage,fuzzing,stateful"
@@ -63,7 +64,7 @@ def run_schemathesis(
 
 
 def main() -> None:
-    """Run with an admin key and without any; print one line of JSON for each."""
+    """Run with an admin key and without any; after a heading, print one line of JSON for each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--examples", type=int, default=100, help="most cases for each operation and phase")
     parser.add_argument("--seed", type=int, default=1)
@@ -71,6 +72,7 @@ def main() -> None:
         "--worker", action="store_true", help="let a worker run the retrains that are asked for"
     )
     arguments = parser.parse_args()
+    print(heading(arguments.seed, examples=arguments.examples), flush=True)  # noqa: T201
     options = () if arguments.worker else ("--no-worker",)
     outcomes = {}
     with tempfile.TemporaryDirectory() as folder, served(Path(folder) / "data", *options) as gallery:
@@ -81,7 +83,7 @@ def main() -> None:
             outcomes[name] = outcome.passed
             if not outcome.passed:
                 print(outcome.said)  # noqa: T201
-            print(json.dumps({"with": name, "seed": arguments.seed, **outcome.tally()}), flush=True)  # noqa: T201
+            print(json.dumps({"with": name, **outcome.tally()}), flush=True)  # noqa: T201
     sys.exit(not all(outcomes.values()))
 
 

@@ -127,10 +127,11 @@ def test_a_table_is_brought_in_trained_and_searched(lrbs: Lrbs, tmp_path: Path) 
         lrbs("ingest", "table", table, "-c", "things", "--split-column", "split")
     )
     trained = json.loads(said(lrbs("train", "things", "--method", "lrbs", "--json")))
-    assert trained["version"] == 1
-    assert trained["data"]["classes"] == sorted(COLOURS)
-    assert trained["data"]["items"] == {"image": 24, "text": 24}
-    assert trained["held_out"]["directions"].keys() == {"image-to-text", "text-to-image"}
+    assert (trained["version"], trained["is_active"]) == (1, True)
+    report = trained["report"]
+    assert report["data"]["classes"] == sorted(COLOURS)
+    assert report["data"]["items"] == {"image": 24, "text": 24}
+    assert report["held_out"]["directions"].keys() == {"image-to-text", "text-to-image"}
 
     lines = said(lrbs("search", "things", "--text", "meadow green", "-k", "5", "--json")).splitlines()
     hits = [json.loads(line) for line in lines]
@@ -150,7 +151,7 @@ def test_a_table_is_brought_in_trained_and_searched(lrbs: Lrbs, tmp_path: Path) 
     said(lrbs("models", "things", "--activate", "1"))
     models = [json.loads(line) for line in said(lrbs("models", "things", "--json")).splitlines()]
     assert [(model["version"], model["is_active"]) for model in models] == [(2, False), (1, True)]
-    fit = models[0]["fit"]
+    fit = models[0]["report"]["fit"]
     assert fit["alpha"] == 0.001
     assert fit["history"][-1]["iteration"] == fit["convergence"]["iteration"]
     fails(lrbs("models", "things", "--activate", "2", "--expected", "2"), 1, "version 1 is")
@@ -170,7 +171,7 @@ def test_arrays_are_brought_in_again_without_a_change(lrbs: Lrbs, tmp_path: Path
     for _ in range(2):
         assert "120 items stored" in said(lrbs("ingest", "npz", archive, "-c", "arrays"))
     trained = json.loads(said(lrbs("train", "arrays", "--method", "lrbs", "--json")))
-    assert sum(trained["data"]["items"].values()) == 90
+    assert sum(trained["report"]["data"]["items"].values()) == 90
     hits = said(lrbs("search", "arrays", "--item", "text-000050", "-k", "1000", "--json")).splitlines()
     assert len({json.loads(line)["id"] for line in hits}) == 60
 
