@@ -60,7 +60,22 @@ from solver.validation.errors import (
 )
 
 if TYPE_CHECKING:
-    from solver.baselines import CCA, DCA, GMLDA, GMMFA, PLS, RCA, SCM, WMCA, MsAlg, MvDA, SemanticMatching
+    from solver.baselines import (
+        CCA,
+        CMML,
+        DCA,
+        GMLDA,
+        GMMFA,
+        ITML,
+        LMNN,
+        PLS,
+        RCA,
+        SCM,
+        WMCA,
+        MsAlg,
+        MvDA,
+        SemanticMatching,
+    )
     from solver.bilinear.cross_validation import LowRankBilinearCV
     from solver.bilinear.estimator import LowRankBilinear
     from solver.bilinear.problem import alpha_max
@@ -81,9 +96,12 @@ else:  # a type checker that saw `__getattr__` would accept every name
     _LEARNING = {
         "solver.baselines": (
             "CCA",
+            "CMML",
             "DCA",
             "GMLDA",
             "GMMFA",
+            "ITML",
+            "LMNN",
             "PLS",
             "RCA",
             "SCM",
@@ -140,6 +158,9 @@ __all__ = [
     "SCM",
     "RCA",
     "DCA",
+    "ITML",
+    "LMNN",
+    "CMML",
     "WMCA",
     "MsAlg",
     "MvDA",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -35,6 +35,10 @@ class CommonSpace:
     z: FloatArray
     x_indicators: FloatArray
     z_indicators: FloatArray
+
+    def map(self, directions: FloatArray) -> CommonSpace:
+        """Return the samples along directions, the columns of an (n_dimensions, n_directions) array."""
+        return replace(self, x=self.x @ directions, z=self.z @ directions)
 
     def class_means(self) -> tuple[FloatArray, FloatArray]:
         """Return the (n_classes, n_dimensions) means of both modalities together, and the class sizes.

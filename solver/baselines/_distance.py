@@ -1,6 +1,8 @@
-"""What the methods share that learn a distance: distances as inner products."""
+"""What the methods share that learn a distance: distances as inner products, and their gradient."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +13,9 @@ from solver.linalg.matrices import FloatArray
 from solver.validation.parameters import one_of
 
 DISTANCE_METRIC = one_of("distance", "cosine", "inner")
+
+BoolArray = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.intp]
 
 
 class DistanceBaseline(LinearBaseline):
@@ -36,6 +41,36 @@ class DistanceBaseline(LinearBaseline):
         if self.metric_ != "distance":
             return projections
         return np.hstack([np.sqrt(2.0) * projections, np.ones((len(projections), 1)), -_squares(projections)])
+
+
+def distance_gradients(x: FloatArray, z: FloatArray, weights: Any) -> tuple[FloatArray, FloatArray]:
+    """Return the derivatives of ``sum_ij w_ij |x_i - z_j|^2`` with respect to the rows of x and z.
+
+    Parameters
+    ----------
+    x, z : ndarray of shape (n_samples, n_dimensions)
+        Projections of either modality.
+    weights : sparse array of shape (n_samples_x, n_samples_z)
+        The weights w.
+    """
+    x_degrees, z_degrees = (weights.sum(axis=axis)[:, None] for axis in (1, 0))
+    return 2.0 * (x_degrees * x - weights @ z), 2.0 * (z_degrees * z - weights.T @ x)
+
+
+def smallest_allowed(values: FloatArray, allowed: BoolArray, count: int) -> tuple[Indices, BoolArray]:
+    """Return the columns of the smallest allowed values of each row, and which of them are allowed.
+
+    Parameters
+    ----------
+    values, allowed : ndarray of shape (n_rows, n_columns)
+        The values, and which of them may be chosen.
+    count : int, >= 1
+        How many to choose; a row with fewer allowed values is filled with columns that are not allowed.
+    """
+    masked = np.where(allowed, values, np.inf)
+    count = min(count, masked.shape[1])
+    columns = np.argpartition(masked, count - 1, axis=1)[:, :count]
+    return columns, np.take_along_axis(allowed, columns, axis=1)
 
 
 def _squares(projections: FloatArray) -> FloatArray:

@@ -12,7 +12,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from solver.base import CrossModalEstimator
-from solver.baselines import CCA, DCA, GMLDA, GMMFA, PLS, RCA, SCM, WMCA, Bases, MsAlg, MvDA, SemanticMatching
+from solver.baselines import (
+    CCA,
+    CMML,
+    DCA,
+    GMLDA,
+    GMMFA,
+    ITML,
+    LMNN,
+    PLS,
+    RCA,
+    SCM,
+    WMCA,
+    Bases,
+    MsAlg,
+    MvDA,
+    SemanticMatching,
+)
 from solver.bilinear.estimator import LowRankBilinear
 from solver.bilinear.path import regularisation_path
 from solver.bilinear.problem import BilinearProblem
@@ -219,6 +235,30 @@ _ENTRIES = (
     Method(WMCA, (_COMPONENTS, _METRIC), uses_bases=True, is_optional=True),
     Method(RCA, (*_COMMON_SPACE, _SHRINKAGE, _DISTANCE_METRIC), uses_bases=True, is_optional=True),
     Method(DCA, (*_COMMON_SPACE, _SHRINKAGE, _DISTANCE_METRIC), uses_bases=True, is_optional=True),
+    Method(
+        ITML,
+        (*_COMMON_SPACE, Axis("gamma", (0.1, 1.0, 10.0), 1.0), _DISTANCE_METRIC),
+        uses_bases=True,
+        is_optional=True,
+    ),
+    Method(
+        LMNN,
+        (*_COMMON_SPACE, Axis("push", (0.3, 1.0, 3.0), 1.0), _DISTANCE_METRIC),
+        uses_bases=True,
+        is_optional=True,
+    ),
+    Method(
+        CMML,
+        (
+            _RIDGE,
+            Axis("n_components", (5, 10, 20, 40), 10),
+            Axis("max_iter", (10, 30, 100), 30),
+            Axis("beta", (1.0, 3.0, 10.0), 3.0),
+            _DISTANCE_METRIC,
+        ),
+        uses_bases=True,
+        is_optional=True,
+    ),
     Method(SemanticIdentity, fixed=_SEMANTIC, scalings=("none",), is_optional=True),
     Method(
         KernelSemanticMatching,

@@ -26,6 +26,8 @@ CHEAP: dict[str, dict[str, Any]] = {
     "LowRankBilinearCV": {"alphas": (0.05, 0.02), "n_folds": 2, "n_jobs": 1},
     "SemanticBilinear": {"kernels": ("linear", "rbf"), "scalings": ("standard",), "n_folds": 2, "n_jobs": 1},
 }
+CHEAP["ITML"] = {"n_constraints": 50, "max_iter": 5}
+CHEAP["LMNN"] = {"n_rounds": 1, "max_iter": 10}
 CHEAP["SemanticIdentity"] = {**CHEAP["SemanticBilinear"], "kernels": ("rbf",), "n_landmarks": 20}
 CHEAP["KernelSemanticMatching"] = {"n_landmarks": 20}
 
@@ -56,7 +58,8 @@ INVALID = [
     ("scalings", "standard"), ("scalings", (["standard"],)), ("kernels", (1,)),
     ("x_map", "rbf"), ("x_map", ("rbf", 0.0)), ("z_map", ("no such kernel", 1.0)), ("z_map", None),
     ("random_state", -1), ("random_state", None), ("n_jobs", 0), ("n_jobs", 1.5),
-    ("shrinkage", -0.1), ("shrinkage", None),
+    ("shrinkage", -0.1), ("shrinkage", None), ("n_constraints", 0), ("n_targets", 0), ("n_impostors", 1.5),
+    ("push", 0.0), ("push", None), ("beta", 0.0), ("beta", np.inf), ("n_pairs", 0), ("n_pairs", None),
 ]  # fmt: skip
 
 NO_NUMBER = [True, False, np.True_, np.nan, np.inf, -np.inf, "1", 1j, (1.0,), np.ones(1), object()]
@@ -69,7 +72,8 @@ NUMERIC: dict[str, tuple[Any, Any]] = {
     "n_components": (0, 2), "max_iter": (0, 2000), "n_alphas": (0, 2), "n_folds": (1, 2),
     "n_landmarks": (0, 20), "n_kept": (0, 1), "n_rounds": (0, 1), "max_samples": (9, 50),
     "n_intrinsic": (0, 5), "n_penalty": (0, 5), "n_threads": (0, 1), "n_jobs": (0, 1),
-    "random_state": (-1, 3), "shrinkage": (-0.1, 0),
+    "random_state": (-1, 3), "shrinkage": (-0.1, 0), "n_constraints": (0, 50), "n_targets": (0, 3),
+    "n_impostors": (0, 20), "push": (0.0, 1), "beta": (0.0, 3), "n_pairs": (0, 10),
 }  # fmt: skip
 """Numeric parameters: a number out of range, and an integer (where one is in range) that is accepted."""
 

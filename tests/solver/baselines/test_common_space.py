@@ -1,15 +1,16 @@
-"""RCA and DCA against their formulas, and what all metrics of the common space share."""
+"""RCA and DCA against their formulas, and what all metrics of the common space have in common."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 
-from solver import CCA, DCA, RCA, Labels, MultiLabels, PairedRows, mean_average_precision
+from solver import CCA, DCA, ITML, LMNN, RCA, Labels, MultiLabels, PairedRows, mean_average_precision
 from solver.datasets import SyntheticPairs
 from solver.validation.errors import InvalidInputError, SupervisionError
+from tests.solver.every_estimator import cheap
 
-METHODS = [RCA, DCA]
+METHODS = [RCA, DCA, ITML, LMNN]
 
 
 def _labels(pairs: SyntheticPairs) -> Labels:
@@ -64,8 +65,8 @@ def test_shrinkage_is_a_share_of_the_mean_eigenvalue(pairs: SyntheticPairs) -> N
 
 @pytest.mark.parametrize("Method", METHODS)
 def test_inner_products_rank_as_distances_do(Method: type[Any], pairs: SyntheticPairs) -> None:
-    model = Method(3).fit(pairs.X, pairs.Z, _labels(pairs))
-    plain = Method(3, metric="inner").fit(pairs.X, pairs.Z, _labels(pairs))
+    model = cheap(Method, n_components=3).fit(pairs.X, pairs.Z, _labels(pairs))
+    plain = cheap(Method, n_components=3, metric="inner").fit(pairs.X, pairs.Z, _labels(pairs))
     x, z = plain.project_x(pairs.X), plain.project_z(pairs.Z)
     expected = np.linalg.norm(x[:, None] - z[None], axis=2) ** 2
     np.testing.assert_allclose(-model.similarity(pairs.X, pairs.Z), expected, atol=1e-9)
@@ -78,7 +79,7 @@ def test_a_metric_takes_out_what_classes_do_not_share(Method: type[Any]) -> None
     shared = 4.0 * rng.standard_normal((120, 2))  # by each pair of rows, whatever their class
     X, Z = (np.hstack([np.eye(3)[labels] + 0.2 * rng.standard_normal((120, 3)), shared]) for _ in range(2))
     quality = {}
-    for model in (Method(reg=0.0, pairs="rows"), CCA(reg=0.0, pairs="rows")):
+    for model in (cheap(Method, reg=0.0, pairs="rows"), CCA(reg=0.0, pairs="rows")):
         model.fit(X[:60], Z[:60], Labels(labels[:60]))
         projected = model.project_x(X[60:]), model.project_z(Z[60:])
         quality[type(model)] = mean_average_precision(*projected, labels[60:], labels[60:])
@@ -88,8 +89,8 @@ def test_a_metric_takes_out_what_classes_do_not_share(Method: type[Any]) -> None
 @pytest.mark.parametrize("Method", METHODS)
 def test_multi_labels_of_one_label_each_are_labels(Method: type[Any], pairs: SyntheticPairs) -> None:
     indicators = [np.eye(5, dtype=bool)[side] for side in (pairs.x_labels, pairs.z_labels)]  # one without
-    by_indicators = Method(3).fit(pairs.X, pairs.Z, MultiLabels(*indicators))
-    by_labels = Method(3).fit(pairs.X, pairs.Z, _labels(pairs))
+    by_indicators = cheap(Method, n_components=3).fit(pairs.X, pairs.Z, MultiLabels(*indicators))
+    by_labels = cheap(Method, n_components=3).fit(pairs.X, pairs.Z, _labels(pairs))
     np.testing.assert_allclose(
         by_indicators.similarity(pairs.X, pairs.Z), by_labels.similarity(pairs.X, pairs.Z), atol=1e-8
     )
