@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
+from importlib.metadata import version
 
 import anyio
 from anyio import to_thread
@@ -31,6 +33,7 @@ from app.api.state import ApiLimits, ApiState
 from app.bootstrap import Services
 from app.services.health.status import DATABASE_TIMEOUT_SECONDS
 from app.services.serving.waiting_room import MAX_WAITING
+from app.settings import Settings
 from app.web.pages import mount_pages
 
 _DESCRIPTION = "Learns a similarity between two kinds of data, and searches one with the other."
@@ -63,11 +66,40 @@ def create_app(services: Services) -> FastAPI:
     settings = services.settings
     workloads = Workloads(ROUTERS)
     concurrency = ConcurrencyLimits(settings.max_running, settings.max_waiting, _EVENT_STREAMS, workloads)
+    metrics = _metrics(services, concurrency)
+    # FastAPI's own pages of documentation load their scripts from other hosts; `mount_pages` adds one.
+    application = FastAPI(
+        title="LRBS",
+        version=version("lrbs"),
+        description=_DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=openapi.operation_id,
+        lifespan=_background(services, concurrency, metrics),
+    )
+    application.state.api = _api_state(services, KeyChecks(services.access, concurrency.keys), metrics)
+    problems.install(application)
+    for router in ROUTERS:
+        application.include_router(router)
+    openapi.describe(application, ROUTERS, ["/metrics"] if settings.open_metrics else [])
+    mount_pages(application)
+    _add_middleware(application, settings, workloads, concurrency, metrics)
+    return application
+
+
+def _metrics(services: Services, concurrency: ConcurrencyLimits) -> Metrics:
     metrics = Metrics(
         services.status, lambda: services.garbage_collector.swept, lambda: services.snapshots.n_damaged
     )
     concurrency.watch(metrics.on_queue_change, metrics.on_refusal)
+    return metrics
 
+
+def _background(
+    services: Services, concurrency: ConcurrencyLimits, metrics: Metrics
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    """Return the lifespan of the application: what is repeated as long as it serves."""
     record_use = Repeated("record when keys were last used", services.access.record_use)
     keep_up = Repeated(
         "look for what others have written",
@@ -90,24 +122,17 @@ def create_app(services: Services) -> FastAPI:
             tasks.cancel_scope.cancel()
         await record_use.run(is_last=True)
 
-    # FastAPI's own pages of documentation load their scripts from other hosts; `mount_pages` adds one.
-    application = FastAPI(
-        title="LRBS",
-        version="0.1.0",
-        description=_DESCRIPTION,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-        generate_unique_id_function=openapi.operation_id,
-        lifespan=lifespan,
-    )
-    application.state.api = _api_state(services, KeyChecks(services.access, concurrency.keys), metrics)
-    problems.install(application)
-    for router in ROUTERS:
-        application.include_router(router)
-    openapi.describe(application, ROUTERS, ["/metrics"] if settings.open_metrics else [])
-    mount_pages(application)
-    # The last one added is the first that a request meets.
+    return lifespan
+
+
+def _add_middleware(
+    application: FastAPI,
+    settings: Settings,
+    workloads: Workloads,
+    concurrency: ConcurrencyLimits,
+    metrics: Metrics,
+) -> None:
+    """Add the middleware; the last one added is the first that a request meets."""
     application.add_middleware(AdmissionMiddleware, concurrency=concurrency)
     application.add_middleware(FailureMiddleware)
     application.add_middleware(
@@ -133,7 +158,6 @@ def create_app(services: Services) -> FastAPI:
         )
     application.add_middleware(SecurityHeadersMiddleware)
     application.add_middleware(RequestLogMiddleware, on_answer=metrics.on_answer, on_change=metrics.on_change)
-    return application
 
 
 def _api_state(services: Services, key_checks: KeyChecks, metrics: Metrics) -> ApiState:

@@ -16,7 +16,8 @@ import httpx
 
 from app.bootstrap import Services
 from app.cli.ingest import split_into_batches, store
-from app.cli.serve import Server, bound_socket, url_of
+from app.cli.serve import bound_socket, url_of
+from app.cli.server import Server
 from app.cli.train import train
 from app.domain.entities import Content, Modality, Scope
 from app.domain.errors import CollectionNotFoundError

@@ -3,7 +3,7 @@
 import gc
 import sys
 
-from app.cli.serve import keep_event_loop_responsive
+from app.cli.server import keep_event_loop_responsive
 
 
 def test_a_server_collects_no_module_and_gives_its_loop_a_turn_soon() -> None:

@@ -1,0 +1,119 @@
+"""The HTTP server of one process."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+
+from app.api.state import ApiState
+from app.bootstrap import Services
+from app.main import create_app
+from app.wire.acceptor import Acceptor
+from app.wire.connections import Connections, most_connections, raise_descriptor_limit
+from app.wire.protocol import StrictProtocol
+
+BACKLOG = 2048
+"""Connections that the system queues before they are accepted."""
+_EXIT_SECONDS = 5.0
+"""After the shutdown timeout, until a process exits although threads are still running."""
+_IDLE_CONNECTION_SECONDS = 15
+"""How long an idle connection is kept open for the next request."""
+_SWITCH_SECONDS = 0.0005
+"""Python's thread switch interval: the longest wait of the event loop for a thread that computes."""
+_YOUNGER_COLLECTIONS = 1000
+"""Collections of the younger generation between two full ones; Python's default is 10."""
+_logger = logging.getLogger(__name__)
+
+
+class Server(uvicorn.Server):
+    """The HTTP server of one process.
+
+    It exits some seconds after the shutdown timeout even if a thread, which nothing can stop, still runs.
+
+    Parameters
+    ----------
+    services : Services
+        Services of the application.
+    on_stop : callable
+        Called in a thread as soon as the server is asked to stop.
+    """
+
+    def __init__(self, services: Services, on_stop: Callable[[], None]) -> None:
+        settings = services.settings
+        application = create_app(services)
+        api: ApiState = application.state.api
+        super().__init__(
+            uvicorn.Config(
+                application,
+                loop="uvloop",
+                http="httptools",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=bool(settings.proxies),
+                forwarded_allow_ips=settings.proxies,
+                timeout_keep_alive=_IDLE_CONNECTION_SECONDS,
+            )
+        )
+        self._timeout_seconds = settings.shutdown_seconds
+        self._on_stop = on_stop
+        self._stopping = api.stopping
+        most = most_connections(settings.max_connections, raise_descriptor_limit())
+        self._connections = Connections(most, settings.body_pause_seconds)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Start to shut down."""
+        if not self.should_exit:
+            # The interrupted code may hold a lock, so nothing else is done in the signal handler.
+            threading.Thread(target=self._watch, daemon=True).start()
+        super().handle_exit(sig, frame)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to accept connections to the sockets."""
+        await super().startup(sockets=[])
+        for listening in sockets or ():
+            listening.listen(BACKLOG)
+            listening.setblocking(False)
+            self.servers.append(Acceptor(listening, self._protocol, self._connections))  # type: ignore[arg-type]
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish accepted requests; those that exceed the timeout are answered that the service stops."""
+        asyncio.get_running_loop().call_later(self._timeout_seconds, self._cancel_requests)
+        await super().shutdown(sockets)
+
+    def _protocol(self) -> StrictProtocol:
+        return StrictProtocol(self._connections, self.config, self.server_state, self.lifespan.state)
+
+    def _cancel_requests(self) -> None:
+        for task in self.server_state.tasks:
+            task.cancel()
+
+    def _watch(self) -> None:
+        self._stopping.set()
+        self._on_stop()
+        time.sleep(self._timeout_seconds + _EXIT_SECONDS)
+        _logger.warning(
+            "shutdown timed out after %g s with a request still running; exiting", self._timeout_seconds
+        )
+        os._exit(0)
+
+
+def keep_event_loop_responsive() -> None:
+    """Shorten what stops or delays the event loop: garbage collections and waits for computing threads."""
+    # Modules and routes stay for good, so full collections, which stop everything, skip them.
+    gc.collect()
+    gc.freeze()
+    # A full collection visits every object while all requests wait; most garbage is freed by younger ones.
+    gc.set_threshold(*gc.get_threshold()[:2], _YOUNGER_COLLECTIONS)
+    sys.setswitchinterval(_SWITCH_SECONDS)
