@@ -6,7 +6,7 @@ import logging
 
 from pythonjsonlogger.json import JsonFormatter
 
-from app.api.middleware.request_log import current_request_id
+from app.api.request_scope import CURRENT_REQUEST_ID
 
 
 def log_to_stderr(log_format: str = "text") -> None:
@@ -39,5 +39,5 @@ def log_to_stderr(log_format: str = "text") -> None:
 
 
 def _add_request_id(record: logging.LogRecord) -> bool:
-    record.request_id = current_request_id()
+    record.request_id = CURRENT_REQUEST_ID.get()
     return True

@@ -23,6 +23,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect
 
+from app.api.field_path import field_path
+from app.api.json_limits import MIN_KEY_LIMIT, check_values, limit_keys
 from app.api.middleware.request_body_limits import body_of
 from app.api.openapi import RequestBody, json_body, reads, request_body_of
 from app.api.state import ApiLimits, state_of
@@ -33,17 +35,8 @@ SMALL_BODY_BYTES = 1 << 20
 """Limit for bodies that carry neither items nor queries."""
 _INLINE_BYTES = 1 << 14
 """Larger bodies are parsed in a thread, so that other requests go on."""
-_COUNT_BYTES = 1 << 20
-"""Keys are counted in slices of this size, between which other threads can run."""
 _KEYS_PER_ENTRY = 64
 """JSON keys allowed per item or query; a full item with ample metadata has fewer."""
-_BRACKETS_PER_KEY = 16
-"""Brackets allowed per allowed key: texts contain brackets, too."""
-MIN_KEY_LIMIT = 16_000
-"""A body or an import's line with no more JSON keys than this is always parsed."""
-_WHITESPACE = b" \t\r\n"
-_MAX_VALUES = 1_500_000
-"""Of JSON that is parsed in one call: more than any vector has, and some 200 MB of memory."""
 _CHARSETS = ("utf-8", "ascii")
 _Model = TypeVar("_Model", bound=BaseModel)
 _Result = TypeVar("_Result")
@@ -199,46 +192,6 @@ def reject_incomplete_body() -> Iterator[None]:
         raise HTTPException(status.HTTP_400_BAD_REQUEST, "the body ended early: nothing is stored") from error
 
 
-def limit_keys(body: bytes, max_keys: int) -> bytes:
-    """Return a JSON body with a bounded number of keys and brackets; raises ContentTooLargeError.
-
-    The parser blocks all other threads and reports every unknown key: for millions of them, a minute long.
-    Keys are counted in slices, between which other threads run, and only up to the limit.
-
-    Parameters
-    ----------
-    body : bytes
-        JSON.
-    max_keys : int
-        Most keys; 16 times as many brackets are allowed, since texts contain them, too.
-    """
-    n_keys = 0
-    for start in range(0, len(body), _COUNT_BYTES):
-        n_keys += _count_keys(body[start : start + _COUNT_BYTES])
-        if n_keys > max_keys:
-            raise ContentTooLargeError("body", f"more than {max_keys} keys of JSON objects")
-    max_brackets = max_keys * _BRACKETS_PER_KEY
-    if body.count(b"[") + body.count(b"{") > max_brackets:
-        raise ContentTooLargeError("body", f"more than {max_brackets} JSON lists and objects")
-    return body
-
-
-def _count_keys(piece: bytes) -> int:
-    """Return how many quotes in a piece of JSON end a key: those before a colon that are not escaped."""
-    unescaped = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
-    return unescaped.translate(None, _WHITESPACE).count(b'":')
-
-
-def check_values(body: bytes | str, field: str) -> None:
-    """Reject JSON of too many values before it is parsed; raises ContentTooLargeError.
-
-    Values are counted by commas, including those in texts.
-    """
-    commas = body.count(b",") if isinstance(body, bytes) else body.count(",")
-    if commas > _MAX_VALUES:
-        raise ContentTooLargeError(field, f"more than {_MAX_VALUES} values")
-
-
 def _max_keys(limits: ApiLimits) -> int:
     """Return how many keys of JSON objects a body may have."""
     return max(limits.entries * _KEYS_PER_ENTRY, MIN_KEY_LIMIT)
@@ -249,7 +202,7 @@ def parse_json(model: type[_Model], body: bytes | str, path: tuple[str | int, ..
 
     Raises RequestValidationError with paths below `path`, and ContentTooLargeError for too many values.
     """
-    check_values(body, ".".join(map(str, path)) or "body")
+    check_values(body, field_path(path))
     return _validate(lambda: model.model_validate_json(body), path)
 
 

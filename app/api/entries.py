@@ -14,7 +14,8 @@ import msgspec
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 
-from app.api.bodies import SMALL_BODY_BYTES, check_values, parse_json
+from app.api.bodies import SMALL_BODY_BYTES, parse_json
+from app.api.json_limits import check_values
 from app.domain.errors import ContentTooLargeError
 
 _Model = TypeVar("_Model", bound=BaseModel)

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from app.api.bodies import check_values
+from app.api.field_path import field_path
+from app.api.json_limits import check_values
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, LineError
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -65,5 +66,4 @@ def parse_line(model: type[_Model], line: bytes) -> _Model:
         return model.model_validate_json(line)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        field = ".".join(map(str, first["loc"])) or "body"
-        raise InvalidFieldError(field, first["msg"]) from error
+        raise InvalidFieldError(field_path(first["loc"]), first["msg"]) from error

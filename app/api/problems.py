@@ -14,9 +14,15 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from app.api.field_path import field_path
 from app.api.header_names import REQUEST_ID, SECURITY_HEADERS
 from app.domain import errors
 
+HTTP = "http"
+"""Type of errors of HTTP itself; their status is their title."""
+INVALID_REQUEST = (422, "invalid-request", "Invalid request")
+INTERNAL = (500, "internal", "Internal error")
+"""Status, type and title of problems without an error of a service behind them."""
 _MEDIA_TYPE = "application/problem+json"
 _MAX_ERRORS = 20
 """Faults of an invalid request that are listed; of a large body there may be very many."""
@@ -110,12 +116,12 @@ def install(application: FastAPI) -> None:
         faults = [_entry(entry) for entry in error.errors()[:_MAX_ERRORS]]
         detail = "; ".join(f"{entry['field']}: {entry['message']}" for entry in faults[:_ERRORS_IN_DETAIL])
         extras = {"field": faults[0]["field"], "errors": faults}
-        return problem(request, 422, "invalid-request", "Invalid request", detail, extras)
+        return problem(request, *INVALID_REQUEST, detail, extras)
 
     @application.exception_handler(HTTPException)
     async def on_http_error(request: Request, error: HTTPException) -> JSONResponse:
         title = HTTPStatus(error.status_code).phrase
-        answer = problem(request, error.status_code, "http", title, str(error.detail), {})
+        answer = problem(request, error.status_code, HTTP, title, str(error.detail), {})
         answer.headers.update(error.headers or {})
         if error.status_code == 405:
             # Only mounted files are not among the routes, and they can be read only.
@@ -144,7 +150,7 @@ def unexpected_problem(request: Request, error: Exception) -> JSONResponse:
     correlation: str = request.state.request_id
     _logger.error("unexpected error %s", correlation, exc_info=error)
     detail = f"an unexpected error, logged as {correlation}"
-    return problem(request, 500, "internal", "Internal error", detail, {"correlation_id": correlation})
+    return problem(request, *INTERNAL, detail, {"correlation_id": correlation})
 
 
 def service_problem(request: Request, error: errors.ServiceError) -> JSONResponse:
@@ -196,7 +202,7 @@ def _entry(error: Mapping[str, Any]) -> dict[str, str]:
     loc = error["loc"]
     # FastAPI puts the kind of a parameter first; bodies are parsed here and have none.
     parts = loc[1:] if loc and loc[0] in ("path", "query", "header", "cookie") else loc
-    return {"field": ".".join(str(part) for part in parts) or "body", "message": error["msg"]}
+    return {"field": field_path(parts), "message": error["msg"]}
 
 
 def problem(

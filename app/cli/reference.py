@@ -9,16 +9,16 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from app.api.problems import PROBLEMS
+from app.api.problems import HTTP, INTERNAL, INVALID_REQUEST, PROBLEMS
 from app.settings import Settings
 
 reference = typer.Typer(no_args_is_help=True, help="Print reference tables in Markdown.")
 
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"))
 _OTHER_PROBLEMS = (
-    (400, "http", "Request malformed, and other errors of HTTP itself (404, 405, 408, 431)"),
-    (422, "invalid-request", "Invalid request"),
-    (500, "internal", "Internal error"),
+    (400, HTTP, "Request malformed, and other errors of HTTP itself (404, 405, 408, 431)"),
+    INVALID_REQUEST,
+    INTERNAL,
 )
 """Problems without an error of a service behind them."""
 

@@ -19,17 +19,17 @@ __all__ = ["mount_pages"]
 
 _STATIC = Path(__file__).parent / "static"
 _SWAGGER_UI = ("fastapi_offline", "static")
-
-_HEADERS = {"Cache-Control": "no-cache"}
+_REVALIDATED = {"Cache-Control": "no-cache"}
+"""A browser may cache such an answer but has to revalidate it."""
 
 
 class _Files(StaticFiles):
     """Static files that browsers revalidate each time, so that modules of two releases are never mixed."""
 
     def file_response(self, *args: Any, **options: Any) -> Response:
-        """Return the file, which a browser may cache but has to revalidate."""
+        """Return the file, to be revalidated."""
         response = super().file_response(*args, **options)
-        response.headers["Cache-Control"] = "no-cache"
+        response.headers.update(_REVALIDATED)
         return response
 
 
@@ -44,11 +44,11 @@ def mount_pages(application: FastAPI) -> None:
 
     @application.get("/", include_in_schema=False)
     def show_search_page() -> FileResponse:
-        return FileResponse(_STATIC / "index.html", media_type="text/html", headers=_HEADERS)
+        return FileResponse(_STATIC / "index.html", media_type="text/html", headers=_REVALIDATED)
 
     @application.get("/docs", include_in_schema=False)
     def show_reference() -> FileResponse:
-        return FileResponse(_STATIC / "docs.html", media_type="text/html", headers=_HEADERS)
+        return FileResponse(_STATIC / "docs.html", media_type="text/html", headers=_REVALIDATED)
 
     application.mount("/docs/assets", _Files(packages=[_SWAGGER_UI]), name="docs-assets")
     application.mount("/static", _Files(directory=_STATIC), name="static")

@@ -23,8 +23,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from app.api.header_names import REQUEST_ID, SECURITY_HEADERS
-from app.api.middleware.response_backpressure import ABORT
+from app.api.request_scope import ABORT
 from app.domain.addresses import party_of, unmap_ipv4
+from app.domain.errors import OverloadedError
 from app.wire.connections import Connections
 
 _LINGER_SECONDS = 1.0
@@ -301,8 +302,8 @@ def _problem(refused: _RefusedError) -> bytes:
     is_overload = refused.status is HTTPStatus.SERVICE_UNAVAILABLE
     body = json.dumps(
         {
-            "type": "/problems/overloaded" if is_overload else "/problems/http",
-            "title": "Service overloaded" if is_overload else refused.status.phrase,
+            "type": f"/problems/{OverloadedError.code if is_overload else 'http'}",
+            "title": OverloadedError.title if is_overload else refused.status.phrase,
             "status": refused.status.value,
             "detail": refused.detail,
         }

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.api.middleware.workload import Workload, Workloads
 from app.domain.errors import BodyTimeoutError, ContentTooLargeError, OverloadedError
 
-_BYTES_PER_SECOND = 16_384
+BYTES_PER_SECOND = 16_384
 """Rate at which received bytes earn more waiting time; slower bodies are abandoned after `pause_seconds`."""
 _STREAM_BYTES_PER_SECOND = 1024
 """The same for imports, which may be produced while they are sent; a slower one only blocks others."""
@@ -97,7 +97,7 @@ class IncomingBody:
         self._pause_seconds = pause_seconds
         self._budget = budget
         self._received = self._held = 0
-        self._seconds_per_byte = 1.0 / (_STREAM_BYTES_PER_SECOND if budget is None else _BYTES_PER_SECOND)
+        self._seconds_per_byte = 1.0 / (_STREAM_BYTES_PER_SECOND if budget is None else BYTES_PER_SECOND)
         self._max_credit = _WINDOW * pause_seconds
         self._credit = self._max_credit if budget is None else pause_seconds
 

@@ -7,27 +7,21 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from contextvars import ContextVar
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.header_names import REQUEST_ID
+from app.api.request_scope import CURRENT_REQUEST_ID
 
 _VALID_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 _UNMATCHED = "unmatched"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _logger = logging.getLogger(__name__)
-_request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
 OnAnswer = Callable[[str, str, int, float], None]
 """Takes method, route template, status and seconds of an answered request."""
-
-
-def current_request_id() -> str | None:
-    """Return the id of the current request, in its thread too; None outside of any request."""
-    return _request_id.get()
 
 
 class RequestLogMiddleware:
@@ -67,7 +61,7 @@ class RequestLogMiddleware:
                 MutableHeaders(scope=message)[REQUEST_ID] = request_id
             await send(message)
 
-        token = _request_id.set(request_id)
+        token = CURRENT_REQUEST_ID.set(request_id)
         self._on_change(1)
         try:
             await self._app(scope, receive, send_with_id)
@@ -77,7 +71,7 @@ class RequestLogMiddleware:
             method = scope["method"] if scope["method"] in _METHODS else "other"
             self._on_answer(method, _template(scope), status, seconds)
             _log(scope, status, seconds)
-            _request_id.reset(token)
+            CURRENT_REQUEST_ID.reset(token)
 
 
 def _template(scope: Scope) -> str:

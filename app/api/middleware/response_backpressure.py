@@ -20,15 +20,13 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.middleware.admission import ConcurrencyLimits
+from app.api.middleware.request_body_limits import BYTES_PER_SECOND
 from app.api.problems import service_problem
+from app.api.request_scope import ABORT
 from app.domain.errors import OverloadedError
 
 _PIECE = 1 << 16
 """Bytes sent at a time; responses of no more are not counted."""
-_BYTES_PER_SECOND = 16_384
-"""Rate at which bytes read earn more waiting time; the same as for request bodies."""
-ABORT = "lrbs.abort"
-"""Extension of the ASGI scope: closes the connection immediately, whatever is still to be sent."""
 _logger = logging.getLogger(__name__)
 
 
@@ -139,7 +137,7 @@ class _Response:
         if timer.cancelled_caught:
             self.has_stalled = True
             raise _StalledError
-        self._credit += len(message.get("body", b"")) / _BYTES_PER_SECOND - (time.monotonic() - began)
+        self._credit += len(message.get("body", b"")) / BYTES_PER_SECOND - (time.monotonic() - began)
 
 
 def _pieces(message: Message) -> Iterator[Message]:

@@ -10,8 +10,9 @@ from fastapi import APIRouter, Depends, Request, Response, status
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from app.api.bodies import MIN_KEY_LIMIT, limit_keys, reject_incomplete_body
+from app.api.bodies import reject_incomplete_body
 from app.api.deps import Imports, NoteWrite, may_write
+from app.api.json_limits import MIN_KEY_LIMIT, limit_keys
 from app.api.middleware.workload import Workload, works_as
 from app.api.ndjson import LineCutter, parse_line
 from app.api.openapi import schema_of

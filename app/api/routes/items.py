@@ -129,7 +129,7 @@ def get_item(collection: str, item_id: str, catalogue: Catalogue) -> ItemOut:
 def get_content(collection: str, item_id: str, catalogue: Catalogue) -> Response:
     """Return the picture or the text itself."""
     content, media_type = catalogue.content(collection, item_id)
-    return Response(content, media_type=media_type, headers={"X-Content-Type-Options": "nosniff"})
+    return Response(content, media_type=media_type)
 
 
 @router.delete("/{item_id}", dependencies=[Depends(may_write)], responses=responses(401, 403, 404, 422))

@@ -3,7 +3,7 @@
 import { Problem } from "./api.js";
 import { byId, element, shorten, spreadOut } from "./elements.js";
 import { attempt, showError } from "./messages.js";
-import { showPicture } from "./pictures.js";
+import { release, showPicture } from "./pictures.js";
 import { search } from "./search.js";
 import { collectionPath, kindOf, listItems, plural, state } from "./state.js";
 
@@ -14,6 +14,7 @@ const LONGEST_QUERY = 160;
 
 /** Build one panel for each modality that can be a query; none while there is no model. */
 export function buildPanels() {
+  release(state.examples);
   if (state.collection.active_version === null) {
     byId("panels").replaceChildren();
     return;
@@ -104,7 +105,7 @@ function picturePanel(source, target) {
     const button = element("button");
     const image = element("img");
     image.alt = item.labels?.length ? `Picture: ${item.labels.join(", ")}` : `Picture ${item.id}`;
-    showPicture(image, url, []);
+    showPicture(image, url, state.examples);
     button.append(image);
     button.addEventListener("click", () => {
       attempt(() => search(source, target, { itemId: item.id, pictureUrl: url }));

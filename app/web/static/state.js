@@ -5,7 +5,7 @@ import { call } from "./api.js";
 const EXAMPLES_SCANNED = 200;
 const PICTURE_ENCODERS = new Set(["hog-color", "onnx"]);
 
-export const state = { collection: null, search: null, retry: null, pictures: [] };
+export const state = { collection: null, search: null, retry: null, pictures: [], examples: [] };
 
 export const collectionPath = (collection = state.collection) =>
   `/v1/collections/${encodeURIComponent(collection.name)}`;

@@ -4,8 +4,8 @@ import pytest
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, field_validator
 
-from app.api.bodies import limit_keys
 from app.api.entries import parse_entries
+from app.api.json_limits import limit_keys
 from app.domain.errors import ContentTooLargeError
 
 
