@@ -26,14 +26,11 @@ Trace = Callable[[ImageDraw.ImageDraw, int, int, int | tuple[int, ...]], None]
 
 
 @cache
-def _grey_map(style: str) -> Image.Image:
-    """Return the shading of a ball or the brightness of a glow, from 0 to 255."""
+def _glow_map() -> Image.Image:
+    """Return the brightness of a glow, from 0 to 255."""
     axis = np.linspace(-1.0, 1.0, 128)
-    if style == "ball":
-        level = np.clip(np.hypot(axis[None, :] + 0.35, axis[:, None] + 0.42) / 1.55, 0.0, 1.0)
-    else:
-        near = np.clip(1.0 - np.hypot(axis[None, :], axis[:, None]), 0.0, 1.0)
-        level = 0.75 * near**2.4 + 0.25 * near
+    near = np.clip(1.0 - np.hypot(axis[None, :], axis[:, None]), 0.0, 1.0)
+    level = 0.75 * near**2.4 + 0.25 * near
     return Image.fromarray((255 * level).astype(np.uint8))
 
 
@@ -102,7 +99,7 @@ class Canvas:
         """Add light that fades out from a centre."""
         xs, ys = ((x - radius) * SCALE, (x + radius) * SCALE), ((y - radius) * SCALE, (y + radius) * SCALE)
         if boxes := _boxes(xs, ys):
-            grey = _stretch(_grey_map("glow"), *boxes)
+            grey = _stretch(_glow_map(), *boxes)
             self.image.paste(
                 colour, boxes[1], grey.point([min(round(v * strength), 255) for v in range(256)])
             )
@@ -173,8 +170,6 @@ class Canvas:
     def _tile(self, paint: Fade, box: Box, cut: Box) -> Image.Image:
         """Return the part `cut` of a fade that spans `box`."""
         colours = lookup(paint.stops)
-        if paint.style == "ball":
-            return Image.fromarray(colours[np.asarray(_stretch(_grey_map("ball"), box, cut))])
         # Straight fades are made one pixel wide and repeated, which costs far less than scaling.
         side = 0 if paint.style == "across" else 1
         at = (np.arange(cut[side], cut[side + 2]) - box[side] + 0.5) * (255 / (box[side + 2] - box[side]))

@@ -14,7 +14,7 @@ from PIL import ImageColor
 __all__ = ["NAMED", "Colour", "Fade", "Paint", "dark", "fade", "jitter", "light", "lookup", "mix", "rgb"]
 
 Colour = tuple[int, int, int]
-FadeStyle = Literal["down", "across", "ball"]
+FadeStyle = Literal["down", "across"]
 
 NAMED = {
     "red": "#ce3432",
@@ -34,7 +34,7 @@ NAMED = {
 
 @dataclass(frozen=True, slots=True)
 class Fade:
-    """A run of evenly spaced colours: down, across, or as a ball lit from the upper left."""
+    """A run of evenly spaced colours, down or across."""
 
     stops: tuple[Colour, ...]
     style: FadeStyle = "down"
@@ -75,11 +75,9 @@ def jitter(rng: Generator, colour: Colour, amount: float) -> Colour:
 
 
 def fade(colour: Colour, style: str = "down") -> Fade:
-    """Return the shading of a lit surface: a slope (down), a column (across) or a ball."""
+    """Return the shading of a lit surface: a slope (down) or a column (across)."""
     if style == "across":
         return Fade((dark(colour, 0.1), light(colour, 0.3), colour, dark(colour, 0.45)), "across")
-    if style == "ball":
-        return Fade((light(colour, 0.45), colour, dark(colour, 0.3), dark(colour, 0.5)), "ball")
     return Fade((light(colour, 0.22), colour, dark(colour, 0.32)))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -12,7 +11,7 @@ from PIL import Image
 
 from app.sample.kind import KINDS, Kind, read_kind
 
-__all__ = ["KINDS", "Sample", "draw_facets", "draw_sample"]
+__all__ = ["KINDS", "Sample", "draw_sample", "sources_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +42,13 @@ def draw_sample(kind: str, index: int, seed: int = 0) -> Sample:
     `index` counts the pictures of a kind from 0, `seed` is that of the whole set. A kind that is not one
     of ``KINDS`` raises a ValueError.
     """
-    drawn, (choosing, drawing, wording) = _sources(kind, index, seed)
+    drawn, (choosing, drawing, wording) = sources_of(kind, index, seed)
     facets = drawn.choose(choosing)
     image = drawn.draw(facets, drawing)
     return Sample(f"{kind.replace(' ', '-')}-{index:03d}", kind, image, drawn.describe(facets, wording))
 
 
-def draw_facets(kind: str, index: int, seed: int = 0) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return facets and sentences of one picture without drawing it."""
-    drawn, (choosing, _, wording) = _sources(kind, index, seed)
-    facets = drawn.choose(choosing)
-    return facets, drawn.describe(facets, wording)
-
-
-def _sources(kind: str, index: int, seed: int) -> tuple[Kind, tuple[Generator, ...]]:
+def sources_of(kind: str, index: int, seed: int) -> tuple[Kind, tuple[Generator, ...]]:
     """Return the kind, and one source of randomness each for its facets, drawing and wording."""
     if kind not in KINDS:
         raise ValueError(f"unknown kind {kind!r}; the kinds are: {', '.join(KINDS)}")

@@ -1,8 +1,8 @@
-"""A picture in the making: the public methods are the verbs of the layers (`app.sample.layers`)."""
+"""A picture in the making, with a method for each verb of the layers (`app.sample.layers`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import cos, pi, sin, tan
 from typing import Any
@@ -18,6 +18,8 @@ from app.sample.sprites import Place, Shape, draw_shape
 
 __all__ = ["Scene"]
 
+_VARIATION = 3.0
+"""Standard deviation of a layer's brightness, of 255: no two pictures have quite the same ground."""
 Sprites = Mapping[str, tuple[Shape, ...]]
 Palette = Mapping[str, str | Mapping[str, str]]
 
@@ -38,7 +40,7 @@ class Scene:
     def draw(self, layer: Layer) -> None:
         """Draw a layer, if it belongs to this picture."""
         if layer.is_drawn(self.facets):
-            getattr(self, layer.verb)(layer)
+            _VERBS[layer.verb](self, layer)
 
     def let(self, layer: Layer) -> None:
         """Give numbers names, for the layers that follow."""
@@ -82,26 +84,26 @@ class Scene:
                 self._draw_sprite(self._pick(along.split("|")), place, haze)
 
     def sea(self, layer: Layer) -> None:
-        """Fill the picture from ``y`` to ``to`` with water that carries the sky's light far away."""
-        y, to, near = self._number(layer, "y", "line"), self._number(layer, "to", "256"), self._tone(layer)
+        """Fill the picture below the line with water that carries the sky's light far away."""
+        line, near = self.names["line"], self._tone(layer)
         far = mix(near, self.sky.horizon, 0.62)
-        self.canvas.band(y, to, Fade((far, mix(far, near, 0.6), near, dark(near, 0.22))))
-        self.canvas.texture(self.rng, y, to, 5.0, (4, 22))
+        self.canvas.band(line, SIZE, Fade((far, mix(far, near, 0.6), near, dark(near, 0.22))))
+        self.canvas.texture(self.rng, line, SIZE, 5.0, (4, 22))
         self.waves(layer)
 
     def waves(self, layer: Layer) -> None:
-        """Draw short wave lines that grow and spread towards the viewer."""
-        y, to = self._number(layer, "y", "line"), self._number(layer, "to", "256")
+        """Draw short wave lines below ``y`` that grow and spread towards the viewer."""
+        y = self._number(layer, "y", "line")
         bright, deep = light(self.sky.horizon, 0.25), dark(self.sky.stops[0], 0.35)
         for k in range(self._count(layer, "80")):
             near = self._between(0, 1) ** 1.3
             reach, tone = (1.5 + 11 * near) * self._between(0.5, 1.4), bright if k % 3 else deep
-            at = (self._between(-5, 261), y + 1.5 + (to - y) * near)
+            at = (self._between(-5, 261), y + 1.5 + (SIZE - y) * near)
             self.canvas.ellipse(*at, reach, 0.22 + 0.62 * near, tone, 0.34 if k % 3 else 0.2)
 
-    def sunpath(self, layer: Layer) -> None:
-        """Draw the glittering track of the sun's light on the water below ``y``."""
-        line, x, shine = self._number(layer, "y", "line"), self.names["sun_x"], self.sky.sunlight
+    def sunpath(self, _: Layer) -> None:
+        """Draw the glittering track of the sun's light on the water below the line."""
+        line, x, shine = self.names["line"], self.names["sun_x"], self.sky.sunlight
         self.canvas.soft([oval(x, (line + SIZE) / 2, 13, (SIZE - line) * 0.5)], 9, shine, 0.28)
         for near in (self._between(0, 1) for _ in range(58)):
             at = (x + float(self.rng.normal(0, 2 + 10 * near)), line + 1 + (SIZE - line) * near)
@@ -115,13 +117,13 @@ class Scene:
     def band(self, layer: Layer) -> None:
         """Fill the picture from ``y`` to ``to`` with a shaded colour, or with the colours of the sky."""
         y, to = self._number(layer, "y", "0"), self._number(layer, "to", "256")
-        shades = Fade(self.sky.stops) if layer.text("colour") == "sky" else None
-        self.canvas.band(y, to, shades or fade(self._tone(layer), layer.text("style", "down")))
+        is_sky = layer.text("colour") == "sky"
+        self.canvas.band(y, to, Fade(self.sky.stops) if is_sky else fade(self._tone(layer)))
         self.canvas.texture(self.rng, y, to, self._number(layer, "grain", "2"), (6, 9))
 
     def mist(self, layer: Layer) -> None:
-        """Draw thin veils in the colour of the horizon around ``y``."""
-        y, alpha = self._number(layer, "y", "line"), self._number(layer, "alpha", "0.5")
+        """Draw thin veils in the colour of the horizon around the line."""
+        y, alpha = self.names["line"], self._number(layer, "alpha", "0.5")
         veils = [oval(self._between(0, 256), y + self._between(-8, 8), 130, 7) for _ in range(3)]
         self.canvas.soft(veils, 6, light(self.sky.horizon, 0.2), alpha)
 
@@ -168,7 +170,7 @@ class Scene:
 
     def _tone(self, layer: Layer, haze: float = 0.0) -> Colour:
         """Return the colour of a layer."""
-        return self.tint(self._look_up(layer.text("colour")), haze, self._number(layer, "vary", "3"))
+        return self.tint(self._look_up(layer.text("colour")), haze, _VARIATION)
 
     def _number(self, layer: Layer, name: str, default: str) -> float:
         return layer.number(name, default, self.names, self.rng)
@@ -304,3 +306,21 @@ class Scene:
         self.canvas.soft(
             puffs, 1.1 + size * 0.03, Fade((bright, bright, shaded)), 0.6 if sky.is_dim else 0.92
         )
+
+
+_VERBS: Mapping[str, Callable[[Scene, Layer], None]] = {
+    "air": Scene.air,
+    "band": Scene.band,
+    "blobs": Scene.blobs,
+    "dots": Scene.dots,
+    "hills": Scene.hills,
+    "let": Scene.let,
+    "mirror": Scene.mirror,
+    "mist": Scene.mist,
+    "moon": Scene.moon,
+    "place": Scene.place,
+    "sea": Scene.sea,
+    "sunpath": Scene.sunpath,
+    "waves": Scene.waves,
+}
+"""What draws a layer, by its verb."""
