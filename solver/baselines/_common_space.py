@@ -1,4 +1,8 @@
-"""Metric learning as a second step: a common space by CCA, then a metric in it."""
+"""Metric learning as a second step: a common space by CCA, then a metric in it.
+
+The metrics are written here, because metric-learn 0.7.0 does not work with scikit-learn 1.8 or newer (it
+passes `force_all_finite`, which is gone) and its pairs are drawn within one set of samples.
+"""
 
 from __future__ import annotations
 
