@@ -25,14 +25,15 @@ from app.services.health.status import DATABASE_TIMEOUT_SECONDS, StatusService
 from app.services.health.write_faults import WriteFaults
 from app.services.models.model_bundles import ModelBundles
 from app.services.models.registry import ModelRegistry
-from app.services.serving.fallback import FallbackPolicy
 from app.services.serving.gallery_saver import GallerySaver
 from app.services.serving.reload_scheduler import MAX_RELOADS
 from app.services.serving.saved_galleries import SavedGalleries
 from app.services.serving.search import SearchService
+from app.services.serving.serving_state import ServingState
 from app.services.serving.snapshot_cache import SnapshotCache
 from app.services.serving.snapshot_loader import SnapshotLoader
 from app.services.serving.snapshot_reader import SnapshotReader
+from app.services.serving.snapshot_updater import SnapshotUpdater
 from app.services.storage.backup import Backup
 from app.services.storage.garbage_collector import GarbageCollector
 from app.services.storage.ownership import ManagedFiles, Ownership
@@ -241,14 +242,10 @@ def _build_snapshots(
         ExactIndex,
         ownership.is_current,
     )
-    fallback = FallbackPolicy()
-    return SnapshotReader(
-        database,
-        SnapshotLoader(bundles, ExactIndex, saved, fallback),
-        fallback,
-        GallerySaver(saved, settings.save_after_items),
-        SnapshotCache(settings.resolved_snapshot_bytes),
-    )
+    state = ServingState(SnapshotCache(settings.resolved_snapshot_bytes))
+    loader = SnapshotLoader(bundles, ExactIndex, saved, state.fallback)
+    saver = GallerySaver(saved, settings.save_after_items)
+    return SnapshotReader(database, state, SnapshotUpdater(database, state, loader, saver))
 
 
 def _copy_files(source: Path, target: Path) -> int:

@@ -37,29 +37,15 @@ class ItemFilter:
         text = repr((labels, sorted(self.metadata.items())))
         return hashlib.sha256(text.encode(errors="surrogatepass")).digest()
 
-    def accepts(self, labels: tuple[str, ...], metadata: Mapping[str, Any]) -> bool:
-        """Return whether an item with these labels and metadata passes."""
-        if self.labels is not None and self._wanted_labels.isdisjoint(labels):
-            return False
-        return all(_is_among(metadata.get(key), values) for key, values in self.wanted_values.items())
-
     @cached_property
     def wanted_values(self) -> Mapping[str, frozenset[Hashable]]:
         """Values by key, as sets of `comparable` keys: a row takes equally long, however many there are."""
         return {key: frozenset(map(comparable, values)) for key, values in self.metadata.items()}
 
-    @cached_property
-    def _wanted_labels(self) -> frozenset[str]:
-        return frozenset(self.labels or ())
-
 
 def comparable(value: Hashable) -> Hashable:
     """Return a key equal for values that are equal in JSON: in Python True == 1, in JSON it is not."""
     return (bool, value) if isinstance(value, bool) else value
-
-
-def _is_among(value: Any, values: frozenset[Hashable]) -> bool:
-    return isinstance(value, Hashable) and comparable(value) in values
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Galleries: the projected items of one modality, in immutable segments.
 
 A write adds one small segment and marks the rows that it replaces or deletes as dead; everything else is
-shared with the gallery before it. A merge policy keeps the segments few.
+shared with the gallery before it. Merges keep the segments few.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import numpy as np
 
 from app.domain.entities import ItemFilter, Matrix, Vector
-from app.services.serving.merge_policy import MergePolicy, SegmentSize
-from app.services.serving.segments import IndexedItem, IndexFactory, Segment, SegmentView
-
-DEFAULT_MERGE_POLICY = MergePolicy()
+from app.services.serving.merge_policy import SegmentSize, runs_to_merge
+from app.services.serving.segments import IndexedItem, IndexFactory, Mask, Segment, SegmentView
 
 
 class Gallery:
@@ -28,8 +26,6 @@ class Gallery:
         Builds the index of a new segment.
     unranked : frozenset of str
         Stored items that are not in the gallery, because the model cannot place them.
-    merge_policy : MergePolicy
-        When segments are merged after a write.
     """
 
     def __init__(
@@ -37,12 +33,10 @@ class Gallery:
         segments: Iterable[SegmentView],
         make_index: IndexFactory,
         unranked: frozenset[str] = frozenset(),
-        merge_policy: MergePolicy = DEFAULT_MERGE_POLICY,
     ) -> None:
         self.segments = tuple(segments)
         self.unranked = unranked
         self._make_index = make_index
-        self._merge_policy = merge_policy
 
     @classmethod
     def from_items(
@@ -112,15 +106,15 @@ class Gallery:
         return self._with(self._merge([view for view in views if view.n_live]), now_unranked)
 
     def search(
-        self, query: Vector, k: int, offset: int, item_filter: ItemFilter
-    ) -> list[tuple[IndexedItem, float]]:
-        """Return results offset + 1 to offset + k with their scores, best first, equal scores by id.
+        self, queries: Matrix, k: int, offset: int, item_filter: ItemFilter
+    ) -> list[list[tuple[IndexedItem, float]]]:
+        """Return each query's results offset + 1 to offset + k with scores, best first, equal scores by id.
 
         Parameters
         ----------
-        query : ndarray of shape (rank,)
-            One projected query. Queries are never searched for together: a product of many rows may round
-            otherwise, and scores would depend on the batch.
+        queries : ndarray of shape (n_queries, rank)
+            Projected queries. Each is searched for alone: a product of many rows may round otherwise, and
+            scores would depend on the batch.
         k, offset : int
             Which results of the ranking.
         item_filter : ItemFilter
@@ -133,25 +127,32 @@ class Gallery:
         ]
         depth = min(offset + k, sum(sizes))
         if offset >= depth:
-            return []
+            return [[] for _ in queries]
+        depths = [min(depth, size) for size in sizes]
+        return [self._rank(query, depths, masks)[offset : offset + k] for query in queries]
+
+    def _rank(
+        self, query: Vector, depths: Sequence[int], masks: Sequence[Mask | None]
+    ) -> list[tuple[IndexedItem, float]]:
+        """Return the best items of each segment, ranked together."""
         candidates: list[tuple[float, str, IndexedItem]] = []
-        for view, mask, size in zip(self.segments, masks, sizes, strict=True):
-            rows, scores = view.segment.index.search(query, min(depth, size), mask)
+        for view, depth, mask in zip(self.segments, depths, masks, strict=True):
+            rows, scores = view.segment.index.search(query, depth, mask)
             items = view.segment.items
             for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
                 candidates.append((-score, items[row].id, items[row]))
         candidates.sort(key=lambda candidate: candidate[:2])
-        return [(item, -negative) for negative, _, item in candidates[offset : offset + k]]
+        return [(item, -negative) for negative, _, item in candidates]
 
     def _merge(self, views: Sequence[SegmentView]) -> Iterator[SegmentView]:
-        """Yield the views after the merges that the policy asks for."""
+        """Yield the views after the merges that are due."""
         next_view = 0
         sizes = [SegmentSize(view.n_live, len(view.segment.items)) for view in views]
-        for run in self._merge_policy.merges(sizes):
+        for run in runs_to_merge(sizes):
             yield from views[next_view : run.start]
             yield SegmentView.merge(views[run.start : run.stop], self._make_index)
             next_view = run.stop
         yield from views[next_view:]
 
     def _with(self, views: Iterable[SegmentView], unranked: frozenset[str]) -> Gallery:
-        return Gallery(views, self._make_index, unranked, self._merge_policy)
+        return Gallery(views, self._make_index, unranked)

@@ -47,7 +47,7 @@ class Reload:
         Whether it is known to take long.
     done : Event
         Set when it has ended.
-    errors : list of Exception
+    error : Exception or None
         What it raised.
     """
 
@@ -55,7 +55,7 @@ class Reload:
     name: str
     is_long: bool
     done: threading.Event = field(default_factory=threading.Event)
-    errors: list[Exception] = field(default_factory=list)
+    error: Exception | None = None
 
 
 class RequeuedError(Exception):
@@ -168,8 +168,8 @@ class ReloadScheduler:
                 until_left.enter_context(release_slot())
             if not reload.done.wait(None if release_slot is None else self._waiting_room.max_wait_seconds):
                 raise OverloadedError(_busy(reload.name))
-        for error in reload.errors:
-            raise error
+        if reload.error is not None:
+            raise reload.error
 
     def wait_briefly(self, reload: Reload, release_slot: ReleaseSlot | None, seconds: float) -> bool:
         """Wait for a reload that a request can do without; return whether it succeeded in time.
@@ -188,7 +188,7 @@ class ReloadScheduler:
                 if not self._waiting_room.try_enter(reload.collection_id, until_left):
                     return False
                 until_left.enter_context(release_slot())
-            return reload.done.wait(None if release_slot is None else seconds) and not reload.errors
+            return reload.done.wait(None if release_slot is None else seconds) and reload.error is None
 
     def _start_queued(self) -> None:
         """Start as many reloads as there is room for; under the lock."""
@@ -201,7 +201,7 @@ class ReloadScheduler:
             except RuntimeError as error:  # the system has no thread left: the next request tries again
                 _logger.error("%s: could not start a reload: %s", reload.name, error)
                 self._running.discard(reload)
-                reload.errors.append(OverloadedError(_busy(reload.name)))
+                reload.error = OverloadedError(_busy(reload.name))
                 self._close(reload)
 
     def _pop_startable(self) -> Reload | None:
@@ -231,10 +231,10 @@ class ReloadScheduler:
         except RequeuedError:
             is_requeued = True
         except ServiceError as error:
-            reload.errors.append(error)
+            reload.error = error
         except Exception as error:
             _logger.exception("%s: reload failed", reload.name)
-            reload.errors.append(error)
+            reload.error = error
         finally:
             with self._lock:
                 self._running.discard(reload)

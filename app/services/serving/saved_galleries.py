@@ -20,7 +20,7 @@ from app.domain.entities import Collection, ModelVersion, SavedGallery
 from app.domain.errors import CollectionNotFoundError, DamagedBundleError
 from app.domain.ports import BundleFiles, Database, UnitOfWork
 from app.services.serving.galleries import Gallery
-from app.services.serving.pacing import in_batches, no_pause
+from app.services.serving.pacing import in_batches
 from app.services.serving.segments import IndexedItem, IndexFactory
 from app.services.storage.garbage_collector import sweep_unused
 from app.services.storage.ownership import ManagedFiles
@@ -66,7 +66,7 @@ class SavedGalleries:
         work: UnitOfWork,
         collection: Collection,
         version: ModelVersion,
-        pause: Callable[[], None] = no_pause,
+        pause: Callable[[], None],
     ) -> tuple[int, dict[str, Gallery]] | None:
         """Return the revision and the galleries saved for a version; None when there are none to trust.
 
@@ -97,7 +97,7 @@ class SavedGalleries:
         collection: Collection,
         model_bundle: str,
         galleries: Mapping[str, Gallery],
-        pause: Callable[[], None] = no_pause,
+        pause: Callable[[], None],
     ) -> None:
         """Write the galleries of the collection's revision, in place of those saved before.
 

@@ -109,7 +109,7 @@ class SearchService:
             _check_labels(snapshot, item_filter)
             projected = _project(snapshot, work, source, queries)
             gallery = snapshot.galleries[target]
-            pages = [gallery.search(query, k, offset, item_filter) for query in projected]
+            pages = gallery.search(projected, k, offset, item_filter)
             hits = (item for page in pages for item, _ in page)
             items = fetch_hit_items(work, snapshot.collection, target, hits, fields, self._max_answer_bytes)
         took_ms = (time.perf_counter() - began) * 1000.0

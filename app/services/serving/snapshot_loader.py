@@ -13,7 +13,7 @@ from app.domain.ports import UnitOfWork
 from app.services.models.model_bundles import LoadedModel, ModelBundles
 from app.services.serving.fallback import FallbackPolicy
 from app.services.serving.galleries import Gallery
-from app.services.serving.pacing import in_batches, no_pause
+from app.services.serving.pacing import in_batches
 from app.services.serving.replay import replay
 from app.services.serving.saved_galleries import SavedGalleries
 from app.services.serving.segments import IndexedItem, IndexFactory
@@ -67,7 +67,7 @@ class SnapshotLoader:
         current: Snapshot | None,
         collection: Collection,
         work: UnitOfWork,
-        pause: Callable[[], None] = no_pause,
+        pause: Callable[[], None],
     ) -> Snapshot:
         """Return a snapshot of the version to serve, as of `collection.revision`.
 

@@ -17,16 +17,12 @@ from app.domain.entities import Collection, JobState
 from app.domain.errors import CollectionNotFoundError, ModelNotTrainedError, OverloadedError
 from app.domain.ports import Database, UnitOfWork
 from app.services.serving.collection_health import CollectionHealth, assess
-from app.services.serving.fallback import FallbackPolicy
-from app.services.serving.gallery_saver import GallerySaver
 from app.services.serving.reload_scheduler import Reload, ReloadScheduler
 from app.services.serving.replay import has_many_changes, is_large
-from app.services.serving.serving_history import ServingHistory
+from app.services.serving.serving_state import ServingState
 from app.services.serving.snapshot import Snapshot
-from app.services.serving.snapshot_cache import SnapshotCache
-from app.services.serving.snapshot_loader import SnapshotLoader
 from app.services.serving.snapshot_updater import SnapshotUpdater
-from app.services.serving.waiting_room import ReleaseSlot, WaitingRoom
+from app.services.serving.waiting_room import ReleaseSlot
 
 _SWAP_WAIT_SECONDS = 2.0
 """How long a search waits for another version while the one before could answer; small ones load faster."""
@@ -59,39 +55,22 @@ class SnapshotReader:
     ----------
     database : Database
         The source of truth.
-    loader : SnapshotLoader
-        Loads snapshots.
-    fallback : FallbackPolicy
-        What serves while the active version cannot be loaded; the loader's.
-    saver : GallerySaver
-        Saves galleries in the background.
-    cache : SnapshotCache
-        Holds snapshots in memory.
+    state : ServingState
+        What is served.
+    updater : SnapshotUpdater
+        Brings it up to date.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        loader: SnapshotLoader,
-        fallback: FallbackPolicy,
-        saver: GallerySaver,
-        cache: SnapshotCache,
-    ) -> None:
+    def __init__(self, database: Database, state: ServingState, updater: SnapshotUpdater) -> None:
         self._database = database
-        self._loader = loader
-        self._fallback = fallback
-        self._cache = cache
-        self._history = ServingHistory()
-        self._waiting_room = WaitingRoom()
-        self._updater = SnapshotUpdater(
-            database, loader, cache, self._history, fallback, saver, self._waiting_room
-        )
-        self._scheduler = ReloadScheduler(self._updater.reload, self._waiting_room)
+        self._state = state
+        self._updater = updater
+        self._scheduler = ReloadScheduler(updater.reload, state.waiting_room)
 
     @property
     def n_damaged(self) -> int:
         """How often a version could not be loaded because its bundle is damaged."""
-        return self._loader.n_damaged
+        return self._updater.n_damaged
 
     @contextmanager
     def open(
@@ -147,12 +126,12 @@ class SnapshotReader:
                 )
             else:
                 self._scheduler.wait(action.reload, release_slot)
-            if release_slot is not None and waited > self._waiting_room.max_wait_seconds:
+            if release_slot is not None and waited > self._state.waiting_room.max_wait_seconds:
                 raise OverloadedError(f"collection {name!r} is being written to faster than it is replayed")
 
     def record_write(self, collection_id: int, revision: int) -> None:
         """Record a write of this process, which searches that name no revision are to find."""
-        self._history.record_write(collection_id, revision)
+        self._state.history.record_write(collection_id, revision)
 
     def reload_stale(self, timeout_seconds: float) -> list[tuple[Collection, CollectionHealth]]:
         """Start background reloads of what is behind, and return how each collection stands.
@@ -184,7 +163,7 @@ class SnapshotReader:
         timeout_seconds : float
             How long the database may take.
         """
-        known_ids = self._cache.snapshots().keys() | self._history.collection_ids()
+        known_ids = self._state.cache.snapshots().keys() | self._state.history.collection_ids()
         with self._database.read(timeout_seconds) as work:
             collections = work.collections.list()
         # One created since the list was read is not among the known ones, and stays.
@@ -197,7 +176,7 @@ class SnapshotReader:
 
     def peek_all(self) -> dict[int, Snapshot]:
         """Return the snapshots in memory as they are, by the collections' identity."""
-        return self._cache.snapshots()
+        return self._state.cache.snapshots()
 
     def _get_collection(self, work: UnitOfWork, name: str) -> Collection:
         try:
@@ -226,18 +205,18 @@ class SnapshotReader:
         min_revision : int or None
             As of `open`.
         """
-        snapshot = self._cache.get(collection.id)
+        snapshot = self._state.cache.get(collection.id)
         if snapshot is None:
             is_long = is_large(work, collection)
             return _Wait(self._scheduler.request(collection.id, collection.name, is_long))
-        if not self._fallback.is_settled(snapshot, collection):
+        if not self._state.fallback.is_settled(snapshot, collection):
             is_long = is_large(work, collection)
             if self._may_retry(collection):
                 reload = self._scheduler.request(collection.id, collection.name, is_long)
                 if awaits_swap and not is_long:
                     return _Wait(reload, is_optional=True)
         since = snapshot.collection.revision
-        required = self._history.last_write(collection.id) if min_revision is None else min_revision
+        required = self._state.history.last_write(collection.id) if min_revision is None else min_revision
         is_recent_enough = since >= required
         if since == collection.revision or (is_recent_enough and not awaits_swap):
             return _Serve(snapshot)
@@ -248,12 +227,12 @@ class SnapshotReader:
 
     def _request_reload_if_stale(self, collection: Collection, timeout_seconds: float) -> None:
         """Request a reload unless the collection is up to date, or the next search would replay the rest."""
-        snapshot = self._cache.peek(collection.id)
+        snapshot = self._state.cache.peek(collection.id)
         if snapshot is None:
-            has_failed = self._history.last_failure(collection.id) is not None
-            needs_load = has_failed or not self._history.was_loaded(collection.id)
+            has_failed = self._state.history.last_failure(collection.id) is not None
+            needs_load = has_failed or not self._state.history.was_loaded(collection.id)
         else:
-            needs_load = not self._fallback.is_settled(snapshot, collection)
+            needs_load = not self._state.fallback.is_settled(snapshot, collection)
         needs_load = needs_load and self._may_retry(collection)
         since = 0 if snapshot is None or needs_load else snapshot.collection.revision
         if not needs_load and (snapshot is None or since >= collection.revision):
@@ -264,13 +243,13 @@ class SnapshotReader:
             self._scheduler.request(collection.id, collection.name, is_long=needs_load and is_much)
 
     def _may_retry(self, collection: Collection) -> bool:
-        return self._fallback.may_retry(self._history.last_failure(collection.id))
+        return self._state.fallback.may_retry(self._state.history.last_failure(collection.id))
 
     def _assess(self, collection: Collection) -> CollectionHealth:
-        failure = self._history.last_failure(collection.id)
+        failure = self._state.history.last_failure(collection.id)
         return assess(
             collection,
-            self._cache.peek(collection.id),
+            self._state.cache.peek(collection.id),
             None if failure is None else failure.reason,
-            self._history.was_loaded(collection.id),
+            self._state.history.was_loaded(collection.id),
         )

@@ -17,16 +17,14 @@ from app.domain.errors import (
     ServiceError,
 )
 from app.domain.ports import Database, UnitOfWork
-from app.services.serving.fallback import FallbackPolicy
 from app.services.serving.gallery_saver import GallerySaver
 from app.services.serving.pacing import Pacer
 from app.services.serving.reload_scheduler import Reload, RequeuedError
 from app.services.serving.replay import has_many_changes, is_large_size, replay
-from app.services.serving.serving_history import ServingHistory
+from app.services.serving.serving_state import ServingState
 from app.services.serving.snapshot import Snapshot
-from app.services.serving.snapshot_cache import SnapshotCache
 from app.services.serving.snapshot_loader import SnapshotLoader
-from app.services.serving.waiting_room import ReleaseSlot, WaitingRoom
+from app.services.serving.waiting_room import ReleaseSlot
 
 _SHORT_WAIT_SECONDS = 0.05
 """A request waits this long for a replay of a few writes before it gives its concurrency slot to others."""
@@ -39,40 +37,29 @@ class SnapshotUpdater:
     ----------
     database : Database
         The source of truth.
+    state : ServingState
+        What is served.
     loader : SnapshotLoader
         Loads snapshots.
-    cache : SnapshotCache
-        Holds them.
-    history : ServingHistory
-        Where loads and failures are recorded.
-    fallback : FallbackPolicy
-        Which version is the one to serve.
     saver : GallerySaver
         Saves galleries in the background.
-    waiting_room : WaitingRoom
-        Bounds the requests that wait.
     """
 
     def __init__(
-        self,
-        database: Database,
-        loader: SnapshotLoader,
-        cache: SnapshotCache,
-        history: ServingHistory,
-        fallback: FallbackPolicy,
-        saver: GallerySaver,
-        waiting_room: WaitingRoom,
+        self, database: Database, state: ServingState, loader: SnapshotLoader, saver: GallerySaver
     ) -> None:
         self._database = database
+        self._state = state
         self._loader = loader
-        self._cache = cache
-        self._history = history
-        self._fallback = fallback
         self._saver = saver
-        self._waiting_room = waiting_room
         self._lock = threading.Lock()
         # A collection's lock lives as long as a thread holds it or waits for it.
         self._locks: WeakValueDictionary[int, threading.Lock] = WeakValueDictionary()
+
+    @property
+    def n_damaged(self) -> int:
+        """How often a version could not be loaded because its bundle is damaged."""
+        return self._loader.n_damaged
 
     def reload(self, reload: Reload, end_step: Callable[[], None]) -> None:
         """Load or replay in steps, in the background, and put the result into the cache.
@@ -93,7 +80,7 @@ class SnapshotUpdater:
             raise  # says nothing about the collection
         except Exception as error:
             reason = str(error) if isinstance(error, ServiceError) else type(error).__name__
-            self._history.record_failure(reload.collection_id, self._fallback.record(reason))
+            self._state.history.record_failure(reload.collection_id, self._state.fallback.record(reason))
             raise
         if snapshot is not None and is_large_size(snapshot.size):
             _freeze_garbage_collection()
@@ -118,7 +105,7 @@ class SnapshotUpdater:
             # Begun under the lock, it sees at least what the cached snapshot saw.
             work = attempt.enter_context(self._database.read())
             current = work.collections.get(collection.name)
-            snapshot = self._cache.peek(collection.id)
+            snapshot = self._state.cache.peek(collection.id)
             if snapshot is None or current.id != collection.id:
                 return None
             since = snapshot.collection.revision
@@ -135,15 +122,15 @@ class SnapshotUpdater:
         """Drop deleted collections, which frees their memory."""
         with self._lock:
             for collection_id in collection_ids:
-                self._cache.evict(collection_id)
-                self._history.forget(collection_id)
+                self._state.cache.evict(collection_id)
+                self._state.history.forget(collection_id)
                 self._loader.forget(collection_id)
 
     def evict_name(self, name: str, older_than: int | None = None) -> None:
         """Drop the collections of a name; only those created before the given one, if there is one."""
         collection_ids = [
             collection_id
-            for collection_id, snapshot in self._cache.snapshots().items()
+            for collection_id, snapshot in self._state.cache.snapshots().items()
             if snapshot.collection.name == name
         ]
         self.evict(key for key in collection_ids if older_than is None or key < older_than)
@@ -154,10 +141,10 @@ class SnapshotUpdater:
             collection = work.collections.get(reload.name)
             if collection.id != reload.collection_id or collection.active_version is None:
                 return None
-            snapshot = self._cache.peek(collection.id)
-            is_first = not self._history.was_loaded(collection.id)
-            is_swap = snapshot is not None and not self._fallback.is_settled(snapshot, collection)
-            pace = Pacer(lambda: not is_swap or not self._waiting_room.is_empty)
+            snapshot = self._state.cache.peek(collection.id)
+            is_first = not self._state.history.was_loaded(collection.id)
+            is_swap = snapshot is not None and not self._state.fallback.is_settled(snapshot, collection)
+            pace = Pacer(lambda: not is_swap or not self._state.waiting_room.is_empty)
 
             def pause() -> None:
                 pace()
@@ -180,7 +167,7 @@ class SnapshotUpdater:
         """
         collection = snapshot.collection
         with self._exclusive(collection, None):
-            cached = self._cache.peek(collection.id)
+            cached = self._state.cache.peek(collection.id)
             if cached is not None and cached.collection.revision > collection.revision:
                 return False
             with self._database.read() as work:
@@ -192,8 +179,8 @@ class SnapshotUpdater:
     def _publish(self, snapshot: Snapshot) -> Snapshot:
         snapshot = self._saver.save_if_worthwhile(snapshot)
         self.evict_name(snapshot.collection.name, older_than=snapshot.collection.id)
-        self._cache.put(snapshot)
-        self._history.record_load(snapshot.collection.id)
+        self._state.cache.put(snapshot)
+        self._state.history.record_load(snapshot.collection.id)
         return snapshot
 
     @contextmanager
@@ -206,9 +193,9 @@ class SnapshotUpdater:
                 assert release_slot is not None
                 with ExitStack() as until_acquired:
                     # In a full room it keeps its slot: no collection holds all of them, and this is short.
-                    if self._waiting_room.try_enter(collection.id, until_acquired):
+                    if self._state.waiting_room.try_enter(collection.id, until_acquired):
                         until_acquired.enter_context(release_slot())
-                    if not lock.acquire(timeout=self._waiting_room.max_wait_seconds):
+                    if not lock.acquire(timeout=self._state.waiting_room.max_wait_seconds):
                         raise OverloadedError(f"collection {collection.name!r} is being brought up to date")
                     # Released even if no slot can be had again.
                     until_changed.callback(lock.release)

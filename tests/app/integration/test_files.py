@@ -280,7 +280,7 @@ def test_a_deleted_collections_files_go_and_its_snapshot_lives_on(pairs: Any) ->
     assert {path.name.partition("-")[0] for path in models.iterdir()} == {str(kept), ".partial", TRASH}
     gallery = snapshot.galleries["x"]
     query = gallery.segments[0].segment.index.vectors[0]
-    assert len(gallery.search(query, 5, 0, ItemFilter())) == 5
+    assert len(gallery.search(query[None], 5, 0, ItemFilter())[0]) == 5
     pairs.services.garbage_collector.sweep()
     assert {path.name.partition("-")[0] for path in models.iterdir()} == {str(kept), TRASH}
     fresh = build(pairs.services.settings)

@@ -133,7 +133,7 @@ def test_a_version_that_cannot_be_loaded_leaves_the_one_before_serving(
         patch.setattr(snapshot_updater, "Pacer", lambda *_: fail)
         assert [search_as_request(pairs, "a").model_version for _ in range(20)] == [1] * 20
     assert len(attempts) < 10, "not every search tries again"
-    monkeypatch.setattr(pairs.services.snapshots._fallback, "retry_seconds", 0.0)
+    monkeypatch.setattr(pairs.services.snapshots._state.fallback, "retry_seconds", 0.0)
     assert search_as_request(pairs, "a").model_version == version
 
 

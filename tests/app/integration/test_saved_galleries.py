@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy
 
 from app.bootstrap import build
+from app.services.serving.pacing import no_pause
 from app.services.serving.saved_galleries import SavedGalleries
 from app.settings import Settings
 from tests.app.closing import close
@@ -128,7 +129,7 @@ def test_one_that_is_removed_while_it_is_read_is_not_used(saving: Pairs) -> None
     with saving.services.database.read() as work:
         collection = work.collections.get("a")
         version = work.models.get(collection, collection.active_version)
-        assert galleries.load(work, collection, version) is not None
+        assert galleries.load(work, collection, version, no_pause) is not None
         assert galleries.load(work, collection, version, lambda: shutil.rmtree(folder)) is None
 
 
@@ -211,7 +212,7 @@ def test_nothing_is_saved_for_a_collection_that_is_gone(saving: Pairs) -> None:
     saving.services.catalogue.delete_collection("a")
     fresh = build(saving.services.settings)
     saved = saved_galleries(fresh)
-    saved.save(snapshot.collection, snapshot.model_bundle, snapshot.galleries)
+    saved.save(snapshot.collection, snapshot.model_bundle, snapshot.galleries, no_pause)
     wait()
     assert folders(saving) == []
     close(fresh)

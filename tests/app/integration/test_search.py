@@ -23,6 +23,7 @@ from app.services.training.requests import TrainingParameters
 from solver.artifacts import load_projector
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
 from tests.app.closing import close
+from tests.app.filters import accepts
 from tests.app.integration.loading import load
 from tests.app.integration.searching import NAME, bundle_of, fill, ids, search, train, vector_item
 
@@ -101,7 +102,7 @@ def test_a_filter_gives_k_results_when_k_exist(trained: Services, vectors: Synth
         ItemFilter(("class 0",), {"odd": ("neither",)}),
     ):
         expected = [
-            hit.id for hit in everything.hits if item_filter.accepts(hit.item.labels, hit.item.metadata)
+            hit.id for hit in everything.hits if accepts(item_filter, hit.item.labels, hit.item.metadata)
         ]
         for k in (1, 5, len(expected), N_X):
             assert ids(search(trained, vectors.Z[0], k, item_filter=item_filter)) == expected[:k]

@@ -272,7 +272,7 @@ def test_the_version_in_memory_goes_on_when_the_new_bundle_is_damaged(
         # What was brought back serves, once the bundle is looked at again.
         path.write_bytes(whole)
         assert holding.search("a").model_version == 1
-        monkeypatch.setattr(holding.services.snapshots._fallback, "recheck_seconds", 0.0)
+        monkeypatch.setattr(holding.services.snapshots._state.fallback, "recheck_seconds", 0.0)
         assert holding.search("a").model_version == 2
         assert scores(holding) == scores(either)
         assert holding.services.readiness.check() == Readiness(True)

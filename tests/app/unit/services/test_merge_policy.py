@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.services.serving.merge_policy import MergePolicy, SegmentSize
+from app.services.serving.merge_policy import SegmentSize, runs_to_merge
 
 
 def sizes(*live: int) -> list[SegmentSize]:
@@ -30,23 +30,13 @@ def sizes(*live: int) -> list[SegmentSize]:
 def test_a_segment_is_merged_into_one_that_is_not_much_larger(
     live: tuple[int, ...], runs: list[range]
 ) -> None:
-    assert MergePolicy(max_size_ratio=4.0).merges(sizes(*live)) == runs
+    assert runs_to_merge(sizes(*live)) == runs
 
 
-@pytest.mark.parametrize(("ratio", "runs"), [(1.0, []), (2.0, [range(2)])])
-def test_the_size_ratio_is_a_knob(ratio: float, runs: list[range]) -> None:
-    assert MergePolicy(max_size_ratio=ratio).merges(sizes(10, 5)) == runs
-
-
-@pytest.mark.parametrize(
-    ("fraction", "n_live", "is_rewritten"), [(0.25, 75, False), (0.25, 74, True), (0.5, 74, False)]
-)
-def test_a_segment_with_many_dead_rows_is_rewritten_alone(
-    fraction: float, n_live: int, is_rewritten: bool
-) -> None:
+@pytest.mark.parametrize(("n_live", "runs"), [(75, []), (74, [range(1, 2)])])
+def test_a_segment_with_many_dead_rows_is_rewritten_alone(n_live: int, runs: list[range]) -> None:
     segments = [SegmentSize(1000, 1000), SegmentSize(n_live, 100), SegmentSize(1, 1)]
-    expected = [range(1, 2)] if is_rewritten else []
-    assert MergePolicy(max_deleted_fraction=fraction).merges(segments) == expected
+    assert runs_to_merge(segments) == runs
 
 
 def test_runs_are_in_order_and_do_not_overlap() -> None:
@@ -54,18 +44,17 @@ def test_runs_are_in_order_and_do_not_overlap() -> None:
     for _ in range(300):
         n_rows = rng.integers(1, 2000, rng.integers(0, 9))
         segments = [SegmentSize(int(rng.integers(1, rows + 1)), int(rows)) for rows in n_rows]
-        runs = MergePolicy().merges(segments)
+        runs = runs_to_merge(segments)
         positions = [position for run in runs for position in run]
         assert positions == sorted(set(positions))
         assert set(positions) <= set(range(len(segments)))
 
 
 def test_single_writes_leave_few_segments_and_copy_rows_a_few_times() -> None:
-    policy = MergePolicy()
     segments, n_copied, n_writes = sizes(5000), 0, 1000
     for _ in range(n_writes):
         segments = [*segments, SegmentSize(1, 1)]
-        for run in reversed(policy.merges(segments)):
+        for run in reversed(runs_to_merge(segments)):
             total = sum(segments[position].n_live for position in run)
             segments[run.start : run.stop] = [SegmentSize(total, total)]
             n_copied += total

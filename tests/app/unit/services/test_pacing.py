@@ -14,8 +14,10 @@ def test_a_batch_ends_with_the_entry_that_makes_it_heavy() -> None:
     assert list(in_batches(texts, 2)) == [["a", "bb"], ["cccc", "d"], ["e", "ffffffff"], ["g"]]
 
 
-@pytest.mark.parametrize("worked", [0.0001, 0.01, 7.0])
-def test_work_that_is_not_urgent_sleeps_longer(monkeypatch: pytest.MonkeyPatch, worked: float) -> None:
+@pytest.mark.parametrize(("worked", "slept"), [(0.0001, 0.0005), (0.01, 0.01), (7.0, 0.05)])
+def test_urgent_work_sleeps_as_long_as_it_computed_within_bounds_and_other_work_three_times_as_long(
+    monkeypatch: pytest.MonkeyPatch, worked: float, slept: float
+) -> None:
     pauses: list[float] = []
     clock = iter(worked * n for n in range(10))
     monkeypatch.setattr(pacing, "time", SimpleNamespace(thread_time=lambda: next(clock), sleep=pauses.append))
@@ -23,5 +25,4 @@ def test_work_that_is_not_urgent_sleeps_longer(monkeypatch: pytest.MonkeyPatch, 
     pace = Pacer(lambda: urgency.pop())
     pace()
     pace()
-    assert pauses[0] == pytest.approx(pacing._BACKGROUND_SLEEP_FACTOR * pauses[1])
-    assert 0.0 < pauses[1] <= pacing._MAX_SLEEP_SECONDS
+    assert pauses == pytest.approx([3.0 * slept, slept])

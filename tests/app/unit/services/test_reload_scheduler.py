@@ -47,7 +47,7 @@ def test_reloads_that_take_long_do_not_delay_quick_ones(work: Work, n_long: int)
     assert all(reload.done.wait(SECONDS) for reload in quick)
     assert not any(reload.done.is_set() for reload in long)
     work.released.set()
-    assert all(reload.done.wait(SECONDS) and not reload.errors for reload in long)
+    assert all(reload.done.wait(SECONDS) and reload.error is None for reload in long)
     assert all(reload.is_long for reload in long)
 
 
