@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-from sqlalchemy import ColumnElement, Row, Table, delete, null, select
+from sqlalchemy import ColumnElement, Row, delete, null, select
 from sqlalchemy.orm import Session
 from typing_extensions import override
 
 from app.db.clock import now
-from app.db.models import FeedbackRow
-from app.domain.entities import Collection, Feedback, Item, Vector
+from app.db.models import FEEDBACK, FeedbackRow
+from app.domain.entities import Collection, Feedback, Item, vector_bytes, vector_of
 from app.domain.errors import FeedbackNotFoundError
 from app.domain.ports import FeedbackRepository
 
 _ROWS_PER_PAGE = 1000
 """Enough that the fixed cost of a query is small beside its rows; bounds the memory of a walk."""
-_feedback: Table = FeedbackRow.metadata.tables[FeedbackRow.__tablename__]
 _AnyRow = Row[*tuple[Any, ...]]
 
 
@@ -46,44 +44,44 @@ class SqlFeedbackRepository(FeedbackRepository):
     def all(self, collection: Collection) -> Iterator[Feedback]:
         after = 0
         # Page by page: a caller that stops early leaves no cursor open in the database.
-        while rows := self._rows(collection, after, _ROWS_PER_PAGE, _feedback.c.features):
+        while rows := self._rows(collection, after, _ROWS_PER_PAGE, FEEDBACK.c.features):
             yield from map(_entry, rows)
             after = rows[-1].id
 
     @override
     def delete(self, collection: Collection, feedback_id: int) -> set[str]:
-        query = select(_feedback.c.id).where(_is_of(collection), _feedback.c.id == feedback_id)
+        query = select(FEEDBACK.c.id).where(_is_of(collection), FEEDBACK.c.id == feedback_id)
         if self._session.scalar(query) is None:
             raise FeedbackNotFoundError(collection.name, feedback_id)
-        return self._delete(collection, _feedback.c.id == feedback_id)
+        return self._delete(collection, FEEDBACK.c.id == feedback_id)
 
     @override
     def delete_of_item(self, collection: Collection, item_id: str) -> set[str]:
         # One after the other, each by its own index.
-        places = (_feedback.c.item_id, _feedback.c.query_item_id)
+        places = (FEEDBACK.c.item_id, FEEDBACK.c.query_item_id)
         return set().union(*(self._delete(collection, place == item_id) for place in places))
 
     @override
     def keep_newest(self, collection: Collection, most: int) -> set[str]:
-        newest_first = select(_feedback.c.id).where(_is_of(collection)).order_by(_feedback.c.id.desc())
+        newest_first = select(FEEDBACK.c.id).where(_is_of(collection)).order_by(FEEDBACK.c.id.desc())
         last = self._session.scalar(newest_first.offset(most).limit(1))
-        return set() if last is None else self._delete(collection, _feedback.c.id <= last)
+        return set() if last is None else self._delete(collection, FEEDBACK.c.id <= last)
 
     def _rows(
         self, collection: Collection, after: int, limit: int, features: ColumnElement[Any]
     ) -> Sequence[_AnyRow]:
-        columns = [column for column in _feedback.columns if column.name != "features"]
+        columns = [column for column in FEEDBACK.columns if column.name != "features"]
         query = select(*columns, features.label("features"))
-        query = query.where(_is_of(collection), _feedback.c.id > after)
-        return self._session.execute(query.order_by(_feedback.c.id).limit(limit)).all()
+        query = query.where(_is_of(collection), FEEDBACK.c.id > after)
+        return self._session.execute(query.order_by(FEEDBACK.c.id).limit(limit)).all()
 
     def _delete(self, collection: Collection, condition: ColumnElement[bool]) -> set[str]:
-        deleted = delete(_feedback).where(_is_of(collection), condition).returning(_feedback.c.content_hash)
+        deleted = delete(FEEDBACK).where(_is_of(collection), condition).returning(FEEDBACK.c.content_hash)
         return {value for value in self._session.scalars(deleted) if value is not None}
 
 
 def _is_of(collection: Collection) -> ColumnElement[bool]:
-    return _feedback.c.collection_id == collection.id
+    return FEEDBACK.c.collection_id == collection.id
 
 
 def _row(collection: Collection, feedback: Feedback) -> FeedbackRow:
@@ -99,7 +97,7 @@ def _row(collection: Collection, feedback: Feedback) -> FeedbackRow:
         text=None if query is None else query.text,
         content_hash=None if query is None else query.content_hash,
         content_type=None if query is None else query.content_type,
-        features=None if features is None else features.astype("<f4", copy=False).tobytes(),
+        features=None if features is None else vector_bytes(features),
     )
 
 
@@ -117,7 +115,5 @@ def _entry(row: _AnyRow) -> Feedback:
 
 
 def _query(row: _AnyRow) -> Item:
-    features: Vector | None = None
-    if row.features is not None:
-        features = np.frombuffer(row.features, dtype="<f4").astype(np.float32, copy=False)
+    features = None if row.features is None else vector_of(row.features)
     return Item("", row.source, row.text, row.content_hash, row.content_type, features)
