@@ -18,6 +18,7 @@ from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.index.exact import ExactIndex, ExactIndexFiles
 from app.services.access.rates import RateLimits
 from app.services.access.service import AccessService
+from app.services.catalogue.feedback import FeedbackService
 from app.services.catalogue.imports import ImportService
 from app.services.catalogue.service import CatalogueService
 from app.services.health.readiness import ReadinessService
@@ -58,6 +59,8 @@ _INDEX_RECALL = 0.99
 """Recall@10 that an approximate index needs to serve: a plain graph fell to 0.36 on class-clustered data."""
 _MAX_HITS = 100_000
 """Maximum number of results ranked in one call, those before the offset included; bounds time and memory."""
+_MAX_FEEDBACK = 100_000
+"""Feedback of a collection that is kept, the newest: every retrain reads all of it."""
 _PICTURES, _BUNDLES = "pictures", "models"
 
 
@@ -75,7 +78,7 @@ class Services:
         Creates, upgrades and checks the schema.
     backup : Backup
         Copies the data folder and a SQLite database.
-    catalogue, imports, search, training, versions, access
+    catalogue, imports, feedback, search, training, versions, access
         The use cases.
     builder : ModelBuilder
         Trains a model, in a process of its own.
@@ -103,6 +106,7 @@ class Services:
     backup: Backup
     catalogue: CatalogueService
     imports: ImportService
+    feedback: FeedbackService
     search: SearchService
     training: TrainingService
     versions: ModelRegistry
@@ -183,6 +187,14 @@ def build(settings: Settings) -> Services:
             garbage_collector.sweep_after_delete,
             settings.lock_wait_seconds,
             settings.lease_seconds,
+        ),
+        feedback=FeedbackService(
+            database,
+            files.pictures,
+            encoders,
+            garbage_collector,
+            _MAX_FEEDBACK,
+            settings.max_answer_bytes,
         ),
         search=SearchService(snapshots, _MAX_HITS, settings.max_answer_bytes),
         training=training,

@@ -165,6 +165,7 @@ def _api_state(services: Services, key_checks: KeyChecks, metrics: Metrics) -> A
     return ApiState(
         catalogue=services.catalogue,
         imports=services.imports,
+        feedback=services.feedback,
         search=services.search,
         training=services.training,
         versions=services.versions,

@@ -17,6 +17,7 @@ from app.domain.addresses import party_of
 from app.domain.entities import ApiKey, Scope
 from app.domain.errors import CollectionNotFoundError, JobNotFoundError, KeyIsBoundError
 from app.services.access.service import AccessService
+from app.services.catalogue.feedback import FeedbackService
 from app.services.catalogue.imports import ImportService
 from app.services.catalogue.service import CatalogueService
 from app.services.models.registry import ModelRegistry
@@ -39,6 +40,7 @@ def _part(choose: Callable[[ApiState], _Part]) -> Any:
 
 
 Catalogue = Annotated[CatalogueService, _part(lambda state: state.catalogue)]
+Feedback = Annotated[FeedbackService, _part(lambda state: state.feedback)]
 Imports = Annotated[ImportService, _part(lambda state: state.imports)]
 Search = Annotated[SearchService, _part(lambda state: state.search)]
 Training = Annotated[TrainingService, _part(lambda state: state.training)]

@@ -41,6 +41,15 @@ _RESULT = {
         }
     ],
 }
+_FEEDBACK = {
+    "id": 17,
+    "query": {"form": "text", "item_id": None, "text": "a shoe to run in", "picture_sha256": None},
+    "source": "text",
+    "target": "image",
+    "item_id": "i1",
+    "relevant": True,
+    "created_at": _WHEN,
+}
 _JOB = {
     "id": "0123456789abcdef",
     "collection": "products",
@@ -151,6 +160,8 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "ItemPage": {"items": [_ITEM], "next_cursor": "42"},
     "SearchOut": _RESULT,
     "BatchSearchOut": {"results": [_RESULT, {**_RESULT, "hits": []}]},
+    "FeedbackIdsOut": {"ids": [17, 18]},
+    "FeedbackPageOut": {"feedback": [_FEEDBACK], "next_cursor": "17"},
     "JobOut": _JOB,
     "JobList": {"jobs": [_JOB]},
     "ModelOut": _MODEL,

@@ -22,6 +22,7 @@ _TAGS = {
     "collections": "Pairs of galleries, each side with its encoder.",
     "items": "What is searched: pictures, texts or own features, with labels and metadata.",
     "search": "Queries of one modality, answered with ranked items of the other.",
+    "feedback": "Which items are relevant to which queries, for retrains; needs a key of scope `write`.",
     "admin": "Retrains, jobs, model versions and keys; needs a key of scope `admin`.",
     "health": "Liveness, readiness and metrics; need no key, unless `/metrics` is closed.",
 }
@@ -30,6 +31,7 @@ _PARAMETERS: dict[str, tuple[str, Any]] = {
     "item_id": ("Id of an item.", "t1"),
     "source": ("Modality of the query.", "text"),
     "target": ("Modality of the results, the other of the two.", "image"),
+    "feedback_id": ("Id of feedback.", 1),
     "version": ("Number of a model version.", 1),
     "job_id": ("Id of a job.", "0123456789abcdef"),
     "key_id": ("Id of a key, not its secret.", "0123456789abcdef"),

@@ -12,6 +12,7 @@ from app.api.key_checks import KeyChecks
 from app.api.own_writes import OwnWrites
 from app.api.probes import CachedProbe
 from app.services.access.service import AccessService
+from app.services.catalogue.feedback import FeedbackService
 from app.services.catalogue.imports import ImportService
 from app.services.catalogue.service import CatalogueService
 from app.services.health.readiness import Readiness
@@ -52,7 +53,7 @@ class ApiState:
 
     Parameters
     ----------
-    catalogue, imports, search, training, versions, access
+    catalogue, imports, feedback, search, training, versions, access
         The use cases.
     key_checks : KeyChecks
         Looks up API keys in threads of its own.
@@ -70,6 +71,7 @@ class ApiState:
 
     catalogue: CatalogueService
     imports: ImportService
+    feedback: FeedbackService
     search: SearchService
     training: TrainingService
     versions: ModelRegistry

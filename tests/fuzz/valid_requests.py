@@ -34,6 +34,10 @@ def goods(random: Random, with_import: bool) -> list[Good]:
         {"id": first, "modality": "text", "text": "a red running shoe", **_FACTS},
         {"id": second, "modality": "image", "image_base64": encoded},
     ]
+    feedback = [
+        {"query": query, "source": "image", "target": "text", "item_id": "text-shoes-0", "relevant": True}
+        for query in ({"image_base64": encoded}, {"item_id": "image-shoes-0"})
+    ]
     facts = json.dumps({"id": third, "modality": "image", **_FACTS}).encode()
     files = [Part("picture", content, "a.png", media_type)]
     options = [
@@ -104,6 +108,7 @@ def goods(random: Random, with_import: bool) -> list[Good]:
             },
             200,
         ),
+        Good("feedback", "POST", f"{_PRODUCTS}/feedback", "json", {"feedback": feedback}, 201),
         Good("key", "POST", "/v1/admin/keys", "json", {"scope": "search", "name": "shop window"}, 201),
     ]
     if with_import:

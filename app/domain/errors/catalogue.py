@@ -35,13 +35,15 @@ class CollectionExistsError(ConflictError):
 
 
 class ItemNotFoundError(NotFoundError):
-    """No item of that id in the collection."""
+    """No item of that id in the collection; `field` says where the request names it, if in its body."""
 
     code = "item-not-found"
     title = "Item not found"
 
-    def __init__(self, collection: str, item_id: str) -> None:
-        super().__init__(f"collection {collection!r} has no item {item_id!r}")
+    def __init__(self, collection: str, item_id: str, field: str | None = None) -> None:
+        place = "" if field is None else f"{field}: "
+        super().__init__(f"{place}collection {collection!r} has no item {item_id!r}")
+        self.field = field
 
 
 class FeedbackNotFoundError(NotFoundError):

@@ -183,16 +183,19 @@ class CatalogueService:
         raise ItemNotFoundError(name, f"{item_id}/content")
 
     def delete_item(self, name: str, item_id: str) -> int:
-        """Delete an item and return the revision from which on it is gone."""
+        """Delete an item, and the feedback that names it; return the revision from which on it is gone."""
         with self._database.read() as work:
             collection = work.collections.get(name)
         with writing(self._database, collection, self._wait_seconds) as (work, collection):
             revision = work.collections.next_revision(collection)
             content_hash = work.items.get(collection, item_id).content_hash
             work.items.delete(collection, item_id, revision)
+            pictures = work.feedback.delete_of_item(collection, item_id)
         self._on_written(collection.id, revision)
         if content_hash is not None:
-            self._garbage_collector.sweep_after_delete([content_hash])
+            pictures.add(content_hash)
+        if pictures:
+            self._garbage_collector.sweep_after_delete(sorted(pictures))
         return revision
 
     def page(

@@ -28,6 +28,7 @@ def test_a_bound_key_sees_nothing_of_other_collections(api: Api) -> None:
     before = api.state()
     items = {"items": [vector_item()]}
     search = {"vector": [1.0]}
+    about = {"source": "text", "target": "image", "item_id": "first", "relevant": True}
     calls: tuple[tuple[str, str, Any], ...] = (
         ("GET", "", None),
         ("DELETE", "", None),
@@ -37,6 +38,9 @@ def test_a_bound_key_sees_nothing_of_other_collections(api: Api) -> None:
         ("GET", "/items/first/content", None),
         ("PUT", "/items/first", items["items"][0]),
         ("DELETE", "/items/first", None),
+        ("POST", "/feedback", {"feedback": [{**about, "query": search}]}),
+        ("GET", "/feedback", None),
+        ("DELETE", "/feedback/1", None),
         ("POST", "/search/text-to-image", search),
         ("POST", "/search/text-to-image/batch", {"queries": [search]}),
     )

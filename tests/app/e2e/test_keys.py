@@ -26,6 +26,8 @@ def test_a_key_of_too_small_a_scope_is_forbidden(api: Api) -> None:
     for scope, method, path in (
         (Scope.SEARCH, "POST", f"{VECTORS}/items"),
         (Scope.SEARCH, "DELETE", f"{VECTORS}/items/first"),
+        (Scope.SEARCH, "GET", f"{VECTORS}/feedback"),
+        (Scope.SEARCH, "DELETE", f"{VECTORS}/feedback/1"),
         (Scope.SEARCH, "DELETE", VECTORS),
         (Scope.WRITE, "DELETE", VECTORS),
         (Scope.WRITE, "GET", "/v1/admin/keys"),

@@ -1,0 +1,221 @@
+"""Feedback on search results: what clients say is relevant to a query, stored for the next retrain.
+
+A query by content is stored like an item, since an encoder that is fitted with the model has to encode it
+again: a text, a vector, or a picture under the hash of its content. Feedback changes no gallery, so the
+collection's revision stays. It goes with an item that it names, and with the collection; beyond a bound the
+oldest goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.domain.entities import Collection, Content, Feedback, Item
+from app.domain.errors import InvalidFieldError, ItemNotFoundError, UnknownModalityError
+from app.domain.names import check_storable, join_path
+from app.domain.ports import BlobStore, Database, EncoderSource, UnitOfWork
+from app.domain.sizes import json_bytes
+from app.services.catalogue.preparation import NewItem, Preparation
+from app.services.storage.garbage_collector import GarbageCollector
+from app.services.storage.writing import lock_collection
+
+_ROWS_PER_FETCH = 250
+"""Feedback of a page that is read before its size is checked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewFeedback:
+    """Feedback as a client sends it; the query is either content or the id of an item.
+
+    Parameters
+    ----------
+    source, target : str
+        Modalities of the query and of the item.
+    item_id : str
+        Item that the feedback is about.
+    is_relevant : bool
+        Whether it answers the query.
+    content : Content or None
+        Content of the query.
+    query_item_id : str or None
+        Item that is the query.
+    place : str
+        Where it stands in what the client sent, such as ``feedback.3``.
+    """
+
+    source: str
+    target: str
+    item_id: str
+    is_relevant: bool
+    content: Content | None = None
+    query_item_id: str | None = None
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackPage:
+    """Feedback in the order in which it was stored, and whether none follows."""
+
+    feedback: tuple[Feedback, ...]
+    is_last: bool
+
+
+class FeedbackService:
+    """Stores feedback, each call whole or not at all, and lists and deletes it.
+
+    Parameters
+    ----------
+    database : Database
+        The truth.
+    blobs : BlobStore
+        Pictures.
+    encoders : EncoderSource
+        Check and encode queries.
+    garbage_collector : GarbageCollector
+        Removes the pictures of queries that are deleted.
+    max_entries : int
+        Most feedback of a collection; beyond it the oldest is deleted.
+    max_answer_bytes : int
+        Largest page.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        blobs: BlobStore,
+        encoders: EncoderSource,
+        garbage_collector: GarbageCollector,
+        max_entries: int,
+        max_answer_bytes: int,
+    ) -> None:
+        self._database = database
+        self._preparation = Preparation(blobs, encoders)
+        self._garbage_collector = garbage_collector
+        self._max_entries = max_entries
+        self._max_answer_bytes = max_answer_bytes
+
+    def add(self, name: str, new: Sequence[NewFeedback]) -> tuple[int, ...]:
+        """Store feedback and return its ids, in its order.
+
+        Parameters
+        ----------
+        name : str
+            Collection.
+        new : sequence of NewFeedback
+            All is checked and encoded before any of it is stored.
+
+        Raises
+        ------
+        UnknownModalityError
+            If a source or a target is not a modality of the collection.
+        ItemNotFoundError
+            If an item is not there.
+        InvalidFieldError, ContentTooLargeError
+            If an item is of another modality than is said, or a query is not what the encoder takes.
+        """
+        with self._database.read() as work:
+            collection = work.collections.get(name)
+        _check_modalities(collection, new)
+        queries = [NewItem(entry.source, entry.content) for entry in new if entry.content is not None]
+        places = [join_path(entry.place, "query") for entry in new if entry.content is not None]
+        expected = self._preparation.with_first_items(collection, queries)
+        items = self._preparation.items(expected, places, queries, lambda _: "")
+        with self._database.read() as work:
+            _check_items(work, collection, new)
+        first_places: dict[str, str] = {}
+        for query, place in zip(queries, places, strict=True):
+            first_places.setdefault(query.modality, place)
+        stored: list[str] = []
+        try:
+            # Nothing is left to refuse but what another writer does right now: the files come last.
+            items = self._preparation.with_pictures(items, queries, stored)
+            with self._database.write() as work:
+                current = lock_collection(work, collection)
+                _check_items(work, current, new)
+                self._preparation.settle(work, current, expected, first_places)
+                ids = tuple(work.feedback.add(current, _entries(new, items)))
+                dropped = work.feedback.keep_newest(current, self._max_entries)
+        except Exception:
+            self._garbage_collector.sweep_after_delete(stored)
+            raise
+        if dropped:
+            self._garbage_collector.sweep_after_delete(sorted(dropped))
+        return ids
+
+    def page(self, name: str, after: int, limit: int) -> FeedbackPage:
+        """Return feedback with an id above `after`, in order of ids, without features.
+
+        The page ends before `limit` where its texts would be larger than an answer may be.
+        """
+        rows: list[Feedback] = []
+        size = 0
+        with self._database.read() as work:
+            collection = work.collections.get(name)
+            while len(rows) <= limit:
+                n_rows = min(limit + 1 - len(rows), _ROWS_PER_FETCH)
+                batch = work.feedback.page(collection, after, n_rows)
+                for row in batch:
+                    size += 0 if row.query is None else json_bytes(row.query)
+                    if rows and size > self._max_answer_bytes:
+                        return FeedbackPage(tuple(rows), is_last=False)
+                    rows.append(row)
+                if len(batch) < n_rows:
+                    return FeedbackPage(tuple(rows), is_last=True)
+                after = rows[-1].id
+        return FeedbackPage(tuple(rows[:limit]), is_last=False)
+
+    def delete(self, name: str, feedback_id: int) -> None:
+        """Delete one; raises FeedbackNotFoundError."""
+        with self._database.read() as work:
+            collection = work.collections.get(name)
+        with self._database.write() as work:
+            pictures = work.feedback.delete(lock_collection(work, collection), feedback_id)
+        if pictures:
+            self._garbage_collector.sweep_after_delete(sorted(pictures))
+
+
+def _entries(new: Sequence[NewFeedback], items: Sequence[Item]) -> list[Feedback]:
+    """Return what is stored; `items` are the queries that have content, in order."""
+    queries = iter(items)
+    return [
+        Feedback(
+            entry.source,
+            entry.target,
+            entry.item_id,
+            entry.is_relevant,
+            entry.query_item_id,
+            None if entry.content is None else next(queries),
+        )
+        for entry in new
+    ]
+
+
+def _check_modalities(collection: Collection, new: Sequence[NewFeedback]) -> None:
+    for entry in new:
+        for field, modality in (("source", entry.source), ("target", entry.target)):
+            if modality not in collection.modality_names:
+                place = join_path(entry.place, field)
+                raise UnknownModalityError(place, modality, collection.modality_names)
+
+
+def _check_items(work: UnitOfWork, collection: Collection, new: Sequence[NewFeedback]) -> None:
+    """Check that every item that is named exists in the modality that it is named for."""
+    named = [use for entry in new for use in _uses(entry)]
+    for place, item_id, _ in named:
+        check_storable(place, item_id)
+    items = work.items.get_many(collection, sorted({item_id for _, item_id, _ in named}), ())
+    for place, item_id, modality in named:
+        if item_id not in items:
+            raise ItemNotFoundError(collection.name, item_id, place)
+        if items[item_id].modality != modality:
+            actual = items[item_id].modality
+            raise InvalidFieldError(place, f"item {item_id!r} is of modality {actual!r}, not {modality!r}")
+
+
+def _uses(entry: NewFeedback) -> list[tuple[str, str, str]]:
+    """Return place, id and modality of every item that feedback names."""
+    uses = [(join_path(entry.place, "item_id"), entry.item_id, entry.target)]
+    if entry.query_item_id is not None:
+        uses.append((join_path(entry.place, "query.item_id"), entry.query_item_id, entry.source))
+    return uses
