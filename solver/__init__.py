@@ -3,8 +3,8 @@
 What is exported here is public, and so are `solver.comparison`, `solver.datasets` and `solver.benchmark`; the
 service uses nothing else.
 
-What learns is imported when it is first asked for: it needs scikit-learn, whose import takes longer than
-that of all a trained model needs to project samples and to rank them.
+What learns is imported when it is first asked for: it needs scikit-learn, which a trained model does not need
+to project samples and to rank them.
 """
 
 import importlib
@@ -60,6 +60,7 @@ from solver.validation.errors import (
 )
 
 if TYPE_CHECKING:
+    from solver.base import CrossModalEstimator, LinearCrossModalEstimator
     from solver.baselines import (
         CCA,
         CMML,
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
     from solver.semantic.estimator import SemanticBilinear
 else:  # a type checker that saw `__getattr__` would accept every name
     _LEARNING = {
+        "solver.base": ("CrossModalEstimator", "LinearCrossModalEstimator"),
         "solver.baselines": (
             "CCA",
             "CMML",
@@ -165,6 +167,9 @@ __all__ = [
     "MsAlg",
     "MvDA",
     "SemanticMatching",
+    # Bases of estimators
+    "CrossModalEstimator",
+    "LinearCrossModalEstimator",
     # Supervision
     "Labels",
     "MultiLabels",

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import scipy
 import scipy.optimize
-import scipy.sparse
 from threadpoolctl import threadpool_info
 
 from solver.bilinear.estimator import LowRankBilinear

@@ -12,7 +12,10 @@ from scipy.special import expit, softmax
 from solver.linalg.centered import Centered
 from solver.linalg.matrices import FloatArray, Samples
 from solver.supervision.base import Indices
-from solver.validation.errors import InvalidInputError
+from solver.supervision.labels import Labels
+from solver.supervision.multi_labels import MultiLabels
+from solver.supervision.signed_pairs import AnySupervision
+from solver.validation.errors import InvalidInputError, SupervisionError
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
@@ -53,6 +56,34 @@ class Targets:
         if not self.is_exclusive:
             total += np.sum((1.0 - self.indicators) * np.log1p(-likely))
         return -float(total) / len(self.indicators)
+
+
+def class_targets(supervision: AnySupervision, needed_by: str) -> tuple[Targets, Targets]:
+    """Return the classes of either modality's samples; those of both modalities together.
+
+    Parameters
+    ----------
+    supervision : Labels or MultiLabels
+        The classes.
+    needed_by : str
+        The method that asks; appears in the error.
+
+    Raises
+    ------
+    SupervisionError
+        If the supervision knows no classes.
+    """
+    if isinstance(supervision, MultiLabels):
+        x_labels, z_labels = (
+            each.astype(np.float64) for each in (supervision.x_targets, supervision.z_targets)
+        )
+        return Targets(x_labels, False), Targets(z_labels, False)
+    if isinstance(supervision, Labels):
+        one_hot = np.eye(len(supervision.classes))
+        return Targets(one_hot[supervision.x_targets], True), Targets(one_hot[supervision.z_targets], True)
+    raise SupervisionError(
+        f"{needed_by} learns from classes: it needs Labels or MultiLabels, got {type(supervision).__name__}"
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

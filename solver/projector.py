@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
+from typing_extensions import override
 
 from solver.evaluation.ranking import can_be_ranked
 from solver.evaluation.splits import LabelledPair
 from solver.linalg.centered import dense_where_small
 from solver.linalg.matrices import FloatArray, is_sparse
-from solver.linalg.row_space import RowSpaceBasis
+from solver.linalg.row_space import RowSpaceBasis, lift_factors
 from solver.losses.base import LOSSES
 from solver.scaling.scaler import SCALINGS, Scaler
 from solver.validation.errors import InvalidInputError, OutOfRangeError
@@ -38,6 +39,8 @@ _ARRAY_NAMES = (
 class Projector(Protocol):
     """A trained model of any method at query time: two encoders into a common space of inner products."""
 
+    __slots__ = ()
+
     @property
     def rank(self) -> int:
         """Dimension of the common space."""
@@ -58,7 +61,7 @@ class Projector(Protocol):
         ...
 
     def probability(self, similarities: FloatArray) -> FloatArray:
-        """Return the estimated probability of a match for each similarity."""
+        """Return the estimated probability of a match for each similarity, see `match_probability`."""
         ...
 
     def arrays(self) -> dict[str, FloatArray]:
@@ -67,7 +70,7 @@ class Projector(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AffineProjector:
+class AffineProjector(Projector):
     """Projects raw features of both modalities into a common space of inner products.
 
     Parameters
@@ -117,8 +120,8 @@ class AffineProjector:
     ) -> AffineProjector:
         """Combine fitted scalers with an estimator that was fitted on scaled samples in these bases."""
         x_factors, z_factors = (
-            factors if basis is None else basis.lift(factors.astype(np.float64))
-            for factors, basis in zip((estimator.x_factors_, estimator.z_factors_), bases, strict=True)
+            lift_factors(basis, factors)
+            for basis, factors in zip(bases, (estimator.x_factors_, estimator.z_factors_), strict=True)
         )
         return cls(
             x_scaler,
@@ -131,8 +134,8 @@ class AffineProjector:
         )
 
     @property
+    @override
     def rank(self) -> int:
-        """Dimension of the common space."""
         return int(self.x_factors.shape[1])
 
     @property
@@ -145,30 +148,24 @@ class AffineProjector:
         """Kind of the second modality's scaling."""
         return self.z_scaler.kind_
 
+    @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        """Return the (n_samples, rank) projections of raw features of the first modality, float32.
-
-        Projections of samples that are too large are not finite.
-        """
         return project_in_range(
             lambda samples: self.x_scaler.transform(samples) @ self.x_factors + self.x_intercept, X, self.rank
         )
 
+    @override
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        """Return the (n_samples, rank) projections of raw features of the second modality, float32.
-
-        Projections of samples that are too large are not finite.
-        """
         return project_in_range(
             lambda samples: self.z_scaler.transform(samples) @ self.z_factors + self.z_intercept, Z, self.rank
         )
 
+    @override
     def probability(self, similarities: FloatArray) -> FloatArray:
-        """Return the estimated probability of a match for each similarity (see `match_probability`)."""
         return match_probability(similarities, self.loss)
 
+    @override
     def arrays(self) -> dict[str, FloatArray]:
-        """Return everything numeric, by name."""
         return {
             "x_mean": self.x_scaler.mean_,
             "x_scale": self.x_scaler.scale_,

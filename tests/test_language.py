@@ -11,7 +11,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted(path for folder in ("app", "solver", "migrations") for path in (ROOT / folder).rglob("*.py"))
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "app").rglob("*.md"), *(ROOT / "solver").rglob("*.md")])
+TESTS = sorted((ROOT / "tests" / "solver").rglob("*.py"))
+DOCUMENTS = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *(path for name in ("app", "solver", "tests", ".github") for path in (ROOT / name).rglob("*.md")),
+    ]
+)
 
 VARIABLES = frozenset(
     ["found", "each", "some", "held", "kept", "wanted", "told", "given", "known", "said", "asked", "meant"]
@@ -74,7 +80,7 @@ def test_names_are_nouns_and_verbs(path: Path) -> None:
     assert not vague + participles
 
 
-@pytest.mark.parametrize("path", [*SOURCES, *DOCUMENTS], ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", [*SOURCES, *TESTS, *DOCUMENTS], ids=lambda path: str(path.relative_to(ROOT)))
 def test_sentences_are_plain_english(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     lines = sentences(text) if path.suffix == ".py" else enumerate(text.splitlines(), 1)

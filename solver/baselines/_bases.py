@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from solver.linalg.matrices import FloatArray, is_sparse
+from solver.linalg.matrices import FloatArray, to_dense
 from solver.linalg.samples import check_samples
 from solver.validation.errors import InvalidInputError
 
@@ -95,6 +94,5 @@ Bases = tuple[CentredBasis, CentredBasis]
 
 def _dense(samples: npt.ArrayLike, name: str) -> tuple[FloatArray, float]:
     """Return checked samples as a dense float64 array, and the relative precision they were stored in."""
-    array: Any = check_samples(samples, name, sparse=True)
-    dense: FloatArray = array.toarray() if is_sparse(array) else array
+    dense = to_dense(check_samples(samples, name))
     return dense.astype(np.float64, copy=False), float(np.finfo(dense.dtype).eps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from solver.linalg.matrices import FloatArray
+from solver.logistic import class_targets
 from solver.supervision.labels import Labels
 from solver.supervision.multi_labels import MultiLabels
 from solver.supervision.paired_rows import PairedRows
@@ -49,28 +50,9 @@ def rows_are_pairs(X: FloatArray, Z: FloatArray, supervision: AnySupervision, pa
 
 
 def class_indicators(supervision: AnySupervision, needed_by: str) -> tuple[FloatArray, FloatArray]:
-    """Return (n_samples, n_classes) arrays of 0 and 1: the classes of either modality's samples.
-
-    Parameters
-    ----------
-    supervision : Labels or MultiLabels
-        The classes; those of both modalities together.
-    needed_by : str
-        The method that asks; appears in the error.
-
-    Raises
-    ------
-    SupervisionError
-        If the supervision knows no classes.
-    """
-    if isinstance(supervision, MultiLabels):
-        return supervision.x_targets.astype(np.float64), supervision.z_targets.astype(np.float64)
-    if isinstance(supervision, Labels):
-        one_hot = np.eye(len(supervision.classes))
-        return one_hot[supervision.x_targets], one_hot[supervision.z_targets]
-    raise SupervisionError(
-        f"{needed_by} learns from classes: it needs Labels or MultiLabels, got {type(supervision).__name__}"
-    )
+    """Return (n_samples, n_classes) arrays of 0 and 1; parameters and errors as in `class_targets`."""
+    x_targets, z_targets = class_targets(supervision, needed_by)
+    return x_targets.indicators, z_targets.indicators
 
 
 def _has_paired_rows(supervision: AnySupervision) -> bool:

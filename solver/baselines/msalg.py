@@ -93,7 +93,7 @@ class MsAlg(LinearBaseline):
             samples, or the similar pairs sum to zero.
         """
         self._check_parameters()
-        samples = check_samples(X, "X", sparse=True), check_samples(Z, "Z", sparse=True)
+        samples = check_samples(X, "X"), check_samples(Z, "Z")
         check_sizes(*samples, supervision)
         cross = supervision.sum_over_similar(*samples) / supervision.n_similar
         triplets = singular_triplets_above(cross, 0.0, rank_guess=self.n_components or min(cross.shape))

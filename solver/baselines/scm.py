@@ -9,10 +9,10 @@ from typing_extensions import override
 
 from solver.base import CrossModalEstimator
 from solver.baselines._bases import Bases
-from solver.baselines._pairs import class_indicators
 from solver.baselines.cca import CCA
 from solver.baselines.semantic_matching import SemanticMatching
 from solver.linalg.matrices import FloatArray
+from solver.logistic import class_targets
 from solver.supervision.signed_pairs import AnySupervision
 from solver.validation.parameters import COUNT, NOT_NEGATIVE, PAIRS, POSITIVE, Rule, optional
 
@@ -128,7 +128,7 @@ class SCM(CrossModalEstimator):
             another kind than is needed.
         """
         self._check_parameters()
-        class_indicators(supervision, type(self).__name__)
+        class_targets(supervision, type(self).__name__)  # now rather than after CCA
         cca = CCA(
             self.n_components,
             reg=self.reg,

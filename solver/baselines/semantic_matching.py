@@ -9,11 +9,9 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from solver.base import CrossModalEstimator
-from solver.baselines._pairs import class_indicators
 from solver.linalg.matrices import FloatArray, Samples
 from solver.linalg.samples import check_samples, project_affinely
-from solver.logistic import LinearClassifier, Regression, Targets
-from solver.supervision.multi_labels import MultiLabels
+from solver.logistic import LinearClassifier, Regression, Targets, class_targets
 from solver.supervision.signed_pairs import AnySupervision
 from solver.supervision.sizes import check_sizes
 from solver.validation.parameters import COUNT, POSITIVE, Rule, optional
@@ -43,9 +41,9 @@ class SemanticMatching(CrossModalEstimator):
 
     Attributes
     ----------
-    x_head_ : LinearClassifier
+    x_classifier_ : LinearClassifier
         Scores and posteriors of the first modality.
-    z_head_ : LinearClassifier
+    z_classifier_ : LinearClassifier
         Those of the second modality.
 
     Notes
@@ -76,10 +74,10 @@ class SemanticMatching(CrossModalEstimator):
         "tol": POSITIVE,
         "max_iter": COUNT,
     }
-    _fitted_attribute: ClassVar[str] = "z_head_"
+    _fitted_attribute: ClassVar[str] = "z_classifier_"
 
-    x_head_: LinearClassifier
-    z_head_: LinearClassifier
+    x_classifier_: LinearClassifier
+    z_classifier_: LinearClassifier
 
     def __init__(
         self, C: float = 1.0, *, z_C: float | None = None, tol: float = 1e-4, max_iter: int = 5000
@@ -108,29 +106,29 @@ class SemanticMatching(CrossModalEstimator):
             another kind than is needed.
         """
         self._check_parameters()
-        x, z = check_samples(X, "X", np.float64, sparse=True), check_samples(Z, "Z", np.float64, sparse=True)
-        x_indicators, z_indicators = class_indicators(supervision, type(self).__name__)
+        x, z = check_samples(X, "X", np.float64), check_samples(Z, "Z", np.float64)
+        x_targets, z_targets = class_targets(supervision, type(self).__name__)
         check_sizes(x, z, supervision)
-        is_exclusive = not isinstance(supervision, MultiLabels)
-        z_C = self.C if self.z_C is None else self.z_C
-        x_head = self._fit_classifier(x, Targets(x_indicators, is_exclusive), self.C)
-        z_head = self._fit_classifier(z, Targets(z_indicators, is_exclusive), z_C)
-        self.x_head_, self.z_head_ = x_head, z_head
+        x_classifier = self._fit_classifier(x, x_targets, self.C)
+        z_classifier = self._fit_classifier(z, z_targets, self.C if self.z_C is None else self.z_C)
+        self.x_classifier_, self.z_classifier_ = x_classifier, z_classifier
         return self
 
     @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
         self._check_fitted()
-        return _posteriors(self.x_head_, X, "X")
+        return _posteriors(self.x_classifier_, X, "X")
 
     @override
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
         self._check_fitted()
-        return _posteriors(self.z_head_, Z, "Z")
+        return _posteriors(self.z_classifier_, Z, "Z")
 
     def _fit_classifier(self, samples: Samples, targets: Targets, C: float) -> LinearClassifier:
         return Regression(targets.is_exclusive, np.float64, self.tol, self.max_iter).fit(samples, targets, C)
 
 
-def _posteriors(head: LinearClassifier, samples: npt.ArrayLike, name: str) -> FloatArray:
-    return head.to_posteriors(project_affinely(samples, head.coefficients, head.intercepts, name))
+def _posteriors(classifier: LinearClassifier, samples: npt.ArrayLike, name: str) -> FloatArray:
+    return classifier.to_posteriors(
+        project_affinely(samples, classifier.coefficients, classifier.intercepts, name)
+    )

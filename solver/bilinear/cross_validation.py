@@ -174,7 +174,7 @@ class LowRankBilinearCV(LinearCrossModalEstimator):
             tol=self.tol, max_iter=self.max_iter, fit_intercept=self.fit_intercept, dtype=self.dtype
         )
         final._check_parameters()
-        samples = check_samples(X, "X", sparse=True), check_samples(Z, "Z", sparse=True)
+        samples = check_samples(X, "X"), check_samples(Z, "Z")
         targets = _targets(supervision)
         problem = BilinearProblem(*samples, supervision, self.fit_intercept, None)
         alphas = self._path(problem)

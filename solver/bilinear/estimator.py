@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar, Self
 
 import numpy as np
@@ -13,19 +13,16 @@ import numpy.typing as npt
 from solver.base import LinearCrossModalEstimator
 from solver.bilinear.problem import BilinearProblem
 from solver.bilinear.rounding import FactorRounding
-from solver.bilinear.subsampled import subsampled_problems
+from solver.bilinear.solving import solve_apg, solve_paper
 from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples
 from solver.linalg.samples import check_samples
 from solver.losses.base import LOSSES
 from solver.optimisation.checkpoint import Checkpoint
 from solver.optimisation.convergence import ConvergenceMonitor, StopReason
-from solver.optimisation.descent import Descent, DescentState
-from solver.optimisation.paper import DensePairs, iterate_paper
 from solver.progress import IterationProgress
 from solver.supervision.signed_pairs import AnySupervision
 from solver.validation.errors import (
     ConvergenceWarning,
-    InvalidInputError,
     InvalidParameterError,
     NumericalError,
     SupervisionError,
@@ -69,7 +66,8 @@ class LowRankBilinear(LinearCrossModalEstimator):
     tol : float, > 0
         Stop when the duality gap relative to the objective is at most this.
     max_iter : int, >= 1
-        Iteration limit; reaching it raises a `ConvergenceWarning`.
+        Iteration limit. `fit` gives a `ConvergenceWarning` where it ends with a larger gap than `tol`, at the
+        limit or because the gap no longer decreases; `iter_fit` gives none.
     fit_intercept : bool
         Append a constant feature 1 to both modalities, penalised like the others.
     dtype : {numpy.float32, numpy.float64}
@@ -221,7 +219,8 @@ class LowRankBilinear(LinearCrossModalEstimator):
         Yields
         ------
         Checkpoint
-            After each step on all pairs; `solver="paper"` and steps on a subsample yield none.
+            Before the first step and after each; `solver="paper"`, and the first steps of a large problem,
+            on a subsample alone, yield none.
         """
         samples = self._check(X, Z)
         yield from self._solve(self._problem(samples, supervision), samples, callback, start)
@@ -231,7 +230,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
         self._check_parameters()
         if self.alpha is not None and self.alpha_fraction is not None:
             raise InvalidParameterError("alpha_fraction", self.alpha_fraction, "None where alpha is given")
-        return check_samples(X, "X", sparse=True), check_samples(Z, "Z", sparse=True)
+        return check_samples(X, "X"), check_samples(Z, "Z")
 
     def _problem(self, samples: tuple[Samples, Samples], supervision: AnySupervision) -> BilinearProblem:
         return BilinearProblem(*samples, supervision, self.fit_intercept, self.n_threads, self.loss)
@@ -263,12 +262,13 @@ class LowRankBilinear(LinearCrossModalEstimator):
         user_alpha = self._penalty_weight(problem)
         alpha = problem.to_problem_units(user_alpha)
         monitor = ConvergenceMonitor(self.tol, self.max_iter, callback, _PAPER_CHECK_EVERY if is_paper else 1)
+        dtype = np.float64 if is_paper else self.dtype
+        rounding = FactorRounding(problem, *samples, self.fit_intercept, dtype)
         if is_paper:
-            rounding = FactorRounding(problem, *samples, self.fit_intercept, np.float64)
-            M = self._run_paper(problem, alpha, monitor)
+            M = solve_paper(problem, alpha, monitor, self.n_threads)
         else:
-            rounding = FactorRounding(problem, *samples, self.fit_intercept, self.dtype)
-            M = yield from self._run_apg(problem, alpha, monitor, rounding, start)
+            warm = self._previous_solution(problem)
+            M = yield from solve_apg(problem, alpha, monitor, rounding, dtype, warm=warm, start=start)
         self.alpha_, self.alpha_max_ = user_alpha, problem.largest_alpha
         self._set_solution(problem.lift(M).s, *rounding.factors(M), monitor)
 
@@ -285,70 +285,6 @@ class LowRankBilinear(LinearCrossModalEstimator):
         if not math.isfinite(alpha):
             raise NumericalError(f"alpha_max is {problem.largest_alpha}: scale the samples")
         return alpha
-
-    def _run_paper(
-        self, problem: BilinearProblem, alpha: float, monitor: ConvergenceMonitor
-    ) -> LowRankMatrix:
-        pairs = DensePairs(problem.X, problem.Z, problem.supervision, self.n_threads)
-        states = iterate_paper(pairs, alpha, problem.first_step)
-        M = LowRankMatrix.zeros(*problem.shape, dtype=np.float64)
-        for state in monitor.follow(problem, alpha, states, patience=math.inf):
-            M = state.M
-        return M
-
-    def _run_apg(
-        self,
-        problem: BilinearProblem,
-        alpha: float,
-        monitor: ConvergenceMonitor,
-        rounding: FactorRounding,
-        start: Checkpoint | None,
-    ) -> Generator[Checkpoint, None, LowRankMatrix]:
-        descent = Descent(problem, alpha, np.dtype(self.dtype).type)
-        first = last = self._first_state(problem, alpha, monitor, descent, start)
-        memory = None if start is None else start.memory
-        states = descent.states(first)
-        # On large problems, skip the extra pass over all pairs once the cheap bound meets `tol`.
-        sufficient_gap = 0.0 if problem.subsample is None else float(self.tol)
-        followed = monitor.follow(
-            problem,
-            alpha,
-            states,
-            memory=memory,
-            round_solution=rounding.round,
-            sufficient_gap=sufficient_gap,
-        )
-        for state in followed:
-            last = state
-            yield Checkpoint.of(state, problem.fingerprint, monitor.memory)
-        return last.M
-
-    def _first_state(
-        self,
-        problem: BilinearProblem,
-        alpha: float,
-        monitor: ConvergenceMonitor,
-        descent: Descent,
-        start: Checkpoint | None,
-    ) -> DescentState:
-        if start is not None:
-            if start.M.shape != problem.shape or not math.isclose(
-                start.fingerprint, problem.fingerprint, rel_tol=1e-9
-            ):
-                raise InvalidInputError("start was made from other samples, labels or parameters")
-            return descent.resume(
-                start.iteration,
-                start.M,
-                start.stage_alpha,
-                start.step_size,
-                start.gradient_target,
-                start.is_subsampled,
-            )
-        M = self._previous_solution(problem)
-        if M.rank > 0:
-            return descent.start(M)
-        M = _approach(problem, alpha, monitor)
-        return descent.start(M, is_subsampled=M.rank > 0)
 
     def _previous_solution(self, problem: BilinearProblem) -> LowRankMatrix:
         zero = LowRankMatrix.zeros(*problem.shape, dtype=np.float64)
@@ -391,14 +327,3 @@ class LowRankBilinear(LinearCrossModalEstimator):
             ConvergenceWarning,
             stacklevel=4,
         )
-
-
-def _approach(problem: BilinearProblem, alpha: float, monitor: ConvergenceMonitor) -> LowRankMatrix:
-    """Fit growing subsamples of a large problem's pairs, each from the solution of the one before."""
-    M = LowRankMatrix.zeros(*problem.shape, np.float64)
-    if alpha >= problem.alpha_max:
-        return M
-    for part in subsampled_problems(problem):
-        descent = Descent(part, alpha * part.penalty_growth, np.float32)
-        M = monitor.approach(descent.states(descent.start(M)), part.share).M
-    return M

@@ -1,4 +1,4 @@
-"""The regularisation path: solutions from the strongest to the weakest penalty, each a warm start."""
+"""The regularisation path: solutions for several penalty weights, each a warm start of the next."""
 
 from __future__ import annotations
 
@@ -20,15 +20,12 @@ class PathPoint:
 
     Parameters
     ----------
-    alpha : float
-        Penalty weight, in the user's units.
     M : LowRankMatrix
         The solution in the original features; the constant features, if any, come last.
     duality_gap : float
         Certified duality gap, relative to the objective.
     """
 
-    alpha: float
     M: LowRankMatrix
     duality_gap: float
 
@@ -61,7 +58,7 @@ def regularisation_path(
     problem : BilinearProblem
         Prepared samples and supervision.
     alphas : sequence of float, > 0
-        Penalty weights in the user's units, in any order.
+        Penalty weights in the user's units; fastest in descending order.
     tol : float, > 0
         Relative duality gap of each solution.
     max_iter : int, >= 1
@@ -72,17 +69,16 @@ def regularisation_path(
     Yields
     ------
     PathPoint
-        In descending order of alpha.
+        The solution for each weight, in the order given.
     """
-    M: LowRankMatrix | None = None
-    for alpha in sorted(alphas, reverse=True):
+    M = LowRankMatrix.zeros(*problem.shape, dtype=np.float64)
+    for alpha in alphas:
         scaled = problem.to_problem_units(alpha)
         monitor = ConvergenceMonitor(tol, max_iter, callback)
         descent = Descent(problem, scaled, np.float32)
         for state in monitor.follow(problem, scaled, descent.states(descent.start(M))):
             M = state.M
-        if M is not None:
-            yield PathPoint(float(alpha), problem.lift(M), monitor.certificate.relative_gap)
+        yield PathPoint(problem.lift(M), monitor.certificate.relative_gap)
 
 
 def _affine(samples: FloatArray, factors: FloatArray) -> FloatArray:

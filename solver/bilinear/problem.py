@@ -11,7 +11,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples, from_factors, is_sparse, spectral_norm
-from solver.linalg.row_space import RowSpaceBasis
+from solver.linalg.row_space import RowSpaceBasis, lift_factors, lower_factors
 from solver.linalg.samples import check_samples
 from solver.losses.base import CertifiableLoss, FactoredPoint
 from solver.losses.listed import ListedPairLoss
@@ -166,15 +166,13 @@ class BilinearProblem:
 
     def lift(self, M: LowRankMatrix) -> LowRankMatrix:
         """Return `M` in the original features and units; the constant features, if any, come last."""
-        U = M.U if self._x_basis is None else self._x_basis.lift(M.U)
-        V = M.V if self._z_basis is None else self._z_basis.lift(M.V)
+        U, V = lift_factors(self._x_basis, M.U), lift_factors(self._z_basis, M.V)
         with np.errstate(over="ignore"):  # infinite where float64 overflows
             return LowRankMatrix(U, M.s.astype(np.float64) / self.penalty_scale, V)
 
     def lower(self, left: FloatArray, right: FloatArray) -> LowRankMatrix:
         """Return ``left @ right.T``, given in the original features and units, as a point of this problem."""
-        left = left if self._x_basis is None else self._x_basis.lower(left)
-        right = right if self._z_basis is None else self._z_basis.lower(right)
+        left, right = lower_factors(self._x_basis, left), lower_factors(self._z_basis, right)
         M = from_factors(left.astype(np.float64), right.astype(np.float64))
         return LowRankMatrix(M.U, M.s * self.penalty_scale, M.V)
 
@@ -222,8 +220,8 @@ def alpha_max(
         ``alpha ||.||_*``, that is when no singular value of it exceeds alpha.
     """
     problem = BilinearProblem(
-        check_samples(X, "X", sparse=True),
-        check_samples(Z, "Z", sparse=True),
+        check_samples(X, "X"),
+        check_samples(Z, "Z"),
         supervision,
         fit_intercept,
         None,

@@ -25,17 +25,6 @@ from solver.supervision.labels import Labels
 from solver.validation.errors import InvalidInputError, OutOfRangeError
 from solver.validation.parameters import POSITIVE, list_of, some_of
 
-__all__ = [
-    "DEFAULT_FRACTIONS",
-    "DEFAULT_SCALINGS",
-    "Candidate",
-    "CandidateProgress",
-    "LabelledPair",
-    "fit_projector",
-    "select",
-    "select_on",
-]
-
 DEFAULT_SCALINGS = ("center", "l2")
 DEFAULT_FRACTIONS = (0.03, 0.01, 0.003)
 _LOOSE_TOL = 1e-2
@@ -122,33 +111,27 @@ def fit_projector(
     return AffineProjector.of(x_scaler, z_scaler, estimator, (x_basis, z_basis))
 
 
-def select(
-    data: LabelledPair,
+def select_on(
+    fitting: LabelledPair,
+    held_out: LabelledPair,
     *,
     scalings: tuple[str, ...] = DEFAULT_SCALINGS,
     alpha_fractions: tuple[float, ...] = DEFAULT_FRACTIONS,
-    holdout: float = 0.2,
-    max_samples: int = 3000,
-    random_state: int = 0,
+    loss: str = "logistic",
     callback: Callable[[Progress], None] | None = None,
 ) -> list[Candidate]:
-    """Hold out a part of the data, and score each scaling along a warm-started path of penalty weights.
+    """Score each scaling on a held-out part, along a warm-started path of penalty weights.
 
     Parameters
     ----------
-    data : LabelledPair
-        The training split.
+    fitting, held_out : LabelledPair
+        Two parts of the training split.
     scalings : tuple of str, not empty
         Kinds of `FeatureScaler` to try.
     alpha_fractions : tuple of float, not empty, each > 0
         Fractions of `alpha_max`, walked from the largest down; from 1 on the solution is zero.
-    holdout : float in (0, 1)
-        Fraction of each class to hold out.
-    max_samples : int, >= 4
-        Limit on the samples of each modality: a random part of each class is used, or of the classes if
-        there are too many.
-    random_state : int
-        Seed of the split.
+    loss : {"logistic", "squared", "softmax"}
+        As in `LowRankBilinear`.
     callback : callable, optional
         Called with an `IterationProgress` after each iteration and a `CandidateProgress` after each
         candidate; an exception it raises ends the selection.
@@ -164,44 +147,6 @@ def select(
         If `scalings` or `alpha_fractions` is invalid.
     InvalidInputError
         If samples cannot be scaled, or the held-out parts have no class in common.
-    SupervisionError
-        If the classes are too small for a part of them to be held out.
-    """
-    _check_grid(scalings, alpha_fractions)
-    fitting, held_out = data.split(holdout, max_samples, random_state)
-    return select_on(
-        fitting,
-        held_out,
-        scalings=scalings,
-        alpha_fractions=alpha_fractions,
-        callback=callback,
-    )
-
-
-def select_on(
-    fitting: LabelledPair,
-    held_out: LabelledPair,
-    *,
-    scalings: tuple[str, ...] = DEFAULT_SCALINGS,
-    alpha_fractions: tuple[float, ...] = DEFAULT_FRACTIONS,
-    loss: str = "logistic",
-    callback: Callable[[Progress], None] | None = None,
-) -> list[Candidate]:
-    """Score as `select` does, with a given held-out part.
-
-    Parameters
-    ----------
-    fitting, held_out : LabelledPair
-        Two parts of the training split.
-    scalings, alpha_fractions, callback
-        As in `select`.
-    loss : {"logistic", "squared", "softmax"}
-        As in `LowRankBilinear`.
-
-    Returns
-    -------
-    list of Candidate
-        Best first; among equals the stronger penalty first.
     """
     _check_grid(scalings, alpha_fractions)
     candidates: list[Candidate] = []

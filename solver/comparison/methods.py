@@ -35,14 +35,12 @@ from solver.bilinear.problem import BilinearProblem
 from solver.comparison.rivals import KernelSemanticMatching, SemanticIdentity
 from solver.linalg.matrices import FloatArray
 from solver.semantic.estimator import SemanticBilinear
-from solver.semantic.search import INVERSE_PENALTIES, WIDTHS
+from solver.semantic.search import INVERSE_PENALTIES, SEARCHED_SCALINGS, WIDTHS
 from solver.supervision.labels import Labels
 from solver.validation.errors import InvalidParameterError
 
 SCALING_CHOICES = ("l2", "standard", "center", "none", "sqrt")
 """Kinds of `FeatureScaler` that a method may choose from; "none" is raw."""
-
-_SEMANTIC_SCALINGS = ("standard", "l2", "sqrt")
 
 Parameters = Mapping[str, Any]
 Project = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
@@ -165,7 +163,7 @@ def _project(fitted: CrossModalEstimator, X: FloatArray, Z: FloatArray) -> tuple
 def _walk_alphas(
     X: FloatArray, Z: FloatArray, labels: Labels, fractions: Sequence[float]
 ) -> Iterator[Project]:
-    """Walk down the regularisation path, each solution warm-started from the previous one."""
+    """Walk along the regularisation path, each solution warm-started from the previous one."""
     problem = BilinearProblem(X, Z, labels, fit_intercept=True, n_threads=1)
     alphas = [fraction * problem.largest_alpha for fraction in fractions]
     path = regularisation_path(problem, alphas, tol=_PATH_TOL, max_iter=_PATH_MAX_ITER)
@@ -187,7 +185,7 @@ _COUPLING = Axis("coupling", (1.0, 3.0, 10.0, 30.0, 100.0), 10.0)
 _EIGENVALUE_POWER = Axis("eigenvalue_power", (0.5, 0.0, 1.0), 0.5)
 _INVERSE_PENALTY = Axis("C", (0.1, 0.3, 1.0, 3.0, 10.0, 100.0, 1000.0), 1.0)
 _KERNEL_MAPS = tuple((kernel, width) for kernel, widths in WIDTHS.items() for width in widths)
-_SEMANTIC: Parameters = {"n_jobs": 1, "scalings": _SEMANTIC_SCALINGS}
+_SEMANTIC: Parameters = {"n_jobs": 1, "scalings": SEARCHED_SCALINGS}
 _Z_INVERSE_PENALTY = Axis("z_C", (1.0, 3.0, 10.0, 30.0, 100.0, 1000.0), 10.0)
 
 _ENTRIES = (
@@ -268,7 +266,7 @@ _ENTRIES = (
             Axis("C", INVERSE_PENALTIES, 15.0),
             Axis("z_C", INVERSE_PENALTIES, 15.0),
         ),
-        scalings=_SEMANTIC_SCALINGS,
+        scalings=SEARCHED_SCALINGS,
         is_optional=True,
     ),
 )

@@ -10,8 +10,8 @@ from typing_extensions import override
 from solver.base import CrossModalEstimator
 from solver.baselines import SemanticMatching
 from solver.linalg.matrices import FloatArray, Samples
-from solver.semantic.estimator import SemanticBilinear, check_features
-from solver.semantic.feature_maps import KERNELS, FeatureMap, FeatureMapConfig
+from solver.semantic.estimator import SemanticBilinear
+from solver.semantic.feature_maps import KERNELS, FeatureMap, FeatureMapConfig, check_features
 from solver.supervision.signed_pairs import AnySupervision
 from solver.validation.errors import InvalidInputError
 from solver.validation.parameters import COUNT, POSITIVE, SEED, Rule

@@ -88,8 +88,8 @@ def sign_flip_p_value(
 
     Notes
     -----
-    `scipy.stats.monte_carlo_test` with random signs, not `scipy.stats.permutation_test`: that one takes ten
-    times as long, since it permutes query by query, and does not accept a single query.
+    `scipy.stats.monte_carlo_test` with random signs, not `scipy.stats.permutation_test`: that one permutes
+    query by query, and does not accept a single query.
     """
     COUNT.check("n_permutations", n_permutations)
     SEED.check("random_state", random_state)

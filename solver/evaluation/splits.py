@@ -16,12 +16,9 @@ import numpy.typing as npt
 
 from solver.linalg.matrices import Samples
 from solver.validation.errors import SupervisionError
-from solver.validation.parameters import FRACTION, integer_from
 
 MIN_CLASS_SIZE = 2
 """Fewest samples of a class that can be split: one to fit, one to hold out."""
-_MIN_SAMPLES = 2 * MIN_CLASS_SIZE
-"""Fewest samples of a modality: two classes, as dissimilar pairs need a second one."""
 
 Rows = npt.NDArray[np.intp]
 
@@ -64,49 +61,6 @@ class LabelledPair:
             raise SupervisionError(
                 f"x_labels ({self.x_labels.dtype}) and z_labels ({self.z_labels.dtype}) are not of one kind"
             )
-
-    def split(self, holdout: float, max_samples: int, seed: int) -> tuple[LabelledPair, LabelledPair]:
-        """Return a fitting and a held-out part, drawn class by class and then shuffled.
-
-        Parameters
-        ----------
-        holdout : float in (0, 1)
-            Share of each class that is held out; at least one of two samples or more.
-        max_samples : int, >= 4
-            Samples of each modality in both parts together, at most. Where it leaves less than two
-            to each class, whole classes are left out, the same in both modalities.
-        seed : int
-            Seed of all draws.
-
-        Raises
-        ------
-        InvalidParameterError
-            If `holdout` or `max_samples` is out of range.
-        SupervisionError
-            If no class of a modality has two samples.
-        """
-        FRACTION.check("holdout", holdout)
-        integer_from(_MIN_SAMPLES).check("max_samples", max_samples)
-        rng = np.random.default_rng(seed)
-        classes = self._classes_within(max_samples, rng)
-        x_fit, x_held = _split(self.x_labels, classes, holdout, max_samples, rng)
-        z_fit, z_held = _split(self.z_labels, classes, holdout, max_samples, rng)
-        if min(len(x_held), len(z_held)) == 0:
-            raise SupervisionError("too few samples of each class to hold a part out")
-        return self._take(x_fit, z_fit), self._take(x_held, z_held)
-
-    def _classes_within(self, max_samples: int, rng: np.random.Generator) -> npt.NDArray[Any]:
-        """Return the classes that can have two samples each, those with two in both modalities first."""
-        classes = rng.permutation(np.union1d(self.x_labels, self.z_labels))
-        least = np.minimum(
-            [class_counts(labels, classes) for labels in (self.x_labels, self.z_labels)], MIN_CLASS_SIZE
-        )
-        order = np.argsort(-least.min(axis=0), kind="stable")
-        fits = (np.cumsum(least[:, order], axis=1) <= max_samples).all(axis=0)
-        return classes[order][fits]
-
-    def _take(self, x_rows: Rows, z_rows: Rows) -> LabelledPair:
-        return LabelledPair(self.X[x_rows], self.Z[z_rows], self.x_labels[x_rows], self.z_labels[z_rows])
 
 
 def stratified_folds(targets: npt.NDArray[Any], n_folds: int, rng: np.random.Generator) -> list[Rows]:
@@ -162,25 +116,3 @@ def class_counts(labels: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Rows:
     names, counts = np.unique(labels, return_counts=True)
     places = np.minimum(np.searchsorted(names, classes), len(names) - 1)
     return np.where(names[places] == classes, counts[places], 0)
-
-
-def _split(
-    labels: npt.NDArray[np.str_],
-    classes: npt.NDArray[Any],
-    holdout: float,
-    max_samples: int,
-    rng: np.random.Generator,
-) -> tuple[Rows, Rows]:
-    """Draw rows of each class; shuffled, because equal scores are ranked in the order of the rows."""
-    members = (rng.permutation(np.flatnonzero(labels == label)) for label in classes)
-    quotas = _quotas(class_counts(labels, classes), max_samples)
-    fitting, held_out = hold_out_by_class(members, quotas.tolist(), holdout)
-    return rng.permutation(fitting), rng.permutation(held_out)
-
-
-def _quotas(counts: Rows, max_samples: int) -> Rows:
-    """Share `max_samples` out among classes: two each, the rest in proportion to what they have left."""
-    least = np.minimum(counts, MIN_CLASS_SIZE)
-    n_left = counts - least
-    n_spare = min(max_samples - int(least.sum()), int(n_left.sum()))
-    return least + n_left * n_spare // max(int(n_left.sum()), 1)

@@ -33,6 +33,12 @@ def is_sparse(samples: Any) -> bool:
     return bool(scipy.sparse.issparse(samples))
 
 
+def to_dense(samples: Any) -> FloatArray:
+    """Return a sparse array, or one that counts as an array, as a dense array; a dense one is not copied."""
+    dense: FloatArray = samples.toarray() if is_sparse(samples) else np.asarray(samples)
+    return dense
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LowRankMatrix:
     """A matrix ``M = U diag(s) V^T`` with orthonormal columns in `U` and `V`.

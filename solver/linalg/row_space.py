@@ -8,7 +8,7 @@ import numpy as np
 import scipy.linalg
 
 from solver.linalg.centered import Centered
-from solver.linalg.matrices import FloatArray, Samples, is_sparse
+from solver.linalg.matrices import FloatArray, Samples, is_sparse, to_dense
 from solver.threads import even_slices, map_chunks
 from solver.validation.errors import InvalidInputError
 
@@ -79,7 +79,7 @@ class RowSpaceBasis:
         if isinstance(self._X, Centered):
             return self._from_products(self._X.inner_products(samples)).T
         products = self._X @ samples.T
-        return self._from_products(products.toarray() if is_sparse(products) else products).T
+        return self._from_products(to_dense(products)).T
 
     def _from_products(self, products: FloatArray) -> FloatArray:
         """Return ``W.T @ products``."""
@@ -116,6 +116,16 @@ def _well_conditioned_cholesky(gram: FloatArray) -> FloatArray | None:
     norm = float(np.abs(factor).sum(axis=0).max()) ** 2
     reciprocal_condition, _ = scipy.linalg.lapack.dpocon(factor, norm, uplo="L")
     return factor if reciprocal_condition > _CHOLESKY_CONDITION else None
+
+
+def lift_factors(basis: RowSpaceBasis | None, factors: FloatArray) -> FloatArray:
+    """Return factors of all features, in float64, from those in a basis; unchanged where there is none."""
+    return factors if basis is None else basis.lift(factors.astype(np.float64, copy=False))
+
+
+def lower_factors(basis: RowSpaceBasis | None, factors: FloatArray) -> FloatArray:
+    """Return factors in a basis from those of all features; unchanged where there is no basis."""
+    return factors if basis is None else basis.lower(factors)
 
 
 def compact(samples: Samples) -> tuple[Samples, RowSpaceBasis | None]:

@@ -13,30 +13,32 @@ from solver.validation.errors import InvalidInputError
 
 
 def check_samples(
-    samples: npt.ArrayLike, name: str, dtype: npt.DTypeLike | None = None, *, sparse: bool = False
+    samples: npt.ArrayLike,
+    name: str,
+    dtype: npt.DTypeLike | None = None,
+    *,
+    n_features: int | None = None,
 ) -> Samples:
-    """Return `samples` as a finite, non-empty, two-dimensional float array.
+    """Return `samples` as a finite, non-empty, two-dimensional float array, sparse ones by rows.
 
     Parameters
     ----------
     samples : array-like or sparse array of shape (n_samples, n_features)
-        Not copied if it is such an array already (a sparse one without duplicate entries).
+        Not copied if it is such an array already; duplicate entries of a sparse one are summed.
     name : str
         Name of the argument, for the error message.
     dtype : dtype, optional
         Precision to convert to; by default float32 and float64 stay as they are.
-    sparse : bool
-        Whether sparse arrays are accepted; they are returned by rows, without duplicate entries.
+    n_features : int, optional
+        Number of features that a model expects.
 
     Raises
     ------
     InvalidInputError
-        If it is not numeric, not two-dimensional, empty, sparse where that is not accepted, or contains NaN
+        If it is not numeric, not two-dimensional, or empty, has another number of features, or contains NaN
         or infinity.
     """
     if is_sparse(samples):
-        if not sparse:
-            raise InvalidInputError(f"{name} must be dense here, got a sparse array")
         unchecked: Any = samples
         array: Samples = scipy.sparse.csr_array(unchecked)
     else:
@@ -50,6 +52,8 @@ def check_samples(
         raise InvalidInputError(
             f"{name} must be a non-empty (n_samples, n_features) array, got {array.shape}"
         )
+    if n_features is not None and array.shape[1] != n_features:
+        raise InvalidInputError(f"{name} has {array.shape[1]} features, the model expects {n_features}")
     if is_sparse(array) and not array.has_canonical_format:
         # Duplicate entries are summed in a copy: the caller may still own the original.
         array = array.copy()
@@ -83,9 +87,7 @@ def project_affinely(
     InvalidInputError
         If the samples are invalid or their number of features differs from that of the map.
     """
-    array = check_samples(samples, name, sparse=True)
-    if array.shape[1] != factors.shape[0]:
-        raise InvalidInputError(f"{name} has {array.shape[1]} features, the model expects {factors.shape[0]}")
+    array = check_samples(samples, name, n_features=factors.shape[0])
     # In the wider of both precisions: large samples may meet small factors, or the reverse.
     projected: FloatArray = np.asarray(array @ factors + intercept).astype(factors.dtype, copy=False)
     return projected

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 import scipy.special
 
-from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples, is_sparse
+from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples, to_dense
 from solver.losses.base import FactoredPoint
 from solver.supervision.signed_pairs import SignedPairs
 from solver.supervision.sizes import check_sizes
@@ -53,7 +53,7 @@ class ListedPairLoss:
         """Return l and its gradient, an (n_features_x, n_features_z) array."""
         scores = self._scores(point)
         gradient: Any = self.X.T @ (self._derivatives(scores) @ self.Z)
-        return self._value(scores), gradient.toarray() if is_sparse(gradient) else np.asarray(gradient)
+        return self._value(scores), to_dense(gradient)
 
     def value_and_factor_gradients(
         self, A: FloatArray, B: FloatArray

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples, is_sparse
+from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples, to_dense
 from solver.losses.base import FactoredPoint
 from solver.supervision.base import Supervision
 from solver.supervision.sizes import check_sizes
@@ -95,7 +95,7 @@ def _gram(samples: Samples) -> FloatArray:
     for start in range(0, samples.shape[0], _ROWS_AT_ONCE):
         exact = samples[start : start + _ROWS_AT_ONCE].astype(np.float64)
         product = exact.T @ exact
-        gram += product.toarray() if is_sparse(product) else product
+        gram += to_dense(product)
     return gram
 
 

@@ -21,7 +21,6 @@ import numpy as np
 
 from solver.linalg.matrices import FloatArray, LowRankMatrix, spectral_norm
 from solver.losses.base import CertifiableLoss, FactoredPoint
-from solver.optimisation.penalties import NuclearNorm
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Certificate:
 
 
 def certify(
-    loss: CertifiableLoss, penalty: NuclearNorm, M: LowRankMatrix, sufficient_gap: float = 0.0
+    loss: CertifiableLoss, M: LowRankMatrix, alpha: float, sufficient_gap: float = 0.0
 ) -> Certificate:
     """Compute the duality gap of `M`.
 
@@ -54,10 +53,10 @@ def certify(
     ----------
     loss : CertifiableLoss
         In float64 for a gap that is accurate to the last digits.
-    penalty : NuclearNorm
-        Its weight bounds the spectral norm in the dual.
     M : LowRankMatrix of shape (n_features_x, n_features_z)
         The point to certify.
+    alpha : float, > 0
+        Penalty weight; it bounds the spectral norm in the dual.
     sufficient_gap : float, >= 0
         If `lower_bound` already gives a smaller relative gap, it is returned as the dual value, without a
         second pass over all pairs.
@@ -69,11 +68,12 @@ def certify(
     """
     point = FactoredPoint.of(M)
     value, gradient = loss.value_and_gradient(point)
-    cheap = Certificate(value + penalty.value(M), lower_bound(value, gradient, point, penalty.alpha))
+    objective = value + alpha * M.nuclear_norm
+    cheap = Certificate(objective, lower_bound(value, gradient, point, alpha))
     if cheap.relative_gap < sufficient_gap:
         return cheap
-    scale = _feasible_scale(gradient, penalty.alpha)
-    return Certificate(cheap.objective, loss.dual_value(point, scale))
+    scale = _feasible_scale(gradient, alpha)
+    return Certificate(objective, loss.dual_value(point, scale))
 
 
 def lower_bound(value: float, gradient: FloatArray, point: FactoredPoint, alpha: float) -> float:

@@ -13,7 +13,6 @@ import numpy as np
 from solver.linalg.matrices import FloatArray, LowRankMatrix
 from solver.losses.base import CertifiableLoss, FactoredPoint
 from solver.optimisation.certificate import Certificate, certify, lower_bound
-from solver.optimisation.penalties import NuclearNorm
 from solver.progress import IterationProgress
 from solver.threads import single_threaded_blas
 from solver.validation.errors import NumericalError
@@ -176,7 +175,7 @@ class ConvergenceMonitor:
         """Why the last `follow` ended."""
         if self.converged:
             return StopReason.CONVERGED
-        return StopReason.MAX_ITER if self._is_at_limit else StopReason.STALLED
+        return StopReason.STALLED if self.stalled else StopReason.MAX_ITER
 
     def approach(self, states: Iterator[_State], share: float) -> _State:
         """Take steps on a subsample of the pairs until they give a good start for more pairs.
@@ -212,7 +211,7 @@ class ConvergenceMonitor:
         patience: float = _PATIENCE,
         memory: Memory | None = None,
         round_solution: Callable[[LowRankMatrix], LowRankMatrix] = lambda M: M,
-        sufficient_gap: float = 0.0,
+        accept_lower_bound: bool = False,
     ) -> Iterator[_State]:
         """Yield states until the certificate meets the tolerance, progress stalls, or the limit is reached.
 
@@ -231,8 +230,8 @@ class ConvergenceMonitor:
             Of an interrupted `follow` whose last state comes first here; ignored for another alpha.
         round_solution : callable
             Returns an iterate as the estimator will store it; the certificate is computed for that.
-        sufficient_gap : float, >= 0
-            Gap at which the certificate need not be any sharper, see `certify`.
+        accept_lower_bound : bool
+            Whether a lower bound that meets the tolerance spares the sharper dual value, see `certify`.
 
         Raises
         ------
@@ -262,7 +261,10 @@ class ConvergenceMonitor:
             is_near = gap is not None and gap <= memory.check_at * self._tol
             if self.stalled or self._is_at_limit or is_near:
                 self.certificate = certify(
-                    problem.loss(np.float64), NuclearNorm(alpha), round_solution(state.M), sufficient_gap
+                    problem.loss(np.float64),
+                    round_solution(state.M),
+                    alpha,
+                    self._tol if accept_lower_bound else 0.0,
                 )
                 if self.converged or self.stalled or self._is_at_limit:
                     if not self.history:

@@ -147,8 +147,6 @@ class Descent:
         self._problem = problem
         self._first_dtype = dtype
         self._spectra = problem.spectra
-        self._loss = problem.loss(dtype)
-        self._loss_dtype: np.dtype[Any] = np.dtype(dtype)
 
     def start(self, M: LowRankMatrix | None = None, *, is_subsampled: bool = False) -> DescentState:
         """Return the state before the first step.
@@ -181,7 +179,7 @@ class Descent:
         is_subsampled: bool = False,
     ) -> DescentState:
         """Return the state with these fields and recompute the others."""
-        loss = self._loss_in(M.s.dtype)
+        loss = self._problem.loss(M.s.dtype.type)
         value, gradient = loss.value_and_gradient(FactoredPoint.of(M))
         objective = value + self._alpha * M.nuclear_norm
         return DescentState(
@@ -231,11 +229,11 @@ class Descent:
         alpha = max(state.stage_alpha / _ALPHA_RATIO, self._alpha)
         if state.iteration == 0 and state.M.rank > 0:
             # A solution of a similar problem: exhaust its own directions before adding others.
-            M, _ = self._refine(self._loss_in(state.M.s.dtype), state.M, alpha, np.inf)
+            M, _ = self._refine(self._problem.loss(state.M.s.dtype.type), state.M, alpha, np.inf)
             return self.resume(1, M, alpha, state.step_size, np.inf)
         try:
             M, _, step_size = proximal_step(
-                self._loss_in(state.M.s.dtype),
+                self._problem.loss(state.M.s.dtype.type),
                 NuclearNorm(alpha),
                 state.search_point,
                 state.search_value,
@@ -245,7 +243,7 @@ class Descent:
             )
         except NumericalError as error:
             raise NumericalError(f"{error} at iteration {state.iteration + 1}") from error
-        M, target = self._refine(self._loss_in(M.s.dtype), M, alpha, state.gradient_target)
+        M, target = self._refine(self._problem.loss(M.s.dtype.type), M, alpha, state.gradient_target)
         new = self.resume(state.iteration + 1, M, alpha, step_size, target)
         return self._in_float64(new) if self._is_at_float32_floor(state, new) else new
 
@@ -277,8 +275,3 @@ class Descent:
     def _in_float64(self, state: DescentState) -> DescentState:
         M = state.M.astype(np.float64)
         return self.resume(state.iteration, M, state.stage_alpha, state.step_size, state.gradient_target)
-
-    def _loss_in(self, dtype: np.dtype[Any]) -> SmoothLoss:
-        if dtype != self._loss_dtype:
-            self._loss, self._loss_dtype = self._problem.loss(dtype.type), dtype
-        return self._loss

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples, is_sparse
+from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples, to_dense
 from solver.losses.base import FactoredPoint
 from solver.supervision.base import Supervision
 from solver.supervision.signed_pairs import SignedPairs
@@ -48,8 +48,8 @@ class DensePairs:
         supervision: Supervision | SignedPairs,
         n_threads: int | None = None,
     ) -> None:
-        self.X = _dense(X)[supervision.x_order].astype(np.float64)
-        self.Z = _dense(Z)[supervision.z_order].astype(np.float64)
+        self.X = to_dense(X)[supervision.x_order].astype(np.float64)
+        self.Z = to_dense(Z)[supervision.z_order].astype(np.float64)
         self._set_pairs(supervision)
         n_x, n_z = self.Y.shape
         self._chunks = even_slices(n_x, -(-n_x * n_z // _PAIRS_AT_ONCE))
@@ -191,7 +191,3 @@ def _shrink(A: FloatArray, threshold: float) -> LowRankMatrix:
     U, s, Vt = scipy.linalg.svd(A, full_matrices=False)
     rank = int(np.count_nonzero(s > threshold))
     return LowRankMatrix(U[:, :rank], s[:rank] - threshold, Vt[:rank].T)
-
-
-def _dense(samples: Samples) -> FloatArray:
-    return np.asarray(samples.toarray() if is_sparse(samples) else samples)

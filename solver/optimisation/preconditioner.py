@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from solver.linalg.matrices import FloatArray, Samples, is_sparse
+from solver.linalg.matrices import FloatArray, Samples, is_sparse, to_dense
 
 _FULL_LIMIT = 400
-"""Features up to which all eigenvectors are computed; 400 of them take tens of milliseconds."""
+"""Features up to which all eigenvectors are computed; the time for that grows with their cube."""
 _LEADING = 160
 """Eigenvectors computed of more features; the mean eigenvalue stands for the others."""
 _OVERSAMPLING = 32
@@ -59,7 +59,7 @@ class GramSpectrum:
         stride = -(-X.shape[0] // _MAX_SAMPLES)
         sample = X[::stride].astype(np.float64)
         if sample.shape[1] <= _FULL_LIMIT:
-            values, vectors = scipy.linalg.eigh(_dense(sample.T @ sample), check_finite=False)
+            values, vectors = scipy.linalg.eigh(to_dense(sample.T @ sample), check_finite=False)
             return cls(vectors, stride * np.maximum(values, 0.0), 0.0)
         probe = np.random.default_rng(0).standard_normal((sample.shape[1], _LEADING + _OVERSAMPLING))
         for _ in range(_POWER_ITERATIONS):
@@ -116,7 +116,3 @@ class FactorPreconditioner:
     def _apply(self, A: FloatArray, along: FloatArray, rest: FloatArray) -> FloatArray:
         product: FloatArray = A * rest + self._vectors @ ((along - rest) * (self._vectors.T @ A))
         return product
-
-
-def _dense(array: Samples) -> FloatArray:
-    return np.asarray(array.toarray() if is_sparse(array) else array)

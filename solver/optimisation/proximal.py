@@ -2,18 +2,17 @@
 
 One step of Algorithm 1 of Kang et al. (CIKM 2015) from a given point: against the gradient of the smooth
 term, then the proximal operator of the penalty. The step size is halved until the objective lies below its
-quadratic model. The step sees the two terms through Protocols; the choice of points, stopping and history
-belong to the caller (`solver.optimisation.descent`).
+quadratic model. The choice of points, stopping and history belong to the caller
+(`solver.optimisation.descent`).
 """
 
 from __future__ import annotations
-
-from typing import Protocol
 
 import numpy as np
 
 from solver.linalg.matrices import FloatArray, LowRankMatrix
 from solver.losses.base import FactoredPoint, SmoothLoss
+from solver.optimisation.penalties import NuclearNorm
 from solver.validation.errors import NumericalError
 
 _SHRINKAGE = 0.5
@@ -24,19 +23,9 @@ _FLOAT32_NOISE = 1e-6
 """Assumed relative noise of a float32 gradient: about ten times the machine epsilon of 1.2e-7."""
 
 
-class ProximableTerm(Protocol):
-    """A convex function with a cheap proximal operator."""
-
-    def prox(
-        self, A: FloatArray, step_size: float, rank_guess: int = 0, relative_noise: float | None = None
-    ) -> LowRankMatrix:
-        """Return the proximal point of `A`."""
-        ...
-
-
 def proximal_step(
     smooth: SmoothLoss,
-    penalty: ProximableTerm,
+    penalty: NuclearNorm,
     point: FactoredPoint,
     value: float,
     gradient: FloatArray,
@@ -47,8 +36,10 @@ def proximal_step(
 
     Parameters
     ----------
-    smooth, penalty : SmoothLoss, ProximableTerm
-        The two terms of the objective.
+    smooth : SmoothLoss
+        One term of the objective.
+    penalty : NuclearNorm
+        The other term.
     point : FactoredPoint
         Starting point.
     value, gradient : float, ndarray of shape (n_features_x, n_features_z)

@@ -34,13 +34,10 @@ class Refinement:
         The refined point.
     gradient_target : float
         Norm of the scaled gradient at which it was to stop.
-    n_evaluations : int
-        Number of loss evaluations.
     """
 
     M: LowRankMatrix
     gradient_target: float
-    n_evaluations: int
 
 
 def refine_factors(
@@ -103,7 +100,7 @@ def refine_factors(
         },
     )
     refined = from_factors(*descent.factors(result.x)).astype(M.U.dtype)
-    return Refinement(refined, target, descent.n_evaluations)
+    return Refinement(refined, target)
 
 
 class _FactorDescent:
@@ -118,7 +115,6 @@ class _FactorDescent:
         self._left = FactorPreconditioner(spectra[0], spectra[1].quadratic_form(B), curvature, alpha)
         self._right = FactorPreconditioner(spectra[1], spectra[0].quadratic_form(A), curvature, alpha)
         self.start = np.concatenate([self._left.scale(A).ravel(), self._right.scale(B).ravel()])
-        self.n_evaluations = 0
         self.gradient_norm = np.inf
         self._last_evaluation: tuple[FloatArray, tuple[float, FloatArray]] | None = None
 
@@ -135,7 +131,6 @@ class _FactorDescent:
         on_left = self._left.scale_gradient(on_A + self._alpha * A)
         on_right = self._right.scale_gradient(on_B + self._alpha * B)
         gradient = np.concatenate([on_left.ravel(), on_right.ravel()])
-        self.n_evaluations += 1
         self.gradient_norm = float(np.linalg.norm(gradient))
         objective = value + 0.5 * self._alpha * float(np.vdot(A, A) + np.vdot(B, B))
         self._last_evaluation = flat.copy(), (objective, gradient)

@@ -26,7 +26,7 @@ class Scaler:
     """Scale features; one of five kinds.
 
     It needs NumPy and SciPy only. `solver.scaling.estimator.FeatureScaler` is the same as an estimator of
-    scikit-learn, whose import takes longer than the rest of what a search needs.
+    scikit-learn, which a search does not need.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Scaler:
             under a kind that subtracts the mean, or zero under "none" and "l2".
         """
         _check_kind(self.kind)
-        array = check_samples(samples, "samples", sparse=True)
+        array = check_samples(samples, "the array of samples")
         if self.kind == "sqrt" and array.min() < 0:
             raise InvalidInputError("scaling 'sqrt' needs features >= 0")
         if is_sparse(array):
@@ -133,9 +133,7 @@ class Scaler:
         """
         if not hasattr(self, "scale_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
-        array = check_samples(samples, "samples", sparse=True)
-        if array.shape[1] != len(self.scale_):
-            raise InvalidInputError(f"samples have {array.shape[1]} features, expected {len(self.scale_)}")
+        array = check_samples(samples, "the array of samples", n_features=len(self.scale_))
         if is_sparse(array):
             return self._transform_sparse(array)
         with np.errstate(over="ignore", invalid="ignore"):

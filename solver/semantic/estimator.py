@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import ClassVar, Self
 
-import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from solver.base import CrossModalEstimator
 from solver.bilinear.estimator import LowRankBilinear
-from solver.linalg.matrices import FloatArray, Samples, is_sparse
+from solver.linalg.matrices import FloatArray, is_sparse
 from solver.linalg.row_space import most_compact
-from solver.linalg.samples import check_samples
-from solver.logistic import Targets
+from solver.logistic import class_targets
 from solver.losses.base import LOSSES
 from solver.progress import Progress, StepProgress
 from solver.scaling.scaler import SCALINGS
-from solver.semantic.feature_maps import KERNELS
+from solver.semantic.feature_maps import KERNELS, check_features
 from solver.semantic.fusion import FusionOptions, Side, fuse
 from solver.semantic.neighbours import MAX_INVERSE_TEMPERATURE
-from solver.semantic.posteriors import ClassifierConfig, Posteriors
-from solver.semantic.search import SearchOptions, fit_posteriors
+from solver.semantic.posteriors import Posteriors
+from solver.semantic.search import SEARCHED_SCALINGS, SearchOptions, fit_posteriors
 from solver.supervision.base import Supervision
-from solver.supervision.labels import Labels
-from solver.supervision.multi_labels import MultiLabels
-from solver.validation.errors import InvalidInputError, SupervisionError
+from solver.supervision.sizes import check_sizes
 from solver.validation.parameters import (
     COUNT,
     FRACTION,
@@ -41,9 +38,6 @@ from solver.validation.parameters import (
     optional,
     some_of,
 )
-
-_MAX_FEATURES_MADE_DENSE = 256
-"""Sparse samples with few features are made dense, which admits every kernel: the Laplacian's limit."""
 
 
 class SemanticBilinear(CrossModalEstimator):
@@ -146,7 +140,7 @@ class SemanticBilinear(CrossModalEstimator):
         *,
         loss: str = "squared",
         alpha_fraction: float = 1e-3,
-        scalings: tuple[str, ...] = ("standard", "l2", "sqrt"),
+        scalings: tuple[str, ...] = SEARCHED_SCALINGS,
         kernels: tuple[str, ...] = KERNELS,
         n_landmarks: int = 400,
         n_folds: int = 5,
@@ -216,6 +210,8 @@ class SemanticBilinear(CrossModalEstimator):
                 callback(StepProgress(next(steps)))
 
         x_samples, z_samples = check_features(X, "X"), check_features(Z, "Z")
+        x_targets, z_targets = class_targets(supervision, type(self).__name__)
+        check_sizes(x_samples, z_samples, supervision)
         if reuse is not None:
             reuse._check_fitted()
         x_configs = () if reuse is None else reuse.x_posteriors_.configs
@@ -223,9 +219,9 @@ class SemanticBilinear(CrossModalEstimator):
         # One limit for both modalities: of paired samples the same rows are drawn.
         limits = (most_compact(side.shape[1]) for side in (x_samples, z_samples) if is_sparse(side))
         max_samples = min([self.max_samples, *limits])
-        x_targets, z_targets = _class_targets(supervision)
-        x = self._fit_side("X", x_samples, x_targets, max_samples, heartbeat, x_configs)
-        z = self._fit_side("Z", z_samples, z_targets, max_samples, heartbeat, z_configs)
+        search = self._search_options(max_samples)
+        x = Side(x_samples, x_targets, fit_posteriors(x_samples, x_targets, search, heartbeat, x_configs))
+        z = Side(z_samples, z_targets, fit_posteriors(z_samples, z_targets, search, heartbeat, z_configs))
         options = FusionOptions(
             float(self.neighbour_share),
             float(self.inverse_temperature),
@@ -259,13 +255,13 @@ class SemanticBilinear(CrossModalEstimator):
         self._check_fitted()
         return self.bilinear_.rank_
 
+    @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        """Return the (n_samples_x, rank) projections of samples of the first modality, float32."""
         self._check_fitted()
         return self.bilinear_.project_x(self._predict_x(X))
 
+    @override
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        """Return the (n_samples_z, rank) projections of samples of the second modality, float32."""
         self._check_fitted()
         return self.bilinear_.project_z(self._predict_z(Z))
 
@@ -275,20 +271,8 @@ class SemanticBilinear(CrossModalEstimator):
     def _predict_z(self, Z: npt.ArrayLike) -> FloatArray:
         return self.z_posteriors_.predict(check_features(Z, "Z", self.n_features_z_))
 
-    def _fit_side(
-        self,
-        name: str,
-        samples: Samples,
-        targets: Targets,
-        max_samples: int,
-        heartbeat: Callable[[], None],
-        configs: Sequence[ClassifierConfig],
-    ) -> Side:
-        if samples.shape[0] != len(targets.indicators):
-            raise SupervisionError(
-                f"{name} has {samples.shape[0]} samples, the supervision has {len(targets.indicators)}"
-            )
-        options = SearchOptions(
+    def _search_options(self, max_samples: int) -> SearchOptions:
+        return SearchOptions(
             scalings=self.scalings,
             kernels=self.kernels,
             n_landmarks=self.n_landmarks,
@@ -299,43 +283,6 @@ class SemanticBilinear(CrossModalEstimator):
             seed=self.random_state,
             n_jobs=self._n_jobs(),
         )
-        return Side(samples, targets, fit_posteriors(samples, targets, options, heartbeat, configs))
 
     def _n_jobs(self) -> int:
         return self.n_jobs or os.cpu_count() or 1
-
-
-def _class_targets(supervision: Supervision) -> tuple[Targets, Targets]:
-    """Return the classes of both modalities; raises SupervisionError if the supervision has none."""
-    if isinstance(supervision, Labels):
-        one_hot = np.eye(len(supervision.classes))
-        return Targets(one_hot[supervision.x_targets], True), Targets(one_hot[supervision.z_targets], True)
-    if isinstance(supervision, MultiLabels):
-        return (
-            Targets(supervision.x_targets.astype(np.float64), False),
-            Targets(supervision.z_targets.astype(np.float64), False),
-        )
-    raise SupervisionError(f"classes are needed: Labels or MultiLabels, not {type(supervision).__name__}")
-
-
-def check_features(samples: npt.ArrayLike, name: str, n_features: int | None = None) -> Samples:
-    """Return checked samples; sparse ones stay sparse if they have more than 256 features.
-
-    Parameters
-    ----------
-    samples : array-like or sparse array of shape (n_samples, n_features)
-        Raw features.
-    name : str
-        The caller's name of the array, for the error message.
-    n_features : int, optional
-        Expected number of features.
-
-    Raises
-    ------
-    InvalidInputError
-        As in `check_samples`, or if the number of features differs.
-    """
-    array = check_samples(samples, name, sparse=True)
-    if n_features is not None and array.shape[1] != n_features:
-        raise InvalidInputError(f"{name} has {array.shape[1]} features, the model expects {n_features}")
-    return array.toarray() if is_sparse(array) and array.shape[1] <= _MAX_FEATURES_MADE_DENSE else array

@@ -8,11 +8,13 @@ from types import ModuleType
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg
 import scipy.sparse
 
 from solver.linalg.centered import Centered
-from solver.linalg.matrices import FloatArray, Samples, is_sparse
+from solver.linalg.matrices import FloatArray, Samples, is_sparse, to_dense
+from solver.linalg.samples import check_samples
 from solver.scaling.scaler import Scaler
 from solver.validation.errors import InvalidInputError, OutOfRangeError
 from solver.validation.parameters import one_of
@@ -28,6 +30,29 @@ _MIN_RELATIVE_EIGENVALUE = 1e-6
 """Smaller eigenvalues of the landmarks' kernel matrix are dropped: whitening by them amplifies rounding."""
 _MAX_LAPLACIAN_FEATURES = 256
 """L1 distances are no matrix product: their time grows with samples x landmarks x features."""
+
+
+def check_features(samples: npt.ArrayLike, name: str, n_features: int | None = None) -> Samples:
+    """Return checked samples; sparse ones stay sparse if they have more than 256 features.
+
+    Those with fewer are made dense, which admits every kernel.
+
+    Parameters
+    ----------
+    samples : array-like or sparse array of shape (n_samples, n_features)
+        Raw features.
+    name : str
+        The caller's name of the array, for the error message.
+    n_features : int, optional
+        Expected number of features.
+
+    Raises
+    ------
+    InvalidInputError
+        As in `check_samples`.
+    """
+    array = check_samples(samples, name, n_features=n_features)
+    return array.toarray() if is_sparse(array) and array.shape[1] <= _MAX_LAPLACIAN_FEATURES else array
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +188,7 @@ class FeatureMap:
         """Return the mapped samples, of shape (n_samples, n_mapped), in float32.
 
         Under "linear" they are what `Scaler.transform` returns, otherwise dense. Sparse samples are
-        made dense a block of rows at a time, each of a few megabytes.
+        made dense a block of rows at a time, each of up to 32 MiB in float32, beside a copy in float64.
 
         Raises
         ------
@@ -193,7 +218,7 @@ class FeatureMap:
             scaled = self.scaler.transform(scipy.sparse.csr_array(samples))
             scaled = scaled.sparse if isinstance(scaled, Centered) else scaled
         else:
-            scaled = self.scaler.transform(samples.toarray() if is_sparse(samples) else samples)
+            scaled = self.scaler.transform(to_dense(samples))
         values = np.exp(-self.gamma * _kernel_distances(self.kernel, scaled, self.landmarks))
         return values.astype(np.float32)
 
@@ -210,5 +235,5 @@ def _kernel_distances(kernel: str, left: Samples, right: Samples) -> FloatArray:
 
 
 def _pairwise_metrics() -> ModuleType:
-    """Return scikit-learn's distances, whose import takes longer than all else that a linear map needs."""
+    """Return scikit-learn's distances, which a linear map does not need to import."""
     return importlib.import_module("sklearn.metrics.pairwise")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from solver.evaluation.splits import stratified_folds
+from solver.evaluation.splits import MIN_CLASS_SIZE, stratified_folds
 from solver.linalg.matrices import FloatArray
 from solver.logistic import Targets
 from solver.supervision.base import Indices
 from solver.validation.errors import SupervisionError
 
-_MIN_CLASS_SIZE = 2
-"""Samples a class needs: one to learn from, one to hold out."""
 _MAX_SINGLETON_SHARE = 0.5
 """Out-of-fold posteriors mean nothing where most samples are the only one of their class."""
 
@@ -24,7 +22,7 @@ def check_classes_can_be_held_out(targets: Targets) -> None:
     SupervisionError
         If they are: without such a sample its class is unknown.
     """
-    if np.mean(_class_sizes(targets) < _MIN_CLASS_SIZE) > _MAX_SINGLETON_SHARE:
+    if np.mean(_class_sizes(targets) < MIN_CLASS_SIZE) > _MAX_SINGLETON_SHARE:
         raise SupervisionError("most samples are the only one of their class: none can be held out")
 
 
@@ -65,13 +63,11 @@ def stratified_sample(targets: Targets, max_samples: int, rng: np.random.Generat
     is_sampled[by_class[np.arange(max_samples) * n_samples // max_samples]] = True
     for has_label in targets.indicators.T > 0:
         for rows in (by_class[has_label[by_class]], by_class[~has_label[by_class]]):
-            n_missing = max(_MIN_CLASS_SIZE - int(is_sampled[rows].sum()), 0)
+            n_missing = max(MIN_CLASS_SIZE - int(is_sampled[rows].sum()), 0)
             is_sampled[rows[~is_sampled[rows]][:n_missing]] = True
     return np.flatnonzero(is_sampled)
 
 
 def complement(rows: Indices, n_samples: int) -> Indices:
     """Return all other rows, in ascending order."""
-    is_other = np.ones(n_samples, np.bool_)
-    is_other[rows] = False
-    return np.flatnonzero(is_other)
+    return np.delete(np.arange(n_samples), rows)

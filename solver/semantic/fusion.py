@@ -10,7 +10,7 @@ import numpy as np
 
 from solver.bilinear.estimator import LowRankBilinear
 from solver.linalg.matrices import FloatArray, Samples
-from solver.linalg.row_space import RowSpaceBasis, compact
+from solver.linalg.row_space import compact, lift_factors
 from solver.logistic import Targets
 from solver.semantic.folds import make_folds, stratified_sample, usable_folds
 from solver.semantic.neighbours import NeighbourClassifier
@@ -203,17 +203,16 @@ def _fit_classifiers(
         except SupervisionError:
             return None
     x_targets, z_targets = x.side.targets.subset(x_rows), z.side.targets.subset(z_rows)
-    x_factors, z_factors = _lift(bilinear.x_factors_, a_basis), _lift(bilinear.z_factors_, b_basis)
+    x_factors, z_factors = (
+        lift_factors(basis, factors).astype(factors.dtype, copy=False)
+        for basis, factors in ((a_basis, bilinear.x_factors_), (b_basis, bilinear.z_factors_))
+    )
     x_anchors, z_anchors = bilinear.project_x(A), bilinear.project_z(B)
     t = options.inverse_temperature
     return (
         _neighbour_classifier(x_factors, bilinear.x_intercept_, z_anchors, z_targets, t),
         _neighbour_classifier(z_factors, bilinear.z_intercept_, x_anchors, x_targets, t),
     )
-
-
-def _lift(factors: FloatArray, basis: RowSpaceBasis | None) -> FloatArray:
-    return factors if basis is None else basis.lift(factors.astype(np.float64)).astype(factors.dtype)
 
 
 def _neighbour_classifier(

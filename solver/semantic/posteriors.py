@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from solver.linalg.centered import Centered
 from solver.linalg.matrices import FloatArray, Samples, is_sparse
-from solver.linalg.row_space import RowSpaceBasis, can_be_compact
-from solver.logistic import LinearClassifier, Regression, Targets
+from solver.linalg.row_space import RowSpaceBasis, can_be_compact, lift_factors
+from solver.logistic import Regression, Targets
 from solver.semantic.ensemble import Branch, Ensemble, WeightedClassifier
 from solver.semantic.feature_maps import FeatureMap, FeatureMapConfig
 from solver.semantic.folds import complement
@@ -126,7 +126,8 @@ def fit_ensemble(
                 )
             out_of_fold += config.weight * predicted
             classifier = Regression(targets.is_exclusive).fit(mapped, targets, config.inverse_penalty)
-            members.append(WeightedClassifier(_lift(classifier, basis), config.weight))
+            lifted = replace(classifier, coefficients=lift_factors(basis, classifier.coefficients))
+            members.append(WeightedClassifier(lifted, config.weight))
         branches.append(Branch(feature_maps[kind], tuple(members)))
     configs = tuple(plan.config for plan in plans)
     return Posteriors(Ensemble(tuple(branches)), out_of_fold, targets.log_loss(out_of_fold), configs)
@@ -204,11 +205,3 @@ def to_row_space(mapped: Samples) -> tuple[Samples, RowSpaceBasis | None]:
         return (mapped if is_dense else mapped.toarray()), None
     basis = RowSpaceBasis(mapped.astype(np.float64))
     return basis.reduced, basis
-
-
-def _lift(classifier: LinearClassifier, basis: RowSpaceBasis | None) -> LinearClassifier:
-    """Return the classifier for samples with all their features."""
-    if basis is None:
-        return classifier
-    coefficients = basis.lift(classifier.coefficients)
-    return LinearClassifier(coefficients, classifier.intercepts, classifier.is_exclusive)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from solver.linalg.matrices import FloatArray, Samples, is_sparse
 from solver.losses.base import LOSSES
-from solver.projector import check_array, match_probability, project_in_range
+from solver.projector import Projector, check_array, match_probability, project_in_range
 from solver.semantic.ensemble import Ensemble
 from solver.semantic.ensemble_format import (
     MAX_MAGNITUDE,
@@ -31,7 +32,7 @@ _WEIGHT_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PosteriorProjector:
+class PosteriorProjector(Projector):
     """Projects raw features of both modalities, through class posteriors, into one space of inner products.
 
     Parameters
@@ -81,30 +82,24 @@ class PosteriorProjector:
         )
 
     @property
+    @override
     def rank(self) -> int:
-        """Dimension of the common space."""
         return int(self.x_factors.shape[1])
 
+    @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        """Return the (n_samples, rank) projections of raw features of the first modality, float32.
-
-        Those of samples that are too large are not finite.
-        """
         return _project(self.x_ensemble, X, self.x_factors)
 
+    @override
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        """Return the (n_samples, rank) projections of raw features of the second modality, float32.
-
-        Those of samples that are too large are not finite.
-        """
         return _project(self.z_ensemble, Z, self.z_factors)
 
+    @override
     def probability(self, similarities: FloatArray) -> FloatArray:
-        """Return the estimated probability of a match for each similarity (see `match_probability`)."""
         return match_probability(similarities, self.loss)
 
+    @override
     def arrays(self) -> dict[str, FloatArray]:
-        """Return all arrays by name."""
         return {
             "x_factors": self.x_factors,
             "z_factors": self.z_factors,
@@ -124,14 +119,14 @@ class PosteriorProjector:
     def from_arrays(
         cls, arrays: Mapping[str, FloatArray], described: Mapping[str, Any]
     ) -> PosteriorProjector:
-        """Rebuild a projector from `arrays` and `described`.
+        """Rebuild a projector from the results of its methods `arrays` and `describe`.
 
         Parameters
         ----------
         arrays : mapping of str to ndarray
             As returned by `arrays`.
         described : mapping
-            As returned by `described`, or read from an untrusted file.
+            As returned by `describe`, or read from an untrusted file.
 
         Raises
         ------

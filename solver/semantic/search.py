@@ -32,6 +32,8 @@ from solver.supervision.base import Indices
 from solver.threads import single_threaded_blas
 from solver.validation.errors import InvalidInputError
 
+SEARCHED_SCALINGS = ("standard", "l2", "sqrt")
+"""Kinds of `Scaler` to try by default."""
 WIDTHS = {"linear": (1.0,), "rbf": (0.3, 1.0, 3.0), "laplacian": (0.3, 1.0, 3.0)}
 """Kernel widths to try: exponents at the median distance, three for each kernel, half a decade apart."""
 INVERSE_PENALTIES = (3.0, 15.0, 75.0)

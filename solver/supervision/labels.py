@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from solver.linalg.matrices import FloatArray, Samples, is_sparse
+from solver.linalg.matrices import FloatArray, Samples, to_dense
 from solver.supervision.base import Indices, PairKey
 from solver.validation.errors import SupervisionError
 
@@ -138,7 +138,7 @@ def group_sums(samples: Samples, codes: Indices, n_groups: int) -> FloatArray:
     for start in range(0, len(codes), _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
         product = membership[:, rows] @ samples[rows]
-        sums += product.toarray() if is_sparse(product) else product
+        sums += to_dense(product)
     return sums
 
 

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from solver.linalg.matrices import FloatArray, Samples
+from solver.linalg.matrices import FloatArray, Samples, to_dense
 from solver.supervision.base import Indices, PairKey
 from solver.supervision.labels import group_sums
 from solver.validation.errors import SupervisionError
@@ -24,9 +24,9 @@ class MultiLabels:
 
     Parameters
     ----------
-    x_indicators : array-like of shape (n_samples_x, n_labels)
-        True or 1 where a sample of the first modality carries a label.
-    z_indicators : array-like of shape (n_samples_z, n_labels), optional
+    x_indicators : array-like or sparse array of shape (n_samples_x, n_labels)
+        True or 1 where a sample of the first modality carries a label; stored dense.
+    z_indicators : array-like or sparse array of shape (n_samples_z, n_labels), optional
         The same for the second modality; if omitted, those of the first are used (paired rows).
 
     Raises
@@ -127,7 +127,7 @@ class MultiLabels:
 
 
 def _indicators(indicators: npt.ArrayLike, name: str) -> npt.NDArray[np.bool_]:
-    array = np.asarray(indicators)
+    array = to_dense(indicators)
     if array.ndim != 2 or 0 in array.shape:
         raise SupervisionError(
             f"{name} must be a non-empty (n_samples, n_labels) array, got shape {array.shape}"

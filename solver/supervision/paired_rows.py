@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from solver.linalg.matrices import FloatArray, Samples, is_sparse
+from solver.linalg.matrices import FloatArray, Samples, to_dense
 from solver.supervision.base import Indices, PairKey
 from solver.validation.errors import SupervisionError
 from solver.validation.parameters import is_integer
@@ -63,7 +63,7 @@ class PairedRows:
         for start in range(0, len(self._order), _ROWS_AT_ONCE):
             rows = slice(start, start + _ROWS_AT_ONCE)
             product = X[rows].T.astype(np.float64) @ Z[rows].astype(np.float64)
-            total += product.toarray() if is_sparse(product) else product
+            total += to_dense(product)
         return total
 
     def subset(self, x_rows: Indices, z_rows: Indices) -> PairedRows:

@@ -7,9 +7,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
-import scipy.special
 
-from solver.linalg.matrices import FloatArray, Samples, is_sparse
+from solver.linalg.matrices import FloatArray, Samples, is_sparse, to_dense
 from solver.supervision.base import Indices, Supervision
 from solver.validation.errors import SupervisionError
 
@@ -84,7 +83,7 @@ class SignedPairs:
             ((self.signs > 0).astype(np.float64), self.columns, self.indptr), shape=self.shape
         )
         total: Any = X.T @ (similar @ Z)
-        return total.toarray() if is_sparse(total) else np.asarray(total, np.float64)
+        return to_dense(total)
 
     def subset(self, x_rows: Indices, z_rows: Indices) -> Self:
         """Return the pairs among some samples of each modality."""

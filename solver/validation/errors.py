@@ -66,4 +66,4 @@ class ArtifactError(SolverError, ValueError):
 
 
 class ConvergenceWarning(UserWarning):
-    """The iteration limit was reached before the requested tolerance."""
+    """A fit missed its tolerance: at the iteration limit, or because the gap no longer decreased."""

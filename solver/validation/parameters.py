@@ -112,27 +112,20 @@ def one_of(*choices: str) -> Rule:
     return Rule(lambda value: isinstance(value, str) and value in choices, f"one of {choices}")
 
 
-def some_of(*choices: str) -> Rule:
-    """Return the rule of a tuple or list of one or more words out of some."""
-
-    def accepts(value: object) -> bool:
-        return (
-            isinstance(value, tuple | list)
-            and len(value) > 0
-            and all(isinstance(word, str) and word in choices for word in value)
-        )
-
-    return Rule(accepts, f"one or more of {choices}, as a tuple")
-
-
 def list_of(rule: Rule) -> Rule:
-    """Return the rule of one or more values in a sequence or vector, each of which meets a rule."""
+    """Return the rule of one or more values in a tuple, list or vector, each of which meets a rule."""
 
     def accepts(value: object) -> bool:
-        values = np.atleast_1d(np.asarray(value, dtype=object))
-        return values.ndim == 1 and len(values) > 0 and all(rule.accepts(item) for item in values)
+        if isinstance(value, np.ndarray):
+            value = list(value) if value.ndim == 1 else ()
+        return isinstance(value, tuple | list) and len(value) > 0 and all(map(rule.accepts, value))
 
-    return Rule(accepts, f"a non-empty list, and each value in it {rule.expected}")
+    return Rule(accepts, f"a non-empty tuple or list, and each value in it {rule.expected}")
+
+
+def some_of(*choices: str) -> Rule:
+    """Return the rule of one or more words out of some, in a tuple, list or vector."""
+    return list_of(one_of(*choices))
 
 
 def optional(rule: Rule) -> Rule:

@@ -34,12 +34,6 @@ from tests.solver.every_estimator import (
 )
 
 
-def test_the_contract_covers_the_public_estimators() -> None:
-    baselines = {"CCA", "PLS", "SemanticMatching", "SCM", "MsAlg", "GMLDA", "GMMFA"}
-    assert {each.__name__ for each in CROSS_MODAL} >= {"LowRankBilinear", "LowRankBilinearCV"} | baselines
-    assert {each.__name__ for each in ESTIMATORS} >= {"LowRankBilinear", "FeatureScaler"}
-
-
 def _estimators_of_the_package() -> Iterator[type[Any]]:
     for module in pkgutil.walk_packages(solver.__path__, "solver."):
         for each in vars(importlib.import_module(module.name)).values():
@@ -83,7 +77,7 @@ def test_unknown_parameter_is_refused(Estimator: type[Any]) -> None:
 
 
 @pytest.mark.parametrize("Estimator", CROSS_MODAL)
-def test_clone_of_a_fitted_estimator_is_notfitted(Estimator: type[Any], pairs: SyntheticPairs) -> None:
+def test_clone_of_a_fitted_estimator_is_not_fitted(Estimator: type[Any], pairs: SyntheticPairs) -> None:
     with pytest.raises(NotFittedError, match=Estimator.__name__):
         clone(fitted(Estimator, pairs)).project_x(pairs.X)
 
@@ -221,7 +215,7 @@ def test_fitted_estimator_survives_pickling_and_copying(Estimator: type[Any], pa
 
 
 @pytest.mark.parametrize("Estimator", ESTIMATORS)
-def test_fit_returns_itself_and_leaves_itsparameters_of(Estimator: type[Any], pairs: SyntheticPairs) -> None:
+def test_fit_returns_itself_and_leaves_its_parameters(Estimator: type[Any], pairs: SyntheticPairs) -> None:
     model = cheap(Estimator)
     before = dict(model.get_params())
     fitted = (
@@ -286,7 +280,7 @@ def test_fit_and_projection_leave_their_inputs_unmodified(
         arrays = [each.data if scipy.sparse.issparse(each) else each for each in (X, Z)]
         arrays += [pairs.x_labels, pairs.z_labels]
         copies = [array.copy() for array in arrays]
-        for name in ("apg", "paper"):
+        for name in ("apg", "paper") if "solver" in parameters_of(Estimator) else ("apg",):
             cheap(Estimator, solver=name).fit(X, Z, supervision).similarity(X, Z)
         for array, before in zip(arrays, copies, strict=True):
             np.testing.assert_array_equal(array, before)

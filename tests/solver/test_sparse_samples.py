@@ -87,7 +87,7 @@ def test_entries_that_are_stored_in_parts_are_added_up_and_the_callers_array_sta
 
 @pytest.mark.parametrize("method", ["l2", "semantic"])
 def test_a_model_projects_sparse_samples_of_any_format(method: str) -> None:
-    """So many features that they stay sparse."""
+    """With too many features to be made dense."""
     z, z_labels = texts_like(40, 9000, 12)
     x, x_labels = vectors(40, 13)
     projector: Projector
@@ -252,7 +252,7 @@ def test_samples_that_no_feature_map_suits_are_refused(monkeypatch: pytest.Monke
     SemanticBilinear(kernels=("rbf",), n_landmarks=20, n_rounds=1).fit(x, z, labels)
 
 
-def test_sparse_samples_cannot_be_centred_beyond_the_bound_that_is_told() -> None:
+def test_sparse_samples_cannot_be_centred_beyond_the_bound_that_is_stated() -> None:
     for n_features in (257, 5000, 12_000, 10**6):
         assert can_be_compact(most_compact(n_features), n_features)
         assert not can_be_compact(most_compact(n_features) + 1, n_features)

@@ -42,8 +42,13 @@ class LabelledItems(LabelledPair):
 
         Parameters
         ----------
-        holdout, max_samples, seed
-            As of `LabelledPair.split`.
+        holdout : float in (0, 1)
+            Share of each class that is held out; at least one of two items or more.
+        max_samples : int, >= 4
+            Items of each modality in both parts together, about. Where it leaves less than two to each class,
+            whole classes are left out, the same in both modalities.
+        seed : int
+            Hashed with each id.
         fit_all_others : bool
             Hold the same items out, but put all others into the fitting part.
 

@@ -10,7 +10,6 @@ from app.domain.entities import Item, JobState
 from app.index.exact import ExactIndexFiles
 from app.services.models.model_bundles import ModelBundles
 from app.services.training.requests import TrainingParameters
-from solver.bilinear.selection import select
 from tests.app.integration.loading import load
 
 
@@ -41,21 +40,24 @@ def test_the_held_out_figures_are_those_of_the_given_penalty(pairs: Any) -> None
 
 
 def test_a_penalty_is_judged_as_the_selection_judges_it(pairs: Any) -> None:
+    from app.services.training.holdout import LabelledItems
     from app.services.training.methods import LowRankMethod
     from solver.bilinear.problem import alpha_max
-    from solver.bilinear.selection import Candidate, LabelledPair
+    from solver.bilinear.selection import Candidate, select_on
     from solver.scaling.estimator import FeatureScaler
     from solver.supervision.labels import Labels
 
     drawn = pairs.data
-    data = LabelledPair(drawn.X, drawn.Z, drawn.x_labels.astype(str), drawn.z_labels.astype(str))
-    (expected,) = select(data, scalings=("center",), alpha_fractions=(0.1,), random_state=0)
-    fitting, _ = data.split(0.2, 3000, 0)
+    x_ids, z_ids = (np.arange(len(rows)).astype(str) for rows in (drawn.X, drawn.Z))
+    labels = drawn.x_labels.astype(str), drawn.z_labels.astype(str)
+    data = LabelledItems(drawn.X, drawn.Z, *labels, x_ids, z_ids)
+    fitting, held_out = data.split(0.2, 3000, 0)
+    (expected,) = select_on(fitting, held_out, scalings=("center",), alpha_fractions=(0.1,))
     X = FeatureScaler("center").fit(fitting.X).transform(fitting.X)
     Z = FeatureScaler("center").fit(fitting.Z).transform(fitting.Z)
     alpha = 0.1 * alpha_max(X, Z, Labels(fitting.x_labels, fitting.z_labels))
     method = LowRankMethod(TrainingParameters(alpha=alpha, scaling="center"), lambda _: None)
-    method.evaluate(*data.split(0.2, 3000, 0))
+    method.evaluate(fitting, held_out)
     (candidate,) = (Candidate(**asdict(tried)) for tried in method.fit(data).candidates)
     assert candidate.alpha_fraction == pytest.approx(0.1)
     assert candidate.rank == expected.rank

@@ -1,20 +1,8 @@
 import numpy as np
 import pytest
 
-from solver import CCA, GMLDA, PLS, SCM, Labels
 from solver.baselines import CentredBasis
-from solver.datasets import SyntheticPairs
 from solver.validation.errors import InvalidInputError
-
-
-@pytest.mark.parametrize("method", [CCA, PLS, SCM, GMLDA])
-def test_a_fit_with_known_bases_is_the_same(method: type, pairs: SyntheticPairs) -> None:
-    supervision = Labels(pairs.x_labels, pairs.z_labels)
-    alone = method().fit(pairs.X, pairs.Z, supervision)
-    bases = CentredBasis.of(pairs.X, "X"), CentredBasis.of(pairs.Z, "Z")
-    again = method().fit(pairs.X, pairs.Z, supervision, bases=bases)
-    np.testing.assert_array_equal(again.project_x(pairs.X), alone.project_x(pairs.X))
-    np.testing.assert_array_equal(again.project_z(pairs.Z), alone.project_z(pairs.Z))
 
 
 def test_coordinates_along_the_axes_give_the_centred_samples() -> None:

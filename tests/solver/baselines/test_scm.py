@@ -16,7 +16,9 @@ def test_it_is_semantic_matching_of_canonical_variates(pairs: SyntheticPairs) ->
     np.testing.assert_array_equal(model.project_z(pairs.Z), expected.project_z(z))
 
 
-def test_all_canonical_variates_without_penalty_tell_what_the_features_tell(pairs: SyntheticPairs) -> None:
+def test_all_canonical_variates_without_penalty_give_the_posteriors_of_the_features(
+    pairs: SyntheticPairs,
+) -> None:
     """An invertible map changes nothing where nothing is penalised."""
     labels = np.random.default_rng(0).integers(0, 3, 60), np.random.default_rng(1).integers(0, 3, 50)
     X, Z, supervision = pairs.X[:, :6], pairs.Z, Labels(*labels)

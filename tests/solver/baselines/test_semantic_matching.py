@@ -25,7 +25,7 @@ def test_posteriors_are_stationary_points_of_the_stated_problem(pairs: Synthetic
     model = SemanticMatching(C=C, tol=1e-9).fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
     residual = model.project_x(pairs.X) - np.eye(4)[pairs.x_labels]
     # Gradient of 1/2 |W|^2 + C * loss in W and b.
-    np.testing.assert_allclose(model.x_head_.coefficients + C * pairs.X.T @ residual, 0.0, atol=1e-5)
+    np.testing.assert_allclose(model.x_classifier_.coefficients + C * pairs.X.T @ residual, 0.0, atol=1e-5)
     np.testing.assert_allclose(residual.sum(axis=0), 0.0, atol=1e-5)
 
 

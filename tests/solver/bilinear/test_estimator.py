@@ -260,7 +260,7 @@ def test_warm_start_follows_a_path_to_the_same_optimum(pairs: SyntheticPairs) ->
     assert model.objective_ == pytest.approx(cold.objective_, rel=1e-3)  # both within tol
 
 
-def test_warm_start_on_other_dimensions_begins_anew(pairs: SyntheticPairs) -> None:
+def test_warm_start_on_other_dimensions_begins_at_zero(pairs: SyntheticPairs) -> None:
     model = _fit(pairs, warm_start=True)
     supervision = Labels(pairs.x_labels, pairs.z_labels)
     model.fit(pairs.X[:, :5], pairs.Z, supervision)

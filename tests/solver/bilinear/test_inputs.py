@@ -252,7 +252,7 @@ def test_no_array_of_all_pairs_is_made(kind: str) -> None:
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 @pytest.mark.parametrize("alpha", [1e-300, 1e-45])
-def test_a_penalty_too_small_for_the_numbers_is_told(alpha: float, loss: str) -> None:
+def test_a_penalty_too_small_for_the_numbers_is_named(alpha: float, loss: str) -> None:
     """Without one, factors grow until they overflow."""
     data = make_low_rank_pairs(60, 50, n_features_x=8, n_features_z=6, n_classes=3, random_state=3)
     labels = Labels(data.x_labels, data.z_labels)

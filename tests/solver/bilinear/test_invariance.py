@@ -38,7 +38,7 @@ PROPERTY = settings(max_examples=4)
 
 
 @dataclass(frozen=True)
-class Told:
+class PairFacts:
     """What is known of the pairs: something of each sample, or a table of signs and weights."""
 
     kind: str
@@ -102,19 +102,19 @@ class Instance:
     ) -> None:
         self.rng = np.random.default_rng(seed)
         self.dtype = dtype
-        self.told = Told.draw(kind, m, n, n_classes, self.rng)
-        (m, n), classes = self.told.shape, np.arange(max(m, n)) % n_classes
+        self.facts = PairFacts.draw(kind, m, n, n_classes, self.rng)
+        (m, n), classes = self.facts.shape, np.arange(max(m, n)) % n_classes
         self.X = self.rng.standard_normal((n_classes, d1))[classes[:m]] + self.rng.standard_normal((m, d1))
         self.Z = self.rng.standard_normal((n_classes, d2))[classes[:n]] + self.rng.standard_normal((n, d2))
-        self.alpha = fraction * alpha_max(self.X, self.Z, self.told.supervision(), fit_intercept=False)
-        self.model = self.fit(self.X, self.Z, self.told)
+        self.alpha = fraction * alpha_max(self.X, self.Z, self.facts.supervision(), fit_intercept=False)
+        self.model = self.fit(self.X, self.Z, self.facts)
         self.scores = self.model.similarity(self.X, self.Z)
 
-    def fit(self, X: Any, Z: Any, told: Told, alpha: float | None = None) -> LowRankBilinear:
+    def fit(self, X: Any, Z: Any, facts: PairFacts, alpha: float | None = None) -> LowRankBilinear:
         model = LowRankBilinear(
             alpha or self.alpha, fit_intercept=False, dtype=self.dtype, tol=TOL[self.dtype], max_iter=200
         )
-        return model.fit(X, Z, told.supervision())
+        return model.fit(X, Z, facts.supervision())
 
     def assert_same(self, other: LowRankBilinear, scores: npt.NDArray[Any]) -> None:
         """Require the objective within both tolerances, and the scores."""
@@ -133,7 +133,7 @@ def test_units_of_the_samples_move_into_the_penalty(
     if plain.dtype == np.float64:  # which has room for more
         x_power, z_power = 2 * x_power, 2 * z_power
     X, Z = 10.0**x_power * plain.X, 10.0**z_power * plain.Z
-    other = plain.fit(X, Z, plain.told, alpha=plain.alpha * 10.0**x_power * 10.0**z_power)
+    other = plain.fit(X, Z, plain.facts, alpha=plain.alpha * 10.0**x_power * 10.0**z_power)
     plain.assert_same(other, other.similarity(X, Z))
 
 
@@ -142,10 +142,10 @@ def test_units_of_the_samples_move_into_the_penalty(
 @given(instance=INSTANCES)
 def test_order_of_samples_does_not_matter(kind: str, instance: dict[str, Any]) -> None:
     plain = Instance(kind, **instance)
-    rows, columns = (plain.rng.permutation(size) for size in plain.told.shape)
-    if plain.told.kind == "paired rows":
+    rows, columns = (plain.rng.permutation(size) for size in plain.facts.shape)
+    if plain.facts.kind == "paired rows":
         columns = rows
-    other = plain.fit(plain.X[rows], plain.Z[columns], plain.told.of(rows, columns))
+    other = plain.fit(plain.X[rows], plain.Z[columns], plain.facts.of(rows, columns))
     plain.assert_same(other, other.similarity(plain.X, plain.Z))
 
 
@@ -154,14 +154,14 @@ def test_order_of_samples_does_not_matter(kind: str, instance: dict[str, Any]) -
 @given(instance=INSTANCES)
 def test_names_and_order_of_the_classes_do_not_matter(kind: str, instance: dict[str, Any]) -> None:
     plain = Instance(kind, **instance)
-    x, z = plain.told.x, plain.told.z
-    if plain.told.kind == "labels":
+    x, z = plain.facts.x, plain.facts.z
+    if plain.facts.kind == "labels":
         names = plain.rng.permutation(np.array(["ant", "bee", "cat", "dog"]))
-        told = replace(plain.told, x=names[x], z=names[z])
+        facts = replace(plain.facts, x=names[x], z=names[z])
     else:
         order = plain.rng.permutation(x.shape[1])
-        told = replace(plain.told, x=x[:, order], z=z[:, order])
-    other = plain.fit(plain.X, plain.Z, told)
+        facts = replace(plain.facts, x=x[:, order], z=z[:, order])
+    other = plain.fit(plain.X, plain.Z, facts)
     plain.assert_same(other, other.similarity(plain.X, plain.Z))
 
 
@@ -174,7 +174,7 @@ def test_orthogonal_change_of_features_does_not_matter(kind: str, instance: dict
         samples @ np.linalg.qr(plain.rng.standard_normal((samples.shape[1],) * 2))[0]
         for samples in (plain.X, plain.Z)
     )
-    other = plain.fit(X, Z, plain.told)
+    other = plain.fit(X, Z, plain.facts)
     plain.assert_same(other, other.similarity(X, Z))
 
 
@@ -184,7 +184,7 @@ def test_orthogonal_change_of_features_does_not_matter(kind: str, instance: dict
 def test_features_that_are_zero_do_not_matter(kind: str, instance: dict[str, Any]) -> None:
     plain = Instance(kind, **instance)
     X, Z = (np.column_stack([samples, np.zeros((len(samples), 60))]) for samples in (plain.X, plain.Z))
-    other = plain.fit(X, Z, plain.told)
+    other = plain.fit(X, Z, plain.facts)
     plain.assert_same(other, other.similarity(X, Z))
 
 
@@ -193,7 +193,7 @@ def test_features_that_are_zero_do_not_matter(kind: str, instance: dict[str, Any
 @given(instance=INSTANCES)
 def test_swapping_the_modalities_transposes_the_scores(kind: str, instance: dict[str, Any]) -> None:
     plain = Instance(kind, **instance)
-    other = plain.fit(plain.Z, plain.X, plain.told.swapped())
+    other = plain.fit(plain.Z, plain.X, plain.facts.swapped())
     plain.assert_same(other, other.similarity(plain.Z, plain.X).T)
 
 
@@ -202,9 +202,9 @@ def test_swapping_the_modalities_transposes_the_scores(kind: str, instance: dict
 @given(instance=INSTANCES, copies=st.integers(2, 3))
 def test_repeating_every_sample_does_not_matter(kind: str, instance: dict[str, Any], copies: int) -> None:
     plain = Instance(kind, **instance)
-    m, n = plain.told.shape
+    m, n = plain.facts.shape
     rows, columns = np.repeat(np.arange(m), copies), np.arange(n)
-    other = plain.fit(plain.X[rows], plain.Z, plain.told.of(rows, columns))
+    other = plain.fit(plain.X[rows], plain.Z, plain.facts.of(rows, columns))
     plain.assert_same(other, other.similarity(plain.X, plain.Z))
 
 
@@ -214,10 +214,10 @@ def test_paired_rows_are_classes_of_one_row_each_and_a_list_of_all_pairs(instanc
     plain = Instance("paired rows", **instance)
     m = len(plain.X)
     signs = 2.0 * np.eye(m) - 1.0
-    for told in (
-        replace(plain.told, kind="labels"),
-        Told("several labels", np.eye(m), np.eye(m)),
-        Told("signed pairs", signs, np.ones((m, m))),
+    for facts in (
+        replace(plain.facts, kind="labels"),
+        PairFacts("several labels", np.eye(m), np.eye(m)),
+        PairFacts("signed pairs", signs, np.ones((m, m))),
     ):
-        other = plain.fit(plain.X, plain.Z, told)
+        other = plain.fit(plain.X, plain.Z, facts)
         plain.assert_same(other, other.similarity(plain.X, plain.Z))

@@ -8,7 +8,7 @@ from solver.datasets import PairedFeatures
 
 
 def paired(n: int = 120, noise: float = 2.0, seed: int = 0, n_classes: int = 3) -> PairedFeatures:
-    """Draw paired rows whose classes are only just to be told apart; every third is a test row."""
+    """Draw paired rows whose classes are barely separable; every third is a test row."""
     drawn = make_low_rank_pairs(
         n, n, n_features_x=8, n_features_z=6, n_classes=n_classes, noise=noise, random_state=seed
     )
@@ -27,7 +27,7 @@ def data() -> PairedFeatures:
 
 @pytest.fixture
 def garbled(data: PairedFeatures) -> PairedFeatures:
-    """The same training rows; test rows that nobody could learn from."""
+    """The same training rows; test rows from which nothing can be learned."""
     rng = np.random.default_rng(1)
     X, Z, labels = data.X.copy(), data.Z.copy(), data.labels.copy()
     test = ~data.is_train

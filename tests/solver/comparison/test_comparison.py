@@ -19,13 +19,13 @@ class InterruptionError(Exception):
 
 class MemoryStore:
     def __init__(self) -> None:
-        self.kept: dict[str, CellOutcome] = {}
+        self.stored: dict[str, CellOutcome] = {}
 
     def load(self, key: str) -> CellOutcome | None:
-        return self.kept.get(key)
+        return self.stored.get(key)
 
     def save(self, key: str, outcome: CellOutcome) -> None:
-        self.kept[key] = outcome
+        self.stored[key] = outcome
 
 
 def compared(data: PairedFeatures, **options: object) -> Comparison:
@@ -83,21 +83,21 @@ def test_an_interrupted_comparison_goes_on_where_it_was(data: PairedFeatures) ->
     store = MemoryStore()
     seen: list[bool] = []
 
-    def stop_after_two(done: int, total: int, outcome: CellOutcome, was_kept: bool) -> None:
+    def stop_after_two(done: int, total: int, outcome: CellOutcome, was_stored: bool) -> None:
         if done == 2:
             raise InterruptionError
 
     with pytest.raises(InterruptionError):
         compared(data, store=store, on_outcome=stop_after_two)
-    assert len(store.kept) == 2
-    before = dict(store.kept)
-    comparison = compared(data, store=store, on_outcome=lambda *told: seen.append(told[3]))
+    assert len(store.stored) == 2
+    before = dict(store.stored)
+    comparison = compared(data, store=store, on_outcome=lambda *facts: seen.append(facts[3]))
     assert seen == [True, True, False, False]
-    assert all(store.kept[key] is outcome for key, outcome in before.items())
+    assert all(store.stored[key] is outcome for key, outcome in before.items())
     assert figures(comparison) == figures(compared(data))
 
 
-def test_nothing_is_kept_for_other_data_methods_options_or_grids(
+def test_nothing_is_stored_for_other_data_methods_options_or_grids(
     data: PairedFeatures, garbled: PairedFeatures
 ) -> None:
     method = METHODS["CCA"]

@@ -50,7 +50,7 @@ def test_lowest_small_integer_is_ranked_last() -> None:
     assert rank_gallery(np.array([-128, 0, 5], np.int8)).tolist() == [2, 1, 0]
 
 
-def test_large_integers_are_told_apart() -> None:
+def test_large_integers_are_distinguished() -> None:
     assert rank_gallery(np.array([2**53, 2**53 + 1])).tolist() == [1, 0]
 
 

@@ -13,7 +13,6 @@ from solver.losses.base import FactoredPoint
 from solver.losses.softmax import PairSoftmaxLoss
 from solver.losses.squared import PairSquaredLoss
 from solver.optimisation.certificate import certify
-from solver.optimisation.penalties import NuclearNorm
 from solver.validation.errors import InvalidParameterError, SupervisionError
 
 LOSSES = {"squared": PairSquaredLoss, "softmax": PairSoftmaxLoss}
@@ -106,13 +105,13 @@ def test_the_mean_curvature_is_that_of_finite_differences(name: str) -> None:
 def test_the_dual_value_never_exceeds_the_objective_of_any_point(name: str, kind: str) -> None:
     X, Z, supervision, _ = _instance(kind)
     loss = LOSSES[name](X, Z, supervision, np.float64)
-    penalty = NuclearNorm(0.3 * alpha_max(X, Z, supervision, fit_intercept=False, loss=name))
+    alpha = 0.3 * alpha_max(X, Z, supervision, fit_intercept=False, loss=name)
     rng = np.random.default_rng(2)
     points = [
         from_factors(size * rng.standard_normal((5, 2)), rng.standard_normal((4, 2)))
         for size in (1e-3, 0.1, 1.0)
     ]
-    certificates = [certify(loss, penalty, M) for M in points]
+    certificates = [certify(loss, M, alpha) for M in points]
     assert max(c.dual_value for c in certificates) <= min(c.objective for c in certificates)
     # Where nothing is scaled, the dual value is what Fenchel's equality says.
     point = FactoredPoint.of(points[1])

@@ -10,7 +10,6 @@ from solver.datasets import SyntheticPairs
 from solver.linalg.matrices import LowRankMatrix, from_factors, singular_triplets_above
 from solver.losses.logistic import PairLogisticLoss
 from solver.optimisation.certificate import Certificate, certify
-from solver.optimisation.penalties import NuclearNorm
 
 
 def _planted_optimum(n_classes: int, alpha: float) -> float:
@@ -34,7 +33,7 @@ def test_gap_vanishes_at_the_closed_form_optimum() -> None:
     supervision = Labels(data.x_labels, data.z_labels)
     alpha = alpha_max(data.X, data.Z, supervision, fit_intercept=False) / 5
     M = singular_triplets_above(_planted_optimum(5, alpha) * data.M, 1e-10)
-    certificate = certify(PairLogisticLoss(data.X, data.Z, supervision, np.float64), NuclearNorm(alpha), M)
+    certificate = certify(PairLogisticLoss(data.X, data.Z, supervision, np.float64), M, alpha)
     assert M.rank == 4
     # The gap's slope at the optimum is finite, so it is as exact as the root: 1e-14 and rounding.
     assert certificate.relative_gap < 1e-12
@@ -47,12 +46,12 @@ def test_gap_bounds_the_distance_to_a_long_reference_run(
     alpha = alpha_max(pairs.X, pairs.Z, supervision, fit_intercept=False) / 10
     reference = LowRankBilinear(alpha, solver="paper", tol=1e-9, max_iter=20000, fit_intercept=False)
     optimum = reference.fit(pairs.X, pairs.Z, supervision).objective_
-    loss, penalty = PairLogisticLoss(pairs.X, pairs.Z, supervision, np.float64), NuclearNorm(alpha)
+    loss = PairLogisticLoss(pairs.X, pairs.Z, supervision, np.float64)
     rng = np.random.default_rng(0)
     solution = reference.x_factors_ @ reference.z_factors_.T
     for noise in (0.0, 1e-6, 1e-3, 1e-1, 1.0, 10.0):
         M = singular_triplets_above(solution + noise * rng.standard_normal(solution.shape), 0.0)
-        certificate = certify(loss, penalty, M)
+        certificate = certify(loss, M, alpha)
         # The reference itself is known up to its tolerance.
         assert certificate.objective - certificate.dual_value >= (certificate.objective - optimum) - 1e-12
         assert certificate.dual_value <= optimum * (1 + 1e-12)
@@ -66,9 +65,7 @@ def test_zero_is_certified_optimal_from_alpha_max_on(pairs: SyntheticPairs, fact
     supervision = Labels(pairs.x_labels, pairs.z_labels)
     alpha = factor * alpha_max(pairs.X, pairs.Z, supervision, fit_intercept=False)
     zero = LowRankMatrix.zeros(8, 6, np.float64)
-    certificate = certify(
-        PairLogisticLoss(pairs.X, pairs.Z, supervision, np.float64), NuclearNorm(alpha), zero
-    )
+    certificate = certify(PairLogisticLoss(pairs.X, pairs.Z, supervision, np.float64), zero, alpha)
     assert certificate.objective == pytest.approx(2 * np.log(2.0), rel=1e-14)
     assert certificate.relative_gap < 1e-14  # rounding of two sums
 
@@ -77,7 +74,7 @@ def test_zero_is_not_certified_below_alpha_max(pairs: SyntheticPairs) -> None:
     supervision = Labels(pairs.x_labels, pairs.z_labels)
     alpha = 0.9 * alpha_max(pairs.X, pairs.Z, supervision, fit_intercept=False)
     loss = PairLogisticLoss(pairs.X, pairs.Z, supervision, np.float64)
-    certificate = certify(loss, NuclearNorm(alpha), LowRankMatrix.zeros(8, 6, np.float64))
+    certificate = certify(loss, LowRankMatrix.zeros(8, 6, np.float64), alpha)
     # Closed form: log 2 - H(0.45) relative to log 2.
     entropy = -0.45 * np.log(0.45) - 0.55 * np.log(0.55)
     assert certificate.relative_gap == pytest.approx(1 - entropy / np.log(2.0), rel=1e-10)
@@ -138,7 +135,7 @@ def test_bound_that_is_good_enough_saves_the_entropies(pairs: SyntheticPairs) ->
     model = LowRankBilinear(alpha, tol=1e-2, fit_intercept=False, dtype=np.float64)
     model.fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
     M = from_factors(model.x_factors_, model.z_factors_)
-    sharp, loose = (certify(loss, NuclearNorm(0.9 * alpha), M, enough) for enough in (0.0, 0.5))
+    sharp, loose = (certify(loss, M, 0.9 * alpha, enough) for enough in (0.0, 0.5))
     assert loose.objective == sharp.objective
     assert loose.dual_value < sharp.dual_value  # still a bound, though a weaker one
-    assert certify(loss, NuclearNorm(0.9 * alpha), M, 1e-9).dual_value == sharp.dual_value
+    assert certify(loss, M, 0.9 * alpha, 1e-9).dual_value == sharp.dual_value

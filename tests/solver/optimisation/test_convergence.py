@@ -40,7 +40,7 @@ class State:
 
 
 class Loss:
-    """Speaks of a given gap between objective and dual value."""
+    """Reports a given gap between objective and dual value."""
 
     shape = (1, 1)
 
@@ -112,7 +112,7 @@ def test_only_the_certificate_says_converged() -> None:
     assert problem.n_certificates == 2  # when the bound first looked good, and at the limit
 
 
-def test_wanted_gap_is_halved_each_time_the_certificate_disagrees() -> None:
+def test_gap_to_check_at_is_halved_each_time_the_certificate_disagrees() -> None:
     # Gaps of .1, .09, .06, .05, .04, .03, .025, .02: certified at .1, then .05 and .025 are waited for.
     bounds = [0.9, 0.91, 0.94, 0.95, 0.96, 0.97, 0.975 + 1e-12, 0.98]
     monitor, problem = _follow(bounds, 0.3, 0.2, 0.05, tol=0.1 + 1e-12)
@@ -142,7 +142,7 @@ def test_a_tenth_off_the_gap_renews_the_patience_and_less_does_not() -> None:
     assert len(monitor.history) == 3
 
 
-def test_quiet_float32_iterations_do_not_count() -> None:
+def test_stalled_float32_iterations_do_not_count() -> None:
     monitor, problem = ConvergenceMonitor(0.1, 200, None), Problem(0.4)
     for _ in monitor.follow(problem, ALPHA, _states([0.5], np.float32), patience=3):
         pass
@@ -225,7 +225,7 @@ def test_memory_makes_an_interrupted_search_end_where_the_whole_one_does(
     assert resumed == list(range(interrupted_at, n_states))
 
 
-def test_memory_of_another_penalty_is_not_heeded() -> None:
+def test_memory_of_another_penalty_is_not_used() -> None:
     memory = Memory(2.0 * ALPHA, best_bound=0.99, best_gap=0.01, n_stalled=29, check_at=0.1)
     monitor, problem = _follow([0.5, 0.95], 0.05, memory=memory)
     assert [entry.gap for entry in monitor.history] == pytest.approx([0.05])

@@ -188,7 +188,7 @@ def test_unfitted_scaler_says_so() -> None:
 
 
 def test_other_number_of_features_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="4 features, expected 5"):
+    with pytest.raises(InvalidInputError, match="4 features, the model expects 5"):
         FeatureScaler().fit(_counts()).transform(_counts()[:, :4])
 
 

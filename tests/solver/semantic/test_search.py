@@ -11,7 +11,7 @@ from solver.semantic.feature_maps import FeatureMapConfig
 from solver.semantic.folds import make_folds, usable_folds
 from solver.semantic.posteriors import ClassifierConfig, ClassifierPlan, Posteriors, fit_ensemble
 from solver.semantic.search import SearchOptions, fit_posteriors
-from solver.validation.errors import SupervisionError
+from solver.validation.errors import InvalidInputError, SupervisionError
 
 OPTIONS = SearchOptions(
     scalings=("standard", "sqrt"),
@@ -136,7 +136,9 @@ def test_the_number_of_jobs_changes_nothing() -> None:
 def test_square_roots_are_not_taken_of_negative_features() -> None:
     samples, codes = _rings()
     assert _scalings(_fit(samples, _targets(codes))) == {"standard"}
-    assert _scalings(_fit(samples**2, _targets(codes), n_kept=4)) <= {"standard", "sqrt"}
+    assert _scalings(_fit(samples**2, _targets(codes), scalings=("sqrt",))) == {"sqrt"}
+    with pytest.raises(InvalidInputError, match="none of the given scalings"):
+        _fit(samples, _targets(codes), scalings=("sqrt",))
 
 
 def test_folds_are_a_partition_stratified_by_class() -> None:

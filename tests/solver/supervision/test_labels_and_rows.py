@@ -116,6 +116,8 @@ def test_masks_of_every_block_split_cover_exactly_the_pairs_that_share_a_label(
     supervision = MultiLabels(x, z)
     expected = (x[:, None, :] & z[None, :, :]).any(axis=2)
     np.testing.assert_array_equal(_similar_pairs(supervision, block), expected)
+    sparse = MultiLabels(scipy.sparse.csr_array(x), scipy.sparse.coo_matrix(z))
+    np.testing.assert_array_equal(_similar_pairs(sparse, block), expected)
     assert supervision.n_similar == np.count_nonzero(expected)
     assert supervision.n_dissimilar == np.count_nonzero(~expected)
 

@@ -16,7 +16,6 @@ from solver.losses.base import FactoredPoint
 from solver.losses.listed import ListedPairLoss
 from solver.losses.logistic import PairLogisticLoss
 from solver.optimisation.certificate import certify
-from solver.optimisation.penalties import NuclearNorm
 from solver.validation.errors import SupervisionError
 
 EPS = {dtype: float(np.finfo(dtype).eps) for dtype in (np.float32, np.float64)}
@@ -180,7 +179,7 @@ def test_all_pairs_listed_by_class_are_the_loss_of_the_classes(dense_problem: Ca
     listed = ListedPairLoss(X, Z, SignedPairs(_csr(signs)), np.float64)
     by_class = PairLogisticLoss(X, Z, Labels(x_labels, z_labels), np.float64)
     M = from_factors(rng.standard_normal((5, 3)), rng.standard_normal((4, 3)))
-    certificates = [certify(loss, NuclearNorm(0.05), M) for loss in (listed, by_class)]
+    certificates = [certify(loss, M, 0.05) for loss in (listed, by_class)]
     assert certificates[0].objective == pytest.approx(certificates[1].objective, rel=1e-13)
     assert certificates[0].dual_value == pytest.approx(certificates[1].dual_value, rel=1e-12)
 

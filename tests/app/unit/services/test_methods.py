@@ -8,6 +8,7 @@ import pytest
 
 from app.cli.console import choice_lines
 from app.domain.entities import TrainingParameters, TrainingReport
+from app.services.training.holdout import LabelledItems
 from app.services.training.methods import LowRankMethod, SemanticMethod, evaluate_all
 from solver import make_low_rank_pairs
 from solver.evaluation.splits import LabelledPair
@@ -26,7 +27,8 @@ class _Refusing(SemanticMethod):
 def parts() -> tuple[LabelledPair, LabelledPair]:
     drawn = make_low_rank_pairs(60, 60, n_features_x=5, n_features_z=4, n_classes=3, random_state=0)
     labels = (each.astype(np.str_) for each in (drawn.x_labels, drawn.z_labels))
-    return LabelledPair(drawn.X, drawn.Z, *labels).split(0.3, 100, 0)
+    ids = np.arange(60).astype(np.str_)
+    return LabelledItems(drawn.X, drawn.Z, *labels, ids, ids).split(0.3, 100, 0)
 
 
 @pytest.mark.parametrize("kind", [SupervisionError, InvalidInputError, NumericalError])
@@ -63,10 +65,12 @@ def test_all_items_are_fitted_with_the_classifiers_that_were_selected(
         ]
         for side in sides
     ]
-    # Of other features others would be chosen.
+    # Of features whose norm alone says the class, others than those of "l2" would be chosen.
     rng = np.random.default_rng(7)
-    sizes = np.exp(4.0 * rng.standard_normal((len(fitting.X), 1)))
-    data = dataclasses.replace(fitting, X=sizes * fitting.X, Z=rng.permutation(fitting.Z))
+    norms = 1.0 + np.unique(fitting.x_labels, return_inverse=True)[1][:, None]
+    directions = rng.standard_normal(fitting.X.shape)
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    data = dataclasses.replace(fitting, X=norms * directions, Z=rng.permutation(fitting.Z))
     assert classifiers(SemanticMethod(TrainingParameters(), lambda _: None), data) != evaluated
     assert classifiers(method, data) == evaluated
 
