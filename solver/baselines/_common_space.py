@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from solver.baselines._bases import Bases
 from solver.baselines._distance import DISTANCE_METRIC, DistanceBaseline
-from solver.baselines._pairs import class_indicators
+from solver.baselines._pairs import PAIRS, class_indicators
 from solver.baselines.cca import CCA
 from solver.linalg.matrices import FloatArray
 from solver.supervision.signed_pairs import AnySupervision
 from solver.validation.errors import InvalidInputError
-from solver.validation.parameters import COUNT, NOT_NEGATIVE, PAIRS, Rule, optional
+from solver.validation.parameters import COUNT, NOT_NEGATIVE, Rule, optional
 
 
 @dataclass(frozen=True, slots=True, eq=False)

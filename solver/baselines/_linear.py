@@ -9,6 +9,10 @@ from typing_extensions import override
 from solver.base import LinearCrossModalEstimator
 from solver.linalg.matrices import FloatArray
 from solver.validation.errors import NumericalError
+from solver.validation.parameters import one_of
+
+METRIC = one_of("cosine", "inner")
+"""Rule of the parameter `metric`."""
 
 
 class LinearBaseline(LinearCrossModalEstimator):

@@ -12,6 +12,10 @@ from solver.supervision.paired_rows import PairedRows
 from solver.supervision.signed_pairs import AnySupervision
 from solver.supervision.sizes import check_sizes
 from solver.validation.errors import SupervisionError
+from solver.validation.parameters import one_of
+
+PAIRS = one_of("auto", "rows", "similar")
+"""Rule of the parameter `pairs`."""
 
 
 def mean_cross_product(X: FloatArray, Z: FloatArray, supervision: AnySupervision, pairs: str) -> FloatArray:

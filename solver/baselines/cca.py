@@ -8,11 +8,11 @@ import numpy.typing as npt
 import scipy.linalg
 
 from solver.baselines._bases import Bases, CentredBasis
-from solver.baselines._linear import LinearBaseline
-from solver.baselines._pairs import mean_cross_product
+from solver.baselines._linear import METRIC, LinearBaseline
+from solver.baselines._pairs import PAIRS, mean_cross_product
 from solver.linalg.matrices import FloatArray
 from solver.supervision.signed_pairs import AnySupervision
-from solver.validation.parameters import COUNT, METRIC, NOT_NEGATIVE, PAIRS, Rule, optional
+from solver.validation.parameters import COUNT, NOT_NEGATIVE, Rule, optional
 
 
 class CCA(LinearBaseline):

@@ -7,13 +7,13 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from solver.baselines._linear import LinearBaseline
+from solver.baselines._linear import METRIC, LinearBaseline
 from solver.linalg.matrices import FloatArray, singular_triplets_above
 from solver.linalg.samples import check_samples
 from solver.supervision.signed_pairs import AnySupervision
 from solver.supervision.sizes import check_sizes
 from solver.validation.errors import InvalidInputError
-from solver.validation.parameters import COUNT, METRIC, Rule, optional
+from solver.validation.parameters import COUNT, Rule, optional
 
 
 class MsAlg(LinearBaseline):

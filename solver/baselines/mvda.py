@@ -9,14 +9,14 @@ import numpy.typing as npt
 import scipy.linalg
 
 from solver.baselines._bases import Bases, CentredBasis
-from solver.baselines._linear import LinearBaseline
+from solver.baselines._linear import METRIC, LinearBaseline
 from solver.baselines._multiview import whitening
 from solver.baselines._pairs import class_indicators
 from solver.linalg.matrices import FloatArray
 from solver.supervision.signed_pairs import AnySupervision
 from solver.supervision.sizes import check_sizes
 from solver.validation.errors import InvalidInputError
-from solver.validation.parameters import COUNT, METRIC, NOT_NEGATIVE, Rule, optional
+from solver.validation.parameters import COUNT, NOT_NEGATIVE, Rule, optional
 
 
 class MvDA(LinearBaseline):

@@ -10,12 +10,12 @@ import scipy.linalg
 from sklearn.cross_decomposition import PLSCanonical
 
 from solver.baselines._bases import Bases, CentredBasis
-from solver.baselines._linear import LinearBaseline
-from solver.baselines._pairs import mean_cross_product, rows_are_pairs
+from solver.baselines._linear import METRIC, LinearBaseline
+from solver.baselines._pairs import PAIRS, mean_cross_product, rows_are_pairs
 from solver.linalg.matrices import FloatArray
 from solver.supervision.signed_pairs import AnySupervision
 from solver.validation.errors import SupervisionError
-from solver.validation.parameters import COUNT, METRIC, PAIRS, Rule, one_of, optional
+from solver.validation.parameters import COUNT, Rule, one_of, optional
 
 _MAX_ITER = 10_000
 """Power iterations for each direction: they converge slowly where two covariances are close."""

@@ -9,12 +9,13 @@ from typing_extensions import override
 
 from solver.base import CrossModalEstimator
 from solver.baselines._bases import Bases
+from solver.baselines._pairs import PAIRS
 from solver.baselines.cca import CCA
 from solver.baselines.semantic_matching import SemanticMatching
 from solver.linalg.matrices import FloatArray
 from solver.logistic import class_targets
 from solver.supervision.signed_pairs import AnySupervision
-from solver.validation.parameters import COUNT, NOT_NEGATIVE, PAIRS, POSITIVE, Rule, optional
+from solver.validation.parameters import COUNT, NOT_NEGATIVE, POSITIVE, Rule, optional
 
 
 class SCM(CrossModalEstimator):

@@ -10,14 +10,14 @@ import scipy.linalg
 from scipy.optimize import linear_sum_assignment
 
 from solver.baselines._bases import Bases, CentredBasis
-from solver.baselines._linear import LinearBaseline
+from solver.baselines._linear import METRIC, LinearBaseline
 from solver.baselines._pairs import class_indicators
 from solver.linalg.matrices import FloatArray
 from solver.supervision.base import Indices
 from solver.supervision.signed_pairs import AnySupervision
 from solver.supervision.sizes import check_sizes
 from solver.validation.errors import SupervisionError
-from solver.validation.parameters import COUNT, METRIC, Rule, optional
+from solver.validation.parameters import COUNT, Rule, optional
 
 Groups = list[tuple[Indices, Indices]]
 """Rows of either modality that belong together, group by group."""
