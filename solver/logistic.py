@@ -75,7 +75,7 @@ def class_targets(supervision: AnySupervision, needed_by: str) -> tuple[Targets,
     """
     if isinstance(supervision, MultiLabels):
         x_labels, z_labels = (
-            each.astype(np.float64) for each in (supervision.x_targets, supervision.z_targets)
+            side.astype(np.float64) for side in (supervision.x_targets, supervision.z_targets)
         )
         return Targets(x_labels, False), Targets(z_labels, False)
     if isinstance(supervision, Labels):

@@ -62,7 +62,7 @@ def annotate_rows(
     Raises
     ------
     DatasetError
-        If rows have so many partners that the names are those of classes.
+        If rows have too many partners, as where the names are those of classes.
     """
     facet_objects = {name: Facet.of(*sides) for name, sides in facets.items()}
     n_rows = len(next(iter(facet_objects.values())).x_indicators)
