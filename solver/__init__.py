@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from solver.artifacts import load_projector, save_projector
+from solver.composite.projector import CompositeProjector
 from solver.datasets import make_low_rank_pairs
 from solver.evaluation.metrics import (
     DirectionalMap,
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
         select_on,
     )
     from solver.comparison import compare
+    from solver.composite.estimator import CompositeBilinear
     from solver.optimisation.checkpoint import Checkpoint
     from solver.optimisation.convergence import StopReason
     from solver.scaling.estimator import FeatureScaler
@@ -124,6 +126,7 @@ else:  # a type checker that saw `__getattr__` would accept every name
             "select_on",
         ),
         "solver.comparison": ("compare",),
+        "solver.composite.estimator": ("CompositeBilinear",),
         "solver.scaling.estimator": ("FeatureScaler",),
         "solver.optimisation.checkpoint": ("Checkpoint",),
         "solver.optimisation.convergence": ("StopReason",),
@@ -153,6 +156,7 @@ __all__ = [
     "LowRankBilinear",
     "LowRankBilinearCV",
     "SemanticBilinear",
+    "CompositeBilinear",
     "CCA",
     "GMLDA",
     "GMMFA",
@@ -202,6 +206,7 @@ __all__ = [
     "Projector",
     "project_what_can_be_ranked",
     "PosteriorProjector",
+    "CompositeProjector",
     "load_projector",
     "save_projector",
     # Measures

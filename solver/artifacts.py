@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save
 
+from solver.composite.projector import CompositeProjector
 from solver.linalg.matrices import FloatArray
 from solver.projector import AffineProjector, Projector
 from solver.semantic.projector import PosteriorProjector
@@ -16,11 +17,12 @@ from solver.validation.errors import ArtifactError, InvalidInputError, InvalidPa
 
 _ARRAYS = "model.safetensors"
 _FACTS = "model.json"
-_AFFINE, _POSTERIORS = 1, 2
-"""Format numbers of the two kinds of projector."""
+_AFFINE, _POSTERIORS, _COMPOSITE = 1, 2, 3
+"""Format numbers of the kinds of projector."""
 _FIELDS: dict[int, dict[str, type]] = {
     _AFFINE: {"x_scaling": str, "z_scaling": str, "facts": dict},
     _POSTERIORS: {"loss": str, "x": list, "z": list, "facts": dict},
+    _COMPOSITE: {"x": dict, "z": dict, "facts": dict},
 }
 """Required fields of each format, and their types."""
 
@@ -30,7 +32,7 @@ def save_projector(projector: Projector, directory: Path, facts: dict[str, Any])
 
     Parameters
     ----------
-    projector : AffineProjector or PosteriorProjector
+    projector : AffineProjector, PosteriorProjector or CompositeProjector
         Two maps into a common space.
     directory : Path
         Folder for ``model.safetensors`` and ``model.json``.
@@ -45,6 +47,8 @@ def save_projector(projector: Projector, directory: Path, facts: dict[str, Any])
     header: dict[str, Any]
     if isinstance(projector, PosteriorProjector):
         header = {"format": _POSTERIORS, **projector.describe()}
+    elif isinstance(projector, CompositeProjector):
+        header = {"format": _COMPOSITE, **projector.describe()}
     elif isinstance(projector, AffineProjector):
         header = {
             "format": _AFFINE,
@@ -70,7 +74,7 @@ def load_projector(directory: Path) -> tuple[Projector, dict[str, Any]]:
 
     Returns
     -------
-    projector : AffineProjector or PosteriorProjector
+    projector : AffineProjector, PosteriorProjector or CompositeProjector
         The two maps.
     facts : dict
         As passed to `save_projector`.
@@ -86,6 +90,8 @@ def load_projector(directory: Path) -> tuple[Projector, dict[str, Any]]:
     try:
         if header["format"] == _POSTERIORS:
             projector = PosteriorProjector.from_arrays(arrays, header)
+        elif header["format"] == _COMPOSITE:
+            projector = CompositeProjector.from_arrays(arrays, header)
         else:
             # Files of versions with a single loss do not name it.
             loss = header.get("loss", "logistic")

@@ -50,12 +50,7 @@ def ensemble_arrays(side: str, ensemble: Ensemble) -> dict[str, FloatArray]:
     arrays: dict[str, FloatArray] = {}
     for first, branch in _numbered_branches(ensemble):
         feature_map = branch.feature_map
-        parts = {
-            "mean": feature_map.scaler.mean_,
-            "scale": feature_map.scaler.scale_,
-            "whitening": feature_map.whitening,
-            **_landmark_arrays(feature_map.landmarks),
-        }
+        parts = feature_map_parts(feature_map)
         arrays |= {f"{side}_{first}_{part}": array for part, array in parts.items()}
         for number, member in enumerate(branch.classifiers, first):
             is_neighbour = isinstance(member.classifier, NeighbourClassifier)
@@ -71,16 +66,12 @@ def describe_ensemble(ensemble: Ensemble) -> list[dict[str, Any]]:
         for member in branch.classifiers:
             description: dict[str, Any] = {
                 _MAP: first,
-                "scaling": branch.feature_map.scaler.kind_,
-                "kernel": branch.feature_map.kernel,
-                "gamma": branch.feature_map.gamma,
+                **describe_feature_map(branch.feature_map),
                 "weight": member.weight,
                 "is_exclusive": member.classifier.is_exclusive,
             }
             if isinstance(member.classifier, NeighbourClassifier):
                 description[_INVERSE_TEMPERATURE] = member.classifier.inverse_temperature
-            if is_sparse(branch.feature_map.landmarks):
-                description[_HAS_SPARSE_LANDMARKS] = True
             descriptions.append(description)
     return descriptions
 
@@ -113,7 +104,7 @@ def array_names(side: str, descriptions: Sequence[Description]) -> Iterator[str]
     for number, description in enumerate(descriptions):
         parts = _classifier_arrays(description)
         if description.get(_MAP, number) == number:
-            parts += _feature_map_arrays(description)
+            parts += feature_map_arrays(description)
         yield from (f"{side}_{number}_{part}" for part in parts)
 
 
@@ -141,7 +132,7 @@ def read_ensemble(
         numbers_of_branch.setdefault(description.get(_MAP, number), []).append(number)
     branches: list[Branch] = []
     for first, numbers in numbers_of_branch.items():
-        feature_map = _read_feature_map(f"{side}_{first}", descriptions[first], arrays)
+        feature_map = read_feature_map(f"{side}_{first}", descriptions[first], arrays)
         members = [
             WeightedClassifier(
                 _read_classifier(f"{side}_{number}", descriptions[number], arrays, feature_map.n_mapped),
@@ -161,7 +152,30 @@ def _numbered_branches(ensemble: Ensemble) -> Iterator[tuple[int, Branch]]:
         first += len(branch.classifiers)
 
 
-def _feature_map_arrays(description: Description) -> tuple[str, ...]:
+def feature_map_parts(feature_map: FeatureMap) -> dict[str, FloatArray]:
+    """Return the arrays of a feature map by the end of their names."""
+    return {
+        "mean": feature_map.scaler.mean_,
+        "scale": feature_map.scaler.scale_,
+        "whitening": feature_map.whitening,
+        **_landmark_arrays(feature_map.landmarks),
+    }
+
+
+def describe_feature_map(feature_map: FeatureMap) -> dict[str, Any]:
+    """Return everything of a feature map that is not an array, as JSON values."""
+    description: dict[str, Any] = {
+        "scaling": feature_map.scaler.kind_,
+        "kernel": feature_map.kernel,
+        "gamma": feature_map.gamma,
+    }
+    if is_sparse(feature_map.landmarks):
+        description[_HAS_SPARSE_LANDMARKS] = True
+    return description
+
+
+def feature_map_arrays(description: Description) -> tuple[str, ...]:
+    """Return the ends of the names of the arrays that a feature map with this description has."""
     landmarks = _SPARSE_LANDMARKS if description.get(_HAS_SPARSE_LANDMARKS) else _DENSE_LANDMARKS
     return (*_SCALER_ARRAYS, "whitening", *landmarks)
 
@@ -181,8 +195,9 @@ def _take_parts(name: str, parts: tuple[str, ...], arrays: Mapping[str, FloatArr
     return taken
 
 
-def _read_feature_map(name: str, description: Description, arrays: Mapping[str, FloatArray]) -> FeatureMap:
-    parts = _take_parts(name, _feature_map_arrays(description), arrays)
+def read_feature_map(name: str, description: Description, arrays: Mapping[str, FloatArray]) -> FeatureMap:
+    """Rebuild a feature map whose arrays begin with this name; raises InvalidInputError."""
+    parts = _take_parts(name, feature_map_arrays(description), arrays)
     n_features = parts["mean"].shape[0] if parts["mean"].ndim else 0
     check_array(f"{name}_mean", parts["mean"], (n_features,))
     check_array(f"{name}_scale", parts["scale"], (n_features,))

@@ -32,6 +32,7 @@ CHEAP: dict[str, dict[str, Any]] = {
 }
 CHEAP["ITML"] = {"n_constraints": 50, "max_iter": 5}
 CHEAP["LMNN"] = {"n_rounds": 1, "max_iter": 10}
+CHEAP["CompositeBilinear"] = {"kernels": ("linear", "rbf"), "scalings": ("standard",), "n_landmarks": 20}
 CHEAP["SemanticIdentity"] = {**CHEAP["SemanticBilinear"], "kernels": ("rbf",), "n_landmarks": 20}
 CHEAP["KernelSemanticMatching"] = {"n_landmarks": 20}
 

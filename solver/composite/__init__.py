@@ -1,0 +1,1 @@
+"""A similarity of several terms: facets, pairs, judgements and a given cosine, learned together."""

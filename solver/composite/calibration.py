@@ -1,0 +1,95 @@
+"""From the scores of regressions to class posteriors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.optimize
+from scipy.special import expit, log_expit, logsumexp, softmax
+
+from solver.linalg.matrices import FloatArray
+
+_MOST_STEPS = 60
+"""Of the optimiser: the likelihood is smooth and convex, and hardly changes after half as many."""
+_OFFSET_PENALTY = 1e-4
+"""Keeps the offset of a value that no sample has from growing without end."""
+_START = 5.0
+"""Scale of scores between 0 and 1 that makes a softmax of them about as sure as they are."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calibration:
+    """Posteriors ``softmax(scale * scores + offsets)``, or the logistic sigmoid of the same.
+
+    Platt scaling [1]_ with a common scale, fitted by likelihood to scores of samples that the regression had
+    not seen.
+
+    Parameters
+    ----------
+    scale : float
+        Positive.
+    offsets : ndarray of shape (n_values,)
+        Added to the scaled scores.
+    loss : float
+        Mean negative log-likelihood, in nats per sample.
+    is_exclusive : bool
+        Softmax if true, sigmoids if false.
+
+    References
+    ----------
+    .. [1] J. Platt, "Probabilistic Outputs for Support Vector Machines and Comparisons to Regularized
+       Likelihood Methods", Advances in Large Margin Classifiers, 1999.
+    """
+
+    scale: float
+    offsets: FloatArray
+    loss: float
+    is_exclusive: bool
+
+    @classmethod
+    def fit(cls, scores: FloatArray, indicators: FloatArray, is_exclusive: bool) -> Calibration:
+        """Fit scale and offsets.
+
+        Parameters
+        ----------
+        scores : ndarray of shape (n_samples, n_values)
+            Of samples that the regression had not seen.
+        indicators : ndarray of shape (n_samples, n_values)
+            1 where a sample has the value, else 0.
+        is_exclusive : bool
+            Whether every sample has exactly one value.
+        """
+        likelihood = _softmax_loss if is_exclusive else _sigmoid_loss
+
+        def evaluate(parameters: FloatArray) -> tuple[float, FloatArray]:
+            scale, offsets = np.exp(parameters[0]), parameters[1:]
+            loss, slopes = likelihood(scale * scores + offsets, indicators)
+            penalty = _OFFSET_PENALTY * float(offsets @ offsets)
+            gradient = slopes.sum(axis=0) + 2.0 * _OFFSET_PENALTY * offsets
+            return loss + penalty, np.concatenate([[scale * float(np.sum(slopes * scores))], gradient])
+
+        start = np.concatenate([[np.log(_START)], np.zeros(scores.shape[1])])
+        result = scipy.optimize.minimize(
+            evaluate, start, jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS}
+        )
+        return cls(float(np.exp(result.x[0])), result.x[1:], float(result.fun), is_exclusive)
+
+    def posteriors(self, scores: FloatArray) -> FloatArray:
+        """Return the (n_samples, n_values) posteriors of scores."""
+        calibrated = self.scale * scores + self.offsets
+        posteriors: FloatArray = softmax(calibrated, axis=1) if self.is_exclusive else expit(calibrated)
+        return posteriors
+
+
+def _softmax_loss(scores: FloatArray, indicators: FloatArray) -> tuple[float, FloatArray]:
+    """Return the mean negative log-likelihood and its derivative by each score."""
+    normaliser = logsumexp(scores, axis=1)
+    loss = float(np.mean(normaliser - np.sum(scores * indicators, axis=1)))
+    return loss, (np.exp(scores - normaliser[:, None]) - indicators) / len(scores)
+
+
+def _sigmoid_loss(scores: FloatArray, indicators: FloatArray) -> tuple[float, FloatArray]:
+    """Return the mean negative log-likelihood, summed over values, and its derivative by each score."""
+    likelihood = indicators * log_expit(scores) + (1.0 - indicators) * log_expit(-scores)
+    return -float(np.sum(likelihood)) / len(scores), (expit(scores) - indicators) / len(scores)

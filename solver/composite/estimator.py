@@ -1,0 +1,195 @@
+"""A similarity of several terms, learned from all that samples carry."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import ClassVar, Self
+
+import numpy.typing as npt
+from typing_extensions import override
+
+from solver.base import CrossModalEstimator
+from solver.composite.learning import Choice, LearningOptions, learn
+from solver.composite.projector import CompositeProjector
+from solver.linalg.matrices import FloatArray, Samples
+from solver.linalg.samples import check_samples
+from solver.progress import Progress, StepProgress
+from solver.scaling.scaler import SCALINGS
+from solver.semantic.feature_maps import KERNELS
+from solver.supervision.annotations import Annotations
+from solver.supervision.base import Supervision
+from solver.supervision.conversion import annotations_of
+from solver.validation.errors import InvalidInputError, SupervisionError
+from solver.validation.parameters import COUNT, N_FOLDS, SEED, Rule, integer_from, some_of
+
+
+class CompositeBilinear(CrossModalEstimator):
+    """Weighted sum of similarities, one for each kind of thing that samples carry.
+
+    * For each facet, the inner product of class posteriors, ``sum_c p(c|x) p(c|z)``: the probability that
+      both have the same value. Posteriors are calibrated ridge regressions on a kernel feature map, so that
+      one decomposition serves all facets and all penalties.
+    * For pairs, the cosine of both samples along regularised canonical directions [1]_, which
+      distinguishes single items.
+    * Where both modalities have the same number of features, the cosine of the features themselves: of
+      vectors from one pretrained space this is the similarity before any training.
+
+    Each term is an inner product, and so is their sum. Weights are chosen by the rankings of samples that the
+    terms have not learned from; a term that does not help gets the weight 0.
+
+    Parameters
+    ----------
+    scalings : tuple of str
+        Kinds of `FeatureScaler` to try.
+    kernels : tuple of {"linear", "rbf", "laplacian"}
+        Kernels to try.
+    n_landmarks : int, >= 1
+        Landmarks of the kernel maps.
+    n_components : int, >= 1
+        Most principal axes of each modality; more samples than this are described by axes of a part of them.
+    n_folds : int, >= 2
+        Parts of the samples; each is ranked by terms that were fitted without it.
+    max_samples : int, >= 10
+        Samples of each modality that maps and weights are chosen on.
+    random_state : int, >= 0
+        Seed of folds, landmarks and parts.
+
+    Attributes
+    ----------
+    weights_ : dict of str to float
+        Weight of each term: "facet:" and a name, "pairs", "cosine". The largest is 1.
+    quality_ : float
+        Of held-out samples, see `solver.composite.weights.WeightSearch`.
+    choice_ : Choice
+        Feature maps, ridge and weights, as chosen.
+    projector_ : CompositeProjector
+        What projects new samples.
+
+    References
+    ----------
+    .. [1] D. R. Hardoon, S. Szedmak, J. Shawe-Taylor, "Canonical Correlation Analysis: An Overview with
+       Application to Learning Methods", Neural Computation 16, 2004.
+
+    Examples
+    --------
+    >>> from solver import CompositeBilinear, Labels, make_low_rank_pairs
+    >>> data = make_low_rank_pairs(n_samples_x=60, n_samples_z=50, random_state=0)
+    >>> supervision = Labels(data.x_labels, data.z_labels)
+    >>> model = CompositeBilinear(kernels=("linear",)).fit(data.X, data.Z, supervision)
+    >>> model.similarity(data.X, data.Z).shape
+    (60, 50)
+    """
+
+    _fitted_attribute = "projector_"
+    _parameter_rules: ClassVar[dict[str, Rule]] = {
+        "scalings": some_of(*SCALINGS),
+        "kernels": some_of(*KERNELS),
+        "n_landmarks": COUNT,
+        "n_components": COUNT,
+        "n_folds": N_FOLDS,
+        "max_samples": integer_from(10),
+        "random_state": SEED,
+    }
+
+    choice_: Choice
+    weights_: dict[str, float]
+    quality_: float
+    projector_: CompositeProjector
+
+    def __init__(
+        self,
+        *,
+        scalings: tuple[str, ...] = ("standard", "l2", "sqrt"),
+        kernels: tuple[str, ...] = ("linear", "rbf"),
+        n_landmarks: int = 2000,
+        n_components: int = 2000,
+        n_folds: int = 3,
+        max_samples: int = 1000,
+        random_state: int = 0,
+    ) -> None:
+        self.scalings = scalings
+        self.kernels = kernels
+        self.n_landmarks = n_landmarks
+        self.n_components = n_components
+        self.n_folds = n_folds
+        self.max_samples = max_samples
+        self.random_state = random_state
+
+    @override
+    def fit(
+        self,
+        X: npt.ArrayLike,
+        Z: npt.ArrayLike,
+        supervision: Annotations | Supervision,
+        *,
+        callback: Callable[[Progress], None] | None = None,
+        reuse: CompositeBilinear | None = None,
+    ) -> Self:
+        """Learn the terms, then their weights.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (n_samples_x, n_features_x)
+            First modality.
+        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
+            Second modality.
+        supervision : Annotations, Labels, MultiLabels or PairedRows
+            What is known of the samples; labels are one facet.
+        callback : callable, optional
+            Called with a `StepProgress` at each step; an exception it raises ends the fit.
+        reuse : CompositeBilinear or None
+            Fitted on similar samples: its feature maps, ridge and weights are taken over.
+
+        Raises
+        ------
+        InvalidParameterError, InvalidInputError
+            If parameters or arrays are invalid, or no feature map suits the samples.
+        SupervisionError
+            If the supervision is of other samples, or nothing can be learned from it.
+        """
+        self._check_parameters()
+        steps = itertools.count(1)
+
+        def heartbeat() -> None:
+            if callback is not None:
+                callback(StepProgress(next(steps)))
+
+        x_samples, z_samples = check_samples(X, "X", sparse=True), check_samples(Z, "Z", sparse=True)
+        annotations = annotations_of(supervision)
+        for name, samples, size in zip("XZ", (x_samples, z_samples), annotations.shape, strict=True):
+            if samples.shape[0] != size:
+                raise SupervisionError(f"{name} has {samples.shape[0]} samples, the supervision has {size}")
+        if reuse is not None:
+            reuse._check_fitted()
+        options = LearningOptions(
+            self.scalings,
+            self.kernels,
+            self.n_landmarks,
+            self.n_components,
+            self.n_folds,
+            self.max_samples,
+            self.random_state,
+        )
+        self.choice_, self.quality_, self.projector_ = learn(
+            (x_samples, z_samples), annotations, options, heartbeat, None if reuse is None else reuse.choice_
+        )
+        self.weights_ = dict(self.choice_.weights)
+        return self
+
+    @override
+    def project_x(self, X: npt.ArrayLike) -> FloatArray:
+        self._check_fitted()
+        return self.projector_.x.project(_check_width(X, "X", self.projector_.x.feature_map.n_features))
+
+    @override
+    def project_z(self, Z: npt.ArrayLike) -> FloatArray:
+        self._check_fitted()
+        return self.projector_.z.project(_check_width(Z, "Z", self.projector_.z.feature_map.n_features))
+
+
+def _check_width(samples: npt.ArrayLike, name: str, n_features: int) -> Samples:
+    array = check_samples(samples, name, sparse=True)
+    if array.shape[1] != n_features:
+        raise InvalidInputError(f"{name} has {array.shape[1]} features, the model expects {n_features}")
+    return array

@@ -1,0 +1,102 @@
+"""Class posteriors of a facet, for one modality."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.composite.calibration import Calibration
+from solver.composite.ridge import RIDGES, RidgeFit, RidgePath
+from solver.linalg.matrices import FloatArray
+from solver.supervision.annotations import BoolArray
+
+_MAX_LOSS_RATIO = 1.02
+"""Weaker penalties are skipped once the loss exceeds the best one by 2 %: they overfit still more."""
+_MIN_VALUES = 2
+"""Values that samples of a modality must have for a facet to distinguish any of them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FacetPosteriors:
+    """Posteriors of one facet.
+
+    Parameters
+    ----------
+    coefficients : ndarray of shape (rank, n_values)
+        Of principal coordinates; with the intercepts they give the scores that a softmax, or sigmoids, turn
+        into posteriors.
+    intercepts : ndarray of shape (n_values,)
+        Added to the scores.
+    left_out : ndarray of shape (n_samples, n_values)
+        Posteriors of each fitting sample without that sample.
+    log_loss : float
+        Of those, in nats per sample.
+    """
+
+    coefficients: FloatArray
+    intercepts: FloatArray
+    left_out: FloatArray
+    log_loss: float
+
+
+class FacetLearner:
+    """Learns the posteriors of facets from the same samples; those known of the same samples share a path.
+
+    Parameters
+    ----------
+    coordinates : ndarray of shape (n_samples, rank)
+        Principal coordinates.
+    heartbeat : callable
+        Called at each step.
+    """
+
+    def __init__(self, coordinates: FloatArray, heartbeat: Callable[[], None]) -> None:
+        self._coordinates = coordinates
+        self._heartbeat = heartbeat
+        self._paths: dict[bytes, RidgePath] = {}
+
+    def fit(self, indicators: BoolArray, is_exclusive: bool) -> FacetPosteriors | None:
+        """Return the posteriors; None where fewer than two values occur.
+
+        Parameters
+        ----------
+        indicators : ndarray of bool, shape (n_samples, n_values)
+            Values of each sample; samples without one are not learned from.
+        is_exclusive : bool
+            Whether values exclude each other.
+        """
+        if int(indicators.any(axis=0).sum()) < _MIN_VALUES:
+            return None
+        is_known = indicators.any(axis=1)
+        key = is_known.tobytes()
+        if key not in self._paths:
+            self._heartbeat()
+            self._paths[key] = RidgePath(self._coordinates[is_known])
+        targets = indicators[is_known].astype(np.float64)
+        fit, calibration = self._calibrate(self._paths[key], targets, is_exclusive)
+
+        # Samples whose value is unknown were not learned from: the regression predicts them as it is.
+        scores = self._coordinates @ fit.coefficients + fit.intercepts
+        scores[is_known] = fit.left_out
+        return FacetPosteriors(
+            calibration.scale * fit.coefficients,
+            calibration.scale * fit.intercepts + calibration.offsets,
+            calibration.posteriors(scores),
+            calibration.loss,
+        )
+
+    def _calibrate(
+        self, path: RidgePath, targets: FloatArray, is_exclusive: bool
+    ) -> tuple[RidgeFit, Calibration]:
+        """Return the penalty's fit whose calibrated posteriors are the most likely."""
+        fits: list[tuple[RidgeFit, Calibration]] = []
+        for ridge in RIDGES[::-1]:
+            self._heartbeat()
+            fit = path.fit(targets, ridge)
+            fits.append((fit, Calibration.fit(fit.left_out, targets, is_exclusive)))
+            losses = [calibration.loss for _, calibration in fits]
+            if losses[-1] > _MAX_LOSS_RATIO * min(losses):
+                break
+        return fits[int(np.argmin(losses))]

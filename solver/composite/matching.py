@@ -1,0 +1,51 @@
+"""From similarities to the probability of a match."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from solver.linalg.matrices import FloatArray
+from solver.supervision.annotations import BoolArray
+
+_MOST_PAIRS = 2_000_000
+"""Similarities that a curve is fitted to: more do not change it."""
+_LEVELS = 64
+"""Points of the curve at most."""
+
+
+def fit_match_curve(
+    similarities: Sequence[FloatArray], is_match: Sequence[BoolArray], rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """Return levels of similarity, ascending, and the probability of a match at each.
+
+    The probability never decreases with the similarity (isotonic regression [1]_ on held-out pairs). The
+    levels are quantiles of all pairs and, since matches are rare, of the matches.
+
+    Parameters
+    ----------
+    similarities : sequence of ndarray
+        Of held-out pairs.
+    is_match : sequence of ndarray of bool
+        Which of them match, of the same shapes.
+    rng : numpy.random.Generator
+        Draws pairs where they are too many.
+
+    References
+    ----------
+    .. [1] B. Zadrozny, C. Elkan, "Transforming Classifier Scores into Accurate Multiclass Probability
+       Estimates", KDD 2002.
+    """
+    from sklearn.isotonic import IsotonicRegression
+
+    scores = np.concatenate([block.ravel() for block in similarities]).astype(np.float64)
+    matches = np.concatenate([block.ravel() for block in is_match])
+    if len(scores) > _MOST_PAIRS:
+        chosen = rng.choice(len(scores), _MOST_PAIRS, replace=False)
+        scores, matches = scores[chosen], matches[chosen]
+    curve = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(scores, matches)
+    shares = np.linspace(0.0, 1.0, _LEVELS // 2)
+    groups = [scores, scores[matches]] if matches.any() else [scores]
+    levels = np.unique(np.concatenate([np.quantile(group, shares) for group in groups]))
+    return levels, np.maximum.accumulate(np.clip(curve.predict(levels), 0.0, 1.0))

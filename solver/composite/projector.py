@@ -1,0 +1,264 @@
+"""A trained `CompositeBilinear` at query time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit, softmax
+from typing_extensions import override
+
+from solver.linalg.matrices import FloatArray, Samples, is_sparse
+from solver.projector import Projector, check_array, project_in_range
+from solver.semantic.ensemble_format import (
+    MAX_MAGNITUDE,
+    describe_feature_map,
+    feature_map_arrays,
+    feature_map_parts,
+    read_feature_map,
+)
+from solver.semantic.feature_maps import FeatureMap
+from solver.validation.errors import InvalidInputError
+
+HEAD_KINDS = ("softmax", "sigmoid", "direction", "linear", "cosine")
+_MAP_FIELDS = {"scaling": str, "kernel": str, "gamma": float}
+_HEAD_FIELDS = {"term": str, "kind": str, "n_scores": int, "scale": float}
+_TINY = 1e-12
+"""Shorter vectors have no direction: they are left as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """One term's part of a projection.
+
+    Parameters
+    ----------
+    term : str
+        Name of the term.
+    kind : {"softmax", "sigmoid", "direction", "linear", "cosine"}
+        What is made of its scores: posteriors that sum to one, posteriors of each value, a vector of length
+        one, the scores themselves; "cosine" is the raw sample, of length one, and has no scores.
+    n_scores : int
+        Number of its scores; 0 for "cosine".
+    scale : float
+        Root of the term's weight.
+    """
+
+    term: str
+    kind: str
+    n_scores: int
+    scale: float
+
+    def __post_init__(self) -> None:
+        """Check kind and numbers."""
+        if self.kind not in HEAD_KINDS:
+            raise InvalidInputError(f"{self.term}: kind must be one of {HEAD_KINDS}, got {self.kind!r:.100}")
+        if not 0.0 < self.scale < MAX_MAGNITUDE:
+            raise InvalidInputError(f"{self.term}: scale must be positive and finite, got {self.scale}")
+        if self.n_scores < 0 or (self.n_scores == 0) != (self.kind == "cosine"):
+            raise InvalidInputError(f"{self.term}: {self.n_scores} scores do not suit the kind {self.kind!r}")
+
+    def apply(self, scores: FloatArray, samples: Samples) -> FloatArray:
+        """Return this part of the projections of samples with these scores."""
+        if self.kind == "cosine":
+            raw = samples.toarray() if is_sparse(samples) else np.asarray(samples)
+            return self.scale * to_unit_length(raw)
+        if self.kind == "softmax":
+            part: FloatArray = softmax(scores, axis=1)
+        elif self.kind == "sigmoid":
+            part = expit(scores)
+        else:
+            part = to_unit_length(scores) if self.kind == "direction" else scores
+        return self.scale * part
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompositeSide:
+    """How samples of one modality are projected: a feature map, linear scores of it, and heads.
+
+    Parameters
+    ----------
+    feature_map : FeatureMap
+        Takes raw samples.
+    coefficients : ndarray of shape (n_mapped, n_scores)
+        Of the scores of all heads, one head after the other.
+    intercepts : ndarray of shape (n_scores,)
+        Added to the scores.
+    heads : tuple of Head
+        At least one.
+    """
+
+    feature_map: FeatureMap
+    coefficients: FloatArray
+    intercepts: FloatArray
+    heads: tuple[Head, ...]
+
+    def __post_init__(self) -> None:
+        """Check that all parts match."""
+        n_scores = sum(head.n_scores for head in self.heads)
+        check_array("coefficients", self.coefficients, (self.feature_map.n_mapped, n_scores))
+        check_array("intercepts", self.intercepts, (n_scores,))
+        if not self.heads:
+            raise InvalidInputError("heads must not be empty")
+        if np.abs(self.coefficients).max(initial=0.0) > MAX_MAGNITUDE:
+            raise InvalidInputError(f"coefficients must not exceed {MAX_MAGNITUDE:g}: scores would overflow")
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Dimensions of each head's part."""
+        return tuple(head.n_scores or self.feature_map.n_features for head in self.heads)
+
+    def project(self, samples: npt.ArrayLike) -> FloatArray:
+        """Return the (n_samples, rank) projections, float32; those of too large samples are not finite."""
+        return project_in_range(self._project, samples, sum(self.widths))
+
+    def _project(self, samples: npt.ArrayLike) -> FloatArray:
+        raw: Samples = samples if is_sparse(samples) else np.asarray(samples)
+        scores = self.feature_map.transform(raw) @ self.coefficients + self.intercepts
+        return np.hstack(list(self._parts(np.asarray(scores), raw))).astype(np.float32)
+
+    def _parts(self, scores: FloatArray, raw: Samples) -> Iterator[FloatArray]:
+        start = 0
+        for head in self.heads:
+            yield head.apply(scores[:, start : start + head.n_scores], raw)
+            start += head.n_scores
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompositeProjector(Projector):
+    """Projects raw features of both modalities into a space whose inner product sums the terms.
+
+    Parameters
+    ----------
+    x, z : CompositeSide
+        Both modalities; their heads are of the same terms and widths.
+    levels : ndarray of shape (n_levels,)
+        Similarities in ascending order, at which the probability is known.
+    probabilities : ndarray of shape (n_levels,)
+        Probability of a match at each of them, from 0 to 1 and never decreasing.
+
+    Raises
+    ------
+    InvalidInputError
+        If a part does not match the others; the message names it.
+    """
+
+    x: CompositeSide
+    z: CompositeSide
+    levels: FloatArray
+    probabilities: FloatArray
+
+    def __post_init__(self) -> None:
+        """Check that all parts match."""
+        terms = [[(head.term, head.scale) for head in side.heads] for side in (self.x, self.z)]
+        if terms[0] != terms[1] or self.x.widths != self.z.widths:
+            raise InvalidInputError("x and z must have the same terms, with the same widths and scales")
+        check_array("levels", self.levels, (None,))
+        check_array("probabilities", self.probabilities, (len(self.levels),))
+        is_sorted = (np.diff(self.levels) > 0).all() and (np.diff(self.probabilities) >= 0).all()
+        if (
+            not len(self.levels)
+            or not is_sorted
+            or not 0 <= self.probabilities[0] <= self.probabilities[-1] <= 1
+        ):
+            raise InvalidInputError("levels must ascend, and probabilities from 0 to 1 must not descend")
+
+    @property
+    @override
+    def rank(self) -> int:
+        return sum(self.x.widths)
+
+    @override
+    def project_x(self, X: npt.ArrayLike) -> FloatArray:
+        return self.x.project(X)
+
+    @override
+    def project_z(self, Z: npt.ArrayLike) -> FloatArray:
+        return self.z.project(Z)
+
+    @override
+    def probability(self, similarities: FloatArray) -> FloatArray:
+        probability: FloatArray = np.interp(similarities, self.levels, self.probabilities)
+        return probability
+
+    @override
+    def arrays(self) -> dict[str, FloatArray]:
+        arrays = {"levels": self.levels, "probabilities": self.probabilities}
+        for name, side in (("x", self.x), ("z", self.z)):
+            arrays |= {f"{name}_coefficients": side.coefficients, f"{name}_intercepts": side.intercepts}
+            arrays |= {f"{name}_{part}": array for part, array in feature_map_parts(side.feature_map).items()}
+        return arrays
+
+    def describe(self) -> dict[str, Any]:
+        """Return everything that is not an array, as JSON values."""
+        return {name: _describe(side) for name, side in (("x", self.x), ("z", self.z))}
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Mapping[str, FloatArray], description: Mapping[str, Any]
+    ) -> CompositeProjector:
+        """Rebuild a projector from `arrays` and `describe`.
+
+        Parameters
+        ----------
+        arrays : mapping of str to ndarray
+            As returned by `arrays`.
+        description : mapping
+            As returned by `describe`, or read from an untrusted file.
+
+        Raises
+        ------
+        InvalidInputError
+            If something is missing, unexpected or does not match; the message names it.
+        """
+        sides = {name: _check_side(name, description.get(name)) for name in "xz"}
+        expected = {"levels", "probabilities"} | {
+            f"{name}_{part}"
+            for name, side in sides.items()
+            for part in ("coefficients", "intercepts", *feature_map_arrays(side["map"]))
+        }
+        if set(arrays) != expected:
+            raise InvalidInputError(f"expected the arrays {sorted(expected)}, got {sorted(arrays)}")
+        x, z = (_read_side(name, side, arrays) for name, side in sides.items())
+        return cls(x, z, arrays["levels"], arrays["probabilities"])
+
+
+def _describe(side: CompositeSide) -> dict[str, Any]:
+    return {"map": describe_feature_map(side.feature_map), "heads": [asdict(head) for head in side.heads]}
+
+
+def _check_side(name: str, side: Any) -> Mapping[str, Any]:
+    """Return the description of a modality after checking the types of its fields."""
+    if not isinstance(side, dict) or type(side.get("map")) is not dict or type(side.get("heads")) is not list:
+        raise InvalidInputError(f"{name} must have a map and heads, got {side!r:.100}")
+    for field, kind in _MAP_FIELDS.items():
+        if type(side["map"].get(field)) is not kind:
+            raise InvalidInputError(f"{name}.map.{field} must be of type {kind.__name__}")
+    for number, head in enumerate(side["heads"]):
+        for field, kind in _HEAD_FIELDS.items():
+            if not isinstance(head, dict) or type(head.get(field)) is not kind:
+                raise InvalidInputError(f"{name}.heads.{number}.{field} must be of type {kind.__name__}")
+    return side
+
+
+def _read_side(name: str, side: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> CompositeSide:
+    heads = tuple(Head(**{field: head[field] for field in _HEAD_FIELDS}) for head in side["heads"])
+    try:
+        return CompositeSide(
+            read_feature_map(name, side["map"], arrays),
+            arrays[f"{name}_coefficients"],
+            arrays[f"{name}_intercepts"],
+            heads,
+        )
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{name}: {error}") from error
+
+
+def to_unit_length(rows: FloatArray) -> FloatArray:
+    """Return rows of length one; those that are almost zero stay as they are."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit: FloatArray = rows / np.where(lengths > _TINY, lengths, 1.0)
+    return unit

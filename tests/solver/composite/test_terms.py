@@ -1,0 +1,162 @@
+"""The parts of a composite similarity: ridge paths, calibration, coordinates, directions, parts, curves."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.linear_model import Ridge
+
+from solver import Annotations
+from solver.composite.calibration import Calibration
+from solver.composite.facet_terms import FacetLearner
+from solver.composite.folds import draw, make_parts
+from solver.composite.matching import fit_match_curve
+from solver.composite.pairs import CanonicalDirections
+from solver.composite.ridge import RIDGES, RidgePath
+from solver.composite.screening import candidate_maps, choose_map
+from solver.composite.space import PrincipalSpace
+from solver.semantic.feature_maps import FeatureMapConfig
+from solver.validation.errors import InvalidInputError
+
+LINEAR = FeatureMapConfig("center", "linear", 1.0)
+
+
+def _draw(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def _nothing() -> None:
+    pass
+
+
+@pytest.mark.parametrize("ridge", [RIDGES[0], 1e-3, RIDGES[-1]])
+def test_scores_of_a_ridge_path_are_those_of_fits_without_the_sample(ridge: float) -> None:
+    X, Y = _draw(25, 8), _draw(25, 3, seed=1)
+    fit = RidgePath(X).fit(Y, ridge)
+    penalty = len(X) * ridge * np.var(X, axis=0).sum()
+    whole = Ridge(alpha=penalty, solver="svd").fit(X, Y)
+    np.testing.assert_allclose(X @ fit.coefficients + fit.intercepts, whole.predict(X), atol=1e-9)
+    for row in (0, 7, 24):
+        rest = np.delete(np.arange(25), row)
+        # The centring of the penalised part is that of all samples in both: the intercept is free.
+        without = Ridge(alpha=penalty, solver="svd").fit(X[rest], Y[rest])
+        np.testing.assert_allclose(fit.left_out[row], without.predict(X[[row]])[0], atol=1e-8)
+
+
+def test_calibration_recovers_the_scale_of_scores() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.standard_normal((4000, 3))
+    posteriors = np.exp(3.0 * scores) / np.exp(3.0 * scores).sum(axis=1, keepdims=True)
+    targets = np.array([rng.multinomial(1, row) for row in posteriors], float)
+    calibration = Calibration.fit(scores, targets, is_exclusive=True)
+    assert calibration.scale == pytest.approx(3.0, rel=0.1)
+    np.testing.assert_allclose(calibration.posteriors(scores), posteriors, atol=0.05)
+
+
+def test_calibration_of_labels_that_do_not_exclude_each_other() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.standard_normal((4000, 2))
+    posteriors = 1.0 / (1.0 + np.exp(-(2.0 * scores + [0.5, -1.0])))
+    targets = (rng.random((4000, 2)) < posteriors).astype(float)
+    calibration = Calibration.fit(scores, targets, is_exclusive=False)
+    np.testing.assert_allclose(calibration.posteriors(scores), posteriors, atol=0.05)
+
+
+def test_a_value_that_no_sample_has_gets_a_small_posterior() -> None:
+    targets = np.eye(3)[np.arange(60) % 2]
+    posteriors = Calibration.fit(targets * 0.5, targets, is_exclusive=True).posteriors(targets * 0.5)
+    assert posteriors[:, 2].max() < 0.02
+
+
+@pytest.mark.parametrize("n_components", [60, 20])
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_coordinates_keep_inner_products_of_centred_samples(n_components: int, is_sparse: bool) -> None:
+    X = _draw(60, 10) @ _draw(10, 30, seed=1)
+    samples = scipy.sparse.csr_array(X) if is_sparse else X
+    space, coordinates = PrincipalSpace.fit(samples, LINEAR, 10, n_components, 0)
+    scaled = space.feature_map.scaler.transform(X)
+    centred = scaled - scaled.mean(axis=0)
+    np.testing.assert_allclose(coordinates @ coordinates.T, centred @ centred.T, atol=1e-3)
+    np.testing.assert_allclose(np.mean(coordinates**2, axis=0), space.variances, rtol=1e-5)
+    np.testing.assert_allclose(space.coordinates(samples), coordinates, atol=1e-4)
+    coefficients, intercepts = space.lift(_draw(len(space.variances), 2, seed=2), np.array([1.0, -1.0]))
+    np.testing.assert_allclose(
+        scaled @ coefficients + intercepts,
+        coordinates @ _draw(len(space.variances), 2, seed=2) + [1.0, -1.0],
+        atol=1e-4,
+    )
+
+
+def test_equal_samples_have_no_axes() -> None:
+    with pytest.raises(InvalidInputError, match="all samples are the same"):
+        PrincipalSpace.fit(np.ones((5, 3)), LINEAR, 10, 5, 0)
+
+
+def test_canonical_directions_find_what_pairs_have_in_common() -> None:
+    rng = np.random.default_rng(0)
+    common = rng.standard_normal((300, 2))
+    sides = [np.hstack([common, rng.standard_normal((300, 4))]) for _ in range(2)]
+    variances = [side.var(axis=0) for side in sides]
+    pairs = np.column_stack([np.arange(300)] * 2)
+    directions = CanonicalDirections.fit((sides[0], sides[1]), (variances[0], variances[1]), pairs, 1e-4)
+    assert directions.correlations[1] > 0.95 > 0.5 > directions.correlations[2]
+    x, z = sides[0] @ directions.x_coefficients, sides[1] @ directions.z_coefficients
+    for number in range(2):
+        assert np.corrcoef(x[:, number], z[:, number])[0, 1] > 0.95
+
+
+def test_facets_known_of_a_part_only_are_predicted_for_the_rest() -> None:
+    classes = np.arange(80) % 2
+    coordinates = _draw(80, 5) + 3.0 * classes[:, None]
+    indicators = np.eye(2, dtype=bool)[classes]
+    indicators[60:] = False
+    posteriors = FacetLearner(coordinates, _nothing).fit(indicators, is_exclusive=True)
+    assert posteriors is not None
+    assert np.mean(posteriors.left_out.argmax(axis=1) == classes) > 0.95
+
+
+def test_a_facet_with_one_value_teaches_nothing() -> None:
+    assert FacetLearner(_draw(10, 3), _nothing).fit(np.ones((10, 1), bool), is_exclusive=True) is None
+
+
+def test_partners_are_in_the_same_part() -> None:
+    pairs = np.column_stack([np.arange(50) % 30, np.arange(50) % 25])
+    annotations = Annotations((40, 30), {}, pairs)
+    parts = make_parts(annotations, 3, np.random.default_rng(0))
+    np.testing.assert_array_equal(np.sort(np.concatenate([x for x, _ in parts])), np.arange(40))
+    np.testing.assert_array_equal(np.sort(np.concatenate([z for _, z in parts])), np.arange(30))
+    for x, z in parts:
+        np.testing.assert_array_equal(np.isin(pairs[:, 0], x), np.isin(pairs[:, 1], z))
+
+
+def test_a_draw_keeps_partners_of_the_drawn() -> None:
+    pairs = np.column_stack([np.arange(100)] * 2)
+    x, z = draw((np.arange(100), np.arange(100)), 10, pairs, np.random.default_rng(0))
+    np.testing.assert_array_equal(x, z)
+    assert len(x) == 10
+
+
+def test_the_match_curve_ascends_to_the_share_of_matches() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.random((400, 100))
+    matches = rng.random((400, 100)) < scores**2
+    levels, probabilities = fit_match_curve([scores], [matches], rng)
+    assert (np.diff(levels) > 0).all()
+    assert (np.diff(probabilities) >= 0).all()
+    np.testing.assert_allclose(
+        np.interp([0.3, 0.6, 0.9], levels, probabilities), [0.09, 0.36, 0.81], atol=0.05
+    )
+
+
+def test_the_map_that_predicts_is_chosen_and_a_linear_one_where_it_is_as_good() -> None:
+    X = _draw(150, 2)
+    circle = np.eye(2)[(np.linalg.norm(X, axis=1) > 1.1).astype(int)]
+    configs = candidate_maps(X, ("center",), ("linear", "rbf"))
+    rows = np.arange(150)
+    assert choose_map(X, configs, [(rows, circle)], 50, 0, _nothing).kernel == "rbf"
+    linear = X @ np.array([[0.3], [0.1]])
+    assert choose_map(X, configs, [(rows, linear)], 50, 0, _nothing).kernel == "linear"
+
+
+def test_no_suitable_map_is_an_error() -> None:
+    with pytest.raises(InvalidInputError, match="no feature map suits"):
+        candidate_maps(-np.ones((3, 2)), ("sqrt",), ("linear",))
