@@ -157,7 +157,7 @@ def _match(annotations: Annotations, shared: Sequence[BoolArray]) -> BoolArray:
     agrees: BoolArray = np.ones(annotations.shape, np.bool_)
     is_shared: BoolArray = np.zeros(annotations.shape, np.bool_)
     for facet, one in zip(annotations.facets.values(), shared, strict=True):
-        is_known = facet.x_indicators.any(axis=1)[:, None] & facet.z_indicators.any(axis=1)
+        is_known = np.outer(facet.x_indicators.any(axis=1), facet.z_indicators.any(axis=1))
         agrees = np.logical_and(agrees, one | ~is_known)
         is_shared = np.logical_or(is_shared, one)
     match: BoolArray = np.logical_and(agrees, is_shared)
