@@ -12,7 +12,7 @@ from typing_extensions import override
 from solver.base import CrossModalEstimator
 from solver.composite.learning import Choice, LearningOptions, learn
 from solver.composite.projector import CompositeProjector
-from solver.linalg.matrices import FloatArray, Samples
+from solver.linalg.matrices import FloatArray
 from solver.linalg.samples import check_samples
 from solver.progress import Progress, StepProgress
 from solver.scaling.scaler import SCALINGS
@@ -20,7 +20,7 @@ from solver.semantic.feature_maps import KERNELS
 from solver.supervision.annotations import Annotations
 from solver.supervision.base import Supervision
 from solver.supervision.conversion import annotations_of
-from solver.validation.errors import InvalidInputError, SupervisionError
+from solver.validation.errors import SupervisionError
 from solver.validation.parameters import COUNT, N_FOLDS, SEED, Rule, integer_from, some_of
 
 
@@ -155,7 +155,7 @@ class CompositeBilinear(CrossModalEstimator):
             if callback is not None:
                 callback(StepProgress(next(steps)))
 
-        x_samples, z_samples = check_samples(X, "X", sparse=True), check_samples(Z, "Z", sparse=True)
+        x_samples, z_samples = check_samples(X, "X"), check_samples(Z, "Z")
         annotations = annotations_of(supervision)
         for name, samples, size in zip("XZ", (x_samples, z_samples), annotations.shape, strict=True):
             if samples.shape[0] != size:
@@ -180,16 +180,13 @@ class CompositeBilinear(CrossModalEstimator):
     @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
         self._check_fitted()
-        return self.projector_.x.project(_check_width(X, "X", self.projector_.x.feature_map.n_features))
+        return self.projector_.x.project(
+            check_samples(X, "X", n_features=self.projector_.x.feature_map.n_features)
+        )
 
     @override
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
         self._check_fitted()
-        return self.projector_.z.project(_check_width(Z, "Z", self.projector_.z.feature_map.n_features))
-
-
-def _check_width(samples: npt.ArrayLike, name: str, n_features: int) -> Samples:
-    array = check_samples(samples, name, sparse=True)
-    if array.shape[1] != n_features:
-        raise InvalidInputError(f"{name} has {array.shape[1]} features, the model expects {n_features}")
-    return array
+        return self.projector_.z.project(
+            check_samples(Z, "Z", n_features=self.projector_.z.feature_map.n_features)
+        )
