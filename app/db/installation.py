@@ -12,7 +12,7 @@ from app.domain.entities import Installation
 from app.domain.ports import InstallationRepository
 
 _MAX_POINTS = 64
-"""Points kept in the history: the data folder's mark is set to the newest point at once, and only crashes
+"""Points kept in the history: the data folder's mark is set to the newest point immediately; only crashes
 leave it a few behind."""
 
 
