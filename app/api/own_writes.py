@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from app.api.newest import set_newest
+
 _MAX_KNOWN = 10_000
 """Pairs of caller and collection that are remembered; bounds the memory."""
 
@@ -19,10 +21,8 @@ class OwnWrites:
         """Record a write."""
         with self._guard:
             # Of two simultaneous writes the earlier one may be recorded last.
-            previous = self._revisions.pop((caller, collection), 0)
-            self._revisions[caller, collection] = max(previous, revision)
-            if len(self._revisions) > _MAX_KNOWN:
-                del self._revisions[next(iter(self._revisions))]
+            previous = self._revisions.get((caller, collection), 0)
+            set_newest(self._revisions, (caller, collection), max(previous, revision), _MAX_KNOWN)
 
     def revision(self, caller: str, collection: str) -> int:
         """Return the revision that the caller's next search has to include; 0 if it wrote nothing."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 
 import anyio
 from anyio import to_thread
 from sqlalchemy.exc import SQLAlchemyError
 
+from app.api.log_intervals import LogIntervals
 from app.domain.errors import ServiceError
 
-_LOG_SECONDS = 60.0
-"""Between two lines in the log about failures of one type, and between two about recoveries."""
 _REST_FACTOR = 10.0
 """The pause is at least this multiple of the time the work took, so that slow work leaves its thread free."""
 _logger = logging.getLogger(__name__)
@@ -34,7 +32,7 @@ class Repeated:
         self._name = name
         self._work = work
         self._is_failing = False
-        self._logged: dict[object, float] = {}
+        self._log_intervals = LogIntervals()
 
     async def repeat(self, pause_seconds: float) -> None:
         """Repeat the work with pauses until cancelled; slow work runs less often."""
@@ -57,21 +55,13 @@ class Repeated:
             self._is_failing = True
             if is_last:
                 _logger.warning("could not %s: %s", self._name, error)
-            elif self._is_due(type(error)):
+            elif self._log_intervals.is_due(type(error)):
                 _logger.warning("could not %s, will retry: %s", self._name, error)
         except Exception as error:
             self._is_failing = True
-            if is_last or self._is_due(type(error)):
+            if is_last or self._log_intervals.is_due(type(error)):
                 _logger.exception("could not %s", self._name)
         else:
-            if self._is_failing and self._is_due("success"):
+            if self._is_failing and self._log_intervals.is_due("success"):
                 _logger.info("can %s again", self._name)
             self._is_failing = False
-
-    def _is_due(self, event: object) -> bool:
-        """Return whether the last line about an event is a minute old, or missing."""
-        now = time.monotonic()
-        if now - self._logged.get(event, -_LOG_SECONDS) < _LOG_SECONDS:
-            return False
-        self._logged[event] = now
-        return True

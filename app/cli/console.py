@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -23,6 +24,9 @@ from app.domain.names import join_words, some_of
 from app.services.training.parameters import METHODS
 from solver import SCALINGS
 
+OUT, LOG = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
+"""Standard output is for results, standard error for what accompanies them."""
+JsonFlag = Annotated[bool, typer.Option("--json", help="print JSON")]
 EVERY_SECONDS = 5.0
 Show = Callable[[str, int, int, str], None]
 """Called with the current step, the amount done, the total (0 if unknown), and a remark."""

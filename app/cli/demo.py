@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import os
@@ -15,7 +16,7 @@ from typing import Any
 import httpx
 
 from app.bootstrap import Services
-from app.cli.ingest import split_into_batches, store
+from app.cli.ingest import ensure_collection, split_into_batches, store
 from app.cli.serve import bound_socket, url_of
 from app.cli.server import Server
 from app.cli.train import train
@@ -55,7 +56,8 @@ def prepare(services: Services, per_kind: int, on_progress: Callable[[str, int, 
     """
     total = per_kind * len(KINDS)
     if not _is_complete(services, total):
-        _make_collection(services)
+        image, text = Modality("image", {"type": "hog-color"}), Modality("text", {"type": "tfidf"})
+        ensure_collection(services, COLLECTION, [image, text])
         n_drawn = 0
 
         def count_pictures() -> Iterator[NewItem]:
@@ -96,7 +98,7 @@ def check(services: Services) -> dict[str, Any]:
 def _check(services: Services, headers: dict[str, str]) -> dict[str, Any]:
     admin = f"/v1/admin/collections/{COLLECTION}"
     with (
-        _Served(services) as url,
+        _served(services) as url,
         httpx.Client(base_url=url, headers=headers, timeout=60.0, trust_env=False) as client,
     ):
         if not _wait_until_ready(client):
@@ -138,14 +140,6 @@ def _is_complete(services: Services, total: int) -> bool:
     return counts.get("image") == total
 
 
-def _make_collection(services: Services) -> None:
-    try:
-        services.catalogue.collection(COLLECTION)
-    except CollectionNotFoundError:
-        image, text = Modality("image", {"type": "hog-color"}), Modality("text", {"type": "tfidf"})
-        services.catalogue.create(COLLECTION, [image, text])
-
-
 def _items(per_kind: int) -> Iterator[NewItem]:
     order = list(itertools.product(range(per_kind), KINDS))
     # Ctrl-C reaches every process of a terminal; this one stops the others.
@@ -172,28 +166,21 @@ def _draw(kind: str, index: int) -> tuple[str, bytes, tuple[str, ...]]:
     return sample.id, stream.getvalue(), sample.sentences
 
 
-class _Served:
-    """The application on a free port, in a thread of this process."""
-
-    def __init__(self, services: Services) -> None:
-        settings = services.settings.model_copy(update={"host": "127.0.0.1", "port": 0})
-        self._binding = bound_socket(settings)
-        self._server = Server(services, lambda: None)
-        self._thread: threading.Thread | None = None
-
-    def __enter__(self) -> str:
-        listening = self._binding.__enter__()
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]})
-        self._thread.start()
-        while not self._server.started and self._thread.is_alive():
-            time.sleep(0.05)
-        return url_of(listening)
-
-    def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
-        if self._thread is not None:
-            self._thread.join()
-        self._binding.__exit__(None, None, None)
+@contextlib.contextmanager
+def _served(services: Services) -> Iterator[str]:
+    """Serve on a free port, in a thread of this process; yields the base URL."""
+    settings = services.settings.model_copy(update={"host": "127.0.0.1", "port": 0})
+    server = Server(services, lambda: None)
+    with bound_socket(settings) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            while not server.started and thread.is_alive():
+                time.sleep(0.05)
+            yield url_of(listening)
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 def _wait_until_ready(client: httpx.Client) -> bool:

@@ -7,14 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from app.bootstrap import Services, build
+from app.cli.console import LOG
+from app.cli.ready import ready_services
 from app.domain.entities import ApiKey, KeyBounds, Scope
-from app.settings import Settings
 
 keys = typer.Typer(no_args_is_help=True, help="API keys.")
-_log = Console(stderr=True, soft_wrap=True)
 
 
 @keys.command("create")
@@ -36,22 +34,22 @@ def create_key(
 ) -> None:
     """Create a key and print its secret, which is shown only once; its id goes to standard error."""
     bounds = KeyBounds(tuple(collection) if collection else None, parse_expiry(expires), rate_limit)
-    key, secret = _ready().access.create(scope, name, bounds=bounds)
-    _log.print(f"key {key.id}, revoke it by this id", highlight=False)
+    key, secret = ready_services().access.create(scope, name, bounds=bounds)
+    LOG.print(f"key {key.id}, revoke it by this id", highlight=False)
     typer.echo(secret)
 
 
 @keys.command("list")
 def list_keys() -> None:
     """List keys, without their secrets."""
-    for key in _ready().access.list_keys():
+    for key in ready_services().access.list_keys():
         typer.echo(key_line(key))
 
 
 @keys.command("revoke")
 def revoke_key(key_id: str) -> None:
     """Revoke a key."""
-    _ready().access.revoke(key_id)
+    ready_services().access.revoke(key_id)
 
 
 def parse_expiry(text: str | None, now: datetime | None = None) -> datetime | None:
@@ -90,9 +88,3 @@ def key_line(key: ApiKey) -> str:
         details.append(f"{bounds.requests_per_minute} requests a minute")
     name = f"  {key.name}" if key.name else ""
     return f"{key.id}  {key.scope.value:6s}  {key.created_at:%Y-%m-%d %H:%M}  {'; '.join(details)}{name}"
-
-
-def _ready() -> Services:
-    services = build(Settings())
-    services.schema.set_up()
-    return services

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from app.api.schemas.versions import ActivationOut, ModelOut
-from app.bootstrap import Services, build
+from app.bootstrap import Services
 from app.cli.console import item_counts
+from app.cli.ready import ready_services
 from app.domain.entities import Activation, ModelVersion
 from app.services.models.registry import LARGEST_VERSION
-from app.settings import Settings
 
 _BY = "command line"
 _LONGEST_HISTORY = 1000
@@ -38,8 +38,7 @@ def models(
     """List model versions; activate one, roll back, or show the history of activations."""
     if sum((activate is not None, rollback, history)) > 1:
         raise typer.BadParameter("give at most one of --activate, --rollback, --history")
-    services = build(Settings())
-    services.schema.set_up()
+    services = ready_services()
     if activate is not None:
         services.versions.activate(collection, activate, _BY, reason, expected)
     if rollback:

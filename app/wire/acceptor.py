@@ -6,16 +6,14 @@ import asyncio
 import contextlib
 import logging
 import socket
-import time
 from collections.abc import Callable
 
+from app.api.log_intervals import LogIntervals
 from app.wire.connections import Connections
 
 _PAUSE_SECONDS = 0.5
 """Pause after a failed `accept`, for lack of descriptors or memory: the socket stays ready, so a loop
 without a pause would spin."""
-_LOG_INTERVAL_SECONDS = 60.0
-"""Between two log lines about failed accepts: an outage should show in the log without filling it."""
 _SWEEP_SECONDS = 0.5
 """Between two checks of the deadlines: short beside the seconds that they last."""
 _logger = logging.getLogger(__name__)
@@ -46,7 +44,7 @@ class Acceptor:
         self._listening = listening
         self._make_protocol = make_protocol
         self._connections = connections
-        self._logged_at = -_LOG_INTERVAL_SECONDS
+        self._log_intervals = LogIntervals()
         self._accepting = asyncio.create_task(self._accept())
         self._sweeping = asyncio.create_task(self._sweep())
 
@@ -85,8 +83,6 @@ class Acceptor:
                 self._connections.sweep(loop.time())
 
     def _log_failure(self, error: OSError) -> None:
-        now = time.monotonic()
-        if now - self._logged_at >= _LOG_INTERVAL_SECONDS:
-            self._logged_at = now
+        if self._log_intervals.is_due("failure"):
             n_open = len(self._connections)
             _logger.error("cannot accept connections: %s (%d open; logged once a minute)", error, n_open)

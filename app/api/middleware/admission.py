@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.middleware.queues import Asker, ConcurrencyLimiter, OnChange
 from app.api.middleware.workload import Workload, Workloads, collection_of
+from app.api.newest import set_newest
 
 _STATE = "place"
 _UNKNOWN = "/"
@@ -82,10 +83,7 @@ class ConcurrencyLimits:
         """Remember the collection of a request that succeeded."""
         name = collection_of(scope)
         if name and status < 300:
-            self._known.pop(name, None)
-            self._known[name] = None
-            if len(self._known) > _MAX_KNOWN:
-                del self._known[next(iter(self._known))]
+            set_newest(self._known, name, None, _MAX_KNOWN)
 
     def of(self, scope: Scope) -> ConcurrencyLimiter | None:
         """Return the limiter of a request; None for what is not limited, such as probes and pages."""

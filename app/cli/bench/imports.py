@@ -12,24 +12,22 @@ from typing import IO, Annotated, Any
 import httpx
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from app.bootstrap import Services, build
+from app.bootstrap import build
 from app.cli.bench.processes import ServerProcess
-from app.domain.entities import Content, JobState, Modality, Scope
-from app.domain.errors import TrainingDataError
+from app.cli.console import LOG, OUT, JsonFlag
+from app.cli.train import train
+from app.domain.entities import Content, Modality, Scope
 from app.services.catalogue.preparation import NewItem
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings
-from app.worker import make_worker
 from solver.benchmark import machine
 
 _NAME = "bench"
 _SIDES = ("image", "text")
 _CLASSES, _TRAINED = 10, 500
 _BLOCK = 1 << 16
-_out, _log = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 
 
 def import_command(
@@ -38,10 +36,10 @@ def import_command(
     database_url: Annotated[
         str, typer.Option(help="an empty database; SQLite in a temporary folder when absent")
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Import vectors into a trained collection over HTTP, twice, and restart the server."""
-    with tempfile.TemporaryDirectory(prefix="lrbs-bench-") as folder, _log.status("training") as status:
+    with tempfile.TemporaryDirectory(prefix="lrbs-bench-") as folder, LOG.status("training") as status:
         settings = Settings(data_dir=Path(folder), database_url=database_url)
         key, query = _prepare(settings, dim)
         with tempfile.TemporaryFile(dir=folder) as lines:
@@ -57,7 +55,7 @@ def import_command(
     for name, value in report.items():
         if name != "machine":
             table.add_row(name.replace("_", " "), f"{value:,.2f}" if isinstance(value, float) else str(value))
-    _out.print(table)
+    OUT.print(table)
 
 
 def _prepare(settings: Settings, dim: int) -> tuple[str, list[float]]:
@@ -74,16 +72,9 @@ def _prepare(settings: Settings, dim: int) -> tuple[str, list[float]]:
             for number, (row, label) in enumerate(entries)
         ]
         services.catalogue.add_items(_NAME, new)
-    _train(services)
+    train(services, _NAME, TrainingParameters(alpha=1e-3, scaling="standard"), lambda *_: None)
     services.database.engine.dispose()
     return key, rows[0].tolist()
-
-
-def _train(services: Services) -> None:
-    services.training.request(_NAME, TrainingParameters(alpha=1e-3, scaling="standard"))
-    job = make_worker(services).run_once()
-    if job is None or job.state is not JobState.SUCCEEDED:
-        raise TrainingDataError(f"the training ended {job and job.state}: {job and job.error}")
 
 
 def _vectors(count: int, dim: int, seed: int) -> tuple[Any, Any]:

@@ -14,11 +14,11 @@ from typing import Annotated, Any
 import httpx
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from app.bootstrap import build
 from app.cli.bench.processes import ServerProcess
+from app.cli.console import LOG, OUT, JsonFlag
 from app.cli.train import train
 from app.domain.entities import Content, Modality, Scope
 from app.services.catalogue.preparation import NewItem
@@ -29,7 +29,6 @@ from solver.datasets import make_low_rank_pairs
 
 _NAME, _QUERIES, _DIMENSIONS, _BATCH = "overload", 64, 64, 1000
 _PATH = f"/v1/collections/{_NAME}/search/z-to-x/batch"
-_out, _log = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 
 
 @dataclass
@@ -60,10 +59,10 @@ def overload_command(
     seconds: Annotated[float, typer.Option(min=1, help="of each of the three loads")] = 10.0,
     items: Annotated[int, typer.Option(min=100, help="gallery size")] = 20_000,
     times: Annotated[float, typer.Option(min=1, help="offered load, as a multiple of the capacity")] = 4.0,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Measure the latency of accepted and rejected searches under overload."""
-    with _log.status("building a gallery") as status:
+    with LOG.status("building a gallery") as status:
         measurements = measure_overload(seconds, items, times, on_phase=status.update)
     environment = machine()
     if as_json:
@@ -73,8 +72,8 @@ def overload_command(
     for name, load in measurements["loads"].items():
         columns = ("asked", "answered", "p50", "p99", "refused", "refused_p50", "refused_p99")
         table.add_row(name, *("" if load[column] is None else f"{load[column]:.1f}" for column in columns))
-    _out.print(table)
-    _out.print(", ".join(f"{name} {value}" for name, value in environment.items()))
+    OUT.print(table)
+    OUT.print(", ".join(f"{name} {value}" for name, value in environment.items()))
 
 
 def measure_overload(

@@ -6,9 +6,9 @@ import json
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from app.cli.console import LOG, OUT
 from app.settings import Settings
 from solver import IterationProgress
 from solver.benchmark import (
@@ -19,8 +19,6 @@ from solver.benchmark import (
     make_instance,
     run_solver_benchmark,
 )
-
-_out, _log = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 
 
 def solver_command(
@@ -37,7 +35,7 @@ def solver_command(
         raise typer.BadParameter(f"unknown method {unknown[0]!r}: give some of apg,paper,lbfgs")
     results = []
     for name in (size.strip() for size in sizes.split(",")):
-        with _log.status(f"{name}: drawing") as status:
+        with LOG.status(f"{name}: drawing") as status:
 
             def show(
                 method: str, progress: IterationProgress, name: str = name, status: Any = status
@@ -52,8 +50,8 @@ def solver_command(
         report = {"machine": environment, "target": TARGET, "results": results}
         typer.echo(json.dumps(report, indent=1))
         return
-    _out.print(_table(results))
-    _out.print(", ".join(f"{name} {value}" for name, value in environment.items()))
+    OUT.print(_table(results))
+    OUT.print(", ".join(f"{name} {value}" for name, value in environment.items()))
 
 
 def _table(results: list[dict[str, Any]]) -> Table:

@@ -47,10 +47,6 @@ class FileCache:
         scalars = {name: value for name, value in values.items() if name not in arrays}
         self.store(key, {**arrays, _SCALARS: np.asarray(json.dumps(scalars, default=_as_number))})
 
-    def load_arrays(self, key: str) -> _Arrays | None:
-        """Return the arrays stored under a key; None if there are none, or they are damaged."""
-        return self._read(key, dict)
-
     def store(self, key: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         """Store arrays under a key."""
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""RetrievalExample samples: some queries of the test split with what a method ranks first."""
+"""Retrieved samples: some queries of the test split with what a method ranks first."""
 
 from __future__ import annotations
 
