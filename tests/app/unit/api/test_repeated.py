@@ -5,7 +5,7 @@ from functools import partial
 import anyio
 import pytest
 
-from app.api import repeated
+from app.api import log_intervals
 from app.api.repeated import Repeated
 from app.domain.errors import ServiceError
 
@@ -28,7 +28,7 @@ def test_a_failure_is_logged_once_a_minute_and_its_end_once(
         if fails:
             raise error
 
-    monkeypatch.setattr(repeated, "time", clock)
+    monkeypatch.setattr(log_intervals, "time", clock)
     task = Repeated("look around", work)
     caplog.set_level(logging.INFO)
     for clock.now in (0.0, 0.5, 59.5, 60.5, 61.0):
