@@ -40,13 +40,13 @@ def test_a_failure_is_logged_once_a_minute_and_its_end_once(
     anyio.run(task.run)
     anyio.run(task.run)
     assert [record.message for record in caplog.records[2:]] == ["can look around again"]
-    for clock.now in (62.0, 62.5, 63.0, 63.5):  # now and then is not told each time
+    for clock.now in (62.0, 62.5, 63.0, 63.5):  # a failure that comes and goes is not logged each time
         fails = not fails
         anyio.run(task.run)
     assert len(caplog.records) == 3
 
 
-def test_another_error_and_the_last_one_are_logged_at_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_another_error_and_the_last_one_are_logged_immediately(caplog: pytest.LogCaptureFixture) -> None:
     errors: list[Exception] = [ServiceError("no disk"), RuntimeError("a bug"), ServiceError("no disk")]
 
     def work() -> None:
