@@ -98,7 +98,7 @@ def check(services: Services) -> dict[str, Any]:
 def _check(services: Services, headers: dict[str, str]) -> dict[str, Any]:
     admin = f"/v1/admin/collections/{COLLECTION}"
     with (
-        _served(services) as url,
+        _serve_in_thread(services) as url,
         httpx.Client(base_url=url, headers=headers, timeout=60.0, trust_env=False) as client,
     ):
         if not _wait_until_ready(client):
@@ -167,7 +167,7 @@ def _draw(kind: str, index: int) -> tuple[str, bytes, tuple[str, ...]]:
 
 
 @contextlib.contextmanager
-def _served(services: Services) -> Iterator[str]:
+def _serve_in_thread(services: Services) -> Iterator[str]:
     """Serve on a free port, in a thread of this process; yields the base URL."""
     settings = services.settings.model_copy(update={"host": "127.0.0.1", "port": 0})
     server = Server(services, lambda: None)
