@@ -46,11 +46,11 @@ def test_a_version_comes_back_as_it_was_recorded(database: SqlDatabase, collecti
             work.models.get(collection, 2)
 
 
-def test_any_number_of_bundles_can_be_looked_up(database: SqlDatabase, collection: Collection) -> None:
-    add(database, collection, version(1))
-    unknown = [f"unknown-{number}" for number in range(70_000)]  # more than a statement's parameters
+def test_long_lists_of_bundles_are_looked_up(database: SqlDatabase, collection: Collection) -> None:
+    add(database, collection, version(1), version(2))
+    unknown = [f"unknown-{number}" for number in range(1000)]  # more than one query's
     with database.read() as work:
-        assert work.models.used_bundles([*unknown, "bundle-1"]) == {"bundle-1"}
+        assert work.models.used_bundles(["bundle-1", *unknown, "bundle-2"]) == {"bundle-1", "bundle-2"}
         assert work.collections.used_galleries(unknown) == set()
 
 
