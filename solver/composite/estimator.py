@@ -32,6 +32,8 @@ class CompositeBilinear(CrossModalEstimator):
       one decomposition serves all facets and all penalties.
     * For pairs, the cosine of both samples along regularised canonical directions [1]_, which
       distinguishes single items.
+    * For judged pairs, such as clicks, a low-rank bilinear similarity in the coordinates of these directions,
+      with the logistic loss and the nuclear norm (`LowRankBilinear`).
     * Where both modalities have the same number of features, the cosine of the features themselves: of
       vectors from one pretrained space this is the similarity before any training.
 
@@ -58,7 +60,7 @@ class CompositeBilinear(CrossModalEstimator):
     Attributes
     ----------
     weights_ : dict of str to float
-        Weight of each term: "facet:" and a name, "pairs", "cosine". The largest is 1.
+        Weight of each term: "facet:" and a name, "pairs", "signs", "cosine". The largest is 1.
     quality_ : float
         Of held-out samples, see `solver.composite.weights.WeightSearch`.
     choice_ : Choice

@@ -9,6 +9,7 @@ import numpy as np
 
 from solver.composite.facet_terms import FacetLearner, FacetPosteriors
 from solver.composite.folds import Part, draw, make_parts
+from solver.composite.judgements import JudgedSimilarity, whitened_axes
 from solver.composite.matching import fit_match_curve
 from solver.composite.pairs import PAIR_RIDGES, CanonicalDirections
 from solver.composite.projector import CompositeProjector, CompositeSide, Head, to_unit_length
@@ -21,7 +22,7 @@ from solver.supervision.annotations import Annotations
 from solver.supervision.base import Indices
 from solver.validation.errors import SupervisionError
 
-COSINE, PAIRS = "cosine", "pairs"
+COSINE, PAIRS, SIGNS = "cosine", "pairs", "signs"
 _FACET = "facet:"
 _N_PARTNER_TARGETS = 32
 """Leading coordinates of a sample's partner that a feature map is judged by, where there are pairs."""
@@ -114,7 +115,9 @@ def learn(
         HeldOutScores.of(terms.project_part(part, pair_ridge), annotations.subset(*part)) for part in parts
     ]
     if not held_out or not held_out[0].terms:
-        raise SupervisionError("nothing to learn from: no facet has two values on both sides, and no pairs")
+        raise SupervisionError(
+            "nothing to learn from: no facet has two values on both sides, and neither pairs nor judged pairs"
+        )
     search = WeightSearch(held_out)
     weights = {
         name: weight
@@ -158,6 +161,7 @@ class _Terms:
         self._samples, self._annotations = samples, annotations
         self._spaces, self._coordinates = spaces, coordinates
         self._heartbeat = heartbeat
+        self._has_signs = annotations.signs is not None and annotations.signs.nnz > 0
         self._has_cosine = samples[0].shape[1] == samples[1].shape[1]
         self._facets: dict[str, tuple[FacetPosteriors, FacetPosteriors]] = {}
         self._exclusive = {name: facet.is_exclusive for name, facet in annotations.facets.items()}
@@ -190,6 +194,8 @@ class _Terms:
         }
         if pair_ridge is not None:
             terms[PAIRS] = self._project_by_directions(part, pair_ridge)
+        if self._has_signs:
+            terms[SIGNS] = self._project_by_judgements(part, pair_ridge)
         if self._has_cosine:
             x, z = (_raw(side, chosen) for side, chosen in zip(self._samples, part, strict=True))
             terms[COSINE] = to_unit_length(x), to_unit_length(z)
@@ -202,6 +208,9 @@ class _Terms:
         directions = None
         if pair_ridge is not None and weights.get(PAIRS, 0.0) > 0.0:
             directions = self._directions(self._annotations.pairs, pair_ridge)
+        judged = (
+            self._judged_factors(self._annotations, pair_ridge) if weights.get(SIGNS, 0.0) > 0.0 else None
+        )
         built = []
         for number, space in enumerate(self._spaces):
             heads, coefficients, intercepts = [], [np.empty((len(space.variances), 0))], [np.empty(0)]
@@ -218,6 +227,10 @@ class _Terms:
                 heads.append(Head(PAIRS, "direction", chosen.shape[1], weights[PAIRS] ** 0.5))
                 coefficients.append(chosen)
                 intercepts.append(np.zeros(chosen.shape[1]))
+            if judged is not None:
+                heads.append(Head(SIGNS, "linear", judged[number].shape[1], weights[SIGNS] ** 0.5))
+                coefficients.append(judged[number])
+                intercepts.append(np.zeros(judged[number].shape[1]))
             if weights.get(COSINE, 0.0) > 0.0:
                 heads.append(Head(COSINE, "cosine", 0, weights[COSINE] ** 0.5))
             lifted = space.lift(np.hstack(coefficients), np.concatenate(intercepts))
@@ -227,13 +240,31 @@ class _Terms:
 
     def _project_by_directions(self, part: Part, ridge: float) -> Sides:
         self._heartbeat()
-        pairs = self._annotations.pairs
-        rest = pairs[~np.isin(pairs[:, 0], part[0]) & ~np.isin(pairs[:, 1], part[1])]
-        directions = self._directions(rest if len(rest) else pairs, ridge)
+        rest = self._annotations.without(*part).pairs
+        directions = self._directions(rest if len(rest) else self._annotations.pairs, ridge)
         return (
             to_unit_length(self._coordinates[0][part[0]] @ directions.x_coefficients),
             to_unit_length(self._coordinates[1][part[1]] @ directions.z_coefficients),
         )
+
+    def _project_by_judgements(self, part: Part, pair_ridge: float | None) -> Sides:
+        self._heartbeat()
+        factors = self._judged_factors(self._annotations.without(*part), pair_ridge)
+        if factors is None:
+            return np.zeros((len(part[0]), 1)), np.zeros((len(part[1]), 1))
+        return self._coordinates[0][part[0]] @ factors[0], self._coordinates[1][part[1]] @ factors[1]
+
+    def _judged_factors(self, annotations: Annotations, pair_ridge: float | None) -> Sides | None:
+        """Return the factors of the judged pairs' similarity, for principal coordinates; None without one."""
+        if pair_ridge is not None and len(annotations.pairs):
+            directions = self._directions(annotations.pairs, pair_ridge)
+            bases = directions.x_coefficients, directions.z_coefficients
+        else:
+            bases = whitened_axes(self._spaces[0].variances), whitened_axes(self._spaces[1].variances)
+        coordinates = self._coordinates[0] @ bases[0], self._coordinates[1] @ bases[1]
+        assert annotations.signs is not None
+        judged = JudgedSimilarity.fit(coordinates, annotations.signs)
+        return None if judged is None else (bases[0] @ judged.x_factors, bases[1] @ judged.z_factors)
 
     def _directions(self, pairs: Indices, ridge: float) -> CanonicalDirections:
         variances = (self._spaces[0].variances, self._spaces[1].variances)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import rankdata
 
 from solver.linalg.matrices import FloatArray
 from solver.supervision.annotations import Annotations, BoolArray
@@ -21,6 +22,8 @@ _MOST_ROUNDS = 4
 """Passes over all terms: a further one hardly changes a weight."""
 _MIN_GAIN = 1e-4
 """Steps that gain less are noise."""
+_FEW_JUDGED = 500
+"""Judged pairs whose agreement counts half: that of a few dozen is mostly chance."""
 _MOST_QUERIES = 200
 """Queries of a part whose whole ranking is scored, an evenly spaced sample: sorting costs most."""
 
@@ -37,6 +40,8 @@ class HeldOutScores:
         Relevance, as of `Annotations.grades`.
     shared : tuple of ndarray of bool, shape (n_x, n_z)
         Which samples share a value, for each facet.
+    signs : ndarray of int8, shape (n_x, n_z)
+        +1 for pairs that were judged relevant, -1 for those that were not, 0 for all others.
     is_match : ndarray of bool, shape (n_x, n_z)
         Which samples agree in every facet that is known of both, in one at least; without facets, which
         belong together.
@@ -45,6 +50,7 @@ class HeldOutScores:
     terms: Mapping[str, FloatArray]
     grades: npt.NDArray[np.int8]
     shared: tuple[BoolArray, ...]
+    signs: npt.NDArray[np.int8]
     is_match: BoolArray
 
     @classmethod
@@ -55,7 +61,10 @@ class HeldOutScores:
         rows = np.arange(annotations.shape[0]), np.arange(annotations.shape[1])
         scores = {name: (x @ z.T).astype(np.float32) for name, (x, z) in terms.items()}
         shared = tuple(facet.is_shared(*rows) for facet in annotations.facets.values())
-        return cls(scores, annotations.grades(*rows), shared, _match(annotations, shared))
+        signs = np.zeros(annotations.shape, np.int8)
+        if annotations.signs is not None:
+            signs = annotations.signs.toarray().astype(np.int8)
+        return cls(scores, annotations.grades(*rows), shared, signs, _match(annotations, shared))
 
     def total(self, weights: Mapping[str, float]) -> FloatArray:
         """Return the weighted sum of the terms' scores."""
@@ -71,6 +80,8 @@ class WeightSearch:
 
     The quality is the graded nDCG of the first ten results, plus the mean average precision of each facet,
     averaged over facets, where there are any: the first judges what is seen, the second the whole ranking.
+    Where pairs were judged, the share of relevant ones that score higher than others (the area under the ROC
+    curve, over the judged pairs of all parts) is added, shrunk where they are few.
 
     Parameters
     ----------
@@ -85,7 +96,7 @@ class WeightSearch:
         ]
 
     def quality(self, weights: Mapping[str, float]) -> float:
-        """Return the quality of weights: at most 1 without facets, 2 with them."""
+        """Return the quality of weights: the sum of up to three measures, each at most 1."""
         gains: list[float] = []
         precisions: list[float] = []
         for part, (x_to_z, z_to_x) in zip(self._parts, self._directions, strict=True):
@@ -93,7 +104,22 @@ class WeightSearch:
             gains += [x_to_z.mean(total), z_to_x.mean(total.T)]
             precisions += _facet_precisions(total, part.shared)
             precisions += _facet_precisions(total.T, tuple(shared.T for shared in part.shared))
-        return float(np.mean(gains)) + (float(np.mean(precisions)) if precisions else 0.0)
+        agreement = self._agreement(weights)
+        return float(np.mean(gains)) + (float(np.mean(precisions)) if precisions else 0.0) + agreement
+
+    def _agreement(self, weights: Mapping[str, float]) -> float:
+        """Return how often a relevant pair scores higher than one that is not; 0 where neither was judged."""
+        judged = [part for part in self._parts if part.signs.any()]
+        if not judged:
+            return 0.0
+        scores = np.concatenate([part.total(weights)[part.signs != 0] for part in judged])
+        is_relevant = np.concatenate([part.signs[part.signs != 0] for part in judged]) > 0
+        n_relevant, n_others = int(is_relevant.sum()), int((~is_relevant).sum())
+        if not n_relevant or not n_others:
+            return 0.0
+        rank_sum = float(rankdata(scores)[is_relevant].sum())
+        area = (rank_sum - n_relevant * (n_relevant + 1) / 2) / (n_relevant * n_others)
+        return area * len(scores) / (len(scores) + _FEW_JUDGED)
 
     def run(self, heartbeat: Callable[[], None]) -> tuple[dict[str, float], float]:
         """Return the weights and their quality; the largest weight is 1."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -143,6 +143,17 @@ class Annotations:
             pairs[(pairs >= 0).all(axis=1)],
             None if self.signs is None else scipy.sparse.csr_array(self.signs[x_rows][:, z_rows]),
         )
+
+    def without(self, x_rows: Indices, z_rows: Indices) -> Self:
+        """Return the same samples without the pairs and signs of these rows; facets stay."""
+        touched = np.isin(self.pairs[:, 0], x_rows) | np.isin(self.pairs[:, 1], z_rows)
+        signs = self.signs
+        if signs is not None:
+            table = scipy.sparse.coo_array(signs)
+            is_other = ~(np.isin(table.coords[0], x_rows) | np.isin(table.coords[1], z_rows))
+            entries = table.data[is_other], tuple(axis[is_other] for axis in table.coords)
+            signs = scipy.sparse.csr_array(entries, shape=self.shape)
+        return replace(self, pairs=self.pairs[~touched], signs=signs)
 
     def transpose(self) -> Annotations:
         """Return the same with the modalities exchanged."""

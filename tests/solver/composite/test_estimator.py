@@ -101,6 +101,19 @@ def test_pairs_rank_the_partner_higher(whole: CompositeBilinear) -> None:
     assert rank(whole) < 0.7 * rank(_fit("colour", "kind"))
 
 
+def test_judged_pairs_alone_find_what_they_agree_in() -> None:
+    rng = np.random.default_rng(0)
+    rows, columns = rng.integers(0, len(TRAIN), (2, 1500))
+    agrees = PLANTED.colours[rows] == PLANTED.colours[columns]
+    keys, places = np.unique(np.column_stack([rows, columns]), axis=0, return_index=True)
+    signs = scipy.sparse.csr_array((np.where(agrees[places], 1, -1), tuple(keys.T)), (len(TRAIN), len(TRAIN)))
+    annotations = Annotations((len(TRAIN), len(TRAIN)), signs=signs)
+    model = CompositeBilinear(**QUICK).fit(PLANTED.X[TRAIN], PLANTED.Z[TRAIN], annotations)
+    assert model.weights_ == {"signs": 1.0}
+    hits = _first_hits(model)
+    assert np.mean(PLANTED.colours[TEST][hits] == PLANTED.colours[TEST][:, None]) > 0.6
+
+
 def test_samples_in_one_space_are_compared_by_their_cosine() -> None:
     rng = np.random.default_rng(0)
     common = rng.standard_normal((200, 16))

@@ -9,6 +9,7 @@ from solver import Annotations
 from solver.composite.calibration import Calibration
 from solver.composite.facet_terms import FacetLearner
 from solver.composite.folds import draw, make_parts
+from solver.composite.judgements import JudgedSimilarity
 from solver.composite.matching import fit_match_curve
 from solver.composite.pairs import CanonicalDirections
 from solver.composite.ridge import RIDGES, RidgePath
@@ -102,6 +103,34 @@ def test_canonical_directions_find_what_pairs_have_in_common() -> None:
     x, z = sides[0] @ directions.x_coefficients, sides[1] @ directions.z_coefficients
     for number in range(2):
         assert np.corrcoef(x[:, number], z[:, number])[0, 1] > 0.95
+
+
+def test_judged_pairs_teach_what_they_agree_in() -> None:
+    rng = np.random.default_rng(0)
+    X, Z = rng.standard_normal((200, 6)), rng.standard_normal((200, 6))
+    rows, columns = rng.integers(0, 200, 300), rng.integers(0, 200, 300)
+    values = np.where(X[rows, 0] * Z[columns, 0] > 0, 1, -1)
+    judged = scipy.sparse.csr_array(
+        (np.sign(_sum(values, rows, columns)), _unique(rows, columns)), (200, 200)
+    )
+    similarity = JudgedSimilarity.fit((X, Z), judged)
+    assert similarity is not None
+    assert similarity.duality_gap < 1e-3
+    scores = (X @ similarity.x_factors) @ (Z @ similarity.z_factors).T
+    assert np.mean((scores > 0) == (np.outer(X[:, 0], Z[:, 0]) > 0)) > 0.85
+
+
+def _unique(rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return np.divmod(np.unique(rows * 200 + columns), 200)
+
+
+def _sum(values: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    return np.bincount(np.unique(rows * 200 + columns, return_inverse=True)[1], weights=values)
+
+
+def test_judgements_of_one_kind_teach_nothing() -> None:
+    signs = scipy.sparse.csr_array(([1, 1], ([0, 1], [1, 0])), (3, 3))
+    assert JudgedSimilarity.fit((np.eye(3), np.eye(3)), signs) is None
 
 
 def test_facets_known_of_a_part_only_are_predicted_for_the_rest() -> None:

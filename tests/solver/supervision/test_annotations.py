@@ -44,6 +44,14 @@ def test_a_part_has_the_grades_of_the_whole() -> None:
     np.testing.assert_array_equal(part.signs.toarray(), [[0, -1, 0], [0, 0, 1]])
 
 
+def test_annotations_without_some_samples_keep_their_facets_only() -> None:
+    rest = _annotations().without(np.array([0]), np.array([3]))
+    assert rest.pairs.shape == (0, 2)
+    assert rest.signs is not None
+    np.testing.assert_array_equal(rest.signs.toarray(), [[0, 0, 0, 0], [0, 0, 0, 0], [-1, 0, 0, 0]])
+    assert rest.facets.keys() == _annotations().facets.keys()
+
+
 def test_swapped_annotations_have_the_transposed_grades() -> None:
     swapped = _annotations().transpose()
     np.testing.assert_array_equal(swapped.grades(ALL_Z, ALL_X), _annotations().grades(ALL_X, ALL_Z).T)

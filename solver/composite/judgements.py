@@ -1,0 +1,77 @@
+"""What clicks teach: a low-rank bilinear similarity of judged pairs."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse
+
+from solver.bilinear.estimator import LowRankBilinear
+from solver.linalg.matrices import FloatArray
+from solver.supervision.signed_pairs import SignedPairs
+from solver.validation.errors import ConvergenceWarning
+
+_ALPHA_FRACTION = 0.1
+"""Penalty as a share of the smallest one whose solution is zero: a few hundred judgements fix few ranks."""
+_N_AXES = 64
+"""Leading principal axes, whitened, that stand for a sample where there are no canonical directions."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JudgedSimilarity:
+    """A bilinear matrix between coordinates of both modalities, with the nuclear norm as penalty.
+
+    Parameters
+    ----------
+    x_factors : ndarray of shape (x_rank, rank)
+        ``U sqrt(S)``.
+    z_factors : ndarray of shape (z_rank, rank)
+        ``V sqrt(S)``.
+    duality_gap : float
+        Relative, of the fit on the coordinates: a certificate of this term.
+    """
+
+    x_factors: FloatArray
+    z_factors: FloatArray
+    duality_gap: float
+
+    @classmethod
+    def fit(
+        cls, coordinates: tuple[FloatArray, FloatArray], signs: scipy.sparse.csr_array, tol: float = 1e-3
+    ) -> JudgedSimilarity | None:
+        """Fit to judged pairs; None unless some are relevant and some are not.
+
+        Parameters
+        ----------
+        coordinates : tuple of ndarray
+            Of both modalities, (n_samples, rank) each, of similar lengths along all axes.
+        signs : csr_array of shape (n_samples_x, n_samples_z)
+            +1 for relevant pairs, -1 for others.
+        tol : float
+            Relative duality gap.
+        """
+        if not {1, -1} <= set(np.unique(signs.data).tolist()):
+            return None
+        rows, columns = (np.unique(part) for part in signs.nonzero())
+        estimator = LowRankBilinear(alpha_fraction=_ALPHA_FRACTION, tol=tol, fit_intercept=False)
+        with warnings.catch_warnings():
+            # The gap says how far it came.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            estimator.fit(coordinates[0][rows], coordinates[1][columns], SignedPairs(signs[rows][:, columns]))
+        if estimator.rank_ == 0:
+            return None
+        return cls(
+            estimator.x_factors_.astype(np.float64),
+            estimator.z_factors_.astype(np.float64),
+            estimator.duality_gap_,
+        )
+
+
+def whitened_axes(variances: FloatArray) -> FloatArray:
+    """Return what maps principal coordinates to the leading ones of variance one, (rank, n_axes)."""
+    n_axes = min(_N_AXES, len(variances))
+    axes = np.zeros((len(variances), n_axes))
+    axes[np.arange(n_axes), np.arange(n_axes)] = 1.0 / np.sqrt(variances[:n_axes] * n_axes)
+    return axes
