@@ -175,9 +175,9 @@ def check_files(world: World, engine: Engine, data_dir: Path) -> None:
     with engine.connect() as connection:
         bundles = set(connection.execute(text("SELECT bundle FROM model_versions")).scalars())
         hashes = connection.execute(
-            text("SELECT DISTINCT content_hash FROM items WHERE content_hash IS NOT NULL")
+            text("SELECT content_hash FROM items UNION SELECT content_hash FROM feedback")
         )
-        pictures = set(hashes.scalars())
+        pictures = set(hashes.scalars()) - {None}
         galleries = set(connection.execute(text("SELECT folder FROM saved_galleries")).scalars())
     kept = {path.name for path in (data_dir / "models").iterdir() if path.name != ".trash"}
     saved = {path.name for path in (data_dir / "galleries").glob("*")}

@@ -67,11 +67,13 @@ class Stored:
         return {path.name for path in self._pictures.glob("[!.]*/*") if path.is_file()}
 
     def unaccounted(self) -> set[str]:
-        """Return pictures that are unused although swept, and items' pictures that are not there."""
+        """Return pictures that are unused although swept, and those in use that are not there."""
         self._services.garbage_collector.sweep()
         with self._engine.connect() as connection:
-            rows = connection.exec_driver_sql("SELECT content_hash FROM items WHERE content_hash IS NOT NULL")
-            return self.pictures() ^ {row[0] for row in rows}
+            rows = connection.exec_driver_sql(
+                "SELECT content_hash FROM items UNION SELECT content_hash FROM feedback"
+            )
+            return self.pictures() ^ ({row[0] for row in rows} - {None})
 
 
 class Campaign:

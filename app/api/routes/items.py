@@ -134,7 +134,10 @@ def get_content(collection: str, item_id: str, catalogue: Catalogue) -> Response
 
 @router.delete("/{item_id}", dependencies=[Depends(may_write)], responses=responses(401, 403, 404, 422))
 def delete_item(collection: str, item_id: str, catalogue: Catalogue, note_write: NoteWrite) -> WrittenOut:
-    """Delete one item; no search with the same key returns it from now on, and soon none."""
+    """Delete one item; no search with the same key returns it from now on, and soon none.
+
+    Feedback that names it goes with it.
+    """
     revision = catalogue.delete_item(collection, item_id)
     note_write(collection, revision)
     return WrittenOut(ids=[item_id], revision=revision)

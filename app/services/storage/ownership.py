@@ -63,7 +63,7 @@ class ManagedFiles:
 
     @classmethod
     def of_pictures(cls, files: StoredFiles, database: Database) -> ManagedFiles:
-        """Return the pictures, which items refer to."""
+        """Return the pictures, which items and feedback refer to."""
 
         def find_used(content_hashes: Sequence[str]) -> set[str]:
             with database.read() as work:

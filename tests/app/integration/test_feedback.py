@@ -75,6 +75,9 @@ def test_a_query_is_stored_as_an_item_would_be(album: Services) -> None:
         same = work.items.get(work.collections.get("album"), "green")
     np.testing.assert_array_equal(picture.query.features, same.features)
     assert (item.query, item.query_item_id) == (None, "other")
+    similar = NewFeedback("text", "text", "text", is_relevant=True, query_item_id="other")
+    album.feedback.add("album", [similar])
+    assert [(entry.source, entry.target) for entry in stored(album)][-1] == ("text", "text")
     assert album.catalogue.collection("album")[0].revision == revision + 1, "of the item alone"
 
 
