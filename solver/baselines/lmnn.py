@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -96,10 +96,10 @@ class LMNN(CommonSpaceMetric):
         *,
         reg: float = 0.1,
         n_targets: int = 3,
-        n_impostors: int = 20,
+        n_impostors: int = 10,
         push: float = 1.0,
         n_rounds: int = 3,
-        max_iter: int = 20,
+        max_iter: int = 10,
         pairs: str = "auto",
         metric: str = "distance",
     ) -> None:
@@ -158,11 +158,10 @@ class _Neighbours:
         squares: FloatArray = np.sum((own[:, None] - other[self.columns]) ** 2, axis=2)
         return np.where(self.is_pair, squares, 0.0)
 
-    def table(self, weights: FloatArray, shape: tuple[int, int]) -> Any:
-        """Return weights of the neighbours as a sparse array of X by Z."""
-        rows = np.repeat(np.arange(len(weights)), weights.shape[1])
-        indices = (rows, self.columns.ravel()) if self.of_x else (self.columns.ravel(), rows)
-        return scipy.sparse.csr_array(((weights * self.is_pair).ravel(), indices), shape=shape)
+    def pairs(self) -> tuple[Indices, Indices]:
+        """Return rows of X and rows of Z, neighbour by neighbour."""
+        rows = np.repeat(np.arange(len(self.columns)), self.columns.shape[1])
+        return (rows, self.columns.ravel()) if self.of_x else (self.columns.ravel(), rows)
 
 
 _BothSides = tuple[_Neighbours, _Neighbours]
@@ -189,16 +188,18 @@ def _objective(
 ) -> tuple[float, FloatArray]:
     """Return the objective and its derivative, both divided by the number of targets."""
     mapped = space.map(flat.reshape(space.x.shape[1], -1))
-    shape = len(space.x), len(space.z)
-    value, weights = 0.0, scipy.sparse.csr_array(shape)
+    value, parts = 0.0, []
     for near, far in zip(targets, impostors, strict=True):
         pull = near.distances(mapped)
         excess = 1.0 + pull[:, :, None] - far.distances(mapped)[:, None, :]
         violates = (excess > 0) & near.is_pair[:, :, None] & far.is_pair[:, None, :]
         value += float(pull.sum() + push * excess[violates].sum())
-        weights += near.table(1.0 + push * violates.sum(axis=2), shape)
-        weights -= far.table(push * violates.sum(axis=1), shape)
-    x_gradient, z_gradient = distance_gradients(mapped.x, mapped.z, weights)
+        near_weights = near.is_pair * (1.0 + push * violates.sum(axis=2))
+        parts += [(*near.pairs(), near_weights.ravel())]
+        parts += [(*far.pairs(), -push * violates.sum(axis=1).ravel())]
+    rows, columns, weights = (np.concatenate(part) for part in zip(*parts, strict=True))
+    table = scipy.sparse.csr_array((weights, (rows, columns)), shape=(len(space.x), len(space.z)))
+    x_gradient, z_gradient = distance_gradients(mapped.x, mapped.z, table)
     gradient = space.x.T @ x_gradient + space.z.T @ z_gradient
     n_targets = max(sum(int(side.is_pair.sum()) for side in targets), 1)
     return value / n_targets, gradient.ravel() / n_targets

@@ -31,7 +31,7 @@ CHEAP: dict[str, dict[str, Any]] = {
     "SemanticBilinear": {"kernels": ("linear", "rbf"), "scalings": ("standard",), "n_folds": 2, "n_jobs": 1},
 }
 CHEAP["ITML"] = {"n_constraints": 50, "max_iter": 5}
-CHEAP["LMNN"] = {"n_rounds": 1, "max_iter": 10}
+CHEAP["LMNN"] = {"n_rounds": 1}
 CHEAP["CompositeBilinear"] = {"kernels": ("linear", "rbf"), "scalings": ("standard",), "n_landmarks": 20}
 CHEAP["SemanticIdentity"] = {**CHEAP["SemanticBilinear"], "kernels": ("rbf",), "n_landmarks": 20}
 CHEAP["KernelSemanticMatching"] = {"n_landmarks": 20}
