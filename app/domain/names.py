@@ -77,7 +77,7 @@ def check_metadata(field: str, metadata: dict[str, Any]) -> None:
         raise InvalidFieldError(field, f"expected at most {MAX_METADATA} characters of JSON, got {size}")
 
 
-def join_words(words: Iterable[str], last: str = "or") -> str:
+def join_words(words: Iterable[object], last: str = "or") -> str:
     """Return words as prose: ``a, b or c``."""
     *first, final = [str(word) for word in words] or [""]
     return f"{', '.join(first)} {last} {final}" if first else final

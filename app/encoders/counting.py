@@ -6,7 +6,7 @@ import heapq
 import logging
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 COUNTED_BYTES = 256 << 20
 """Memory of the terms counted together: 1.3 million of 50 characters."""
@@ -38,20 +38,24 @@ class TermCounts:
     def __len__(self) -> int:
         return len(self._counts)
 
-    def add(self, terms: Iterable[str]) -> None:
-        """Count the terms of a text."""
+    def items(self) -> Iterable[tuple[str, int]]:
+        """Return the counted terms with their counts."""
+        return self._counts.items()
+
+    def add(self, terms: Iterable[str], times: int = 1) -> None:
+        """Count the terms of a text, which occurs `times` times."""
         counts = self._counts
         for term in terms:
             seen = counts.get(term)
             if seen is not None:
-                counts[term] = seen + 1
+                counts[term] = seen + times
                 continue
             self._bytes += _bytes_of(term)
             if self._bytes > self._max_bytes:
                 self._drop_the_rarest()
                 counts = self._counts
                 self._bytes += _bytes_of(term)
-            counts[term] = 1
+            counts[term] = times
 
     def most_frequent(self, size: int) -> list[str]:
         """Return at most `size` terms, the most frequent first; equally frequent ones in code point order."""
@@ -101,20 +105,55 @@ def most_frequent_terms(
     """
     chosen: list[str] = []
     for kind, texts in (("words", words), ("runs of words", runs)):
-        if len(chosen) == size:
-            break
-        counts = TermCounts(max_bytes)
-        for terms in texts:
-            counts.add(terms)
-        if counts.dropped:
-            _logger.warning(
-                "the %s of the texts are too many to be counted in %d MiB: %d rare ones were left out",
-                kind,
-                max_bytes >> 20,
-                counts.dropped,
-            )
-        chosen += counts.most_frequent(size - len(chosen))
+        if len(chosen) < size:
+            chosen += _count(kind, texts, max_bytes).most_frequent(size - len(chosen))
     return chosen
+
+
+def most_frequent_parts(
+    words: Iterator[Iterable[str]],
+    take_apart: Callable[[str], Iterable[str]],
+    size: int,
+    max_bytes: int = COUNTED_BYTES,
+) -> list[str]:
+    """Return at most `size` parts of words, the most frequent first.
+
+    Each word is taken apart once, however often it occurs.
+
+    Parameters
+    ----------
+    words : iterator
+        The words of one text after the other.
+    take_apart : callable
+        Returns the parts of a word.
+    size : int
+        How many parts.
+    max_bytes : int
+        As of `most_frequent_terms`, for the words and for their parts.
+    """
+    counts = TermCounts(max_bytes)
+    for word, times in _count("words", words, max_bytes).items():
+        counts.add(take_apart(word), times)
+    _log_dropped("parts of words", counts, max_bytes)
+    return counts.most_frequent(size)
+
+
+def _count(kind: str, texts: Iterator[Iterable[str]], max_bytes: int) -> TermCounts:
+    counts = TermCounts(max_bytes)
+    for terms in texts:
+        counts.add(terms)
+    _log_dropped(kind, counts, max_bytes)
+    return counts
+
+
+def _log_dropped(kind: str, counts: TermCounts, max_bytes: int) -> None:
+    if counts.dropped:
+        _logger.warning(
+            "the %s of the texts are too many to be counted in %d MiB: %d rare ones were left out",
+            kind,
+            max_bytes >> 20,
+            counts.dropped,
+        )
 
 
 def _bytes_of(term: str) -> int:

@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 from pydantic import with_config
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict, override
 
 from app.domain.entities import Vector
 from app.encoders.options import describe_options
+from app.encoders.pictures import PictureEncoder
 
 _SIDE = 96
 _CELL = 12
@@ -26,6 +27,14 @@ class HogColorOptions(TypedDict, total=False):
     """Options of encoder `hog-color`: none."""
 
     type: Required[Literal["hog-color"]]
+
+
+class HogColorEncoder(PictureEncoder):
+    """Encodes pictures by `describe`."""
+
+    @override
+    def describe(self, picture: Image.Image) -> Vector:
+        return describe(picture)
 
 
 def describe(picture: Image.Image) -> Vector:

@@ -1,16 +1,15 @@
-"""Text encoder `tfidf`: learned with the model, stored as its vocabulary and weights."""
+"""Text encoder `tfidf`: learned with the model, stored as its terms and their weights."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Annotated, Any, Literal, Required, Self
 
-import numpy as np
-import numpy.typing as npt
 import scipy.sparse
-from pydantic import Field, with_config
-from typing_extensions import TypedDict
+from pydantic import AfterValidator, Field, WithJsonSchema, with_config
+from typing_extensions import TypedDict, override
 
 from app.domain.entities import Content, Features
 from app.domain.errors import (
@@ -19,21 +18,43 @@ from app.domain.errors import (
     TrainingDataError,
     WrongContentError,
 )
-from app.encoders.counting import most_frequent_terms
+from app.domain.names import join_words
+from app.encoders.base import BaseEncoder
+from app.encoders.counting import most_frequent_parts, most_frequent_terms
 from app.encoders.options import MAX_COUNT, describe_options, expect
+from app.encoders.terms import (
+    Positions,
+    WeightedTerms,
+    WordParts,
+    number_terms,
+    positions_in,
+    term_features,
+)
 
 _DEFAULT_FEATURES = 2000
 _BATCH = 256
 """Texts whose terms are held at once."""
-
-
 MAX_TERMS = 200_000
 """Largest ``max_features`` of a new collection: a model holds some hundred numbers for each term."""
 _MAX_RUN = 5
 """Longest run of words: longer ones hardly ever occur twice."""
+_SHORTEST_PART = 3
+"""Letters of the shortest n-gram: most pairs of letters occur in most texts."""
+_DEFAULT_PART = 5
+"""Letters of the longest n-gram of a new collection: longer ones are parts of single words."""
+_PART_LENGTHS = (0, 3, 4, 5, 6)
+"""Letters that the longest n-gram may have; the number of n-grams grows with each."""
 
 
-@with_config(describe_options("tfidf", "texts: words, then runs of words; learned at each retrain"))
+def _check_length(letters: int) -> int:
+    if letters not in _PART_LENGTHS:
+        raise ValueError("is no length of n-grams")
+    return letters
+
+
+@with_config(
+    describe_options("tfidf", "texts: words, runs of words, parts of words; learned at each retrain")
+)
 class TfidfOptions(TypedDict, total=False):
     """Options of encoder `tfidf`."""
 
@@ -44,7 +65,7 @@ class TfidfOptions(TypedDict, total=False):
         Field(
             ge=1,
             le=MAX_COUNT,
-            description="terms kept at most",
+            description="words and runs kept at most, and parts of words",
             json_schema_extra={"maximum": MAX_TERMS},
         ),
         expect(f"an integer from 1 to {MAX_COUNT}"),
@@ -54,16 +75,28 @@ class TfidfOptions(TypedDict, total=False):
         Field(ge=1, le=_MAX_RUN, description="longest run of words"),
         expect(f"an integer from 1 to {_MAX_RUN}"),
     ]
+    characters: Annotated[
+        int,
+        Field(description="letters of the longest part of a word, 3 being the fewest; 0: no parts"),
+        AfterValidator(_check_length),
+        WithJsonSchema({"type": "integer", "enum": list(_PART_LENGTHS)}),
+        expect(join_words(_PART_LENGTHS)),
+    ]
 
 
-class TfidfEncoder:
-    """Term frequency (sublinear) times inverse document frequency of words and runs of words.
+class TfidfEncoder(BaseEncoder):
+    """Term frequency (sublinear) times inverse document frequency of words, runs of words, parts of words.
+
+    Parts of words (character n-grams within a word, its edges included) make plurals and compounds similar
+    to the words that were learned: "handbags" to "handbag". Words with their runs on the one side and parts
+    on the other have the same weight.
 
     Parameters
     ----------
     options : mapping
-        ``max_features`` (2000) terms at most, ``ngrams`` (2) longest run of words. Words come before runs,
-        and of each the most frequent: else runs such as "of the" would push rare words out.
+        ``max_features`` (2000) terms at most, and as many parts of words; ``ngrams`` (2) longest run of
+        words; ``characters`` (none) letters of the longest part. Words come before runs, and of each kind
+        the most frequent: else runs such as "of the" would push rare words out.
     max_chars : int
         Longest text.
     """
@@ -71,12 +104,16 @@ class TfidfEncoder:
     is_fitted_with_model = True
 
     def __init__(self, options: Mapping[str, Any], max_chars: int) -> None:
-        self._options = options
+        self._max_features = int(options.get("max_features", _DEFAULT_FEATURES))
+        self._longest_run = int(options.get("ngrams", 2))
+        # Collections made before there were parts of words have no such option, and go on without.
+        self._characters: int | None = options.get("characters")
         self._max_chars = max_chars
-        self._vectorizer: Any = None
+        self._words = WeightedTerms.restore([], [])
+        self._parts: WeightedTerms | None = None
 
+    @override
     def check(self, field: str, raw: Content) -> None:
-        """Refuse anything but a text of allowed length with a word in it."""
         if raw.text is None or not raw.text.strip():
             raise WrongContentError(field, "text")
         if "\x00" in raw.text:
@@ -86,68 +123,93 @@ class TfidfEncoder:
                 field, f"{len(raw.text)} characters, at most {self._max_chars} allowed"
             )
 
-    def fault(self) -> None:
-        """Return None: it needs no file."""
+    @override
+    def settled_options(self) -> dict[str, Any]:
+        # Collections of earlier releases may have more.
+        if self._max_features > MAX_TERMS:
+            raise InvalidFieldError("encoder.max_features", f"expected at most {MAX_TERMS}")
+        return {"characters": _DEFAULT_PART} if self._characters is None else {}
 
+    @override
     def fit(self, texts: Sequence[str]) -> Self:
-        """Learn vocabulary and weights; raises TrainingDataError when the texts hold no word.
+        """Learn terms and weights; raises TrainingDataError when the texts hold no word.
 
         Memory is bounded whatever the number of terms: where those that differ are too many, the rarest of
         them are not counted exactly.
         """
-        longest = self._longest_run
-        size = int(self._options.get("max_features", _DEFAULT_FEATURES))
-        runs = _terms_of(texts, 2, longest) if longest > 1 else iter(())
-        terms = sorted(most_frequent_terms(_terms_of(texts, 1, 1), runs, size))
+        size, longest = self._max_features, self._longest_run
+        runs = map(_terms(2, longest), texts) if longest > 1 else iter(())
+        terms = sorted(most_frequent_terms(map(_terms(1, 1), texts), runs, size))
         if not terms:
             raise TrainingDataError("the texts cannot be encoded: no word has two characters")
-        return self.restore({"terms": terms, "idf": self._weights(terms, texts)})
-
-    def encode(self, raw: Sequence[Content]) -> Features:
-        """Return the (n, n_terms) features, rows of unit length, as a sparse array."""
-        parts = []
-        for start in range(0, len(raw), _BATCH):
-            texts = [content.text or "" for content in raw[start : start + _BATCH]]
-            parts.append(scipy.sparse.csr_array(self._vectorizer.transform(texts), dtype=np.float32))
-        return parts[0] if len(parts) == 1 else scipy.sparse.csr_array(scipy.sparse.vstack(parts))
-
-    def state(self) -> dict[str, Any]:
-        """Return what `restore` needs, as JSON values."""
-        terms = sorted(self._vectorizer.vocabulary_, key=self._vectorizer.vocabulary_.get)
-        return {"terms": terms, "idf": [float(weight) for weight in self._vectorizer.idf_]}
-
-    def restore(self, state: Mapping[str, Any]) -> Self:
-        """Become the encoder whose `state` this is."""
-        self._vectorizer = self._make(state["terms"])
-        self._vectorizer.idf_ = np.asarray(state["idf"], dtype=np.float64)
+        positions = number_terms(terms)
+        analyzed = map(self._analyze, texts)
+        self._words = WeightedTerms.learn(positions, (positions_in(positions, text) for text in analyzed))
+        if self._characters:
+            words = map(_words_of, map(self._analyze, texts))
+            self._learn_parts(number_terms(sorted(most_frequent_parts(words, self._take_apart, size))), texts)
         return self
 
-    def _weights(self, terms: Sequence[str], texts: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Return the smoothed inverse document frequencies, (n_terms,)."""
-        counter = _vectorizers().CountVectorizer(
-            ngram_range=(1, self._longest_run), vocabulary=_positions(terms)
-        )
-        texts_with = np.ones(len(terms))
-        for start in range(0, len(texts), _BATCH):
-            counts = counter.transform(texts[start : start + _BATCH])
-            texts_with += np.bincount(counts.indices, minlength=len(terms))
-        weights: npt.NDArray[np.float64] = np.log((len(texts) + 1) / texts_with) + 1.0
-        return weights
+    def _learn_parts(self, positions: dict[str, int], texts: Sequence[str]) -> None:
+        self._word_parts = WordParts(self._take_apart, positions)
+        words = map(_words_of, map(self._analyze, texts))
+        self._parts = WeightedTerms.learn(positions, map(self._word_parts.of_text, words))
 
-    def _make(self, terms: Sequence[str]) -> Any:
-        longest = self._longest_run
-        return _vectorizers().TfidfVectorizer(
-            ngram_range=(1, longest), sublinear_tf=True, vocabulary=_positions(terms)
-        )
+    @override
+    def encode(self, raw: Sequence[Content]) -> Features:
+        """Return the (n, n_terms) features as a sparse array, rows of unit length or (nothing known) zero."""
+        kinds = [kind for kind in (self._words, self._parts) if kind is not None]
+        rows = []
+        for start in range(0, len(raw), _BATCH):
+            texts = [content.text or "" for content in raw[start : start + _BATCH]]
+            rows.append(term_features(kinds, [self._positions(text) for text in texts]))
+        return rows[0] if len(rows) == 1 else scipy.sparse.csr_array(scipy.sparse.vstack(rows))
 
-    @property
-    def _longest_run(self) -> int:
-        return int(self._options.get("ngrams", 2))
+    @override
+    def state(self) -> dict[str, Any]:
+        state = {"terms": self._words.listed(), "idf": self._words.idf.tolist()}
+        if self._parts is None:
+            return state
+        return {**state, "parts": self._parts.listed(), "part_idf": self._parts.idf.tolist()}
+
+    @override
+    def restore(self, state: Mapping[str, Any]) -> Self:
+        self._words = WeightedTerms.restore(state["terms"], state["idf"])
+        if "parts" in state:
+            self._parts = WeightedTerms.restore(state["parts"], state["part_idf"])
+            self._word_parts = WordParts(self._take_apart, self._parts.positions)
+        return self
+
+    def _positions(self, text: str) -> list[Positions]:
+        """Return the positions of the terms of a text, and of its parts of words if any were learned."""
+        terms = self._analyze(text)
+        words = positions_in(self._words.positions, terms)
+        return [words] if self._parts is None else [words, self._word_parts.of_text(_words_of(terms))]
+
+    @cached_property
+    def _analyze(self) -> Callable[[str], list[str]]:
+        return _terms(1, self._longest_run)
+
+    @cached_property
+    def _take_apart(self) -> Callable[[str], list[str]]:
+        longest = self._characters or _DEFAULT_PART
+        return _analyzer(analyzer="char_wb", ngram_range=(_SHORTEST_PART, longest))
 
 
-def _terms_of(texts: Sequence[str], shortest: int, longest: int) -> Iterator[list[str]]:
-    """Yield the runs of words of one text after the other; a single word is a run of one."""
-    return map(_vectorizers().CountVectorizer(ngram_range=(shortest, longest)).build_analyzer(), texts)
+def _words_of(terms: Iterable[str]) -> list[str]:
+    """Return the single words among the runs of words of a text."""
+    return [term for term in terms if " " not in term]
+
+
+def _terms(shortest: int, longest: int) -> Callable[[str], list[str]]:
+    """Return what lists the runs of words of a text; a single word is a run of one."""
+    return _analyzer(ngram_range=(shortest, longest))
+
+
+def _analyzer(**options: Any) -> Callable[[str], list[str]]:
+    """Return what takes a text apart, of scikit-learn's vectorizers, whose import takes a while."""
+    analyze: Callable[[str], list[str]] = _vectorizers().CountVectorizer(**options).build_analyzer()
+    return analyze
 
 
 def _vectorizers() -> Any:
@@ -158,7 +220,3 @@ def _vectorizers() -> Any:
 def import_vectorizers() -> None:
     """Import what text models need: a server does so before its first search, where it has any."""
     _vectorizers()
-
-
-def _positions(terms: Sequence[str]) -> dict[str, int]:
-    return {term: position for position, term in enumerate(terms)}

@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal, Required
 
 import numpy as np
 from pydantic import Field, with_config
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict, override
 
 from app.domain.entities import Content, Matrix
 from app.domain.errors import InvalidFieldError, WrongContentError
 from app.domain.limits import MAX_MAGNITUDE
+from app.encoders.base import BaseEncoder
 from app.encoders.options import MAX_COUNT, describe_options, expect
 
 _FIELD, _DIM = "vector", "dim"
@@ -30,7 +31,7 @@ class VectorOptions(TypedDict, total=False):
     ]
 
 
-class VectorEncoder:
+class VectorEncoder(BaseEncoder):
     """Passes vectors through after checking them.
 
     Parameters
@@ -39,13 +40,11 @@ class VectorEncoder:
         ``dim``; any dimension is accepted while it is not known.
     """
 
-    is_fitted_with_model = False
-
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._dim: int | None = options.get(_DIM)
 
+    @override
     def check(self, field: str, raw: Content) -> None:
-        """Refuse anything but a finite vector of the right dimension."""
         if raw.vector is None:
             raise WrongContentError(field, "vector")
         if len(raw.vector) == 0 or (self._dim is not None and len(raw.vector) != self._dim):
@@ -59,31 +58,18 @@ class VectorEncoder:
                 f"{field}.{bad[0]}", f"expected a number within +-{MAX_MAGNITUDE:g}, got {values[bad[0]]:g}"
             )
 
+    @override
     def options_from(self, first: Content) -> dict[str, Any]:
-        """Return the dimension, if the first item decides it."""
         return {_DIM: len(first.vector)} if self._dim is None and first.vector else {}
 
+    @override
     def pending_options(self, used: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the dimension that items were checked against, if it is still open.
-
-        Raises
-        ------
-        InvalidFieldError
-            If it is another one by now.
-        """
         if self._dim is None:
             return {_DIM: used[_DIM]}
         if self._dim != used.get(_DIM):
             raise InvalidFieldError(_FIELD, f"has {used.get(_DIM)} numbers, expected {self._dim}")
         return {}
 
-    def state(self) -> dict[str, Any]:
-        """Return nothing: it learns nothing, and needs no file."""
-        return {}
-
-    def fault(self) -> None:
-        """Return None: it needs no file."""
-
+    @override
     def encode(self, raw: Sequence[Content]) -> Matrix:
-        """Return the (n, dim) features."""
         return np.asarray([content.vector for content in raw], dtype=np.float32)

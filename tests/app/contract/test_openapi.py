@@ -164,7 +164,7 @@ def test_the_document_knows_the_encoders_and_their_options() -> None:
     assert {one["properties"]["type"]["const"]: set(one["properties"]) - {"type"} for one in described} == {
         "hog-color": set(),
         "onnx": {"path", "sha256", "size", "mean", "scale", "output"},
-        "tfidf": {"max_features", "ngrams"},
+        "tfidf": {"max_features", "ngrams", "characters"},
         "vector": {"dim"},
     }
     assert {one["title"] for one in described} == set(registry.types)

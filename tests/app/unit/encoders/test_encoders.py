@@ -29,18 +29,35 @@ def test_picture_features_depend_on_the_picture_alone() -> None:
     assert np.isfinite(describe(Image.new("RGB", (1, 1)))).all()
 
 
-def test_a_text_encoder_comes_back_from_its_state() -> None:
+@pytest.mark.parametrize("characters", [None, 0, 5])
+def test_a_text_encoder_comes_back_from_its_state(characters: int | None) -> None:
     texts = ["a boat on the sea", "Straße, été and 東京", "the sea and a tower", ""]
-    encoder = TfidfEncoder({"max_features": 12}, 1000).fit(texts)
+    options = {"max_features": 12} | ({} if characters is None else {"characters": characters})
+    encoder = TfidfEncoder(options, 1000).fit(texts)
     state = json.loads(json.dumps(encoder.state()))
-    restored = TfidfEncoder({"max_features": 12}, 1000).restore(state)
+    assert ("parts" in state) == (characters == 5)
+    restored = TfidfEncoder(options, 1000).restore(state)
     contents = [Content(text=text) for text in [*texts, "nothing known", "sea sea sea boat"]]
     features = encoder.encode(contents)
     assert scipy.sparse.issparse(features)
     np.testing.assert_array_equal(features.toarray(), restored.encode(contents).toarray())
     assert restored.state() == encoder.state()
     lengths = np.linalg.norm(features.toarray(), axis=1)
-    assert all(length == pytest.approx(1.0, rel=1e-5) or length == 0 for length in lengths)
+    known = [any(length == pytest.approx(full, rel=1e-5) for full in (0, 0.5**0.5, 1)) for length in lengths]
+    assert all(known), lengths
+
+
+def test_a_plural_and_a_compound_are_similar_to_the_word_that_was_learned() -> None:
+    texts = ["a red handbag", "a brown wallet", "blue sneaker for sports", "a black sandal"]
+    contents = [Content(text=text) for text in ("handbags", "sneakers", "sandalwear", "xyzzy")]
+    encoder = TfidfEncoder({"characters": 5}, 1000).fit(texts)
+    known = encoder.encode([Content(text=text) for text in texts]).toarray()
+    similarity = encoder.encode(contents).toarray() @ known.T
+    assert np.argmax(similarity[:3], axis=1).tolist() == [0, 2, 3]
+    assert np.all(np.sort(similarity[:3], axis=1)[:, -1] > 0.2)
+    assert not np.any(similarity[3])
+    words_alone = TfidfEncoder({}, 1000).fit(texts)
+    assert words_alone.encode(contents).nnz == 0
 
 
 def test_a_rare_word_is_learned_before_any_run_of_words() -> None:

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import scipy.sparse
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from app.domain.entities import Content
@@ -24,7 +25,7 @@ from app.encoders.texts import TfidfEncoder
 chance = random.Random(1)
 words = [f"{number:0>399}" for number in range(1900)]
 texts = [" ".join(chance.choices(words, k=50)) for _ in range(2000)]
-encoder = TfidfEncoder({"ngrams": 5}, 20_000).fit(texts)
+encoder = TfidfEncoder({"ngrams": 5, "characters": 6}, 20_000).fit(texts)
 encoder.encode([Content(text=text) for text in texts])
 assert len(encoder.state()["terms"]) == 2000
 # ru_maxrss would be that of the process that started this one, where that is larger.
@@ -67,6 +68,30 @@ def test_vocabulary_weights_and_features_are_those_of_counting_all_terms_at_once
     expected = reference.transform(texts).astype(np.float32)
     assert encoded.shape == expected.shape
     assert (encoded != expected).nnz == 0
+
+
+@pytest.mark.parametrize("size", [40, 10**6])
+def test_parts_of_words_are_those_of_counting_all_at_once_and_weigh_as_much_as_the_words(size: int) -> None:
+    texts = spoken(200, 7)
+    words = [" ".join(CountVectorizer().build_analyzer()(text)) for text in texts]
+    counter = CountVectorizer(analyzer="char_wb", ngram_range=(3, 4))
+    counts = np.asarray(counter.fit_transform(words).sum(axis=0)).ravel().tolist()
+    ranked = sorted(
+        zip(counts, counter.get_feature_names_out().tolist(), strict=True), key=lambda e: (-e[0], e[1])
+    )
+    grams = sorted(gram for _, gram in ranked[:size])
+    reference = TfidfVectorizer(
+        analyzer="char_wb", ngram_range=(3, 4), sublinear_tf=True, vocabulary=grams
+    ).fit(words)
+
+    encoder = TfidfEncoder({"characters": 4, "max_features": size}, 1000).fit(texts)
+    assert encoder.state()["parts"] == grams
+    contents = [Content(text=text) for text in texts]
+    alone = TfidfEncoder({"max_features": size}, 1000).fit(texts).encode(contents)
+    parts = [alone, reference.transform(words)]
+    np.testing.assert_allclose(
+        encoder.encode(contents).toarray(), scipy.sparse.hstack(parts).toarray() / np.sqrt(2.0), atol=1e-7
+    )
 
 
 def test_texts_without_a_word_are_refused() -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError
+from app.encoders.base import BaseEncoder
 from app.encoders.model_files import MAX_BYTES, hash_of, signature_of
 from app.encoders.onnx_models import MOST_SESSIONS, OnnxModels
-from app.encoders.registry import AnyEncoder, ContentLimits, EncoderRegistry
+from app.encoders.registry import ContentLimits, EncoderRegistry
 from tests.app.onnx_files import flattening_model, wait_for_looks
 
 pytestmark = pytest.mark.usefixtures("onnxruntime")
@@ -22,7 +23,7 @@ def registry() -> EncoderRegistry:
     return EncoderRegistry(ContentLimits(10**6, 10**6, 1000))
 
 
-def found_fault(encoder: AnyEncoder) -> str | None:
+def found_fault(encoder: BaseEncoder) -> str | None:
     """What a look that begins now finds."""
     wait_for_looks()
     encoder.fault()

@@ -17,12 +17,17 @@ PATH = {"type": "onnx", "path": "m.onnx"}
         ({"type": "bert"}, "encoder.type: unknown type 'bert', expected hog-color, onnx, tfidf or vector"),
         ({"type": "vector", "dmi": 3}, "encoder: vector has no option 'dmi'; it has dim"),
         ({"type": "hog-color", "x": 1}, "encoder: hog-color has no option 'x'; it has none"),
-        ({"type": "tfidf", "x": 1}, "encoder: tfidf has no option 'x'; it has max_features and ngrams"),
+        (
+            {"type": "tfidf", "x": 1},
+            "encoder: tfidf has no option 'x'; it has characters, max_features and ngrams",
+        ),
         ({"type": "vector", "dim": None}, "encoder.dim: expected an integer from 1 to 1000000, got None"),
         ({"type": "vector", "dim": True}, "encoder.dim: expected an integer from 1 to 1000000, got True"),
         ({"type": "vector", "dim": "3"}, "encoder.dim: expected an integer from 1 to 1000000, got '3'"),
         ({"type": "vector", "dim": 2.0}, "encoder.dim: expected an integer from 1 to 1000000, got 2.0"),
         ({"type": "tfidf", "ngrams": 6}, "encoder.ngrams: expected an integer from 1 to 5, got 6"),
+        ({"type": "tfidf", "characters": 2}, "encoder.characters: expected 0, 3, 4, 5 or 6, got 2"),
+        ({"type": "tfidf", "characters": False}, "encoder.characters: expected 0, 3, 4, 5 or 6, got False"),
         ({**PATH, "size": 2049}, "encoder.size: expected an integer from 1 to 2048, got 2049"),
         ({**PATH, "mean": [1, 2]}, "encoder.mean: expected a number or three, got [1, 2]"),
         ({**PATH, "mean": [1, 2, True]}, "encoder.mean: expected a number or three, got [1, 2, True]"),
@@ -67,6 +72,15 @@ def test_a_collection_of_an_earlier_release_may_have_more_terms_than_a_new_one()
     REGISTRY.make(options)
     with pytest.raises(InvalidFieldError, match=r"encoder\.max_features: expected at most 200000"):
         REGISTRY.settle(options)
+
+
+def test_a_new_collection_takes_words_apart_unless_it_says_otherwise_and_an_earlier_one_does_not() -> None:
+    assert REGISTRY.settle({"type": "tfidf"}) == {"type": "tfidf", "characters": 5}
+    for options in ({"type": "tfidf", "characters": 0}, {"type": "tfidf", "characters": 3}):
+        assert REGISTRY.settle(options) == options
+    texts = ["a red bag", "a blue shoe"]
+    assert "parts" not in REGISTRY.make({"type": "tfidf"}).fit(texts).state()
+    assert "parts" in REGISTRY.make(REGISTRY.settle({"type": "tfidf"})).fit(texts).state()
 
 
 def test_the_first_vector_decides_the_dimension() -> None:

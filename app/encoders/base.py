@@ -1,0 +1,67 @@
+"""What every encoder has, with the answers of one that learns nothing and needs no file."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from app.domain.entities import Content, Features
+
+
+class BaseEncoder(ABC):
+    """An encoder; a subclass overrides what is different about it.
+
+    One that is fitted with the model (see `app.domain.ports.StatefulEncoder`) sets `is_fitted_with_model`
+    and overrides `fit`, `state` and `restore`.
+    """
+
+    is_fitted_with_model = False
+
+    @abstractmethod
+    def check(self, field: str, raw: Content) -> None:
+        """Refuse content that this encoder cannot take, naming the field."""
+
+    @abstractmethod
+    def encode(self, raw: Sequence[Content]) -> Features:
+        """Return the (n, dim) float32 features."""
+
+    def settled_options(self) -> dict[str, Any]:
+        """Return the options that a new collection stores beside the given ones, such as the hash of a file.
+
+        Raises
+        ------
+        InvalidFieldError
+            If a new collection may not have this encoder, or its file does not work; names the option.
+        """
+        return {}
+
+    def options_from(self, first: Content) -> dict[str, Any]:
+        """Return the options that the first item of a collection decides."""
+        return {}
+
+    def pending_options(self, used: Mapping[str, Any]) -> dict[str, Any]:
+        """Return which of the options that items were encoded with are still open here.
+
+        Raises
+        ------
+        InvalidFieldError
+            If one has another value here; names the field of an item.
+        """
+        return {}
+
+    def fit(self, texts: Sequence[str]) -> Self:
+        """Learn from the training texts; only an encoder that is fitted with the model has to."""
+        return self
+
+    def state(self) -> dict[str, Any]:
+        """Return what `restore` needs, as JSON values: what was learned, or what identifies a file."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> Self:
+        """Become the encoder whose `state` this is; early releases stored an empty one for most encoders."""
+        return self
+
+    def fault(self) -> str | None:
+        """Return what was last found wrong with a file it uses, without waiting for it; None if nothing."""
+        return None

@@ -1,0 +1,142 @@
+"""Picture encoder `onnx`: any convolutional network or CLIP image model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Required, Self
+
+import numpy as np
+from PIL import Image
+from pydantic import Field, with_config
+from typing_extensions import TypedDict, override
+
+from app.domain.entities import Vector
+from app.domain.errors import EncoderUnavailableError, InvalidFieldError
+from app.domain.names import join_words
+from app.encoders.onnx_models import OnnxModels, without_folder
+from app.encoders.options import Finite, Finites, NonZero, NonZeros, StoredText, describe_options, expect
+from app.encoders.pictures import PictureEncoder, PictureLimits
+
+_DEFAULTS = {"path": "", "sha256": None, "size": 224, "mean": 128.0, "scale": 128.0, "output": None}
+
+_MAX_SIDE = 2048
+"""Largest side of a model's square input, in pixels: that input takes 48 MiB."""
+
+
+@with_config(describe_options("onnx", "pictures: an ONNX image model on the server"))
+class OnnxOptions(TypedDict, total=False):
+    """Options of encoder `onnx`."""
+
+    type: Required[Literal["onnx"]]
+    path: Required[Annotated[StoredText, Field(description="the model file"), expect("a file path")]]
+    sha256: Annotated[
+        str,
+        Field(
+            pattern="^[0-9a-f]{64}$",
+            description="of the model file, taken from it when absent; no other is used afterwards",
+        ),
+        expect("64 hexadecimal digits"),
+    ]
+    size: Annotated[
+        int,
+        Field(ge=1, le=_MAX_SIDE, description="side of its square input"),
+        expect(f"an integer from 1 to {_MAX_SIDE}"),
+    ]
+    mean: Annotated[
+        Finite | Finites,
+        Field(description="subtracted from each pixel; for all channels, or for each"),
+        expect("a number or three"),
+    ]
+    scale: Annotated[
+        NonZero | NonZeros,
+        Field(description="then divides it; for all channels, or for each"),
+        expect("non-zero, or three"),
+    ]
+    output: Annotated[
+        StoredText,
+        Field(description="name of the output; the first when absent"),
+        expect("the name of an output"),
+    ]
+
+
+class OnnxPictureEncoder(PictureEncoder):
+    """Encodes pictures with an ONNX image model, which is loaded when the first one comes.
+
+    Parameters
+    ----------
+    options : mapping
+        ``path`` of the model file, and its ``sha256`` (any file when absent); ``size`` of its square input
+        (224), ``mean`` (128) and ``scale`` (128) for (pixel - mean) / scale, numbers or three per channel;
+        ``output`` name (the model's first). The input is (1, 3, size, size) RGB, the output flattened.
+    models : OnnxModels
+        Loads the model.
+    limits : PictureLimits
+        Largest pictures.
+    """
+
+    def __init__(self, options: Mapping[str, Any], models: OnnxModels, limits: PictureLimits) -> None:
+        super().__init__(limits)
+        merged = {**_DEFAULTS, **options}
+        self._path = Path(str(merged["path"]))
+        self._sha256: str | None = merged["sha256"]
+        self._size = int(merged["size"])
+        self._mean, self._scale = np.float32(merged["mean"]), np.float32(merged["scale"])
+        self._output: str | None = merged["output"]
+        self._models = models
+
+    @override
+    def describe(self, picture: Image.Image) -> Vector:
+        session = self._models.session(self._path, self._sha256)
+        side = (self._size, self._size)
+        pixels = np.asarray(picture.resize(side, Image.Resampling.BILINEAR), dtype=np.float32)
+        with np.errstate(all="ignore"):  # what overflows here is seen in the features
+            batch = np.ascontiguousarray(((pixels - self._mean) / self._scale).transpose(2, 0, 1)[None])
+        output = self._output or session.outputs[0]
+        try:
+            values = session.runtime.run([output], {session.input_name: batch})[0]
+            features: Vector = values.reshape(-1).astype(np.float32)
+        except Exception as error:  # onnxruntime's have no base class; the output may be no array of numbers
+            reason = without_folder(error, self._path)
+            raise EncoderUnavailableError(
+                f"{self._path.name} does not take a picture of {self._size} x {self._size}: {reason}"
+            ) from error
+        return features
+
+    @override
+    def settled_options(self) -> dict[str, Any]:
+        try:
+            sha256 = self._models.sha256(self._path)
+            session = self._models.session(self._path, sha256)
+        except EncoderUnavailableError as error:
+            raise InvalidFieldError("encoder.path", str(error)) from error
+        if self._sha256 not in (None, sha256):
+            raise InvalidFieldError("encoder.sha256", f"the model file has {sha256}")
+        if self._output is not None and self._output not in session.outputs:
+            outputs = join_words(map(repr, session.outputs), "and")
+            raise InvalidFieldError("encoder.output", f"the model has {outputs}, not {self._output!r}")
+        try:
+            features = self.describe(Image.new("RGB", (self._size, self._size), "gray"))
+        except EncoderUnavailableError as error:
+            raise InvalidFieldError("encoder", str(error)) from error
+        if features.size == 0 or not np.isfinite(features).all():
+            raise InvalidFieldError("encoder", f"{self._path.name} gives no finite features")
+        return {"sha256": sha256}
+
+    @override
+    def state(self) -> dict[str, Any]:
+        if self._sha256 is not None:
+            return {"sha256": self._sha256}
+        try:
+            return {"sha256": self._models.sha256(self._path)}
+        except EncoderUnavailableError:
+            return {}
+
+    @override
+    def restore(self, state: Mapping[str, Any]) -> Self:
+        self._sha256 = state.get("sha256", self._sha256)
+        return self
+
+    @override
+    def fault(self) -> str | None:
+        return self._models.fault(self._path, self._sha256)

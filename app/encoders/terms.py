@@ -1,0 +1,131 @@
+"""Weighted counts of terms, one kind beside the other in a row of features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+Positions = npt.NDArray[np.int32]
+_CACHED_WORDS = 4096
+"""Most texts consist of the few thousand most frequent words."""
+_LONGEST_CACHED = 500
+"""Letters of a cached word: the positions of its parts take 8 KB."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedTerms:
+    """Terms of one kind, such as words, in the order of their features.
+
+    Parameters
+    ----------
+    positions : dict of str to int
+        The feature of each term.
+    idf : ndarray of shape (n_terms,)
+        Their inverse document frequencies.
+    """
+
+    positions: dict[str, int]
+    idf: npt.NDArray[np.float64]
+
+    @classmethod
+    def restore(cls, terms: Sequence[str], idf: Sequence[float]) -> WeightedTerms:
+        """Return terms with their weights, from what a model stored."""
+        return cls(number_terms(terms), np.asarray(idf, dtype=np.float64))
+
+    @classmethod
+    def learn(cls, positions: dict[str, int], texts: Iterable[Positions]) -> WeightedTerms:
+        """Return terms with smoothed weights: the logarithm of (n + 1) / (texts with the term + 1), plus 1.
+
+        Parameters
+        ----------
+        positions : dict of str to int
+            The feature of each term.
+        texts : iterable of ndarray
+            The positions of the terms of one text after the other.
+        """
+        n_texts, texts_with = 1, np.ones(len(positions))
+        for text in texts:
+            n_texts += 1
+            texts_with[np.unique(text)] += 1
+        return cls(positions, np.log(n_texts / texts_with) + 1.0)
+
+    def listed(self) -> list[str]:
+        """Return the terms in the order of their features."""
+        return sorted(self.positions, key=self.positions.__getitem__)
+
+
+class WordParts:
+    """The positions of the parts of words; those of the words used last are cached.
+
+    Parameters
+    ----------
+    take_apart : callable
+        Returns the parts of a word.
+    positions : dict of str to int
+        The feature of each part; other parts have none.
+    """
+
+    def __init__(self, take_apart: Callable[[str], Iterable[str]], positions: dict[str, int]) -> None:
+        self._take_apart = take_apart
+        self._positions = positions
+        self._cached = lru_cache(_CACHED_WORDS)(self._of_word)
+
+    def of_text(self, words: Iterable[str]) -> Positions:
+        """Return the positions of all parts of the words of a text."""
+        parts = [np.empty(0, np.int32)]
+        for word in words:
+            parts.append(self._of_word(word) if len(word) > _LONGEST_CACHED else self._cached(word))
+        return np.concatenate(parts)
+
+    def _of_word(self, word: str) -> Positions:
+        return positions_in(self._positions, self._take_apart(word))
+
+
+def number_terms(terms: Sequence[str]) -> dict[str, int]:
+    """Return the position of each term."""
+    return {term: position for position, term in enumerate(terms)}
+
+
+def positions_in(positions: dict[str, int], terms: Iterable[str]) -> Positions:
+    """Return the positions of the terms that have one."""
+    return np.asarray([place for term in terms if (place := positions.get(term)) is not None], np.int32)
+
+
+def term_features(
+    kinds: Sequence[WeightedTerms], texts: Sequence[Sequence[Positions]]
+) -> scipy.sparse.csr_array:
+    """Return the features of texts, (n_texts, terms of all kinds together), as sparse float32.
+
+    A feature is 1 + log(count) times the inverse document frequency. What a row has of each kind is scaled
+    to the same length, the one that gives a row with terms of every kind unit length: otherwise the kind of
+    which a text has most terms would decide alone.
+
+    Parameters
+    ----------
+    kinds : sequence of WeightedTerms
+        Their features follow each other.
+    texts : sequence
+        Of each text the positions of its terms of each kind, in the order of `kinds`.
+    """
+    columns: list[Positions] = []
+    counts = []
+    offsets = np.cumsum([0, *(len(kind.positions) for kind in kinds)]).astype(np.int32)
+    for text in texts:
+        for offset, positions in zip(offsets[:-1], text, strict=True):
+            different, times = np.unique(positions, return_counts=True)
+            columns.append(different + offset)
+            counts.append(times)
+    lengths = [len(positions) for positions in columns]
+    indices = np.concatenate(columns)
+    idf = kinds[0].idf if len(kinds) == 1 else np.concatenate([kind.idf for kind in kinds])
+    values = (np.log(np.concatenate(counts)) + 1.0) * idf[indices]
+    part = np.repeat(np.arange(len(lengths)), lengths)
+    norms = np.sqrt(np.bincount(part, values * values, minlength=1) * len(kinds))
+    features = (values / norms[part]).astype(np.float32)
+    ends = np.cumsum([0, *lengths], dtype=np.int32)[:: len(kinds)]
+    return scipy.sparse.csr_array((features, indices, ends), shape=(len(texts), int(offsets[-1])))
