@@ -28,6 +28,7 @@ _RESULT = {
     "index_revision": 12,
     "exact": True,
     "took_ms": 0.82,
+    "notices": [],
     "hits": [
         {
             "id": "i1",
@@ -49,6 +50,11 @@ _FEEDBACK = {
     "item_id": "i1",
     "relevant": True,
     "created_at": _WHEN,
+}
+_NOTHING_KNOWN = {
+    "code": "unknown-words",
+    "message": "the model knows no word of the query, so nothing is ranked: 'xyzzy'",
+    "words": ["xyzzy"],
 }
 _JOB = {
     "id": "0123456789abcdef",
@@ -159,9 +165,9 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "ItemOut": _ITEM,
     "ItemPage": {"items": [_ITEM], "next_cursor": "42"},
     "SearchOut": _RESULT,
-    "BatchSearchOut": {"results": [_RESULT, {**_RESULT, "hits": []}]},
     "FeedbackIdsOut": {"ids": [17, 18]},
     "FeedbackPageOut": {"feedback": [_FEEDBACK], "next_cursor": "17"},
+    "BatchSearchOut": {"results": [_RESULT, {**_RESULT, "notices": [_NOTHING_KNOWN], "hits": []}]},
     "JobOut": _JOB,
     "JobList": {"jobs": [_JOB]},
     "ModelOut": _MODEL,

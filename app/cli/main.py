@@ -292,6 +292,8 @@ def search(
         query = Query(content)
     target = next(name for name in entry.modality_names if name != source)
     (result,) = services.search.search(collection, source, target, [query], k, 0, ItemFilter())
+    for notice in result.notices:
+        _log.print(Text(notice.message))
     for hit in result.hits:
         fields: dict[str, Any] = {
             "rank": hit.rank,

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from app.domain.entities import Content, Features
+from app.domain.entities import Content, Features, WordReport
 
 
 class BaseEncoder(ABC):
@@ -25,6 +25,10 @@ class BaseEncoder(ABC):
     @abstractmethod
     def encode(self, raw: Sequence[Content]) -> Features:
         """Return the (n, dim) float32 features."""
+
+    def look_up_words(self, raw: Content) -> WordReport | None:
+        """Return which words of a text it knows; None where it knows no words, as of pictures."""
+        return None
 
     def settled_options(self) -> dict[str, Any]:
         """Return the options that a new collection stores beside the given ones, such as the hash of a file.

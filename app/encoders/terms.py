@@ -54,7 +54,7 @@ class WeightedTerms:
             texts_with[np.unique(text)] += 1
         return cls(positions, np.log(n_texts / texts_with) + 1.0)
 
-    def listed(self) -> list[str]:
+    def list_terms(self) -> list[str]:
         """Return the terms in the order of their features."""
         return sorted(self.positions, key=self.positions.__getitem__)
 

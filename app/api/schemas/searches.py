@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema, 
 
 from app.api.schemas.base import Identifier, Integer, Label, Strict
 from app.api.schemas.content import RawIn, content_url
-from app.domain.entities import Hit, ItemFilter, SearchResult
+from app.domain.entities import Hit, ItemFilter, Notice, NoticeCode, SearchResult
 from app.services.serving.search import Query
 
 MAX_K = 10_000
@@ -140,6 +140,22 @@ class HitOut(BaseModel):
         )
 
 
+class NoticeOut(BaseModel):
+    """What else is to be known of an answer."""
+
+    code: NoticeCode = Field(
+        description="`unknown-words`: words of the query that the model does not know; `no-words`: the query "
+        "has none; `not-ranked`: items that the model cannot place"
+    )
+    message: str
+    words: list[str] = Field(description="the first 20 words that it is about")
+
+    @classmethod
+    def of(cls, notice: Notice) -> NoticeOut:
+        """Return the wire form."""
+        return cls(code=notice.code, message=notice.message, words=list(notice.words))
+
+
 class SearchOut(BaseModel):
     """Ranked results and the snapshot they come from."""
 
@@ -147,9 +163,8 @@ class SearchOut(BaseModel):
     index_revision: int
     exact: bool
     took_ms: float
-    notices: list[str] = Field(
-        default_factory=list,
-        description="remarks on this answer, such as items that are not ranked",
+    notices: list[NoticeOut] = Field(
+        description="why there are no hits where no word of a query is known, and what else is to be known",
     )
     hits: list[HitOut]
 
@@ -161,7 +176,7 @@ class SearchOut(BaseModel):
             index_revision=result.index_revision,
             exact=result.exact,
             took_ms=round(result.took_ms, 3),
-            notices=list(result.notices),
+            notices=[NoticeOut.of(notice) for notice in result.notices],
             hits=[HitOut.of(collection, hit, include) for hit in result.hits],
         )
 

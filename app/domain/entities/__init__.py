@@ -7,7 +7,16 @@ from app.domain.entities.imports import RunningImport
 from app.domain.entities.installation import Installation, Mark
 from app.domain.entities.jobs import Job, JobEvent, JobState
 from app.domain.entities.keys import ApiKey, KeyBounds, Scope
-from app.domain.entities.searches import HIT_FIELDS, Hit, ItemFilter, SearchResult, comparable
+from app.domain.entities.searches import (
+    HIT_FIELDS,
+    Hit,
+    ItemFilter,
+    Notice,
+    NoticeCode,
+    SearchResult,
+    WordReport,
+    comparable,
+)
 from app.domain.entities.training import TrainingParameters
 from app.domain.entities.training_report import TrainingReport
 from app.domain.entities.versions import Activation, BuiltModel, ModelVersion, SavedGallery
@@ -35,6 +44,8 @@ __all__ = [
     "Matrix",
     "Modality",
     "ModelVersion",
+    "Notice",
+    "NoticeCode",
     "RunningImport",
     "SavedGallery",
     "Scope",
@@ -42,6 +53,7 @@ __all__ = [
     "TrainingParameters",
     "TrainingReport",
     "Vector",
+    "WordReport",
     "comparable",
     "vector_bytes",
     "vector_of",

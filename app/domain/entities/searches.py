@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from app.domain.entities.collections import Item
 
@@ -59,6 +59,45 @@ class Hit:
     item: Item
 
 
+NoticeCode = Literal["unknown-words", "no-words", "not-ranked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What else is to be known of an answer.
+
+    Parameters
+    ----------
+    code : NoticeCode
+        What it is about, for programs: words of the query that the model does not know; a query without a
+        word; items that are not ranked.
+    message : str
+        The same in words.
+    words : tuple of str
+        The first words that it is about.
+    """
+
+    code: NoticeCode
+    message: str
+    words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WordReport:
+    """Which words of a text its encoder knows.
+
+    Parameters
+    ----------
+    n_known : int
+        How many different words.
+    unknown : tuple of str
+        The others, in the order of the text.
+    """
+
+    n_known: int
+    unknown: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class SearchResult:
     """Ranked results and the snapshot they come from."""
@@ -68,5 +107,4 @@ class SearchResult:
     exact: bool
     took_ms: float
     hits: tuple[Hit, ...]
-    notices: tuple[str, ...] = ()
-    """What else is to be known of this answer, in words."""
+    notices: tuple[Notice, ...] = ()

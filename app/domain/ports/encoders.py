@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from app.domain.entities import Content, Features
+from app.domain.entities import Content, Features, WordReport
 
 
 class Encoder(Protocol):
@@ -26,6 +26,10 @@ class Encoder(Protocol):
 
     def encode(self, raw: Sequence[Content]) -> Features:
         """Return the (n, dim) float32 features; raises EncoderUnavailableError without the file it needs."""
+        ...
+
+    def look_up_words(self, raw: Content) -> WordReport | None:
+        """Return which words of a text it knows; None where it knows no words, as of pictures."""
         ...
 
     def state(self) -> dict[str, Any]:

@@ -9,13 +9,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.domain.entities import HIT_FIELDS, Content, Features, Hit, Item, ItemFilter, Matrix, SearchResult
+from app.domain.entities import (
+    HIT_FIELDS,
+    Content,
+    Features,
+    Hit,
+    Item,
+    ItemFilter,
+    Matrix,
+    Notice,
+    SearchResult,
+    WordReport,
+)
 from app.domain.errors import InvalidFieldError, UnknownLabelError, UnknownModalityError
-from app.domain.names import join_path, some_of
+from app.domain.names import join_path
 from app.domain.ports import UnitOfWork
 from app.services.models.features import item_features
 from app.services.serving.galleries import Gallery
 from app.services.serving.hit_items import fetch_hit_items
+from app.services.serving.notices import unranked_notices, word_notices
 from app.services.serving.segments import IndexedItem
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshot_reader import SnapshotReader
@@ -109,12 +121,18 @@ class SearchService:
             _check_labels(snapshot, item_filter)
             projected = _project(snapshot, work, source, queries)
             gallery = snapshot.galleries[target]
-            pages = gallery.search(projected, k, offset, item_filter)
+            words = [_look_up_words(snapshot, source, query) for query in queries]
+            can_match = np.asarray([report is None or report.n_known > 0 for report in words], np.bool)
+            ranked = iter(gallery.search(projected[can_match], k, offset, item_filter))
+            pages = [next(ranked) if is_ranked else [] for is_ranked in can_match]
             hits = (item for page in pages for item, _ in page)
             items = fetch_hit_items(work, snapshot.collection, target, hits, fields, self._max_answer_bytes)
         took_ms = (time.perf_counter() - began) * 1000.0
-        notices = _notices(gallery, target)
-        return [_result(snapshot, gallery, page, offset, items, took_ms, notices) for page in pages]
+        of_gallery = unranked_notices(gallery, target)
+        return [
+            _result(snapshot, gallery, page, offset, items, took_ms, (*word_notices(report), *of_gallery))
+            for page, report in zip(pages, words, strict=True)
+        ]
 
     def _check_hits(self, n_queries: int, k: int, offset: int) -> None:
         """Reject calls that rank too many results; raises InvalidFieldError.
@@ -159,6 +177,11 @@ def _item_features(snapshot: Snapshot, work: UnitOfWork, source: str, field: str
     return item_features([item], snapshot.model.encoders[source])
 
 
+def _look_up_words(snapshot: Snapshot, source: str, query: Query) -> WordReport | None:
+    """Return which words of a query are known; None for a stored item, whatever its words."""
+    return None if query.content is None else snapshot.model.encoders[source].look_up_words(query.content)
+
+
 def _check_direction(snapshot: Snapshot, source: str, target: str) -> None:
     names = snapshot.collection.modality_names
     for field, name in (("source", source), ("target", target)):
@@ -181,7 +204,7 @@ def _result(
     offset: int,
     items: Mapping[str, Item],
     took_ms: float,
-    notices: tuple[str, ...],
+    notices: tuple[Notice, ...],
 ) -> SearchResult:
     probabilities = snapshot.model.projector.probability(np.asarray([score for _, score in page])).tolist()
     hits = [
@@ -196,11 +219,3 @@ def _result(
         hits=tuple(hits),
         notices=notices,
     )
-
-
-def _notices(gallery: Gallery, modality: str) -> tuple[str, ...]:
-    """Return what a client should know about the gallery."""
-    if not gallery.unranked:
-        return ()
-    unranked = some_of(sorted(gallery.unranked))
-    return (f"of {modality!r}, {unranked} lie outside the model's range and are not ranked",)

@@ -59,12 +59,15 @@ function showResults(source, target, query, result) {
     `${Number(result.took_ms).toFixed(1)} ms`,
   ].join(" · ");
   showQueryPicture(query);
+  const notices = result.notices.map((notice) => notice.message);
+  byId("notices").replaceChildren(...notices.map((message) => element("li", "", message)));
+  byId("notices").hidden = notices.length === 0;
 
   const list = byId("hits");
   list.classList.toggle("is-texts", !arePictures);
   list.replaceChildren(...hits.map((hit) => resultCard(hit, target, source)));
   section.hidden = false;
-  announce(hits.length ? `${count} found` : `No ${plural(target)} found`);
+  announce([hits.length ? `${count} found` : `No ${plural(target)} found`, ...notices].join(". "));
   bringIntoView(section, query.itemId !== undefined);
 }
 

@@ -263,6 +263,19 @@ def test_the_api_reference_asks_no_other_host(page: Page, watch: Watch, demo_ser
     assert watch.complaints == []
 
 
+def test_words_that_the_model_does_not_know_are_named(opened: Page, watch: Watch) -> None:
+    notices = opened.locator("#notices li")
+    search_text(opened, "boats xyzzy")
+    wait_for_pictures(opened)
+    expect(notices).to_have_text(["the model does not know 'xyzzy': the other words decide the ranking"])
+    search_text(opened, "xyzzy")
+    expect(notices).to_contain_text(["the model knows no word of the query"])
+    expect(opened.locator("#hits li")).to_have_count(0)
+    search_text(opened, "boats")
+    expect(notices).to_have_count(0)
+    assert watch.complaints == []
+
+
 def test_markup_in_a_query_stays_text(opened: Page, watch: Watch) -> None:
     search_text(opened, "<img src=x onerror=alert(1)> boats")
     wait_for_pictures(opened)

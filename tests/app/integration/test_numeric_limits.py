@@ -103,7 +103,9 @@ def test_an_item_beyond_single_precision_is_stored_told_and_not_ranked(
         answer = client.post(search, json={"vector": [1.0, 0.0], "k": 100})
         assert answer.status_code == 200, answer.text
         assert len(answer.json()["hits"]) == 60
-        assert "far-x" in answer.json()["notices"][0]
+        (notice,) = answer.json()["notices"]
+        assert notice["code"] == "not-ranked"
+        assert "far-x" in notice["message"]
     assert sum("far-x" in record.getMessage() for record in caplog.records) == 1
 
     for body, field in (({"vector": [0.0, 1e12]}, "vector"), ({"item_id": "far-z"}, "item_id")):
@@ -120,7 +122,9 @@ def test_an_item_beyond_single_precision_is_stored_told_and_not_ranked(
         with begun.database.read() as work:
             stored = work.collections.get("a")
         version = begun.versions.model("a", 1)
-        saved_galleries(begun).save(stored, version.bundle, current(begun.snapshots, "a").galleries)
+        saved_galleries(begun).save(
+            stored, version.bundle, current(begun.snapshots, "a").galleries, lambda: None
+        )
         close(begun)
 
     assert client.get("/readyz").status_code == 200

@@ -6,9 +6,10 @@ import pytest
 import scipy.sparse
 from PIL import Image
 
-from app.domain.entities import Content
+from app.domain.entities import Content, WordReport
 from app.encoders.hog_color import describe
 from app.encoders.texts import TfidfEncoder
+from app.encoders.vectors import VectorEncoder
 
 
 def picture(colour: tuple[int, int, int], seed: int) -> bytes:
@@ -56,6 +57,8 @@ def test_a_plural_and_a_compound_are_similar_to_the_word_that_was_learned() -> N
     assert np.argmax(similarity[:3], axis=1).tolist() == [0, 2, 3]
     assert np.all(np.sort(similarity[:3], axis=1)[:, -1] > 0.2)
     assert not np.any(similarity[3])
+    reports = [encoder.look_up_words(content) for content in contents]
+    assert [report.unknown for report in reports if report] == [(), (), ("sandalwear",), ("xyzzy",)]
     words_alone = TfidfEncoder({}, 1000).fit(texts)
     assert words_alone.encode(contents).nnz == 0
 
@@ -71,3 +74,35 @@ def test_a_rare_word_is_learned_before_any_run_of_words() -> None:
     assert not any(" " in term for term in terms[9])
     assert [term for term in terms[11] if " " in term] == ["of the", "side of"]
     assert len(terms[99]) > 11
+
+
+@pytest.mark.parametrize(
+    ("characters", "text", "n_known", "unknown"),
+    [
+        (0, "Red HANDBAGS, handbags!", 1, ("handbags",)),
+        (5, "Red HANDBAGS, handbags!", 2, ()),
+        (5, "hills tops", 2, ()),
+        (5, "sneakers", 0, ("sneakers",)),
+        (5, "a coat for snakes or speakers", 1, ("coat", "snakes", "or", "speakers")),
+        (5, "xyzzy", 0, ("xyzzy",)),
+        (5, "a ! 7", 0, ()),
+    ],
+)
+def test_words_are_known_by_themselves_or_by_most_of_their_parts(
+    characters: int, text: str, n_known: int, unknown: tuple[str, ...]
+) -> None:
+    texts = ["a red handbag", "a snack for children", "the top of a hill"]
+    encoder = TfidfEncoder({"characters": characters}, 1000).fit(texts)
+    assert encoder.look_up_words(Content(text=text)) == WordReport(n_known, unknown)
+
+
+def test_a_word_spelled_like_a_learned_one_passes_for_it() -> None:
+    reports = [
+        TfidfEncoder({"characters": 5}, 1000).fit([text]).look_up_words(Content(text="sneakers"))
+        for text in ("speakers of all makers", "shoes for runners")
+    ]
+    assert reports == [WordReport(1, ()), WordReport(0, ("sneakers",))]
+
+
+def test_a_vector_has_no_words() -> None:
+    assert VectorEncoder({}).look_up_words(Content(vector=[1.0])) is None
