@@ -8,7 +8,6 @@ import platform
 import shlex
 import sys
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,11 +17,19 @@ from rich.console import Console
 from rich.table import Table
 
 from app.cli.compare.cache import FileCache
-from app.cli.compare.report import RunDescription, require_report_libraries, verdict, write_report
-from app.cli.compare.sets import ComparedSet, SetLoader
+from app.cli.compare.quality import CAPTION, quality_table, quality_values
+from app.cli.compare.report import (
+    RunDescription,
+    chosen_rows,
+    require_report_libraries,
+    verdict,
+    write_report,
+)
+from app.cli.compare.sets import ComparedSet
+from app.cli.compare.sources import ProtocolName, Sources
+from app.cli.compare.tables import TableColumns
 from app.cli.console import progress
 from app.domain.errors import InvalidFieldError
-from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.settings import Settings
 from solver import InvalidParameterError
 from solver.comparison import (
@@ -35,19 +42,12 @@ from solver.comparison import (
     write_run,
 )
 from solver.comparison import compare as compare_methods
-from solver.datasets import PROTOCOLS, PublishedProtocol, load_protocol
+from solver.datasets import PROTOCOLS, PublishedProtocol
 
 _out, _log = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
+_WIDEST = 1000
+"""Characters of the widest table: far more than one of sixteen facets has."""
 _OPTIONAL = " and ".join(name for name, method in METHODS.items() if method.is_optional)
-_LIMITS = ContentLimits(max_picture_bytes=10 << 20, max_picture_pixels=40_000_000, max_text_chars=20_000)
-
-
-class ProtocolName(StrEnum):
-    """A published setting."""
-
-    WIKIPEDIA = "wikipedia"
-    VOC2007 = "voc2007"
-    NUS_WIDE = "nus-wide"
 
 
 def compare(
@@ -61,6 +61,37 @@ def compare(
     data: Annotated[
         Path | None, typer.Option(exists=True, file_okay=False, help="folder with the protocol's file")
     ] = None,
+    npz: Annotated[
+        Path | None,
+        typer.Option(
+            help="archive of x, z and labels; split or is_test, pairs and facet_NAME where there are such"
+        ),
+    ] = None,
+    table: Annotated[Path | None, typer.Option(help="CSV of pictures and texts")] = None,
+    collection: Annotated[
+        str | None, typer.Option("--collection", "-c", help="stored items; those of one pair_id are partners")
+    ] = None,
+    facets: Annotated[
+        str,
+        typer.Option(help="comma-separated columns or metadata keys; those with repeated values when absent"),
+    ] = "",
+    id_column: str = "id",
+    picture_column: str = "image",
+    text_column: str = "text",
+    label_column: Annotated[str, typer.Option(help="comma-separated, the main label first")] = "label",
+    pair_column: Annotated[
+        str | None, typer.Option(help="rows of the same value are partners; each its own when absent")
+    ] = None,
+    split_column: Annotated[
+        str | None,
+        typer.Option(
+            help="'train' and 'test'; 'split' when absent, or a fifth of each label is drawn to test"
+        ),
+    ] = None,
+    picture_encoder: Annotated[
+        str, typer.Option(help='type, or JSON such as \'{"type": "onnx", "path": "model.onnx"}\'')
+    ] = "hog-color",
+    text_encoder: Annotated[str, typer.Option(help="type or JSON")] = "tfidf",
     methods: Annotated[
         str, typer.Option(help=f"comma-separated, of {', '.join(METHODS)}; without {_OPTIONAL} when absent")
     ] = "",
@@ -84,17 +115,26 @@ def compare(
     method_names = _methods(methods)
     settings = Settings()
     store = FileCache(cache or settings.data_dir / "comparisons")
-    names = _names(sets or [], protocol, data)
-    loader = SetLoader(settings.test_data, EncoderRegistry(_LIMITS), store)
-    if protocol is None:
-        loader.check(names)  # all of them before the first is computed
-    compared_names = f"{len(method_names)} methods on {', '.join(names)}"
+    columns = TableColumns(
+        id_column,
+        picture_column,
+        text_column,
+        _names(label_column),
+        _names(facets) or None,
+        pair_column,
+        split_column,
+        picture_encoder,
+        text_encoder,
+    )
+    sources = Sources(tuple(sets or ()), protocol, data, npz, table, collection, columns)
+    loaders = sources.loaders(settings, store, seed)
+    compared_names = f"{len(method_names)} methods on {', '.join(loaders)}"
     title = f"Compares {compared_names}; seed {seed}, {folds} folds; {machine()}."
     parts: list[tuple[ComparedSet, Comparison]] = []
     with progress(_log, title) as show:
-        for name in names:
+        for name, load in loaders.items():
             show(f"{name}: loading", 0, 0, "")
-            compared = _load_protocol_set(protocol, data) if protocol and data else loader.load(name)
+            compared = load()
             _log.print(_size_line(compared), highlight=False)
 
             def report_cell(
@@ -104,6 +144,7 @@ def compare(
 
             comparison = compare_methods(
                 compared.data,
+                annotations=compared.annotations,
                 dataset=compared.name,
                 methods=method_names,
                 n_folds=folds,
@@ -115,7 +156,9 @@ def compare(
             parts.append((compared, comparison))
             for failure in comparison.failures:
                 _log.print(f"{compared.name}: {failure}", highlight=False, markup=False)
-    protocols = [published_protocol(compared.name) for compared, _ in parts]
+    protocols = [
+        published_protocol(compared.name) if sources.are_published else None for compared, _ in parts
+    ]
     if trec is not None:
         for _, comparison in parts:
             _write_trec(trec, comparison)
@@ -124,7 +167,7 @@ def compare(
         page, _ = write_report(report, parts, protocols, run)
         _log.print(f"report: {page}", highlight=False)
     if as_json:
-        typer.echo(json.dumps([asdict(row) for _, comparison in parts for row in comparison.rows], indent=2))
+        typer.echo(json.dumps([row for _, comparison in parts for row in _values(comparison)], indent=2))
         return
     for (compared, comparison), published in zip(parts, protocols, strict=True):
         _print(compared, comparison, published)
@@ -148,18 +191,15 @@ def _methods(names: str) -> list[str]:
     return [method.name for method in selected]
 
 
-def _names(sets: list[str], protocol: ProtocolName | None, data: Path | None) -> list[str]:
-    if (protocol is None) != (data is None):
-        raise InvalidFieldError("--data", "give --protocol and --data together")
-    if (protocol is None) == (not sets):
-        raise InvalidFieldError("sets", "give one or more sets, or --protocol with --data")
-    return [protocol.value] if protocol else sets
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _load_protocol_set(protocol: ProtocolName, folder: Path) -> ComparedSet:
-    data = load_protocol(protocol.value, folder)
-    features = f"pictures: {data.X.shape[1]}-d; texts: {data.Z.shape[1]}-d (from the files given)"
-    return ComparedSet(protocol.value, data, features)
+def _values(comparison: Comparison) -> list[dict[str, Any]]:
+    return [
+        {**asdict(row), "quality": quality_values(quality)}
+        for row, quality in zip(comparison.rows, comparison.qualities, strict=True)
+    ]
 
 
 def _write_trec(folder: Path, comparison: Comparison) -> None:
@@ -210,10 +250,25 @@ def _print(compared: ComparedSet, comparison: Comparison, protocol: PublishedPro
         rows = [row for row in comparison.rows if row.pca == pca]
         if rows:
             _out.print(f"{'With' if pca else 'Without'} PCA: {verdict(rows)}", highlight=False)
+    _print_quality(comparison)
     if protocol is not None:
         numbers = ", ".join(f"{name} {value:.2%}" for name, value in protocol.published.items())
         differences = "; ".join(protocol.differences(compared.data)) or "same dimensions and split sizes"
         _out.print(f"Published, average: {numbers}. {differences}.", highlight=False, markup=False)
+
+
+def _print_quality(comparison: Comparison) -> None:
+    header, lines = quality_table(comparison, chosen_rows(comparison))
+    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
+    for name in header:
+        table.add_column(name, justify="left" if name in ("method", "PCA") else "right", no_wrap=True)
+    for line in lines:
+        table.add_row(*line)
+    # However many facets there are, a column that is cut off says nothing.
+    wide = Console(soft_wrap=True, width=_WIDEST)
+    wide.width = max(_out.width, wide.measure(table).maximum)
+    wide.print(table)
+    _out.print(CAPTION, highlight=False, markup=False)
 
 
 def _cells(row: ComparisonRow) -> tuple[Any, ...]:

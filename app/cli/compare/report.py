@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from app.cli.compare import figures
+from app.cli.compare.quality import CAPTION, quality_table
 from app.cli.compare.samples import RetrievalExample, retrieval_examples
 from app.cli.compare.sets import ComparedSet
 from app.domain.names import join_words
@@ -50,6 +51,8 @@ class Section:
     compared: ComparedSet
     comparison: Comparison
     tables: list[tuple[str, list[ComparisonRow], str]]
+    quality_header: list[str]
+    quality_lines: list[list[str]]
     published: PublishedProtocol | None
     differences: list[str]
     intervals: str
@@ -124,6 +127,7 @@ def write_report(
             run=run,
             methods=methods,
             explanation=explanation.strip().split("\n\n"),
+            quality_caption=CAPTION,
         )
         path = folder / name
         path.write_text(text, encoding="utf-8")
@@ -184,11 +188,14 @@ def _section(
     tables = [(titles[pca], rows, verdict(rows)) for pca, rows in grouped.items() if rows]
     chosen_numbers = chosen_rows(comparison)
     best = max(chosen_numbers, key=lambda number: comparison.rows[number].cv_score)
+    header, lines = quality_table(comparison, chosen_numbers)
     with_spectrum = [n for n, outcome in enumerate(comparison.outcomes) if len(outcome.singular_values)]
     return Section(
         compared=compared,
         comparison=comparison,
         tables=tables,
+        quality_header=header,
+        quality_lines=lines,
         published=protocol,
         differences=protocol.differences(compared.data) if protocol else [],
         intervals=figures.interval_figure(comparison),

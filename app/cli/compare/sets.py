@@ -13,15 +13,19 @@ import numpy as np
 import numpy.typing as npt
 
 from app.cli.compare.cache import FileCache
+from app.cli.compare.facets import facets_of
 from app.domain.entities import Content, Matrix
 from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words
 from app.encoders.registry import EncoderRegistry
 from app.encoders.texts import TfidfEncoder
 from app.services.training.eligibility import class_of
+from solver import Annotations
 from solver.datasets import (
+    LABEL,
     PairedFeatures,
     PictureTextRow,
+    annotate_rows,
     load_npz,
     load_wikipedia,
     read_picture_text_table,
@@ -63,6 +67,8 @@ class ComparedSet:
         The originals, one for each row of `data`; empty where only features are there.
     modalities : tuple of str
         Names of both modalities.
+    annotations : Annotations or None
+        What is known of the rows; label and partner when absent.
     """
 
     name: str
@@ -71,6 +77,7 @@ class ComparedSet:
     relevance: str = "same class"
     rows: tuple[PictureTextRow, ...] = ()
     modalities: tuple[str, str] = ("image", "text")
+    annotations: Annotations | None = None
 
 
 class SetLoader:
@@ -157,7 +164,12 @@ class SetLoader:
     def _audio_digits(self) -> ComparedSet:
         data = load_npz(self._root / "audio_digits" / "audio_digits.npz", "I", "A")
         features = "written digits: 8 x 8 pixels; spoken digits: 91-d MFCC statistics"
-        return ComparedSet("audio_digits", data, features, modalities=("image", "sound"))
+        labels = [(label,) for label in data.labels.tolist()]
+        # A digit was paired with some recording of it: no two are partners.
+        annotations = annotate_rows({LABEL: (labels, labels)}, [""] * len(labels))
+        return ComparedSet(
+            "audio_digits", data, features, modalities=("image", "sound"), annotations=annotations
+        )
 
     def _products(self, name: str, column: str) -> ComparedSet:
         folder = self._root / "products"
@@ -177,7 +189,10 @@ class SetLoader:
         )
         features = f"pictures: {described}; names: {data.Z.shape[1]}-d tf-idf of words and pairs of words"
         relevance = "same category" if column == "label" else "same colour"
-        return ComparedSet(name, data, features, relevance, tuple(rows))
+        values, metadata = [row.labels for row in rows], [row.other for row in rows]
+        facets = facets_of((metadata, metadata), is_train.tolist(), None)
+        annotations = annotate_rows({LABEL: (values, values), **facets})
+        return ComparedSet(name, data, features, relevance, tuple(rows), annotations=annotations)
 
     def _pictures(self, rows: list[PictureTextRow]) -> tuple[Matrix, str]:
         """Return features of the pictures and what they are, without a model where none can be run."""

@@ -93,6 +93,8 @@ def test_json_is_a_list_of_rows_with_and_without_pca(report: tuple[Path, Any]) -
         assert row["params"]["x_scaling"]
         assert row["fit_seconds"] > 0
         assert set(row["intervals"]) == {"image_query", "text_query", "average"}
+        assert row["quality"]["mean"]["map"] == pytest.approx(row["average"], abs=1e-3)
+        assert row["quality"]["x_to_z"]["n_queries"] == 14
 
 
 def test_standard_error_says_seed_sizes_and_machine(report: tuple[Path, Any]) -> None:
@@ -114,7 +116,8 @@ def test_the_markdown_table_holds_every_row(report: tuple[Path, Any]) -> None:
     text = (folder / "report" / "report.md").read_text(encoding="utf-8")
     for row in json.loads(done.stdout):
         assert f"| {row['method']} | {100 * row['image_query']:.2f} |" in text
-    assert text.count("| method |") == 3
+    assert text.count("| method |") == 4
+    assert "| method | PCA | MAP | nDCG@10 | R@1 | R@10 | rank | label P@10 | lists |" in text
     assert "Candidates of LowRankBilinear" in text
     assert "SemanticBilinear" not in text
 
@@ -151,7 +154,7 @@ def test_the_report_stands_alone_and_shows_every_figure(report: tuple[Path, Any]
     curves = page.locator("figure.curves svg").text_content() or ""
     for word in (*METHODS.split(","), "recall", "scope", "image query", "text query"):
         assert word in curves
-    assert page.locator("table").count() == 3
+    assert page.locator("table").count() == 4
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
@@ -185,6 +188,24 @@ def test_a_published_protocol_prints_its_numbers_and_what_differs(tmp_path: Path
     assert "another split: 40 training pairs, published: 2808" in done.stdout
 
 
+def test_an_archive_of_ones_own_prints_what_users_look_for(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels, seasons = np.arange(60) % 3, np.arange(60) % 2
+    x, z = (np.eye(3)[labels] + 0.5 * rng.standard_normal((60, 3)) for _ in range(2))
+    is_test = np.arange(60) % 4 == 0
+    np.savez(
+        tmp_path / "shop.npz", x=x, z=z, labels=labels, is_test=is_test, facet_season_of_the_year=seasons
+    )
+    done = lrbs("--npz", "shop.npz", "--methods", "CCA,MsAlg", folder=tmp_path, data=None)
+    assert done.returncode == 0, done.stderr
+    assert "shop: 45 rows to train, 15 to test, 3 classes; x: 3-d; z: 3-d" in done.stderr
+    header = next(line for line in done.stdout.splitlines() if "nDCG@10" in line)
+    columns = "method PCA MAP nDCG@10 R@1 R@10 rank label P@10 season_of_the_year P@10 lists"
+    assert " ".join(header.split()) == columns
+    assert len(re.findall(r"of 30\b", done.stdout)) == 2
+    assert "Published" not in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -193,6 +214,8 @@ def test_a_published_protocol_prints_its_numbers_and_what_differs(tmp_path: Path
         (["--protocol", "voc2007"], "--data"),
         ([], "sets"),
         (["wikipedia", "--protocol", "voc2007", "--data", "."], "sets"),
+        (["--npz", "missing.npz"], "missing.npz"),
+        (["--collection", "shop"], "shop"),
     ],
 )
 def test_mistakes_end_with_a_line_that_names_the_field(

@@ -1,0 +1,110 @@
+"""Features of the contents of one's own data; what an encoder learns, it learns from training rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from app.cli.compare.cache import FileCache
+from app.domain.entities import Content, Item, Matrix
+from app.domain.errors import InvalidFieldError
+from app.encoders.registry import EncoderRegistry
+from app.services.models.features import item_features
+from solver import is_sparse
+
+IsTrain = npt.NDArray[np.bool]
+
+
+class SetEncoder:
+    """Encodes pictures and texts.
+
+    Parameters
+    ----------
+    encoders : EncoderRegistry
+        Makes encoders.
+    cache : FileCache
+        Caches features that do not depend on the training rows.
+    """
+
+    def __init__(self, encoders: EncoderRegistry, cache: FileCache) -> None:
+        self._encoders, self._cache = encoders, cache
+
+    def encode(self, contents: Sequence[Content], encoder: str, option: str, is_train: IsTrain) -> Matrix:
+        """Return features of contents.
+
+        Parameters
+        ----------
+        contents : sequence of Content
+            At least one.
+        encoder : str
+            As of `encoder_options`.
+        option : str
+            Option of the command line that names the encoder, for messages.
+        is_train : ndarray of bool
+            Which contents are trained on.
+
+        Raises
+        ------
+        InvalidFieldError
+            If there is no such encoder, or it takes other contents; names the option.
+        """
+        try:
+            options = self._encoders.settle(encoder_options(encoder))
+            made: Any = self._encoders.make(options)
+            made.check("content", contents[0])
+        except InvalidFieldError as error:
+            raise InvalidFieldError(option, str(error)) from error
+        if made.is_fitted_with_model:
+            made.fit(
+                [content.text for content, is_fitted in zip(contents, is_train, strict=True) if is_fitted]
+            )
+            return _dense(made.encode(contents))
+        digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
+        for content in contents:
+            raw = content.picture if content.picture is not None else (content.text or "").encode()
+            digest.update(hashlib.sha256(raw).digest())
+        return self._cache.get_or_compute(digest.hexdigest(), lambda: _dense(made.encode(contents)))
+
+    def encode_items(self, items: Sequence[Item], options: Mapping[str, Any], is_train: IsTrain) -> Matrix:
+        """Return the stored features of items, or those of an encoder fitted to their training texts.
+
+        Parameters
+        ----------
+        items : sequence of Item
+            Of one modality.
+        options : mapping
+            Of the modality's encoder.
+        is_train : ndarray of bool
+            Which items are trained on.
+        """
+        made: Any = self._encoders.make(options)
+        if made.is_fitted_with_model:
+            made.fit([item.text or "" for item, is_fitted in zip(items, is_train, strict=True) if is_fitted])
+        return _dense(item_features(items, made))
+
+
+def encoder_options(encoder: str) -> dict[str, Any]:
+    """Return the options of an encoder from its type, such as "tfidf", or from a JSON object.
+
+    Raises
+    ------
+    InvalidFieldError
+        If it begins like an object and is not one with a type.
+    """
+    if not encoder.lstrip().startswith("{"):
+        return {"type": encoder}
+    try:
+        options: dict[str, Any] = json.loads(encoder)
+    except ValueError as error:
+        raise InvalidFieldError("encoder", f"expected a type or a JSON object, {error}") from error
+    return options
+
+
+def _dense(features: Any) -> Matrix:
+    matrix: Matrix = features.toarray() if is_sparse(features) else features
+    return matrix

@@ -1,0 +1,190 @@
+"""Data of one's own in a comparison: tables, facets, and the table of what users look for."""
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from app.cli.compare.cache import FileCache
+from app.cli.compare.encoding import SetEncoder, encoder_options
+from app.cli.compare.facets import facets_of
+from app.cli.compare.quality import quality_table, quality_values
+from app.cli.compare.report import chosen_rows
+from app.cli.compare.sets import ComparedSet
+from app.cli.compare.sources import ProtocolName, Sources
+from app.cli.compare.tables import TableColumns, load_table
+from app.domain.errors import InvalidFieldError
+from app.encoders.registry import ContentLimits, EncoderRegistry
+from app.settings import Settings
+from solver import DatasetError, compare
+from solver.datasets import PairedFeatures, annotate_rows
+
+COLUMNS: dict[str, Any] = {
+    "id": "id",
+    "picture": "image",
+    "text": "text",
+    "labels": ("label",),
+    "facets": None,
+    "pair": None,
+    "split": None,
+    "picture_encoder": "hog-color",
+    "text_encoder": "tfidf",
+}
+N_ROWS = 12
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with twelve pictures and a table of them; the last row has no label."""
+    folder = tmp_path_factory.mktemp("table")
+    with (folder / "items.csv").open("w", newline="", encoding="utf-8") as stream:
+        table = csv.writer(stream)
+        table.writerow(["id", "image", "text", "label", "colour", "price", "product", "part"])
+        for row in range(N_ROWS):
+            pixels = np.full((16, 16, 3), 20 * (row % 3), np.uint8)
+            Image.fromarray(pixels).save(folder / f"{row}.png")
+            label = "" if row == N_ROWS - 1 else ("bag", "shoe")[row % 2]
+            part = "test" if row < 4 else "Train"
+            cells = [f"thing {label}", label, ("red", "blue", "")[row % 3], row + 0.5, f"p{row // 2}", part]
+            table.writerow([row, f"{row}.png", *cells])
+    return folder
+
+
+def _load(folder: Path, **changes: Any) -> ComparedSet:
+    encoder = SetEncoder(EncoderRegistry(ContentLimits(1 << 20, 1 << 20, 1000)), FileCache(folder / "cache"))
+    return load_table(folder / "items.csv", TableColumns(**{**COLUMNS, **changes}), encoder, 0)
+
+
+def test_a_table_gives_features_split_facets_and_partners(folder: Path) -> None:
+    loaded = _load(folder, split="part", pair="product")
+    data, annotations = loaded.data, loaded.annotations
+    assert len(data.X) == len(data.Z) == N_ROWS - 1
+    assert data.labels.tolist()[:2] == ["bag", "shoe"]
+    assert data.is_train.tolist() == [False] * 4 + [True] * 7
+    assert annotations is not None
+    assert list(annotations.facets) == ["label", "colour"]  # a price puts no rows together
+    assert annotations.is_paired(np.array([0]), np.arange(3)).tolist() == [[True, True, False]]
+    assert loaded.name == "items"
+    assert len(loaded.rows) == N_ROWS - 1
+    assert data.Z.shape[1] == 5  # thing, bag, shoe, and two pairs of words
+
+
+def test_a_table_without_a_split_column_has_a_drawn_one(folder: Path) -> None:
+    data = _load(folder, facets=("part", "colour")).data
+    for label in ("bag", "shoe"):
+        assert 1 <= int((~data.is_train[data.labels == label]).sum()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"split": "fold"}, "--split-column: there is no other column 'fold'"),
+        ({"split": "colour"}, "column 'colour': row 0 has 'red'"),
+        ({"pair": "twin"}, "--pair-column: there is no other column 'twin'"),
+        ({"facets": ("size",)}, "--facets: no item has a value of 'size'"),
+        ({"labels": ("class",)}, "has no column 'class'"),
+        ({"picture_encoder": "sift"}, "--picture-encoder: "),
+        ({"picture_encoder": "tfidf"}, "--picture-encoder: content: expected a text"),
+        ({"text_encoder": '{"type": "tfidf", "max_features": 0}'}, "--text-encoder: .*max_features"),
+        ({"text_encoder": '{"type": '}, "--text-encoder: encoder: expected a type or a JSON object"),
+    ],
+)
+def test_columns_and_encoders_that_do_not_fit_are_named(
+    folder: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises((InvalidFieldError, DatasetError), match=message):
+        _load(folder, **changes)
+
+
+def test_an_encoder_is_a_type_or_its_options() -> None:
+    assert encoder_options("tfidf") == {"type": "tfidf"}
+    assert encoder_options(' {"type": "tfidf", "ngrams": 1}') == {"type": "tfidf", "ngrams": 1}
+
+
+def test_keys_that_put_training_rows_together_are_facets() -> None:
+    entries: list[dict[str, Any]] = [
+        {
+            "tags": ["a", "b"] if row % 2 else ["b"],
+            "is_new": row % 2 == 0,
+            "label": row % 2,
+            "constant": "x",
+            "unique": str(row),
+            "size": row + 0.5,
+            "text": "long" * 30 if row % 2 else "short",
+        }
+        for row in range(8)
+    ]
+    entries[0] |= {"constant": "y"}  # not in a training row
+    facets = facets_of((entries, entries), [False] + [True] * 7, None)
+    assert list(facets) == ["is_new", "metadata.label", "tags"]
+    assert facets["tags"][0][:2] == [("b",), ("a", "b")]
+    assert facets["is_new"][1][:2] == [("true",), ("false",)]
+    assert list(facets_of((entries, entries), [True] * 8, ["unique"])) == ["unique"]
+
+
+def test_a_key_that_one_modality_lacks_is_no_facet() -> None:
+    first = [{"colour": ("red", "blue")[row % 2]} for row in range(8)]
+    second: list[dict[str, Any]] = [{} for _ in range(8)]
+    assert facets_of((first, second), [True] * 8, None) == {}
+    with pytest.raises(InvalidFieldError, match="--facets: no item has a value of 'colour'"):
+        facets_of((first, second), [True] * 8, ["colour"])
+
+
+def _sources(**given: Any) -> Sources:
+    none = dict.fromkeys(("protocol", "data", "npz", "table", "collection"))
+    return Sources(**{"sets": (), **none, "columns": TableColumns(**COLUMNS), **given})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"sets": ("products",), "npz": Path("a.npz")},
+        {"npz": Path("a.npz"), "table": Path("a.csv")},
+        {"table": Path("a.csv"), "collection": "shop"},
+        {"collection": "shop", "protocol": ProtocolName.VOC2007, "data": Path()},
+    ],
+)
+def test_exactly_one_kind_of_source_is_given(tmp_path: Path, given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidFieldError, match="--npz, --table and --collection") as refused:
+        _sources(**given).loaders(Settings(data_dir=tmp_path), FileCache(tmp_path), 0)
+    assert refused.value.field == "sets"
+
+
+def test_facets_of_an_archive_are_its_own(tmp_path: Path) -> None:
+    columns = TableColumns(**{**COLUMNS, "facets": ("colour",)})
+    with pytest.raises(InvalidFieldError, match=r"--facets: .* facet_NAME"):
+        _sources(npz=Path("a.npz"), columns=columns).loaders(
+            Settings(data_dir=tmp_path), FileCache(tmp_path), 0
+        )
+
+
+def test_the_quality_table_has_a_line_for_each_method_with_the_facets() -> None:
+    rng = np.random.default_rng(0)
+    labels, colours = np.arange(60) % 3, np.arange(60) % 2
+    X, Z = (np.eye(3)[labels] + 0.3 * rng.standard_normal((60, 3)) for _ in range(2))
+    ids = tuple(map(str, range(60)))
+    names = labels.astype(np.str_)
+    data = PairedFeatures(X, Z, names, np.arange(60) % 5 > 0, ids, ids)
+    values = [(name,) for name in names.tolist()], [(str(colour),) for colour in colours]
+    annotations = annotate_rows({"label": (values[0],) * 2, "colour": (values[1],) * 2}, [""] * 60)
+    options: dict[str, Any] = {"n_jobs": 1, "n_resamples": 50, "n_permutations": 50}
+    comparison = compare(data, annotations=annotations, methods=["CCA", "MsAlg"], **options)
+    header, lines = quality_table(comparison, chosen_rows(comparison))
+    assert header[2:7] == ["MAP", "nDCG@10", "R@1", "R@10", "rank"]
+    assert header[7:] == ["label P@10", "colour P@10", "lists"]
+    assert {line[0] for line in lines} == {"CCA", "MsAlg"}
+    gains = [float(line[3]) for line in lines]
+    assert gains == sorted(gains, reverse=True)
+    for line in lines:
+        assert line[4:7] == ["-", "-", "-"]  # no partners
+        assert line[-1].endswith(" of 24")
+    found = quality_values(comparison.qualities[0])
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found["mean"]["recall_at_1"] is None
+    assert math.isclose(found["mean"]["ndcg"], (found["x_to_z"]["ndcg"] + found["z_to_x"]["ndcg"]) / 2)
