@@ -61,7 +61,8 @@ def _load(folder: Path, **changes: Any) -> ComparedSet:
 
 
 def test_a_table_gives_features_split_facets_and_partners(folder: Path) -> None:
-    loaded = _load(folder, split="part", pair="product")
+    whole_words = '{"type": "tfidf", "characters": 0}'
+    loaded = _load(folder, split="part", pair="product", text_encoder=whole_words)
     data, annotations = loaded.data, loaded.annotations
     assert len(data.X) == len(data.Z) == N_ROWS - 1
     assert data.labels.tolist()[:2] == ["bag", "shoe"]
