@@ -20,9 +20,10 @@ from rich.progress import (
 )
 
 from app.domain.entities import TrainingReport
+from app.domain.entities.held_out_quality import DirectionQuality
 from app.domain.names import join_words, some_of
 from app.services.training.parameters import METHODS
-from solver import SCALINGS
+from solver import OBJECTIVES, SCALINGS
 
 OUT, LOG = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 """Standard output is for results, standard error for what accompanies them."""
@@ -87,12 +88,52 @@ def _lines(console: Console, began: float) -> Iterator[Show]:
 
 
 def validation_lines(report: TrainingReport) -> list[str]:
-    """Return a line for each direction with the quality on held-out training items."""
-    return [
-        f"{direction}: validation MAP {quality.map:.4f} on {item_counts(report)} items held out of training"
-        + ("" if quality.chance is None else f" (chance {quality.chance:.4f})")
-        for direction, quality in report.held_out.directions.items()
-    ]
+    """Return lines for each direction with the quality on held-out training items."""
+    lines = []
+    for direction, quality in report.held_out.directions.items():
+        figures = [] if quality.map is None else [f"MAP {quality.map:.4f}"]
+        figures += graded_figures(report, quality)
+        chance = "" if quality.chance is None else f" (chance {quality.chance:.4f})"
+        what = f"validation {', '.join(figures)}"
+        lines.append(f"{direction}: {what} on {item_counts(report)} items held out of training{chance}")
+        lines += [f"{direction}: {text}" for text in _details(report, quality)]
+    return lines
+
+
+def graded_figures(report: TrainingReport, quality: DirectionQuality) -> list[str]:
+    """Return figures beyond MAP, where more than one label each could be learned from."""
+    if quality.ndcg_at_10 is None or not _has_more_than_labels(report):
+        return []
+    partner = [] if quality.recall_at_10 is None else [f"partner in the first ten {quality.recall_at_10:.4f}"]
+    return [f"nDCG@10 {quality.ndcg_at_10:.4f}", *partner]
+
+
+def _has_more_than_labels(report: TrainingReport) -> bool:
+    return len(report.data.facets) > 1 or report.data.n_pairs > 0
+
+
+def _details(report: TrainingReport, quality: DirectionQuality) -> list[str]:
+    if not _has_more_than_labels(report) or quality.n_queries is None:
+        return []
+    shares = ", ".join(f"{name} {value:.4f}" for name, value in quality.precision_at_10.items())
+    lines = [f"right in the first ten: {shares}"] if shares else []
+    if quality.median_rank is not None:
+        first = 0.0 if quality.recall_at_1 is None else quality.recall_at_1
+        lines.append(f"partner comes first {first:.4f}, median rank {quality.median_rank:g}")
+    return [*lines, f"{quality.distinct_lists} different first pages for {quality.n_queries} queries"]
+
+
+def data_lines(report: TrainingReport) -> list[str]:
+    """Return a line that says what was learned from beside one label each, and one for the terms' weights."""
+    data = report.data
+    if not _has_more_than_labels(report) and not data.n_signs:
+        return []
+    facets = ", ".join(f"{name} ({count})" for name, count in data.facets.items())
+    parts = [f"facets {facets}"] if facets else []
+    parts += [f"{data.n_pairs} pairs"] if data.n_pairs else []
+    parts += [f"{data.n_signs} judged pairs"] if data.n_signs else []
+    weights = ", ".join(f"{name} {weight:.3g}" for name, weight in report.fit.weights.items())
+    return ["learned from " + "; ".join(parts), *([f"weights: {weights}"] if weights else [])]
 
 
 def item_counts(report: TrainingReport) -> str:
@@ -113,16 +154,16 @@ def choice_lines(report: TrainingReport) -> list[str]:
     """Return lines that explain the choice of the method, where there was one."""
     selection = report.selection
     lines = [f"{method!r} could not be tried: {reason}" for method, reason in selection.refused.items()]
-    if len(selection.held_out_map) < 2:
+    if len(selection.values) < 2:
         return lines
-    figures = ", ".join(f"{method} {value:.4f}" for method, value in selection.held_out_map.items())
-    return [f"chose {report.method!r} by held-out MAP: {figures}", *lines]
+    figures = ", ".join(f"{method} {value:.4f}" for method, value in selection.values.items())
+    return [f"chose {report.method!r} by held-out {selection.measure}: {figures}", *lines]
 
 
 def convergence_line(report: TrainingReport) -> str | None:
     """Return a warning if the fit did not converge."""
     end = report.fit.convergence
-    if end.converged:
+    if end is None or end.converged:
         return None
     tolerance = "" if end.tol is None else f", {end.tol:.2%} was asked for"
     return (
@@ -149,4 +190,11 @@ def known_scaling(value: str | None) -> str | None:
     """Validate the kind of scaling."""
     if value is not None and value not in SCALINGS:
         raise typer.BadParameter(f"expected {join_words(SCALINGS)}, got {value!r}")
+    return value
+
+
+def known_objective(value: str | None) -> str | None:
+    """Validate the name of an objective."""
+    if value is not None and value not in OBJECTIVES:
+        raise typer.BadParameter(f"expected {join_words(OBJECTIVES)}, got {value!r}")
     return value

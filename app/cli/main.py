@@ -22,29 +22,19 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.api.schemas.searches import MAX_K
-from app.api.schemas.versions import ModelOut
 from app.bootstrap import Services, build
 from app.cli import demo as demonstration
 from app.cli import ingest as ingestion
-from app.cli.console import (
-    choice_lines,
-    convergence_line,
-    known_method,
-    known_scaling,
-    label_lines,
-    positive,
-    progress,
-    validation_lines,
-)
+from app.cli.console import progress
 from app.cli.database import db
 from app.cli.deferred import DeferringGroup
 from app.cli.keys import keys
 from app.cli.models import models
 from app.cli.reference import reference
+from app.cli.retrain import print_quality, train
 from app.cli.serve import bound_socket, is_loopback, serve_beside_others, serve_on
 from app.cli.serve import serve as run_server
-from app.cli.train import train as run_retrain
-from app.domain.entities import Content, ItemFilter, Modality, Scope, TrainingReport
+from app.domain.entities import Content, ItemFilter, Modality, Scope
 from app.domain.errors import (
     CollectionNotFoundError,
     InvalidFieldError,
@@ -52,16 +42,13 @@ from app.domain.errors import (
     ServiceError,
     WrongDatabaseError,
 )
-from app.domain.names import join_words
 from app.encoders.registry import PICTURE_TYPES, TEXT_TYPES
 from app.logs import log_to_stderr
 from app.sample import KINDS
 from app.services.serving.search import Query
-from app.services.training.parameters import LARGEST_SEED, METHODS
-from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from app.worker import make_worker
-from solver import SCALINGS, SolverError
+from solver import SolverError
 from solver.datasets import load_npz, load_wikipedia
 
 cli = typer.Typer(
@@ -158,7 +145,7 @@ def _serve_demo(services: Services, bound: socket.socket, open_page: bool) -> No
     log_to_stderr(services.settings.log_format)
     _, secret = services.access.create(Scope.ADMIN, "demo", replace=True)
     versions = services.versions.models(demonstration.COLLECTION)
-    _print_quality(next(version for version in versions if version.is_active).report)
+    print_quality(next(version for version in versions if version.is_active).report)
     _out.print(
         "quality on the test split, which is never trained on: lrbs demo --check",
         highlight=False,
@@ -221,48 +208,7 @@ def worker(
     make_worker(services, lambda: stopping or (parent is not None and os.getppid() != parent)).run_forever()
 
 
-@cli.command()
-def train(
-    collection: str,
-    method: Annotated[
-        str,
-        typer.Option(
-            callback=known_method,
-            help=f"{join_words(METHODS)}: the best on held-out items, the paper's, that of class posteriors, "
-            "or the paper's with the squared loss, fast for any number of labels",
-        ),
-    ] = METHODS[0],
-    alpha: Annotated[
-        float | None,
-        typer.Option(callback=positive, help="penalty weight; chosen on held-out items when absent"),
-    ] = None,
-    scaling: Annotated[
-        str | None, typer.Option(callback=known_scaling, help=f"{join_words(SCALINGS)}; chosen when absent")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="of the held-out part")] = 0,
-    as_json: JsonFlag = False,
-) -> None:
-    """Retrain a collection and activate the new version unless it is worse."""
-    services = _ready(Settings())
-    parameters = TrainingParameters(method=method, alpha=alpha, scaling=scaling, seed=seed)
-    _, counts = services.catalogue.collection(collection)
-    size = " and ".join(f"{count} {name}" for name, count in counts.items())
-    what = f"Training on {collection!r} ({size} items): a minute or two for some thousands of items."
-    with progress(_log, what) as show:
-        version = run_retrain(services, collection, parameters, show)
-    model = services.versions.model(collection, version)
-    if as_json:
-        typer.echo(ModelOut.of(model).model_dump_json(indent=2))
-        return
-    report = model.report
-    fit = report.fit
-    scaled = f"scaling {fit.scaling}, " if fit.scaling else ""
-    _out.print(f"version {version}: {report.method}, {scaled}alpha {fit.alpha:.3g}, rank {fit.rank}")
-    for line in [*choice_lines(report), *label_lines(report)]:
-        _out.print(line)
-    _print_quality(report)
-    if report.not_activated is not None:
-        _out.print(f"stored, but not activated: {report.not_activated}")
+cli.command("train")(train)
 
 
 @cli.command()
@@ -391,11 +337,3 @@ def _modality(
     raise InvalidFieldError(
         f"--{what}", f"collection {collection!r} has no modality for {content}; search with --item"
     )
-
-
-def _print_quality(report: TrainingReport) -> None:
-    for line in validation_lines(report):
-        _out.print(line, highlight=False)
-    unconverged = convergence_line(report)
-    if unconverged is not None:
-        _log.print(unconverged, highlight=False)

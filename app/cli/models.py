@@ -8,7 +8,7 @@ import typer
 
 from app.api.schemas.versions import ActivationOut, ModelOut
 from app.bootstrap import Services
-from app.cli.console import item_counts
+from app.cli.console import convergence_line, graded_figures, item_counts
 from app.cli.ready import ready_services
 from app.domain.entities import Activation, ModelVersion
 from app.services.models.registry import LARGEST_VERSION
@@ -60,9 +60,18 @@ def _list(services: Services, collection: str, as_json: bool) -> None:
 
 def _model_line(model: ModelVersion) -> str:
     report = model.report
-    scores = ", ".join(f"{name} {quality.map:.4f}" for name, quality in report.held_out.directions.items())
-    validation = f"validation MAP {scores} ({item_counts(report)} items)" if scores else ""
-    open_gap = "" if report.fit.convergence.converged else "  did not converge"
+    directions = report.held_out.directions
+    maps = ", ".join(
+        f"{name} {quality.map:.4f}" for name, quality in directions.items() if quality.map is not None
+    )
+    graded = [
+        f"{name} {', '.join(figures)}"
+        for name, quality in directions.items()
+        if (figures := graded_figures(report, quality))
+    ]
+    scores = "; ".join([*([f"MAP {maps}"] if maps else []), *graded])
+    validation = f"validation {scores} ({item_counts(report)} items)" if scores else ""
+    open_gap = "" if convergence_line(report) is None else "  did not converge"
     refused = f"  not activated: {report.not_activated}" if report.not_activated else ""
     mark = "*" if model.is_active else " "
     when = f"{model.created_at:%Y-%m-%d %H:%M}"

@@ -25,7 +25,7 @@ from app.db.published import (
     published_revision,
 )
 from app.db.tombstones import newest_tombstone, purge_tombstones
-from app.domain.entities import HIT_FIELDS, Change, Collection, Counts, Item, vector_of
+from app.domain.entities import HIT_FIELDS, Carried, Change, Collection, Counts, Item, vector_of
 from app.domain.errors import ItemNotFoundError
 from app.domain.names import is_storable
 from app.domain.ports import ItemRepository
@@ -152,6 +152,12 @@ class SqlItemRepository(ItemRepository):
         for row in self._walk(collection, ("labels", "modality", "id"), may_train):
             if row.labels:
                 yield tuple(row.labels)
+
+    @override
+    def training_traits(self, collection: Collection, modality: str) -> Generator[Carried, None, None]:
+        may_train = _present(modality, 0, lambda c: c["train"].is_(True))
+        for row in self._walk(collection, ("labels", "pair_id", "metadata", "modality", "id"), may_train):
+            yield Carried(tuple(row[0] or ()), row[1], row[2] or {})
 
     @override
     def newest_tombstone(self, collection: Collection) -> int | None:

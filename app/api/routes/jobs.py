@@ -16,7 +16,6 @@ from app.api.problems import OF_BODIES, responses
 from app.api.routes.job_events import follow
 from app.api.schemas.admin import JobList, JobOut, RetrainIn
 from app.api.state import State
-from app.services.training.requests import TrainingParameters
 
 router = APIRouter(prefix="/v1/admin", tags=["admin"], dependencies=[Depends(may_administer)])
 LastEvent = Annotated[
@@ -38,7 +37,7 @@ def retrain(
     body: Annotated[RetrainIn, read_json(RetrainIn, default=RetrainIn())],
 ) -> JobOut:
     """Queue a retrain; the new version is served as soon as it is published, unless it is worse."""
-    job = training.request(collection, TrainingParameters(**body.model_dump()))
+    job = training.request(collection, body.to_parameters())
     response.headers["Location"] = f"/v1/admin/jobs/{job.id}"
     return JobOut.of(job)
 

@@ -3,21 +3,62 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+)
 
 from app.api.schemas.base import Integer, Strict, one_of, whole
-from app.domain.entities import ApiKey, Job, KeyBounds, Scope
-from app.domain.limits import MAX_KEY_COLLECTIONS, MAX_NAME
+from app.domain.entities import ApiKey, Job, KeyBounds, Scope, Supervision, TrainingParameters
+from app.domain.limits import MAX_KEY_COLLECTIONS, MAX_NAME, STORABLE_PATTERN
 from app.services.training.parameters import (
     LARGEST_ALPHA,
     LARGEST_SEED,
+    LONGEST_FACET,
+    MOST_FACETS,
     MOST_ITERATIONS,
     SMALLEST_ALPHA,
     Method,
 )
 from solver import SCALINGS
+
+_FacetKey = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=LONGEST_FACET),
+    WithJsonSchema(
+        {"type": "string", "minLength": 1, "maxLength": LONGEST_FACET, "pattern": STORABLE_PATTERN}
+    ),
+]
+_FacetKeys = Annotated[
+    list[_FacetKey], Field(max_length=MOST_FACETS, json_schema_extra={"uniqueItems": True})
+]
+
+
+class SupervisionIn(Strict):
+    """What of that which items carry is learned from."""
+
+    labels: bool = Field(True, description="all labels of an item; the first of them by other methods")
+    facets: _FacetKeys | Literal["auto"] = Field(
+        "auto",
+        description="metadata keys whose values are learned like labels, or `auto` for those that look "
+        "categorical: short texts, small whole numbers, true or false, with two values or more on items of "
+        "both modalities, and on average two items or more of each modality to a value",
+    )
+    pairs: bool = Field(True, description="items with equal `pair_id` belong together")
+    feedback: bool = Field(True, description="stored feedback")
+
+    def to_supervision(self) -> Supervision:
+        """Return the service's form."""
+        if self.facets == "auto":
+            return Supervision(self.labels, "auto", self.pairs, self.feedback)
+        return Supervision(self.labels, tuple(self.facets), self.pairs, self.feedback)
 
 
 class RetrainIn(Strict):
@@ -26,8 +67,15 @@ class RetrainIn(Strict):
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={
-            "examples": [{}, {"method": "lrbs", "alpha": 0.001, "scaling": "l2"}],
-            "if": {"properties": {"method": {"const": "semantic"}}, "required": ["method"]},
+            "examples": [
+                {},
+                {"method": "lrbs", "alpha": 0.001, "scaling": "l2"},
+                {"supervision": {"facets": "auto", "feedback": False}, "objective": "ndcg"},
+            ],
+            "if": {
+                "properties": {"method": {"enum": ["semantic", "composite"]}},
+                "required": ["method"],
+            },
             "then": {"properties": {"alpha": {"type": "null"}, "scaling": {"type": "null"}}},
         },
     )
@@ -36,8 +84,9 @@ class RetrainIn(Strict):
         "auto",
         description="the similarity of features (the paper's), that of class posteriors, or the better on "
         "held-out items; `squared` is `lrbs` with the squared loss, cheap for any number of labels and "
-        "items, which `auto` tries in the place of what would take too long or too much memory. `alpha` "
-        "and `scaling` are of `lrbs` and `squared`; `alpha` chooses `lrbs`",
+        "items, which `auto` tries in the place of what would take too long or too much memory; "
+        "`composite` learns from all that items carry, and `auto` tries it where that is more than one label "
+        "each. `alpha` and `scaling` are of `lrbs` and `squared`; `alpha` chooses `lrbs`",
     )
     alpha: float | None = Field(
         None,
@@ -49,6 +98,18 @@ class RetrainIn(Strict):
     tol: float = Field(1e-3, gt=0, lt=1)
     max_iter: Integer = Field(200, ge=1, le=MOST_ITERATIONS)
     seed: Integer = Field(0, ge=0, le=LARGEST_SEED)
+    supervision: SupervisionIn = Field(default_factory=SupervisionIn)
+    objective: Literal["ndcg", "map", "recall"] | None = Field(
+        None,
+        description="what held-out quality is: graded nDCG@10 over facets and pairs, mean average precision "
+        "by label, or how often the partner is among the first ten; when absent `ndcg` where there is more "
+        "than one facet or pairs, and `map` otherwise",
+    )
+
+    def to_parameters(self) -> TrainingParameters:
+        """Return the service's form."""
+        values = self.model_dump(exclude={"supervision"})
+        return TrainingParameters(**values, supervision=self.supervision.to_supervision())
 
 
 class JobOut(BaseModel):

@@ -20,6 +20,15 @@ class LeftOutOut(_Read):
     first: list[str] = Field(description="ids of the first few")
 
 
+class SupervisionOut(_Read):
+    """What of that which items carry could be learned from."""
+
+    labels: bool
+    facets: list[str] | str = Field(description="metadata keys, or auto")
+    pairs: bool
+    feedback: bool
+
+
 class ParametersOut(_Read):
     """What was asked for."""
 
@@ -29,19 +38,24 @@ class ParametersOut(_Read):
     tol: float
     max_iter: int
     seed: int = Field(description="of the held-out split")
+    supervision: SupervisionOut
+    objective: str | None = Field(description="ndcg, map or recall; null where it was left open")
 
 
 class DataOut(_Read):
     """What was learned from; objects are by modality."""
 
-    items: dict[str, int] = Field(description="training items with a label")
+    items: dict[str, int] = Field(description="training items")
     classes: list[str] | None = Field(None, description="classes on items of both modalities; not in lists")
     unmatched_labels: dict[str, list[str]] | None = Field(
         None, description="classes on items of this modality alone; not in lists"
     )
-    sha256: str = Field(description="of features and labels")
+    sha256: str = Field(description="of features, labels, facets, pairs and feedback")
     not_learned_from: dict[str, LeftOutOut] = Field(description="items too large beside all others")
     not_ranked: dict[str, LeftOutOut] = Field(description="items that the model cannot place")
+    facets: dict[str, int] = Field(description="number of values by facet; label is that of the labels")
+    n_pairs: int = Field(description="pairs of items with equal pair_id")
+    n_signs: int = Field(description="pairs of items judged by feedback")
 
 
 class CandidateOut(_Read):
@@ -57,7 +71,11 @@ class CandidateOut(_Read):
 class SelectionOut(_Read):
     """Why this method."""
 
-    held_out_map: dict[str, float] = Field(description="of each method tried, averaged over both directions")
+    held_out_map: dict[str, float] = Field(
+        description="MAP by label of each method tried, averaged over both directions; empty without labels"
+    )
+    objective: str = Field(description="what the method was chosen by: ndcg, map or recall")
+    values: dict[str, float] = Field(description="held-out value of the objective of each method tried")
     refused: dict[str, str] = Field(description="why other methods were not tried")
     candidates: list[CandidateOut] = Field(description="what the method chose from, the best first")
 
@@ -98,13 +116,16 @@ class PosteriorsOut(_Read):
 class FitOut(_Read):
     """The fit on all training items."""
 
-    alpha: float
+    alpha: float | None = Field(description="penalty weight; null for methods that have none")
     scaling: str | None
     rank: int
     singular_values: list[float] | None = Field(None, description="of M; not in lists")
-    convergence: ConvergenceOut
+    convergence: ConvergenceOut | None = Field(description="null for methods that do not iterate")
     history: list[IterationOut] | None = Field(None, description="a thousand steps at most; not in lists")
     posteriors: list[PosteriorsOut]
+    weights: dict[str, float] = Field(
+        description="of the terms of composite: facet:<name>, pairs, cosine, signs; empty for other methods"
+    )
 
 
 class CurveOut(_Read):
@@ -117,9 +138,22 @@ class CurveOut(_Read):
 class DirectionQualityOut(_Read):
     """How well the queries of one direction were answered."""
 
-    map: float = Field(description="mean average precision")
+    map: float | None = Field(description="mean average precision by label")
     chance: float | None = Field(description="that of a random ranking")
     curve: CurveOut | None = Field(None, description="not in lists")
+    ndcg_at_10: float | None = Field(
+        description="graded by the number of facets that query and item share, and one for partners"
+    )
+    recall_at_1: float | None = Field(description="share of the queries whose partner comes first")
+    recall_at_10: float | None = Field(
+        description="share of the queries whose partner is among the first ten"
+    )
+    median_rank: float | None = Field(description="of the partner, from 1")
+    precision_at_10: dict[str, float] = Field(
+        description="share of the first ten with the query's value, by facet"
+    )
+    distinct_lists: int | None = Field(description="number of different first pages of ten")
+    n_queries: int | None
 
 
 class HeldOutOut(_Read):
@@ -137,7 +171,10 @@ class GateOut(_Read):
     items: dict[str, int]
     new_map: float | None
     active_map: float | None
-    tolerance: float = Field(description="how much lower the new MAP may be")
+    tolerance: float = Field(description="how much lower the new value may be")
+    objective: str = Field(description="what decides: ndcg, map or recall")
+    new_value: float | None = Field(description="of the objective")
+    active_value: float | None
 
 
 class IndexOut(_Read):

@@ -1,7 +1,7 @@
 """The values that travel between the layers; none of them changes after it was made."""
 
 from app.domain.entities.arrays import Features, Matrix, Vector, vector_bytes, vector_of
-from app.domain.entities.collections import Change, Collection, Content, Counts, Item, Modality
+from app.domain.entities.collections import Carried, Change, Collection, Content, Counts, Item, Modality
 from app.domain.entities.feedback import Feedback
 from app.domain.entities.imports import RunningImport
 from app.domain.entities.installation import Installation, Mark
@@ -17,7 +17,7 @@ from app.domain.entities.searches import (
     WordReport,
     comparable,
 )
-from app.domain.entities.training import TrainingParameters
+from app.domain.entities.training import Supervision, TrainingParameters
 from app.domain.entities.training_report import TrainingReport
 from app.domain.entities.versions import Activation, BuiltModel, ModelVersion, SavedGallery
 
@@ -25,6 +25,7 @@ __all__ = [
     "Activation",
     "ApiKey",
     "BuiltModel",
+    "Carried",
     "Change",
     "Collection",
     "Content",
@@ -50,6 +51,7 @@ __all__ = [
     "SavedGallery",
     "Scope",
     "SearchResult",
+    "Supervision",
     "TrainingParameters",
     "TrainingReport",
     "Vector",

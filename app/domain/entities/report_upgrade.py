@@ -1,13 +1,33 @@
-"""Upgrade of training reports that were stored before reports had a format number."""
+"""Upgrade of training reports that earlier releases stored."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+_FIRST_LABELS_ONLY = {"labels": True, "facets": [], "pairs": False, "feedback": False}
+"""What trainings learned from before reports of format 3."""
+
+
+def upgraded_to_format_3(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a report of format 2 in format 3, which names the objective."""
+    selection, gate = values["selection"], values["gate"]
+    return {
+        **values,
+        "format": 3,
+        "parameters": {"supervision": _FIRST_LABELS_ONLY, **values["parameters"]},
+        "selection": {**selection, "objective": "map", "values": selection["held_out_map"]},
+        "gate": {
+            **gate,
+            "objective": "map",
+            "new_value": gate["new_map"],
+            "active_value": gate["active_map"],
+        },
+    }
+
 
 def upgraded_report(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a report in the current format.
+    """Return the values of a report in format 2.
 
     Parameters
     ----------

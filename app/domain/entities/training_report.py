@@ -8,12 +8,13 @@ from typing import Any, Self
 
 import msgspec
 
-from app.domain.entities.report_upgrade import upgraded_report
+from app.domain.entities.held_out_quality import Gate, HeldOutQuality, measure_of
+from app.domain.entities.report_upgrade import upgraded_report, upgraded_to_format_3
 from app.domain.entities.training import TrainingParameters
 from app.domain.errors import UnknownReportFormatError
 
-_FORMAT = 2
-"""Number stored with a report; reports of the first format, a flat object, carry none."""
+_EARLIER_FORMAT, _FORMAT = 2, 3
+"""Numbers stored with a report; reports of the first format, a flat object, carry none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +40,23 @@ class TrainingData:
     Parameters
     ----------
     items : mapping of str to int
-        Training items with a label.
+        Training items.
     classes : tuple of str
         Classes with items of both modalities.
     unmatched_labels : mapping of str to tuple of str
         Classes with items of this modality only.
     sha256 : str
-        Hash of features and labels.
+        Hash of features and labels, and of facets, pairs and feedback where there are any.
     not_learned_from : mapping of str to LeftOut
         Outliers: items whose vectors are larger than the others by orders of magnitude.
     not_ranked : mapping of str to LeftOut
         Items whose projections are not finite, so that they have no place in a ranking.
+    facets : mapping of str to int
+        Number of values of each facet, "label" among them.
+    n_pairs : int
+        Pairs of items that belong together.
+    n_signs : int
+        Pairs of items whose relevance to each other was judged by feedback.
     """
 
     items: Mapping[str, int]
@@ -58,6 +65,9 @@ class TrainingData:
     sha256: str
     not_learned_from: Mapping[str, LeftOut] = field(default_factory=dict)
     not_ranked: Mapping[str, LeftOut] = field(default_factory=dict)
+    facets: Mapping[str, int] = field(default_factory=dict)
+    n_pairs: int = 0
+    n_signs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +100,28 @@ class Selection:
     Parameters
     ----------
     held_out_map : mapping of str to float
-        Held-out MAP of each evaluated method, averaged over both directions.
+        Held-out MAP of each evaluated method, averaged over both directions; without those that have none
+        because no item has a label.
     refused : mapping of str to str
         Methods that were not evaluated, each with the reason.
     candidates : tuple of CandidateQuality
         Combinations that the selected method was evaluated with, the best first.
+    objective : {"ndcg", "map", "recall"}
+        What the method was selected by.
+    values : mapping of str to float
+        Held-out value of the objective of each evaluated method.
     """
 
     held_out_map: Mapping[str, float]
     refused: Mapping[str, str]
     candidates: tuple[CandidateQuality, ...]
+    objective: str = "map"
+    values: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def measure(self) -> str:
+        """What people call the objective."""
+        return measure_of(self.objective)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,118 +214,32 @@ class Fit:
 
     Parameters
     ----------
-    alpha : float
-        Penalty weight.
+    alpha : float or None
+        Penalty weight; None for methods that have none.
     scaling : str or None
         Kind of feature scaling; None where it is part of each classifier.
     rank : int
-        Rank of M.
+        Rank of M, or dimension of the common space of a method that has several.
     singular_values : tuple of float
         Singular values of M, in descending order.
-    convergence : Convergence
-        State in which the fit ended.
+    convergence : Convergence or None
+        State in which the fit ended; None for methods that do not iterate.
     history : tuple of Iteration
         At most 1000 iterations, evenly spaced.
     posteriors : tuple of PosteriorsSummary
         Ensembles of both modalities; empty for methods without class posteriors.
+    weights : mapping of str to float
+        Weight of each term of a composite similarity; empty for other methods.
     """
 
-    alpha: float
+    alpha: float | None
     scaling: str | None
     rank: int
     singular_values: tuple[float, ...]
-    convergence: Convergence
+    convergence: Convergence | None
     history: tuple[Iteration, ...]
     posteriors: tuple[PosteriorsSummary, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """A precision-recall curve.
-
-    Parameters
-    ----------
-    recall, precision : tuple of float
-        Interpolated precision at fixed levels of recall.
-    """
-
-    recall: tuple[float, ...]
-    precision: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DirectionQuality:
-    """Quality of the rankings of one direction.
-
-    Parameters
-    ----------
-    map : float
-        Mean average precision.
-    chance : float or None
-        Mean average precision of a random ranking; None in reports of early releases.
-    curve : Curve or None
-        Precision-recall curve; None in reports of early releases.
-    """
-
-    map: float
-    chance: float | None = None
-    curve: Curve | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class HeldOutQuality:
-    """Quality on items that were held out of the training; empty if none could be held out.
-
-    Parameters
-    ----------
-    items : mapping of str to int
-        Number of ranked items, by modality.
-    directions : mapping of str to DirectionQuality
-        Quality by direction, such as ``"image-to-text"``.
-    """
-
-    items: Mapping[str, int] = field(default_factory=dict)
-    directions: Mapping[str, DirectionQuality] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """Comparison with the active version on items that neither version learned from.
-
-    Parameters
-    ----------
-    compared_with : int or None
-        The active version; None if none was active.
-    skipped : str or None
-        Why there was no comparison; None if there was one.
-    items : mapping of str to int
-        Number of items that both versions ranked, by modality.
-    new_map, active_map : float or None
-        MAP of each version, averaged over both directions.
-    tolerance : float
-        Accepted loss of MAP.
-    """
-
-    compared_with: int | None
-    skipped: str | None = None
-    items: Mapping[str, int] = field(default_factory=dict)
-    new_map: float | None = None
-    active_map: float | None = None
-    tolerance: float = 0.0
-
-    @property
-    def refusal(self) -> str | None:
-        """Why the new version should not serve; None if it may."""
-        if (
-            self.new_map is None
-            or self.active_map is None
-            or self.new_map >= self.active_map - self.tolerance
-        ):
-            return None
-        return (
-            f"its held-out MAP of {self.new_map:.4f} is more than {self.tolerance:g} below the "
-            f"{self.active_map:.4f} of version {self.compared_with} on the same items"
-        )
+    weights: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +328,9 @@ class TrainingReport:
         """
         stored = values.get("format")
         if stored is None:
-            return msgspec.convert(upgraded_report(values), cls)
-        if stored != _FORMAT:
+            values = upgraded_to_format_3(upgraded_report(values))
+        elif stored == _EARLIER_FORMAT:
+            values = upgraded_to_format_3(values)
+        elif stored != _FORMAT:
             raise UnknownReportFormatError(stored, _FORMAT)
         return msgspec.convert(values, cls)

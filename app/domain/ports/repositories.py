@@ -11,6 +11,7 @@ from app.domain.entities import (
     HIT_FIELDS,
     Activation,
     ApiKey,
+    Carried,
     Change,
     Collection,
     Counts,
@@ -142,6 +143,13 @@ class ItemRepository(Protocol):
         self, collection: Collection, modality: str
     ) -> Generator[tuple[str, ...], None, None]:
         """Yield the labels of each item of a modality that may be trained on and has any.
+
+        Who stops before the end closes the generator.
+        """
+        ...
+
+    def training_traits(self, collection: Collection, modality: str) -> Generator[Carried, None, None]:
+        """Yield what each item of a modality that may be trained on carries.
 
         Who stops before the end closes the generator.
         """

@@ -149,7 +149,8 @@ class ModelRegistry:
         JobCancelledError
             If the job was cancelled, or belongs to another worker by now.
         """
-        progress = {"phase": "done", **asdict(built.report.fit.convergence)}
+        end = built.report.fit.convergence
+        progress = {"phase": "done", **({} if end is None else asdict(end))}
         with self._database.write() as work:
             collection = work.collections.lock(job.collection)
             work.jobs.heartbeat(job, lease_seconds, progress)

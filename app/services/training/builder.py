@@ -19,12 +19,15 @@ from app.domain.entities import (
     TrainingParameters,
     TrainingReport,
 )
-from app.domain.entities.training_report import Gate, IndexRecall, LeftOut, TrainingData
+from app.domain.entities.held_out_quality import Gate
+from app.domain.entities.training_report import IndexRecall, LeftOut, TrainingData
 from app.domain.errors import DamagedBundleError, StorageFullError, StorageReadOnlyError, TrainingDataError
 from app.domain.ports import Database, EncoderSource, GalleryIndex
 from app.services.models.features import item_features
 from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBundles
 from app.services.training.evaluation import PromotionGates, compare_with_active, index_recall
+from app.services.training.judgements import judgements_of
+from app.services.training.partners import pairs_of
 from solver import SolverError, can_be_ranked
 
 if TYPE_CHECKING:
@@ -95,7 +98,8 @@ class ModelBuilder:
             If the disk still takes no writes after some patience.
         """
         # With scikit-learn and the estimators, which no process needs but the one that trains.
-        from app.services.training.select_and_fit import select_and_fit, training_data
+        from app.services.training.data import training_data
+        from app.services.training.select_and_fit import select_and_fit
 
         report({"phase": "loading"})
         with self._database.read() as work:
@@ -105,9 +109,13 @@ class ModelBuilder:
             if collection.active_version is not None:
                 active = work.models.get(collection, collection.active_version)
             items = [change.item for change in work.items.changes_since(collection, 0) if change.item]
+            feedback = work.feedback.all(collection) if parameters.supervision.feedback else ()
+            judgements, queries = judgements_of(collection, feedback)
         report({"phase": "encoding"})
         encoders = self._fit_encoders(collection, items)
-        data, data_hash, outliers = training_data(collection, items, encoders)
+        data, data_hash, outliers = training_data(
+            collection, [*items, *queries], encoders, parameters.supervision, judgements
+        )
         try:
             selected = select_and_fit(data, parameters, collection.modality_names, report)
         except SolverError as error:
@@ -129,6 +137,9 @@ class ModelBuilder:
                 data_hash,
                 _left_out(outliers),
                 _left_out(_not_ranked(galleries, items)),
+                data.n_values(),
+                0 if data.groups is None else len(pairs_of(*data.groups)),
+                0 if data.signs is None else int(data.signs.nnz),
             ),
             selected.selection,
             selected.fit,
@@ -232,7 +243,14 @@ class ModelBuilder:
             # Better a new version than one that no process can load.
             return Gate(active.version, f"the active version is damaged: {error}")
         by_id = {item.id: item for item in items}
-        return compare_with_active(selected.judged, selected.held_out, old, by_id, self._gates.tolerance)
+        return compare_with_active(
+            selected.judged,
+            selected.held_out,
+            old,
+            by_id,
+            selected.selection.objective,
+            self._gates.tolerance,
+        )
 
 
 def _not_ranked(

@@ -16,6 +16,8 @@ _SEARCHED = 3000
 _TABLES, _SEARCHED_TABLES, _SQUARES = 8, 24, 10
 """Arrays that are needed at once: samples x classes for the posteriors, the same of searched samples (one for
 each candidate), classes x classes (or features x features) for the similarity."""
+_COORDINATES = 3000
+"""Numbers of an item that "composite" works with: 1500 principal coordinates, and the same rotated."""
 _HEADS, _OPTIMISED = 18, 40
 """Features x classes of a modality: linear classifiers of a trial and a final fit (eight of each, and
 a read-out); and what one logistic regression takes, measured, where samples are too many to be made dense."""
@@ -46,7 +48,7 @@ class Sizes:
 
     @classmethod
     def of(cls, data: LabelledPair) -> Sizes:
-        """Return the sizes of training items."""
+        """Return the sizes of training items, all of which have a label."""
         classes = {*data.x_labels.tolist(), *data.z_labels.tolist()}
         return cls(len(data.x_labels), len(data.z_labels), len(classes))
 
@@ -78,6 +80,25 @@ def posteriors_too_large(
         return None
     return (
         f"{what} would take about "
+        f"{_gigabytes(floats)} GB, at most {_gigabytes(_MOST_BYTES / _FLOAT)} GB are allowed"
+    )
+
+
+def composite_too_large(n_items: int, n_values: int) -> str | None:
+    """Return why "composite" would not fit into memory; None where it does.
+
+    Parameters
+    ----------
+    n_items : int
+        Training items of both modalities.
+    n_values : int
+        Values of all facets.
+    """
+    floats = n_items * (_TABLES * n_values + _COORDINATES)
+    if floats * _FLOAT <= _MOST_BYTES:
+        return None
+    return (
+        f"posteriors of {n_values} values of facets for each of {n_items} items would take about "
         f"{_gigabytes(floats)} GB, at most {_gigabytes(_MOST_BYTES / _FLOAT)} GB are allowed"
     )
 

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from app.domain.entities import Item, Matrix
-from app.domain.entities.training_report import Curve, DirectionQuality, Gate, HeldOutQuality
+from app.domain.entities.held_out_quality import Curve, DirectionQuality, Gate, HeldOutQuality
 from app.domain.ports import GalleryIndex
 from app.services.models.features import item_features
 from app.services.models.model_bundles import HeldOutModel, LoadedModel
-from app.services.training.holdout import LabelledItems
+from app.services.training.items import LabelledItems, with_labels
 from solver import (
-    BoolArray,
     Projector,
-    bidirectional_map,
+    RankingQuality,
+    RetrievalQuality,
+    SupervisionError,
     can_be_ranked,
     chance_average_precision,
-    mean_average_precision,
+    measure_quality,
+    objective_value,
     precision_recall_curve,
     project_what_can_be_ranked,
     score_blocks,
@@ -44,7 +46,7 @@ class PromotionGates:
     Parameters
     ----------
     tolerance : float
-        How much lower than the active version's its held-out MAP may be.
+        How much lower than the active version's its held-out objective may be.
     index_recall : float
         Recall@10 of its index against the exact ranking.
     """
@@ -53,8 +55,29 @@ class PromotionGates:
     index_recall: float
 
 
+def measure(projector: Projector, held_out: LabelledItems) -> RetrievalQuality:
+    """Return the quality of a projector's rankings of held-out items, of those that can be ranked.
+
+    Raises
+    ------
+    SupervisionError
+        If nothing is known of these items.
+    """
+    return _measure_projected((projector.project_x(held_out.X), projector.project_z(held_out.Z)), held_out)
+
+
+def _measure_projected(projected: tuple[Matrix, Matrix], held_out: LabelledItems) -> RetrievalQuality:
+    x_rows, z_rows = (np.flatnonzero(can_be_ranked(side)) for side in projected)
+    ranked = held_out.take(x_rows, z_rows)
+    annotations = ranked.annotations()
+    label = held_out.main_label if held_out.main_label in annotations.facets else None
+    return measure_quality(projected[0][x_rows], projected[1][z_rows], annotations, label=label)
+
+
 def held_out_quality(projector: Projector, held_out: LabelledItems, names: tuple[str, str]) -> HeldOutQuality:
-    """Return MAP, chance, and precision-recall curve of both directions, over items that can be ranked.
+    """Return the quality of both directions over items that can be ranked.
+
+    Chance and curve are of the first labels.
 
     Parameters
     ----------
@@ -65,31 +88,57 @@ def held_out_quality(projector: Projector, held_out: LabelledItems, names: tuple
     names : tuple of str
         Both modalities.
     """
-    first, second = f"{names[0]}-to-{names[1]}", f"{names[1]}-to-{names[0]}"
-    x, z, x_labels, z_labels = sides = project_what_can_be_ranked(projector, held_out)
-    turned = (z, x, z_labels, x_labels)
-    directions = {first: _direction_quality(*sides), second: _direction_quality(*turned)}
-    return HeldOutQuality({names[0]: len(x), names[1]: len(z)}, directions)
+    projected = projector.project_x(held_out.X), projector.project_z(held_out.Z)
+    quality = _measure_projected(projected, held_out)
+    directions = {
+        f"{names[0]}-to-{names[1]}": _direction_quality(quality.x_to_z, held_out.main_label),
+        f"{names[1]}-to-{names[0]}": _direction_quality(quality.z_to_x, held_out.main_label),
+    }
+    if held_out.has_labels:
+        x, z, x_labels, z_labels = sides = project_what_can_be_ranked(projector, with_labels(held_out))
+        turned = (z, x, z_labels, x_labels)
+        for direction, (queries, gallery, query_labels, gallery_labels) in zip(
+            directions, (sides, turned), strict=True
+        ):
+            directions[direction] = replace(
+                directions[direction],
+                chance=_number(chance_average_precision(query_labels, gallery_labels)),
+                curve=_curve(queries, gallery, query_labels, gallery_labels),
+            )
+    counts = [int(can_be_ranked(side).sum()) for side in projected]
+    return HeldOutQuality(dict(zip(names, counts, strict=True)), directions)
 
 
-def _direction_quality(
-    queries: Matrix, gallery: Matrix, query_labels: npt.NDArray[Any], gallery_labels: npt.NDArray[Any]
-) -> DirectionQuality:
+def _direction_quality(quality: RankingQuality, label: str | None) -> DirectionQuality:
     return DirectionQuality(
-        mean_average_precision(queries, gallery, query_labels, gallery_labels),
-        chance_average_precision(query_labels, gallery_labels),
-        _curve(queries, gallery, query_labels, gallery_labels),
+        map=None if label is None else _number(quality.facet_map.get(label, math.nan)),
+        ndcg_at_10=_number(quality.ndcg),
+        recall_at_1=_number(quality.recall_at_1),
+        recall_at_10=_number(quality.recall_at_10),
+        median_rank=_number(quality.median_rank),
+        precision_at_10={
+            name: value for name, value in quality.facet_precision.items() if not math.isnan(value)
+        },
+        distinct_lists=quality.n_lists,
+        n_queries=quality.n_queries,
     )
+
+
+def _number(value: float) -> float | None:
+    """Return None where there was nothing to measure."""
+    return None if math.isnan(value) else value
 
 
 def _curve(
     queries: Matrix, gallery: Matrix, query_labels: npt.NDArray[Any], gallery_labels: npt.NDArray[Any]
-) -> Curve:
+) -> Curve | None:
     parts = []
     for relevant, scores in score_blocks(queries, gallery, query_labels, gallery_labels):
         has_any = np.asarray(relevant).any(axis=-1)
         precision, _ = precision_recall_curve(relevant[has_any], scores[has_any], _RECALL_LEVELS)
         parts.append(precision)
+    if not sum(map(len, parts)):
+        return None
     mean = np.concatenate(parts).mean(axis=0)
     return Curve(tuple(_RECALL_LEVELS.round(2).tolist()), tuple(mean.round(6).tolist()))
 
@@ -99,6 +148,7 @@ def compare_with_active(
     held_out: LabelledItems | None,
     active: tuple[LoadedModel, HeldOutModel | None],
     items: Mapping[str, Item],
+    objective: str,
     tolerance: float,
 ) -> Gate:
     """Compare a new version with the active one on items that neither was trained on.
@@ -116,8 +166,10 @@ def compare_with_active(
         The active version, and its second projector if it has one.
     items : mapping of str to Item
         All items by id.
+    objective : str
+        What decides.
     tolerance : float
-        How much lower the new one's MAP may be.
+        How much lower the new one's value of it may be.
     """
     model, judged = active
     if new is None or held_out is None or judged is None:
@@ -130,29 +182,36 @@ def compare_with_active(
         item_features([items[item_id] for item_id in side], model.encoders[name])
         for side, name in zip(ids, model.modality_names, strict=True)
     ]
-    projected = (
-        (new.projector.project_x(common.X), new.projector.project_z(common.Z)),
-        (judged.projector.project_x(features[0]), judged.projector.project_z(features[1])),
-    )
+    by_new = new.projector.project_x(common.X), new.projector.project_z(common.Z)
+    by_active = judged.projector.project_x(features[0]), judged.projector.project_z(features[1])
     x_rows, z_rows = (
-        can_be_ranked(by_new) & can_be_ranked(by_active) for by_new, by_active in zip(*projected, strict=True)
+        np.flatnonzero(can_be_ranked(first) & can_be_ranked(second))
+        for first, second in zip(by_new, by_active, strict=True)
     )
-    counts = dict(zip(model.modality_names, (int(x_rows.sum()), int(z_rows.sum())), strict=True))
+    counts = dict(zip(model.modality_names, (len(x_rows), len(z_rows)), strict=True))
     if min(counts.values()) < _MIN_COMPARED:
         return Gate(model.version, "too few of the items that are new to both can be ranked by both")
-    new_map, active_map = (_mean_map(sides, (x_rows, z_rows), common) for sides in projected)
-    if not (math.isfinite(new_map) and math.isfinite(active_map)):
+    ranked = common.take(x_rows, z_rows)
+    try:
+        new_quality, active_quality = (
+            _measure_projected((x[x_rows], z[z_rows]), ranked) for x, z in (by_new, by_active)
+        )
+    except SupervisionError:
         return Gate(model.version, "the items that are new to both have no class in common")
-    return Gate(model.version, None, counts, new_map, active_map, tolerance)
+    new_value, active_value = (
+        objective_value(quality, objective) for quality in (new_quality, active_quality)
+    )
+    if not (math.isfinite(new_value) and math.isfinite(active_value)):
+        return Gate(model.version, "the items that are new to both have no class in common")
+    new_map, active_map = (_label_map(quality, ranked) for quality in (new_quality, active_quality))
+    return Gate(
+        model.version, None, counts, new_map, active_map, tolerance, objective, new_value, active_value
+    )
 
 
-def _mean_map(
-    projected: tuple[Matrix, Matrix], rows: tuple[BoolArray, BoolArray], held_out: LabelledItems
-) -> float:
-    """Return MAP over some items, averaged over both directions; NaN when they share no class."""
-    x, z = (side[mask] for side, mask in zip(projected, rows, strict=True))
-    x_labels, z_labels = held_out.x_labels[rows[0]], held_out.z_labels[rows[1]]
-    return bidirectional_map(x, z, x_labels, z_labels).mean
+def _label_map(quality: RetrievalQuality, items: LabelledItems) -> float | None:
+    """Return MAP by label, averaged over both directions."""
+    return _number(quality.mean.map) if items.main_label is not None else None
 
 
 def index_recall(index: GalleryIndex, queries: Matrix) -> float:

@@ -6,8 +6,10 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
+
+import numpy as np
 
 from app.domain.entities import TrainingParameters
 from app.domain.entities.training_report import (
@@ -16,6 +18,7 @@ from app.domain.entities.training_report import (
     Iteration,
     PosteriorsSummary,
 )
+from app.services.training.items import LabelledItems, with_labels
 from solver import (
     DEFAULT_FRACTIONS,
     DEFAULT_SCALINGS,
@@ -46,7 +49,7 @@ from solver import (
 
 _LOOSE_TOL, _FEW_STEPS, _TRIAL_STEPS = 1e-2, 3, 30
 """Tolerance, and iterations of a candidate and of an evaluation: enough to compare, not to serve."""
-_PAUSE_SECONDS = 0.5
+PAUSE_SECONDS = 0.5
 """Between two reports of progress: each is a write to the database."""
 _METHOD_OF_LOSS = {"logistic": "lrbs", "squared": "squared"}
 _FRACTIONS = {"logistic": DEFAULT_FRACTIONS, "squared": (0.03, 0.01, 0.003, 0.001, 0.0003)}
@@ -64,12 +67,9 @@ class HeldOutFit:
     ----------
     projector : Projector
         The fitted projector.
-    held_out_map : float
-        MAP over the held-out items, averaged over both directions.
     """
 
     projector: Projector
-    held_out_map: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,21 +80,24 @@ class FullFit:
     ----------
     projector : Projector
         The fitted projector, which serves.
-    bilinear : LowRankBilinear
-        M, with its certificate.
+    bilinear : LowRankBilinear or None
+        M, with its certificate; None for a method that has several.
     scaling : str or None
         Kind of feature scaling; None where it is part of each classifier.
     candidates : tuple of CandidateQuality
         Combinations that were evaluated, the best first.
     posteriors : tuple of PosteriorsSummary
         Ensembles of both modalities; empty for methods without class posteriors.
+    weights : mapping of str to float
+        Weights of the terms of "composite"; empty for other methods.
     """
 
     projector: Projector
-    bilinear: LowRankBilinear
+    bilinear: LowRankBilinear | None
     scaling: str | None
     candidates: tuple[CandidateQuality, ...] = ()
     posteriors: tuple[PosteriorsSummary, ...] = ()
+    weights: Mapping[str, float] = field(default_factory=dict)
 
 
 class TrainingMethod(Protocol):
@@ -110,17 +113,17 @@ class TrainingMethod(Protocol):
         """Whether `evaluate` has to choose parameters before `fit`."""
         ...
 
-    def evaluate(self, fitting: LabelledPair, held_out: LabelledPair) -> HeldOutFit:
+    def evaluate(self, fitting: LabelledItems, held_out: LabelledItems) -> HeldOutFit:
         """Choose parameters by their held-out quality; raises SolverError if that is impossible."""
         ...
 
-    def fit(self, data: LabelledPair) -> FullFit:
+    def fit(self, data: LabelledItems) -> FullFit:
         """Fit on all items, with the parameters that `evaluate` chose."""
         ...
 
 
 def evaluate_all(
-    methods: Sequence[TrainingMethod], fitting: LabelledPair, held_out: LabelledPair
+    methods: Sequence[TrainingMethod], fitting: LabelledItems, held_out: LabelledItems
 ) -> tuple[dict[str, HeldOutFit], dict[str, str]]:
     """Evaluate every method; return those that could be fitted, and the reasons of the others, by name.
 
@@ -194,6 +197,7 @@ class LowRankMethod:
 
     def evaluate(self, fitting: LabelledPair, held_out: LabelledPair) -> HeldOutFit:
         """Choose scaling and penalty weight."""
+        fitting, held_out = with_labels(fitting), with_labels(held_out)
         if self._parameters.alpha is None:
             self._candidates = select_on(
                 fitting,
@@ -209,12 +213,12 @@ class LowRankMethod:
         self._scaling = best.scaling
         self._fraction = best.alpha_fraction if self._parameters.alpha is None else None
         projector = self._fit(fitting, self._scaling, self._estimator(_LOOSE_TOL, _TRIAL_STEPS), "judging")
-        return HeldOutFit(projector, _map(projector, held_out).mean)
+        return HeldOutFit(projector)
 
     def fit(self, data: LabelledPair) -> FullFit:
         """Fit with the chosen scaling and penalty weight."""
         estimator = self._estimator(self._parameters.tol, self._parameters.max_iter)
-        projector = self._fit(data, self._scaling, estimator, "fitting")
+        projector = self._fit(with_labels(data), self._scaling, estimator, "fitting")
         candidates = tuple(CandidateQuality(**asdict(candidate)) for candidate in self._candidates)
         return FullFit(projector, estimator, self._scaling, candidates)
 
@@ -280,18 +284,16 @@ class SemanticMethod:
         self._chosen: SemanticBilinear | None = None
 
     def evaluate(self, fitting: LabelledPair, held_out: LabelledPair) -> HeldOutFit:
-        """Fit without the held-out items and score on them."""
-        chosen = self._fit(fitting, "judging")
-        projector = PosteriorProjector.of(chosen)
-        mean = _map(projector, held_out).mean
-        if not math.isfinite(mean):
+        """Fit without the held-out items."""
+        held_out = with_labels(held_out)
+        if not np.intersect1d(held_out.x_labels, held_out.z_labels).size:
             raise InvalidInputError("the held-out parts of the two modalities have no class in common")
-        self._chosen = chosen
-        return HeldOutFit(projector, mean)
+        self._chosen = self._fit(with_labels(fitting), "judging")
+        return HeldOutFit(PosteriorProjector.of(self._chosen))
 
     def fit(self, data: LabelledPair) -> FullFit:
         """Fit on all items, with the classifiers that `evaluate` selected, if it was called."""
-        estimator = self._fit(data, "fitting")
+        estimator = self._fit(with_labels(data), "fitting")
         posteriors = tuple(
             PosteriorsSummary(
                 side.log_loss,
@@ -317,7 +319,7 @@ class SemanticMethod:
         def follow(_: Progress) -> None:
             nonlocal reported_at, step
             step += 1
-            if time.monotonic() - reported_at >= _PAUSE_SECONDS:
+            if time.monotonic() - reported_at >= PAUSE_SECONDS:
                 reported_at = time.monotonic()
                 self._report({"phase": f"{phase} posteriors", "step": step})
 

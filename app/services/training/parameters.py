@@ -6,15 +6,19 @@ from typing import Literal, get_args
 
 from app.domain.entities import TrainingParameters
 from app.domain.errors import InvalidFieldError
-from app.domain.names import join_words
-from solver import SCALINGS
+from app.domain.names import check_storable, join_words
+from solver import OBJECTIVES, SCALINGS
 
-Method = Literal["auto", "lrbs", "semantic", "squared"]
+Method = Literal["auto", "lrbs", "semantic", "squared", "composite"]
 METHODS: tuple[str, ...] = get_args(Method)
+METHODS_OF_LABELS = ("lrbs", "semantic", "squared")
+"""They learn from the first label of each item, and from nothing else."""
 LARGEST_SEED = 2**32 - 1
 SMALLEST_ALPHA, LARGEST_ALPHA = 1e-30, 1e6
 """Range in which single precision distinguishes a penalty from zero and from infinity."""
 MOST_ITERATIONS = 100_000
+MOST_FACETS, LONGEST_FACET = 32, 200
+"""Facets of a request, and characters of a metadata key that is one."""
 
 
 def check_parameters(parameters: TrainingParameters) -> None:
@@ -23,8 +27,8 @@ def check_parameters(parameters: TrainingParameters) -> None:
     if parameters.method not in METHODS:
         raise InvalidFieldError("method", f"expected {join_words(METHODS)}, got {parameters.method!r}")
     for name, value in (("alpha", alpha), ("scaling", scaling)):
-        if parameters.method == "semantic" and value is not None:
-            raise InvalidFieldError(name, "the method 'semantic' has none: leave it out")
+        if parameters.method in ("semantic", "composite") and value is not None:
+            raise InvalidFieldError(name, f"the method {parameters.method!r} has none: leave it out")
     if alpha is not None and not SMALLEST_ALPHA <= alpha <= LARGEST_ALPHA:
         raise InvalidFieldError("alpha", f"expected {SMALLEST_ALPHA} to {LARGEST_ALPHA}, got {alpha}")
     if scaling is not None and scaling not in SCALINGS:
@@ -35,3 +39,34 @@ def check_parameters(parameters: TrainingParameters) -> None:
         raise InvalidFieldError("max_iter", f"expected 1 to {MOST_ITERATIONS}, got {parameters.max_iter}")
     if not 0 <= parameters.seed <= LARGEST_SEED:
         raise InvalidFieldError("seed", f"expected 0 to {LARGEST_SEED}, got {parameters.seed}")
+    _check_supervision(parameters)
+
+
+def learns_from_labels_only(parameters: TrainingParameters) -> bool:
+    """Return whether the methods that were asked for learn from the first label of each item alone."""
+    chosen = parameters.alpha is not None or parameters.scaling is not None
+    return parameters.method in METHODS_OF_LABELS or (parameters.method == "auto" and chosen)
+
+
+def _check_supervision(parameters: TrainingParameters) -> None:
+    supervision, objective = parameters.supervision, parameters.objective
+    if objective is not None and objective not in OBJECTIVES:
+        raise InvalidFieldError("objective", f"expected {join_words(OBJECTIVES)}, got {objective!r}")
+    if supervision.is_empty:
+        raise InvalidFieldError("supervision", "expected something to learn from: all of it is left out")
+    if not supervision.labels and learns_from_labels_only(parameters):
+        method = "lrbs" if parameters.method == "auto" else parameters.method
+        raise InvalidFieldError("supervision.labels", f"the method {method!r} learns from nothing else")
+    if objective == "recall" and not supervision.pairs:
+        raise InvalidFieldError("objective", "'recall' is that of partners: it needs supervision.pairs")
+    if supervision.facets == "auto":
+        return
+    if len(supervision.facets) > MOST_FACETS:
+        raise InvalidFieldError("supervision.facets", f"expected {MOST_FACETS} at most")
+    for number, key in enumerate(supervision.facets):
+        place = f"supervision.facets.{number}"
+        if not 1 <= len(key) <= LONGEST_FACET:
+            raise InvalidFieldError(place, f"expected 1 to {LONGEST_FACET} characters, got {len(key)}")
+        if key in supervision.facets[:number]:
+            raise InvalidFieldError(place, f"{key!r} is there twice")
+        check_storable(place, key)

@@ -6,12 +6,22 @@ import contextlib
 from collections.abc import Generator
 from dataclasses import asdict
 
-from app.domain.entities import Job, JobEvent, TrainingParameters
-from app.domain.ports import Database
-from app.services.training.eligibility import check_labels, check_posteriors
-from app.services.training.parameters import check_parameters
+from app.domain.entities import Carried, Collection, Job, JobEvent, Supervision, TrainingParameters
+from app.domain.errors import TrainingDataError
+from app.domain.ports import Database, UnitOfWork
+from app.services.training.eligibility import (
+    check_facets,
+    check_labels,
+    check_posteriors,
+    teaches_without_labels,
+)
+from app.services.training.judgements import judgements_of, suffices
+from app.services.training.parameters import check_parameters, learns_from_labels_only
 
 __all__ = ["TrainingParameters", "TrainingService"]
+
+_Labels = Generator[tuple[str, ...], None, None]
+_AllTraits = Generator[Carried, None, None]
 
 
 class TrainingService:
@@ -41,29 +51,15 @@ class TrainingService:
         TrainingAlreadyRunningError
             If one is queued or running.
         TrainingDataError
-            If it is plain from the items' labels that it would fail, or not fit into memory.
+            If it is plain from what the items carry that it would fail, or not fit into memory.
         InvalidFieldError
             If a parameter is not as described.
         """
         check_parameters(parameters)
         with self._database.read() as work, contextlib.ExitStack() as reading:
-            collection = work.collections.get(name)
-
-            def labels() -> tuple[
-                Generator[tuple[str, ...], None, None], Generator[tuple[str, ...], None, None]
-            ]:
-                # Reading ends where the labels suffice: the cursors must not outlive the transaction.
-                first, second = (
-                    reading.enter_context(contextlib.closing(work.items.training_labels(collection, name)))
-                    for name in collection.modality_names
-                )
-                return first, second
-
-            check_labels(collection.modality_names, labels(), parameters.alpha is None)
-            if parameters.method == "semantic":
-                check_posteriors(labels())
+            _Check(work, work.collections.get(name), reading).check(parameters)
         with self._database.write() as work:
-            return work.jobs.enqueue(collection, asdict(parameters))
+            return work.jobs.enqueue(work.collections.get(name), asdict(parameters))
 
     def job(self, job_id: str) -> Job:
         """Return a job; raises JobNotFoundError."""
@@ -87,3 +83,55 @@ class TrainingService:
         """
         with self._database.read() as work:
             return work.jobs.get(job_id), work.jobs.events(job_id, after, limit)
+
+
+class _Check:
+    """Checks that the items of a collection can be learned from.
+
+    Reading ends where they suffice: the cursors must not outlive the transaction.
+    """
+
+    def __init__(self, work: UnitOfWork, collection: Collection, reading: contextlib.ExitStack) -> None:
+        self._work, self._collection, self._reading = work, collection, reading
+
+    def check(self, parameters: TrainingParameters) -> None:
+        """Raise TrainingDataError or InvalidFieldError if they cannot."""
+        names, supervision = self._collection.modality_names, parameters.supervision
+        if supervision.facets not in ("auto", ()):
+            check_facets(names, self._read_traits(), supervision)
+        try:
+            if not supervision.labels:
+                raise TrainingDataError("labels are left out")
+            check_labels(names, self._read_labels(), parameters.alpha is None)
+        except TrainingDataError as error:
+            if learns_from_labels_only(parameters):
+                raise
+            if not (
+                teaches_without_labels(self._read_traits(), supervision)
+                or self._feedback_suffices(supervision)
+            ):
+                raise TrainingDataError(f"{error}; nor do pairs, facets or feedback suffice") from error
+        if parameters.method == "semantic":
+            check_posteriors(self._read_labels())
+
+    def _feedback_suffices(self, supervision: Supervision) -> bool:
+        feedback = self._work.feedback.all(self._collection) if supervision.feedback else ()
+        return suffices(judgements_of(self._collection, feedback)[0])
+
+    def _read_labels(self) -> tuple[_Labels, _Labels]:
+        first, second = (
+            self._reading.enter_context(
+                contextlib.closing(self._work.items.training_labels(self._collection, name))
+            )
+            for name in self._collection.modality_names
+        )
+        return first, second
+
+    def _read_traits(self) -> tuple[_AllTraits, _AllTraits]:
+        first, second = (
+            self._reading.enter_context(
+                contextlib.closing(self._work.items.training_traits(self._collection, name))
+            )
+            for name in self._collection.modality_names
+        )
+        return first, second

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from app.domain.entities import Collection, Item, Matrix, TrainingParameters
-from app.domain.entities.training_report import Convergence, Fit, HeldOutQuality, Selection
+from app.domain.entities import TrainingParameters
+from app.domain.entities.held_out_quality import HeldOutQuality, measure_of
+from app.domain.entities.training_report import Convergence, Fit, Selection
 from app.domain.errors import TrainingDataError
-from app.services.models.features import item_features
 from app.services.models.model_bundles import HeldOutModel
-from app.services.training.costs import (
-    Sizes,
-    pairs_too_slow,
-    posteriors_too_large,
-    posteriors_too_slow,
-    sums_too_large,
-)
-from app.services.training.eligibility import class_of
-from app.services.training.evaluation import held_out_quality
-from app.services.training.holdout import LabelledItems
+from app.services.training.candidates import affordable_methods
+from app.services.training.evaluation import held_out_quality, measure
+from app.services.training.items import LabelledItems
 from app.services.training.methods import (
+    FullFit,
     HeldOutFit,
-    LowRankMethod,
     Report,
-    SemanticMethod,
     TrainingMethod,
-    default_scalings,
     evaluate_all,
     iteration_of,
 )
@@ -41,10 +30,10 @@ from solver import (
     LowRankBilinear,
     Projector,
     SupervisionError,
-    is_sparse,
+    objective_value,
 )
 
-__all__ = ["SelectedModel", "Report", "select_and_fit", "training_data"]
+__all__ = ["SelectedModel", "Report", "select_and_fit"]
 
 _HELD_OUT_SHARE = 0.2
 """Of the items of each modality: as in five-fold cross-validation."""
@@ -52,8 +41,6 @@ _MOST_SAMPLES = 3000
 """Items of a modality that methods are compared on: more hardly change which one is better."""
 _LONGEST_HISTORY = 1000
 """Iterations in a report: more than a curve on a page can show."""
-_USUAL_SHARE, _OUTLYING = 0.9, 1e4
-"""Outliers are this many times larger than nine tenths of the vectors: no mix of units explains that."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,51 +83,10 @@ class SelectedModel:
     held_out: LabelledItems | None
 
 
-def training_data(
-    collection: Collection, items: Sequence[Item], encoders: Mapping[str, Any]
-) -> tuple[LabelledItems, str, dict[str, list[str]]]:
-    """Return the labelled training items' features, a hash of all that was learned from, and outliers.
-
-    Of features that clients bring, a few vectors beyond all proportion would decide the scale of all others:
-    they are not learned from, and their ids returned by modality.
-    """
-    features, labels, ids, digest = [], [], [], hashlib.sha256()
-    outliers: dict[str, list[str]] = {}
-    for name in collection.modality_names:
-        chosen = sorted(
-            (item for item in items if item.modality == name and item.train and item.labels),
-            key=lambda i: i.id,
-        )
-        if not chosen:
-            raise TrainingDataError(f"no item of modality {name!r} has a label and may be trained on")
-        rows = item_features(chosen, encoders[name])
-        # Rows that an encoder made are of one scale.
-        is_outlier = np.zeros(len(chosen), np.bool) if is_sparse(rows) else _are_outliers(rows)
-        if is_outlier.any():
-            outliers[name] = [item.id for item, far in zip(chosen, is_outlier, strict=True) if far]
-            chosen = [item for item, far in zip(chosen, is_outlier, strict=True) if not far]
-            rows = rows[~is_outlier]
-        features.append(rows)
-        labels.append(np.asarray([class_of(item.labels) for item in chosen], dtype=np.str_))
-        ids.append(np.asarray([item.id for item in chosen], dtype=np.str_))
-        for part in (rows.indptr, rows.indices, rows.data) if is_sparse(rows) else (rows,):
-            digest.update(part.tobytes())
-        digest.update("\x00".join(labels[-1].tolist()).encode())
-    x, z = zip(features, labels, ids, strict=True)
-    return LabelledItems(x[0], z[0], x[1], z[1], x[2], z[2]), digest.hexdigest(), outliers
-
-
-def _are_outliers(features: Matrix) -> npt.NDArray[np.bool]:
-    """Return which rows are larger than nine tenths of the others by more than any unit would explain."""
-    sizes = np.abs(features).max(axis=1).astype(np.float64)
-    usual = float(np.quantile(sizes, _USUAL_SHARE, method="lower"))
-    return sizes > _OUTLYING * usual if usual > 0.0 else np.zeros(len(sizes), np.bool)
-
-
 def select_and_fit(
     data: LabelledItems, parameters: TrainingParameters, names: tuple[str, str], report: Report
 ) -> SelectedModel:
-    """Select method and parameters by held-out quality, then fit on all training items.
+    """Select method and parameters by the held-out value of the objective, then fit on all training items.
 
     Parameters
     ----------
@@ -158,31 +104,21 @@ def select_and_fit(
     SolverError
         If the items cannot be learned from.
     """
-    methods, too_costly = _affordable_methods(parameters, data, report)
-    held_out_fits: dict[str, HeldOutFit] = {}
-    refused: dict[str, str] = {}
-    judged, held_out, best = None, None, methods[0]
-    quality = HeldOutQuality()
-    try:
-        # If no costlier method takes part, the evaluated model learns from as many items as the served one.
-        is_cheap = all(method.name == "squared" for method in methods)
-        fitting, held_out = data.split(_HELD_OUT_SHARE, _MOST_SAMPLES, parameters.seed, is_cheap)
-        held_out_fits, refused = evaluate_all(methods, fitting, held_out)
-    except (SupervisionError, InvalidInputError) as error:
-        # Too few items to hold some out: a method that needs no choice is trained without an evaluation.
-        if methods[0].must_choose:
-            raise
-        refused, held_out = {methods[0].name: f"without held-out items: {error}"}, None
+    objective = parameters.objective or data.default_objective
+    methods, too_costly = affordable_methods(parameters, data, report)
+    evaluation = _evaluate(methods, data, parameters, objective)
+    held_out, best = evaluation.held_out, methods[0]
+    judged, quality = None, HeldOutQuality()
     if held_out is not None:
-        evaluated = [method for method in methods if method.name in held_out_fits]
-        best = max(evaluated, key=lambda method: held_out_fits[method.name].held_out_map)
-        projector = held_out_fits[best.name].projector
-        judged = HeldOutModel(projector, frozenset([*fitting.x_ids.tolist(), *fitting.z_ids.tolist()]))
+        evaluated = [method for method in methods if method.name in evaluation.values]
+        best = max(evaluated, key=lambda method: evaluation.values[method.name])
+        projector = evaluation.fits[best.name].projector
+        judged = HeldOutModel(projector, evaluation.fitting_ids)
         quality = held_out_quality(projector, held_out, names)
     full_fit = best.fit(data)
-    bilinear = full_fit.bilinear
-    x_classes, z_classes = set(data.x_labels.tolist()), set(data.z_labels.tolist())
-    held_out_map = {name: held_out_fit.held_out_map for name, held_out_fit in held_out_fits.items()}
+    x_classes, z_classes = (
+        {label for label in labels.tolist() if label} for labels in (data.x_labels, data.z_labels)
+    )
     return SelectedModel(
         full_fit.projector,
         best.name,
@@ -192,19 +128,99 @@ def select_and_fit(
             names[0]: tuple(sorted(x_classes - z_classes)),
             names[1]: tuple(sorted(z_classes - x_classes)),
         },
-        Selection(held_out_map, too_costly | refused, full_fit.candidates),
-        Fit(
-            bilinear.alpha_,
-            full_fit.scaling,
-            bilinear.rank_,
-            tuple(bilinear.singular_values_.tolist()),
-            _convergence(bilinear, parameters.tol),
-            tuple(iteration_of(step) for step in _thin(bilinear.history_)),
-            full_fit.posteriors,
+        Selection(
+            evaluation.held_out_map,
+            too_costly | evaluation.refused,
+            full_fit.candidates,
+            objective,
+            evaluation.values,
         ),
+        _fit_report(full_fit, parameters.tol),
         quality,
         judged,
         held_out,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Evaluation:
+    """Methods fitted without the held-out items, and their values on these.
+
+    Parameters
+    ----------
+    fits : mapping of str to HeldOutFit
+        By method.
+    values, held_out_map : mapping of str to float
+        Of the objective, and MAP by label, of each method that has them.
+    refused : mapping of str to str
+        Why others were not evaluated.
+    held_out : LabelledItems or None
+        The held-out items; None if methods could not be compared on any.
+    fitting_ids : frozenset of str
+        Items that the methods were fitted on.
+    """
+
+    fits: Mapping[str, HeldOutFit]
+    values: Mapping[str, float]
+    held_out_map: Mapping[str, float]
+    refused: dict[str, str]
+    held_out: LabelledItems | None
+    fitting_ids: frozenset[str]
+
+
+def _evaluate(
+    methods: Sequence[TrainingMethod], data: LabelledItems, parameters: TrainingParameters, objective: str
+) -> _Evaluation:
+    """Fit each method without the held-out items, and measure it on them.
+
+    Where that is impossible, a method that needs no choice is trained without an evaluation.
+    """
+    # If no costlier method takes part, the evaluated model learns from as many items as the served one.
+    is_cheap = all(method.name == "squared" for method in methods)
+    try:
+        fitting, held_out = data.split(_HELD_OUT_SHARE, _MOST_SAMPLES, parameters.seed, is_cheap)
+        fits, refused = evaluate_all(methods, fitting, held_out)
+        qualities = {name: measure(fit.projector, held_out) for name, fit in fits.items()}
+    except (SupervisionError, InvalidInputError) as error:
+        if methods[0].must_choose:
+            raise
+        return _without_evaluation(methods[0].name, str(error))
+    values = {name: objective_value(quality, objective) for name, quality in qualities.items()}
+    values = {name: value for name, value in values.items() if math.isfinite(value)}
+    if not values:
+        reason = f"its {measure_of(objective)} cannot be measured on the held-out items"
+        if parameters.objective is not None or methods[0].must_choose:
+            raise TrainingDataError(f"objective {objective!r}: {reason}")
+        return _without_evaluation(methods[0].name, reason)
+    maps = {name: quality.mean.map for name, quality in qualities.items() if held_out.main_label}
+    return _Evaluation(
+        fits,
+        values,
+        {name: value for name, value in maps.items() if math.isfinite(value)},
+        refused,
+        held_out,
+        frozenset([*fitting.x_ids.tolist(), *fitting.z_ids.tolist()]),
+    )
+
+
+def _without_evaluation(method: str, reason: str) -> _Evaluation:
+    return _Evaluation({}, {}, {}, {method: f"without held-out items: {reason}"}, None, frozenset())
+
+
+def _fit_report(full_fit: FullFit, tol: float) -> Fit:
+    bilinear = full_fit.bilinear
+    if bilinear is None:
+        rank = full_fit.projector.rank
+        return Fit(None, full_fit.scaling, rank, (), None, (), full_fit.posteriors, full_fit.weights)
+    return Fit(
+        bilinear.alpha_,
+        full_fit.scaling,
+        bilinear.rank_,
+        tuple(bilinear.singular_values_.tolist()),
+        _convergence(bilinear, tol),
+        tuple(iteration_of(step) for step in _thin(bilinear.history_)),
+        full_fit.posteriors,
+        full_fit.weights,
     )
 
 
@@ -218,43 +234,6 @@ def _convergence(bilinear: LowRankBilinear, tol: float) -> Convergence:
         tol,
         bilinear.history_[-1].seconds,
     )
-
-
-def _affordable_methods(
-    parameters: TrainingParameters, data: LabelledItems, report: Report
-) -> tuple[list[TrainingMethod], dict[str, str]]:
-    """Return the candidate methods, the paper's first, and the reasons why others cost too much.
-
-    Raises
-    ------
-    TrainingDataError
-        If not even the requested method is affordable.
-    """
-    requested, sizes = parameters.method, Sizes.of(data)
-    widths = min(data.X.shape), min(data.Z.shape)
-    features, are_sparse = (data.X.shape[1], data.Z.shape[1]), (is_sparse(data.X), is_sparse(data.Z))
-    if requested == "auto" and parameters.alpha is not None:
-        requested = "lrbs"
-    too_costly = {
-        "lrbs": None if requested == "lrbs" else pairs_too_slow(sizes, min(widths)),
-        "semantic": posteriors_too_large(sizes, features, are_sparse)
-        or (posteriors_too_slow(sizes) if requested == "auto" else None),
-        "squared": sums_too_large(*widths),
-    }
-    scalings = default_scalings(data)
-    methods: dict[str, TrainingMethod] = {
-        "lrbs": LowRankMethod(parameters, report, scalings=scalings),
-        "semantic": SemanticMethod(parameters, report),
-        "squared": LowRankMethod(parameters, report, "squared", scalings),
-    }
-    names = [requested] if requested != "auto" else ["lrbs"] if parameters.scaling else ["lrbs", "semantic"]
-    if requested == "auto" and any(too_costly[name] for name in names):
-        names.append("squared")
-    reasons = {name: reason for name in names if (reason := too_costly[name]) is not None}
-    affordable = [methods[name] for name in names if name not in reasons]
-    if not affordable:
-        raise TrainingDataError("; ".join(f"method {name!r}: {reason}" for name, reason in reasons.items()))
-    return affordable, reasons
 
 
 def _thin(history: Sequence[IterationProgress]) -> list[IterationProgress]:

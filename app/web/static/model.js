@@ -15,6 +15,8 @@ const PHASES = {
   judging: "judging the new model",
   "judging posteriors": "learning class posteriors, to compare methods",
   "fitting posteriors": "learning class posteriors from all items",
+  "judging terms": "learning facets and pairs, to judge them",
+  "fitting terms": "learning facets and pairs from all items",
   writing: "writing the model",
   done: "done",
 };
@@ -22,6 +24,7 @@ const METHODS = {
   lrbs: "It compares features.",
   semantic: "It compares class posteriors.",
   squared: "It compares features, learned with the squared loss.",
+  composite: "It compares what labels, facets and pairs have taught.",
 };
 const PENDING = new Set(["queued", "running"]);
 const UNAUTHORISED = new Set([401, 403]);
@@ -145,4 +148,18 @@ async function readReport(collection, version) {
   return (await (await call(`${adminPath(collection)}/models/${version}`)).json()).report;
 }
 
-const describeModel = (version, report) => `Model ${version} serves. ${METHODS[report.method] ?? ""}`;
+const describeModel = (version, report) =>
+  [`Model ${version} serves.`, METHODS[report.method], describeQuality(report)].filter(Boolean).join(" ");
+
+const percent = (share) => `${(100 * share).toFixed(0)} %`;
+
+/** Say what held-out items show of facets and partners; nothing where each item has but one label. */
+function describeQuality({ data, held_out: heldOut }) {
+  if (Object.keys(data.facets).length < 2 && data.n_pairs === 0) return "";
+  return Object.entries(heldOut.directions).map(([direction, quality]) => {
+    const shares = Object.entries(quality.precision_at_10).map(([name, share]) => `${name} ${percent(share)}`);
+    const figures = shares.length > 0 ? [`right in the first ten: ${shares.join(", ")}`] : [];
+    if (quality.recall_at_10 !== null) figures.push(`partner among them: ${percent(quality.recall_at_10)}`);
+    return `${direction.replaceAll("-to-", " to ")}: ${figures.join("; ")}.`;
+  }).join(" ");
+}

@@ -35,6 +35,7 @@ DEPENDS = {
     r"invalid-field: id: is .* in the path": "a document cannot compare a body with a path",
     r"invalid-field: .*(is not a picture|picture is damaged)": "a document cannot tell what is a picture",
     r"invalid-field: name: .*printable": "which characters are printable is Unicode's table",
+    r"invalid-field: (supervision|objective)": "what can be learned from is in the items",
     r"invalid-field: expires_at: (is in the past|expected a time before)": "a document has no clock",
     r"invalid-(request|field): .*contains NUL": "inside of metadata, where any JSON may stand",
 }

@@ -15,7 +15,7 @@ from app.services.training.costs import (
     posteriors_too_slow,
     sums_too_large,
 )
-from app.services.training.holdout import LabelledItems
+from app.services.training.items import LabelledItems
 from app.services.training.requests import TrainingParameters
 from app.services.training.select_and_fit import select_and_fit
 from solver.evaluation.metrics import chance_average_precision

@@ -61,7 +61,7 @@ def test_a_version_tells_everything_about_itself(three: Any) -> None:
     report = model.report
     manifest = json.loads((bundle_of(three, 3) / "manifest.json").read_text())
     assert TrainingReport.from_json(manifest["facts"]) == report
-    assert manifest["facts"]["format"] == 2
+    assert manifest["facts"]["format"] == 3
     files = {path.name for path in bundle_of(three, 3).rglob("*") if path.is_file()} - {"manifest.json"}
     assert {Path(name).name for name in manifest["files"]} == files
     assert all(len(value) == 64 for value in manifest["files"].values())
@@ -82,7 +82,7 @@ def test_a_version_tells_everything_about_itself(three: Any) -> None:
     with three.client() as client:
         whole = client.get("/v1/admin/collections/a/models/3").json()
         (newest, *_) = client.get("/v1/admin/collections/a/models").json()["models"]
-    assert TrainingReport.from_json({"format": 2, **whole["report"]}) == report
+    assert TrainingReport.from_json({"format": 3, **whole["report"]}) == report
     assert whole["manifest_hash"] == model.manifest_hash
     long, short = whole["report"], newest["report"]
     assert (short["fit"]["history"], short["fit"]["singular_values"]) == (None, None)

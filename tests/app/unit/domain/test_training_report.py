@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from app.domain.entities import TrainingReport
+from app.domain.entities import Supervision, TrainingReport
 from app.domain.entities.training_report import TrainingData
 from app.domain.errors import SchemaOutdatedError, UnknownReportFormatError
-from tests.app.earlier_reports import FACTS
+from tests.app.earlier_reports import FACTS, OF_FORMAT_2
 
 
 def values_of(report: TrainingReport) -> dict[str, Any]:
@@ -26,11 +26,14 @@ def facts_of(report: TrainingReport) -> dict[str, Any]:
     values = values_of(report)
     data, fit, held_out, gate = values["data"], values["fit"], values["held_out"], values["gate"]
     directions = held_out["directions"]
+    parameters = values["parameters"]
+    assert parameters.pop("supervision") == {"labels": True, "facets": [], "pairs": False, "feedback": False}
+    assert parameters.pop("objective") is None
     facts = {
         "method": values["method"],
         "methods": values["selection"]["held_out_map"],
         "refused": values["selection"]["refused"],
-        "seed": values["parameters"]["seed"],
+        "seed": parameters["seed"],
         "train_items": data["items"],
         "classes": data["classes"],
         "unmatched_labels": data["unmatched_labels"],
@@ -48,7 +51,7 @@ def facts_of(report: TrainingReport) -> dict[str, Any]:
         "data_hash": data["sha256"],
         "not_learned_from": data["not_learned_from"],
         "not_ranked": data["not_ranked"],
-        "parameters": values["parameters"],
+        "parameters": parameters,
         "code_version": values["code_version"],
         "index": {name: values["index"][name] for name in ("recall_at_10", "needed")},
         "gate": {"compared_with": gate["compared_with"]},
@@ -95,7 +98,7 @@ def test_the_recorded_reports_are_of_every_method_and_outcome() -> None:
 @pytest.mark.parametrize("name", FACTS)
 def test_an_upgraded_report_survives_being_stored(name: str) -> None:
     report = TrainingReport.from_json(FACTS[name])
-    assert report.to_json()["format"] == 2
+    assert report.to_json()["format"] == 3
     assert TrainingReport.from_json(values_of(report)) == report
 
 
@@ -111,11 +114,47 @@ def test_a_report_of_the_first_release_lacks_only_what_was_not_recorded() -> Non
     assert report.refusal is None
 
 
-@pytest.mark.parametrize("number", [3, 1, "2", 2.5])
+@pytest.mark.parametrize("name", OF_FORMAT_2)
+def test_a_report_of_format_2_keeps_every_field(name: str) -> None:
+    stored = OF_FORMAT_2[name]
+    before = copy.deepcopy(stored)
+    report = TrainingReport.from_json(stored)
+    values = values_of(report)
+    assert {**values, "format": 2} == merged(values, stored)
+    assert TrainingReport.from_json(values) == report
+    assert stored == before
+
+
+@pytest.mark.parametrize("name", OF_FORMAT_2)
+def test_a_report_of_format_2_was_chosen_by_map_and_learned_from_labels(name: str) -> None:
+    report = TrainingReport.from_json(OF_FORMAT_2[name])
+    assert (report.selection.objective, report.gate.objective) == ("map", "map")
+    assert report.selection.values == report.selection.held_out_map != {}
+    assert (report.gate.new_value, report.gate.active_value) == (report.gate.new_map, report.gate.active_map)
+    assert report.parameters.supervision == Supervision(facets=(), pairs=False, feedback=False)
+    assert (report.data.facets, report.data.n_pairs, report.data.n_signs) == ({}, 0, 0)
+    for quality in report.held_out.directions.values():
+        assert quality.map is not None
+        assert quality.ndcg_at_10 is quality.distinct_lists is None
+
+
+def merged(values: dict[str, Any], stored: Any) -> dict[str, Any]:
+    """Return values with all that was stored in their place."""
+    return {
+        name: value
+        if name not in stored
+        else merged(value, stored[name])
+        if isinstance(value, dict)
+        else stored[name]
+        for name, value in values.items()
+    }
+
+
+@pytest.mark.parametrize("number", [4, 1, "2", 2.5])
 def test_a_format_that_this_release_does_not_know_is_refused(number: Any) -> None:
     values = {**values_of(TrainingReport.from_json(FACTS["lrbs"])), "format": number}
     before = copy.deepcopy(values)
-    with pytest.raises(UnknownReportFormatError, match=r"this release reads formats up to 2") as caught:
+    with pytest.raises(UnknownReportFormatError, match=r"this release reads formats up to 3") as caught:
         TrainingReport.from_json(values)
     assert repr(number) in str(caught.value)
     assert isinstance(caught.value, SchemaOutdatedError)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from app.services.training.holdout import LabelledItems
+from app.services.training.items import LabelledItems
 from solver.validation.errors import SupervisionError
 
 
@@ -69,3 +69,65 @@ def test_items_are_left_out_by_id() -> None:
     assert rest is not None
     assert (rest.x_ids.tolist(), rest.z_ids.tolist()) == (["x2", "x3"], ["z0", "z1", "z2"])
     assert items(2).without({"x0", "x1"}) is None
+
+
+def paired(count: int, n_classes: int = 4, with_labels: bool = True) -> LabelledItems:
+    """Return items of which two thirds have a partner, in another order in the second modality."""
+    plain = items(count, n_classes)
+    groups = np.asarray([f"p{n}" if n % 3 else "" for n in range(count)])
+    order = np.random.default_rng(0).permutation(count)
+    labels = plain.x_labels if with_labels else np.full(count, "")
+    return LabelledItems(
+        plain.X,
+        plain.Z[order],
+        labels,
+        labels[order],
+        plain.x_ids,
+        plain.z_ids[order],
+        groups=(groups, groups[order]),
+    )
+
+
+@pytest.mark.parametrize("with_labels", [True, False])
+def test_partners_are_on_the_same_side(with_labels: bool) -> None:
+    fitting, held_out = paired(300, with_labels=with_labels).split(0.2, 3000, 0)
+    # Without a label, an item that has no partner either is never held out.
+    for part, size in ((fitting, 240 if with_labels else 260), (held_out, 60 if with_labels else 40)):
+        assert part.groups is not None
+        x, z = (set(side.tolist()) - {""} for side in part.groups)
+        assert x == z
+        assert abs(len(part.X) - size) <= 4
+        assert len(part.X) == len(part.Z)
+        assert len(part.annotations().pairs) == len(x)
+    if with_labels:
+        assert np.unique(held_out.x_labels, return_counts=True)[1].min() >= 12
+
+
+def test_the_order_of_rows_does_not_give_partners_away() -> None:
+    _, held_out = paired(300).split(0.2, 3000, 0)
+    assert held_out.groups is not None
+    same_place = (held_out.groups[0] == held_out.groups[1]) & (held_out.groups[0] != "")
+    assert same_place.mean() < 0.2
+
+
+def test_partners_that_are_held_out_stay_so_while_a_collection_grows() -> None:
+    _, before = paired(300).split(0.2, 3000, 0)
+    _, after = paired(360).split(0.2, 3000, 0)
+    assert len({*before.x_ids.tolist()} & {*after.x_ids.tolist()}) >= 0.85 * len(before.X)
+
+
+def test_a_part_of_many_pairs_is_used() -> None:
+    fitting, held_out = paired(300).split(0.2, 100, 0)
+    assert 80 <= len(fitting.X) + len(held_out.X) <= 110
+    assert fitting.groups is not None
+    assert set(fitting.groups[0].tolist()) == set(fitting.groups[1].tolist())
+
+
+def test_what_is_known_by_feedback_alone_is_never_held_out() -> None:
+    plain = items(60)
+    labels = np.where(np.arange(60) < 50, plain.x_labels, "")
+    data = LabelledItems(plain.X, plain.Z, labels, plain.z_labels, plain.x_ids, plain.z_ids)
+    fitting, held_out = data.split(0.2, 3000, 0)
+    assert {f"x{n}" for n in range(50, 60)} <= {*fitting.x_ids.tolist()}
+    same = LabelledItems(plain.X[:50], plain.Z, labels[:50], plain.z_labels, plain.x_ids[:50], plain.z_ids)
+    assert same.split(0.2, 3000, 0)[1].x_ids.tolist() == held_out.x_ids.tolist()

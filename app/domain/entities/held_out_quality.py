@@ -1,0 +1,131 @@
+"""Held-out quality of a model, and its comparison with the active version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_MEASURES = {"map": "MAP", "ndcg": "nDCG@10", "recall": "recall@10"}
+
+
+def measure_of(objective: str) -> str:
+    """Return what people call an objective."""
+    return _MEASURES.get(objective, objective)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A precision-recall curve.
+
+    Parameters
+    ----------
+    recall, precision : tuple of float
+        Interpolated precision at fixed levels of recall.
+    """
+
+    recall: tuple[float, ...]
+    precision: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DirectionQuality:
+    """Quality of the rankings of one direction.
+
+    What there is nothing to measure with is None, and so is what earlier releases did not record.
+
+    Parameters
+    ----------
+    map : float or None
+        Mean average precision by label.
+    chance : float or None
+        Mean average precision of a random ranking; None in reports of early releases.
+    curve : Curve or None
+        Precision-recall curve; None in reports of early releases.
+    ndcg_at_10 : float or None
+        Graded nDCG@10: the relevance of an item grows with the facets that it shares with the query.
+    recall_at_1, recall_at_10 : float or None
+        Share of the queries with a partner whose partner comes first, or among the first ten.
+    median_rank : float or None
+        Median rank of the partner, from 1.
+    precision_at_10 : mapping of str to float
+        Share of the first ten items that share a value with the query, by facet.
+    distinct_lists : int or None
+        Number of different first pages of ten.
+    n_queries : int or None
+        Number of queries.
+    """
+
+    map: float | None
+    chance: float | None = None
+    curve: Curve | None = None
+    ndcg_at_10: float | None = None
+    recall_at_1: float | None = None
+    recall_at_10: float | None = None
+    median_rank: float | None = None
+    precision_at_10: Mapping[str, float] = field(default_factory=dict)
+    distinct_lists: int | None = None
+    n_queries: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutQuality:
+    """Quality on items that were held out of the training; empty if none could be held out.
+
+    Parameters
+    ----------
+    items : mapping of str to int
+        Number of ranked items, by modality.
+    directions : mapping of str to DirectionQuality
+        Quality by direction, such as ``"image-to-text"``.
+    """
+
+    items: Mapping[str, int] = field(default_factory=dict)
+    directions: Mapping[str, DirectionQuality] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Comparison with the active version on items that neither version learned from.
+
+    Parameters
+    ----------
+    compared_with : int or None
+        The active version; None if none was active.
+    skipped : str or None
+        Why there was no comparison; None if there was one.
+    items : mapping of str to int
+        Number of items that both versions ranked, by modality.
+    new_map, active_map : float or None
+        MAP of each version, averaged over both directions.
+    tolerance : float
+        Accepted loss of the objective.
+    objective : {"ndcg", "map", "recall"}
+        What decides.
+    new_value, active_value : float or None
+        Value of the objective of each version.
+    """
+
+    compared_with: int | None
+    skipped: str | None = None
+    items: Mapping[str, int] = field(default_factory=dict)
+    new_map: float | None = None
+    active_map: float | None = None
+    tolerance: float = 0.0
+    objective: str = "map"
+    new_value: float | None = None
+    active_value: float | None = None
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the new version should not serve; None if it may."""
+        if (
+            self.new_value is None
+            or self.active_value is None
+            or self.new_value >= self.active_value - self.tolerance
+        ):
+            return None
+        measure = measure_of(self.objective)
+        return (
+            f"its held-out {measure} of {self.new_value:.4f} is more than {self.tolerance:g} below the "
+            f"{self.active_value:.4f} of version {self.compared_with} on the same items"
+        )

@@ -1,0 +1,215 @@
+"""Training items of both modalities, with everything they carry."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from app.services.training.facets import LABEL
+from app.services.training.holdout import Parts, keys_of, split_by_class, split_partners
+from app.services.training.partners import Names, Rows, pairs_of
+from solver import Annotations, Facet, LabelledPair, SupervisionError
+
+Values = npt.NDArray[np.object_]
+"""A tuple of values for each item."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelledItems(LabelledPair):
+    """Training items of both modalities, and what they carry.
+
+    An item that was held out of the training of one version is held out of the next one's, too, as long as
+    both use the same seed. So two versions can be compared on items that neither was trained on.
+
+    Parameters
+    ----------
+    X, Z
+        As of `LabelledPair`.
+    x_labels, z_labels : ndarray of str
+        First label of each item; empty where it has none.
+    x_ids, z_ids : ndarray of str
+        Item of each row.
+    facets : mapping of str to tuple of ndarray
+        Values of the items of both modalities by facet, "label" among them. Left out where the items carry
+        nothing but one label each.
+    groups : tuple of ndarray of str, optional
+        `pair_id` of the items of both modalities; empty where an item has no partner.
+    signs : sparse array, optional
+        As of `Annotations`.
+    """
+
+    x_ids: Names
+    z_ids: Names
+    facets: Mapping[str, tuple[Values, Values]] = field(default_factory=dict)
+    groups: tuple[Names, Names] | None = None
+    signs: scipy.sparse.csr_array | None = None
+
+    @property
+    def has_more_than_labels(self) -> bool:
+        """Whether the items carry more than one label each."""
+        return bool(self.facets) or self.groups is not None or self.signs is not None
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether items of both modalities have a label."""
+        return bool((self.x_labels != "").any() and (self.z_labels != "").any())
+
+    @property
+    def main_label(self) -> str | None:
+        """Name of the facet of the labels, if there is one."""
+        return LABEL if self.has_labels or LABEL in self.facets else None
+
+    @property
+    def default_objective(self) -> str:
+        """Graded nDCG where there is more than one facet or pairs, and MAP otherwise."""
+        return "ndcg" if len(self.facets) > 1 or self.groups is not None else "map"
+
+    def annotations(self) -> Annotations:
+        """Return all that the items carry.
+
+        Raises
+        ------
+        SupervisionError
+            If they carry nothing.
+        """
+        values = dict(self.facets)
+        if not values and self.has_labels:
+            values = {LABEL: (_as_values(self.x_labels), _as_values(self.z_labels))}
+        facets = {name: Facet.of(x.tolist(), z.tolist()) for name, (x, z) in values.items()}
+        none = np.empty((0, 2), np.intp)
+        pairs = none if self.groups is None else pairs_of(*self.groups)
+        return Annotations((len(self.x_ids), len(self.z_ids)), facets, pairs, self.signs)
+
+    def n_values(self) -> dict[str, int]:
+        """Return the number of values of each facet."""
+        facets = dict(self.facets)
+        if not facets and self.has_labels:
+            facets = {LABEL: (_as_values(self.x_labels), _as_values(self.z_labels))}
+        return {
+            name: len({value for side in sides for entry in side for value in entry})
+            for name, sides in facets.items()
+        }
+
+    def split(
+        self, holdout: float, max_samples: int, seed: int, fit_all_others: bool = False
+    ) -> tuple[LabelledItems, LabelledItems]:
+        """Return a fitting and a held-out part.
+
+        The items of each class are ordered by a hash of id and seed, and the first of them are held out. Of
+        more than about `max_samples` items the same share of each class is used, at least two of each.
+        Partners are in the same part (`split_partners`). Items known by feedback alone are always fitted.
+
+        Parameters
+        ----------
+        holdout : float in (0, 1)
+            Share of each class that is held out; at least one of two items or more.
+        max_samples : int, >= 4
+            Items of each modality in both parts together, about. Where it leaves less than two to each class,
+            whole classes are left out, the same in both modalities.
+        seed : int
+            Hashed with each id.
+        fit_all_others : bool
+            Hold the same items out, but put all others into the fitting part.
+
+        Raises
+        ------
+        SupervisionError
+            If no class of a modality has two items.
+        """
+        fitting, held_out = self._parts(holdout, max_samples, seed)
+        if min(map(len, held_out)) == 0:
+            raise SupervisionError("too few samples of each class to hold a part out for choosing alpha")
+        keys = [keys_of(ids, seed) for ids in (self.x_ids, self.z_ids)]
+        if fit_all_others:
+            fitting = [
+                np.setdiff1d(np.arange(len(key)), rows) for key, rows in zip(keys, held_out, strict=True)
+            ]
+        # The order of the keys says nothing of the class: equal scores are ranked in the order of rows.
+        first, second = (
+            self.take(
+                *(rows[np.argsort(key[rows], kind="stable")] for key, rows in zip(keys, part, strict=True))
+            )
+            for part in (fitting, held_out)
+        )
+        return first, second
+
+    def _parts(self, holdout: float, max_samples: int, seed: int) -> Parts:
+        """Return the rows of both parts; what no ranking can be judged by is in the first."""
+        rows = [np.flatnonzero(side) for side in self._can_be_relevant()]
+        labels = self.x_labels[rows[0]], self.z_labels[rows[1]]
+        ids = self.x_ids[rows[0]], self.z_ids[rows[1]]
+        if self.groups is None:
+            parts = split_by_class(ids, labels, holdout, max_samples, seed)
+        else:
+            x_names, z_names = (
+                np.where(groups[side] != "", np.char.add("pair ", groups[side]), np.char.add("item ", names))
+                for groups, side, names in zip(self.groups, rows, ids, strict=True)
+            )
+            parts = split_partners((x_names, z_names), labels, holdout, max_samples, seed)
+        fitting, held_out = ([side[part] for side, part in zip(rows, both, strict=True)] for both in parts)
+        others = [
+            np.setdiff1d(np.arange(n), side)
+            for n, side in zip((len(self.x_ids), len(self.z_ids)), rows, strict=True)
+        ]
+        return [np.concatenate(sides) for sides in zip(fitting, others, strict=True)], held_out
+
+    def without(self, item_ids: Container[str]) -> LabelledItems | None:
+        """Return the other items; None when a modality has none."""
+        x_rows, z_rows = (
+            np.flatnonzero([name not in item_ids for name in ids.tolist()])
+            for ids in (self.x_ids, self.z_ids)
+        )
+        return self.take(x_rows, z_rows) if min(len(x_rows), len(z_rows)) else None
+
+    def take(self, x_rows: Rows, z_rows: Rows) -> LabelledItems:
+        """Return some of the items."""
+        return LabelledItems(
+            self.X[x_rows],
+            self.Z[z_rows],
+            self.x_labels[x_rows],
+            self.z_labels[z_rows],
+            self.x_ids[x_rows],
+            self.z_ids[z_rows],
+            {name: (x[x_rows], z[z_rows]) for name, (x, z) in self.facets.items()},
+            None if self.groups is None else (self.groups[0][x_rows], self.groups[1][z_rows]),
+            None if self.signs is None else scipy.sparse.csr_array(self.signs[x_rows][:, z_rows]),
+        )
+
+    def _can_be_relevant(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Return which items have a label, a value of a facet or a partner."""
+        sides = []
+        for number, labels in enumerate((self.x_labels, self.z_labels)):
+            is_known = labels != ""
+            for values in self.facets.values():
+                is_known = is_known | np.fromiter(map(bool, values[number]), np.bool_, len(labels))
+            if self.groups is not None:
+                is_known = is_known | (self.groups[number] != "")
+            sides.append(is_known)
+        return sides[0], sides[1]
+
+
+def as_values(entries: Sequence[tuple[str, ...]]) -> Values:
+    """Return tuples as an array, of which rows can be taken."""
+    return np.fromiter(entries, np.object_, len(entries))
+
+
+def with_labels(pair: LabelledPair) -> LabelledPair:
+    """Return the samples that have a label, which methods of one label each learn from.
+
+    Raises
+    ------
+    SupervisionError
+        If no sample of a modality has one.
+    """
+    x_rows, z_rows = (np.flatnonzero(labels != "") for labels in (pair.x_labels, pair.z_labels))
+    if (len(x_rows), len(z_rows)) == (len(pair.x_labels), len(pair.z_labels)):
+        return pair
+    return LabelledPair(pair.X[x_rows], pair.Z[z_rows], pair.x_labels[x_rows], pair.z_labels[z_rows])
+
+
+def _as_values(labels: Names) -> Values:
+    return as_values([(label,) if label else () for label in labels.tolist()])

@@ -1,0 +1,291 @@
+"""Trainings that learn from more than one label of each item: facets, pairs and feedback."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.bootstrap import build
+from app.cli.console import choice_lines, data_lines, validation_lines
+from app.domain.entities import Feedback, Item, JobState, Supervision, TrainingReport
+from app.domain.errors import InvalidFieldError, TrainingDataError
+from app.services.training.requests import TrainingParameters
+from app.settings import Settings
+from solver.datasets import SyntheticPairs
+from tests.app.closing import close
+from tests.app.integration.conftest import Pairs
+from tests.app.integration.in_process import run_here
+
+COUNT, N_CLASSES, COLOURS = 90, 3, ("red", "green")
+COMPOSITE = TrainingParameters(method="composite")
+FIRST_LABELS = Supervision(facets=(), pairs=False, feedback=False)
+
+
+def make_data() -> SyntheticPairs:
+    """Return partners row by row; each has a class, a colour, and something of its own."""
+    rng = np.random.default_rng(0)
+    numbers = np.arange(COUNT)
+    own = rng.standard_normal((COUNT, 4))
+    latent = np.hstack(
+        [np.eye(N_CLASSES)[numbers % N_CLASSES], np.eye(len(COLOURS))[numbers // 3 % len(COLOURS)], own]
+    )
+    sides = [
+        (latent @ rng.standard_normal((latent.shape[1], width)) + 0.05 * rng.standard_normal((COUNT, width)))
+        for width in (12, 10)
+    ]
+    labels = numbers % N_CLASSES
+    x, z = (side.astype(np.float32) for side in sides)
+    return SyntheticPairs(x, z, labels, labels, np.zeros((12, 10)))
+
+
+@pytest.fixture(scope="module")
+def data() -> SyntheticPairs:
+    return make_data()
+
+
+@pytest.fixture
+def shop(tmp_path: Path, data: SyntheticPairs) -> Iterator[Pairs]:
+    services = build(Settings(data_dir=tmp_path, database_url="", open_search=True))
+    services.schema.upgrade()
+    yield Pairs(services, data)
+    close(services)
+
+
+def fill(shop: Pairs, *, labels: bool = True, colours: bool = True, partners: bool = True) -> None:
+    shop.make("a")
+    for side, rows in (("x", shop.data.X), ("z", shop.data.Z)):
+        items = [
+            shop.item(
+                side,
+                f"{side}{n:02d}",
+                row,
+                *([f"class {n % N_CLASSES}"] if labels else []),
+                metadata={"colour": COLOURS[n // 3 % 2], "sku": f"{n:03d}"} if colours else {},
+                pair_id=f"p{n}" if partners else None,
+            )
+            for n, row in enumerate(rows)
+        ]
+        shop.services.catalogue.add_items("a", items)
+
+
+def train(shop: Pairs, parameters: TrainingParameters = COMPOSITE) -> TrainingReport:
+    return shop.services.versions.model("a", shop.train("a", parameters)).report
+
+
+def test_everything_that_items_carry_teaches(shop: Pairs) -> None:
+    fill(shop)
+    report = train(shop, TrainingParameters())
+    assert report.data.facets == {"label": N_CLASSES, "colour": len(COLOURS)}
+    assert (report.data.n_pairs, report.data.n_signs) == (COUNT, 0)
+    assert report.data.items == {"x": COUNT, "z": COUNT}
+    assert report.selection.objective == "ndcg"
+    assert set(report.selection.values) == set(report.selection.held_out_map) == {"composite", "lrbs"}
+    assert "one label of each item" in report.selection.refused["semantic"]
+    assert report.method == max(report.selection.values, key=report.selection.values.__getitem__)
+    for quality in report.held_out.directions.values():
+        assert quality.n_queries == report.held_out.items["x"]
+        assert set(quality.precision_at_10) == {"label", "colour"}
+        assert 1 <= (quality.distinct_lists or 0) <= (quality.n_queries or 0)
+        assert None not in (quality.map, quality.ndcg_at_10, quality.recall_at_10, quality.median_rank)
+    said = "\n".join([*choice_lines(report), *data_lines(report), *validation_lines(report)])
+    for words in ("by held-out nDCG@10", "facets label (3), colour (2); 90 pairs", "different first pages"):
+        assert words in said
+    with shop.client() as client:
+        shown = client.get("/v1/admin/collections/a/models/1").json()["report"]
+        listed = client.get("/v1/admin/collections/a/models").json()["models"][0]["report"]
+    assert shown["data"]["facets"] == report.data.facets
+    assert shown["selection"]["values"] == report.selection.values
+    assert shown["parameters"]["supervision"]["facets"] == "auto"
+    direction = report.held_out.directions["x-to-z"]
+    for answer in (shown, listed):
+        measured = answer["held_out"]["directions"]["x-to-z"]
+        assert (measured["ndcg_at_10"], measured["precision_at_10"]) == (
+            direction.ndcg_at_10,
+            direction.precision_at_10,
+        )
+
+
+def test_the_sum_of_similarities_finds_partners_that_labels_alone_do_not(shop: Pairs) -> None:
+    fill(shop)
+    all_of_it = train(shop)
+    assert all_of_it.fit.weights.keys() >= {"facet:label", "facet:colour", "pairs"}
+    assert all_of_it.fit.alpha is all_of_it.fit.convergence is None
+    assert (all_of_it.method, all_of_it.not_activated) == ("composite", None)
+    labels = train(shop, TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20))
+    # Both are measured with the same facets and pairs, on the same items.
+    assert labels.held_out.items == all_of_it.held_out.items
+    assert all_of_it.selection.values["composite"] > labels.selection.values["lrbs"] + 0.1
+    assert labels.gate.objective == "ndcg"
+    assert "its held-out nDCG@10 of" in (labels.not_activated or "")
+
+
+@pytest.mark.parametrize("colours", [True, False])
+def test_pairs_suffice(shop: Pairs, colours: bool) -> None:
+    fill(shop, labels=False, colours=colours)
+    report = train(shop, TrainingParameters())
+    assert (report.method, report.selection.refused) == ("composite", {})
+    assert report.data.classes == ()
+    assert list(report.data.facets) == (["colour"] if colours else [])
+    assert report.selection.held_out_map == {}
+    for quality in report.held_out.directions.values():
+        assert quality.map is quality.chance is quality.curve is None
+        assert (quality.recall_at_10 or 0.0) > 0.6
+    again = train(shop, replace(COMPOSITE, objective="recall"))
+    assert (again.gate.compared_with, again.gate.skipped, again.gate.new_map) == (1, None, None)
+    assert (again.gate.objective, again.refusal) == ("recall", None)
+    assert shop.ids("a")
+
+
+def test_facets_suffice(shop: Pairs) -> None:
+    fill(shop, labels=False, partners=False)
+    report = train(shop)
+    assert (report.data.facets, report.data.n_pairs) == ({"colour": 2}, 0)
+    assert report.selection.objective == "map"
+    assert report.selection.values["composite"] > 0.7
+    assert [quality.map for quality in report.held_out.directions.values()] == [None, None]
+
+
+def test_one_label_each_is_learned_as_before(shop: Pairs) -> None:
+    fill(shop, colours=False, partners=False)
+    alone = train(shop, TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20))
+    assert (alone.selection.objective, alone.data.facets) == ("map", {"label": N_CLASSES})
+    assert alone.selection.values == alone.selection.held_out_map
+    shop.services.catalogue.delete_collection("a")
+    fill(shop)
+    chosen = TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20, supervision=FIRST_LABELS)
+    same = train(shop, chosen)
+    assert same.data == alone.data
+    assert (same.selection, same.held_out) == (alone.selection, alone.held_out)
+
+
+def test_all_labels_of_an_item_count(shop: Pairs) -> None:
+    shop.make("a")
+    for side, rows in (("x", shop.data.X), ("z", shop.data.Z)):
+        items = [
+            shop.item(side, f"{side}{n:02d}", row, f"class {n % N_CLASSES}", COLOURS[n // 3 % 2])
+            for n, row in enumerate(rows)
+        ]
+        shop.services.catalogue.add_items("a", items)
+    report = train(shop)
+    assert (report.data.facets, report.selection.objective) == ({"label": 5}, "map")
+    assert report.fit.weights.keys() == {"facet:label"}
+
+
+def feedback(source: int, target: int, is_relevant: bool, **facts: Any) -> Feedback:
+    return Feedback("x", "z", f"z{target:02d}", is_relevant, **{"query_item_id": f"x{source:02d}", **facts})
+
+
+def store(shop: Pairs, entries: list[Feedback]) -> None:
+    with shop.services.database.write() as work:
+        work.feedback.add(work.collections.get("a"), entries)
+
+
+def test_feedback_is_learned_from_until_it_is_deleted(shop: Pairs) -> None:
+    fill(shop)
+    before = train(shop)
+    query = Item("", "x", features=shop.data.X[5])
+    store(
+        shop,
+        [
+            feedback(0, 3, False),
+            feedback(0, 3, True),  # who changed their mind
+            feedback(1, 4, False),
+            feedback(0, 5, True, query_item_id=None, query=query),
+            replace(feedback(0, 6, True), target="x", item_id="x06"),  # of one modality
+        ],
+    )
+    judged = train(shop)
+    assert (judged.data.n_signs, judged.data.items) == (3, {"x": COUNT + 1, "z": COUNT})
+    assert judged.data.sha256 != before.data.sha256
+    assert judged.held_out.items == before.held_out.items
+    without = train(shop, replace(COMPOSITE, supervision=Supervision(feedback=False)))
+    assert without.data == before.data
+    with shop.services.database.write() as work:
+        work.feedback.keep_newest(work.collections.get("a"), 0)
+    assert train(shop).data == before.data
+
+
+def test_feedback_suffices(shop: Pairs) -> None:
+    fill(shop, labels=False, colours=False, partners=False)
+    store(shop, [feedback(n, n, True) for n in range(10)])
+    with pytest.raises(TrainingDataError, match="nor do pairs, facets or feedback suffice"):
+        shop.services.training.request("a", COMPOSITE)
+    store(shop, [feedback(n, n + 10, False) for n in range(10)])
+    report = train(shop)
+    assert (report.data.n_signs, report.data.items) == (20, {"x": 10, "z": 20})
+    assert report.fit.weights == {"signs": 1.0}
+    assert report.held_out.directions == {}
+    assert "without held-out items" in report.selection.refused["composite"]
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a facet that no item has": ({"supervision": {"facets": ["colour", "size"]}}, "supervision.facets.1"),
+    "a facet twice": ({"supervision": {"facets": ["colour", "colour"]}}, "supervision.facets.1"),
+    "nothing to learn from": (
+        {"supervision": {"labels": False, "facets": [], "pairs": False, "feedback": False}},
+        "supervision",
+    ),
+    "no labels for a method of labels": (
+        {"method": "lrbs", "supervision": {"labels": False}},
+        "supervision.labels",
+    ),
+    "partners without pairs": ({"objective": "recall", "supervision": {"pairs": False}}, "objective"),
+    "an unknown objective": ({"objective": "precision"}, "objective"),
+    "a penalty of a method without one": ({"method": "composite", "alpha": 0.1}, "alpha"),
+    "a misspelt part": ({"supervision": {"pair": False}}, "supervision.pair"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_no_training_could_use_is_refused_by_field(shop: Pairs, case: str) -> None:
+    fill(shop)
+    body, field = REFUSED[case]
+    with shop.client() as client:
+        answer = client.post("/v1/admin/collections/a/retrain", json=body)
+    assert answer.status_code == 422, answer.text
+    problem = answer.json()
+    fields = [problem.get("field"), *(error["field"] for error in problem.get("errors") or [])]
+    assert field in fields, problem
+    assert shop.services.training.jobs("a", 10) == []
+
+
+def test_a_request_names_what_to_learn_from(shop: Pairs) -> None:
+    fill(shop)
+    body = {"supervision": {"facets": ["colour"], "pairs": False}, "objective": "map", "method": "composite"}
+    with shop.client() as client:
+        answer = client.post("/v1/admin/collections/a/retrain", json=body)
+    assert answer.status_code == 202, answer.text
+    job = run_here(shop.services)
+    assert job is not None
+    assert job.state is JobState.SUCCEEDED, job.error
+    report = shop.services.versions.model("a", 1).report
+    assert report.parameters.supervision == Supervision(facets=("colour",), pairs=False)
+    assert (report.parameters.objective, report.selection.objective) == ("map", "map")
+    assert (report.data.facets, report.data.n_pairs) == ({"label": 3, "colour": 2}, 0)
+
+
+def test_jobs_of_earlier_releases_are_trained_with_the_defaults(shop: Pairs) -> None:
+    fill(shop)
+    stored = {"method": "composite", "alpha": None, "scaling": None, "tol": 1e-3, "max_iter": 20, "seed": 3}
+    with shop.services.database.write() as work:
+        work.jobs.enqueue(work.collections.get("a"), stored)
+    job = run_here(shop.services)
+    assert job is not None
+    assert job.state is JobState.SUCCEEDED, job.error
+    report = shop.services.versions.model("a", 1).report
+    assert report.parameters == TrainingParameters(method="composite", max_iter=20, seed=3)
+
+
+def test_methods_of_labels_say_that_labels_are_missing(shop: Pairs) -> None:
+    fill(shop, labels=False)
+    with pytest.raises(TrainingDataError, match="no item of modality 'x' has a label"):
+        shop.services.training.request("a", TrainingParameters(method="semantic"))
+    with pytest.raises(TrainingDataError, match="no item of modality 'x' has a label"):
+        shop.services.training.request("a", TrainingParameters(alpha=0.1))
+    with pytest.raises(InvalidFieldError, match="'lrbs' learns from nothing else"):
+        shop.services.training.request(
+            "a", TrainingParameters(alpha=0.1, supervision=Supervision(labels=False))
+        )

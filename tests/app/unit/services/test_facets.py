@@ -1,0 +1,116 @@
+import numpy as np
+import pytest
+
+from app.domain.entities import Carried, Supervision
+from app.domain.errors import InvalidFieldError, TrainingDataError
+from app.services.training.eligibility import check_facets, teaches_without_labels
+from app.services.training.facets import facet_keys, facet_values
+from app.services.training.partners import pairs_of
+
+NAMES = ("image", "text")
+
+
+def items(count: int = 8, **keys: object) -> list[Carried]:
+    """Return items of two classes; a callable makes the value of a key from the item's number."""
+    return [
+        Carried(
+            ("class " + str(n % 2),),
+            None,
+            {key: value(n) if callable(value) else value for key, value in keys.items()},
+        )
+        for n in range(count)
+    ]
+
+
+def chosen(
+    x: list[Carried], z: list[Carried] | None = None, supervision: Supervision | None = None
+) -> list[str]:
+    return list(facet_keys((x, x if z is None else z), supervision or Supervision()))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        lambda n: ["red", "blue", "green"][n % 3],
+        lambda n: n // 2 % 2 == 0,
+        lambda n: 2000 + n // 4,
+        lambda n: [["a", "b"], ["b"], ["a"]][n % 3],
+        lambda n: [None, "red", "blue"][n % 3],
+    ],
+)
+def test_a_key_with_a_few_shared_values_is_a_facet(value: object) -> None:
+    assert chosen(items(kind=value)) == ["kind"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "the same of all",
+        lambda n: f"sku {n}",
+        lambda n: n + 0.5,
+        lambda n: "x" * 101 if n % 2 else "y",
+        lambda n: 10_000 * (n % 2),
+        lambda n: {"inner": n % 2},
+        lambda n: "odd" if n % 2 else "even",  # as the labels
+    ],
+)
+def test_other_keys_are_no_facets(value: object) -> None:
+    assert chosen(items(key=value)) == []
+
+
+def test_values_must_be_shared_by_both_modalities() -> None:
+    x, z = items(kind=lambda n: "ab"[n // 4]), items(kind=lambda n: "bc"[n // 4])
+    assert chosen(x, z) == []
+    assert chosen(x, x[:4] + x[4:]) == ["kind"]
+
+
+def test_one_of_two_keys_that_divide_the_items_alike_is_enough() -> None:
+    x = items(colour=lambda n: "ab"[n // 4], code=lambda n: n // 4)
+    assert chosen(x) == ["code"]
+    # Keys that were asked for are taken as they are.
+    assert chosen(x, supervision=Supervision(facets=("colour", "code"))) == ["colour", "code"]
+
+
+def test_a_key_called_label_does_not_take_the_place_of_the_labels() -> None:
+    x = items(label=lambda n: "ab"[n // 4])
+    assert facet_keys((x, x), Supervision()) == {"metadata.label": "label"}
+
+
+def test_a_facet_without_a_shared_value_is_refused_by_name() -> None:
+    x, z = items(colour=lambda n: "ab"[n % 2]), items(colour=lambda n: "cd"[n % 2])
+    with pytest.raises(TrainingDataError, match=r"facet 'colour': no value .* both modalities"):
+        facet_keys((x, z), Supervision(facets=("colour",)))
+
+
+def test_unknown_facets_are_refused_before_the_training() -> None:
+    x = items(colour="a")
+    check_facets(NAMES, (x, x), Supervision(facets=("colour",)))
+    with pytest.raises(InvalidFieldError, match="'image'") as caught:
+        check_facets(NAMES, (x, x), Supervision(facets=("colour", "size")))
+    assert caught.value.field == "supervision.facets.1"
+    with pytest.raises(InvalidFieldError, match="'text'"):
+        check_facets(NAMES, (x, items(size="a")), Supervision(facets=("colour",)))
+
+
+def test_values_are_text_and_unknown_where_they_are_not_categorical() -> None:
+    assert facet_values({"a": [True, 3, "x", "x", None, ""]}, "a") == ("true", "3", "x")
+    assert facet_values({"a": 1.5}, "a") == facet_values({}, "a") == ()
+
+
+def test_pairs_or_facets_suffice_without_labels() -> None:
+    paired = [Carried((), f"p{n}", {}) for n in range(4)]
+    assert teaches_without_labels((paired, paired), Supervision())
+    assert not teaches_without_labels((paired, paired), Supervision(pairs=False))
+    assert not teaches_without_labels((paired, paired[:3]), Supervision())
+    described = items(kind=lambda n: "ab"[n // 4])
+    assert teaches_without_labels((described, described), Supervision(labels=False))
+    assert not teaches_without_labels((described, described), Supervision(labels=False, facets=()))
+
+
+def test_items_with_equal_ids_are_paired_and_large_groups_stay_linear() -> None:
+    x, z = np.array(["a", "", "b", "a"]), np.array(["b", "a", "", "c"])
+    assert sorted(map(tuple, pairs_of(x, z).tolist())) == [(0, 1), (2, 0), (3, 1)]
+    many = pairs_of(np.full(100, "a"), np.full(30, "a"))
+    assert len(many) == 100
+    assert (set(many[:, 0]), set(many[:, 1])) == (set(range(100)), set(range(30)))
+    assert pairs_of(x, np.array(["", "d"])).shape == (0, 2)
