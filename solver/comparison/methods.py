@@ -228,7 +228,7 @@ _ENTRIES = (
     ),
     Method(
         MvDA,
-        (Axis("reg", (0.003, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0), 0.3), _EIGENVALUE_POWER, _METRIC),
+        (Axis("reg", (0.0, 0.003, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0), 0.3), _EIGENVALUE_POWER, _METRIC),
         uses_bases=True,
         is_optional=True,
     ),
