@@ -8,7 +8,7 @@ import pytest
 
 from app.cli.console import choice_lines
 from app.domain.entities import TrainingParameters, TrainingReport
-from app.services.training.holdout import LabelledItems
+from app.services.training.items import LabelledItems
 from app.services.training.methods import LowRankMethod, SemanticMethod, evaluate_all
 from solver import make_low_rank_pairs
 from solver.evaluation.splits import LabelledPair
