@@ -40,7 +40,7 @@ def test_the_held_out_figures_are_those_of_the_given_penalty(pairs: Any) -> None
 
 
 def test_a_penalty_is_judged_as_the_selection_judges_it(pairs: Any) -> None:
-    from app.services.training.holdout import LabelledItems
+    from app.services.training.items import LabelledItems
     from app.services.training.methods import LowRankMethod
     from solver.bilinear.problem import alpha_max
     from solver.bilinear.selection import Candidate, select_on
