@@ -28,6 +28,7 @@ from app.cli import ingest as ingestion
 from app.cli.console import progress
 from app.cli.database import db
 from app.cli.deferred import DeferringGroup
+from app.cli.encoder_options import ENCODER_HELP, modality_for, read_encoder
 from app.cli.keys import keys
 from app.cli.models import models
 from app.cli.reference import reference
@@ -37,12 +38,10 @@ from app.cli.serve import serve as run_server
 from app.domain.entities import Content, ItemFilter, Modality, Scope
 from app.domain.errors import (
     CollectionNotFoundError,
-    InvalidFieldError,
     ModelNotTrainedError,
     ServiceError,
     WrongDatabaseError,
 )
-from app.encoders.registry import PICTURE_TYPES, TEXT_TYPES
 from app.logs import log_to_stderr
 from app.sample import KINDS
 from app.services.serving.search import Query
@@ -230,11 +229,11 @@ def search(
     if item is not None:
         source, query = services.catalogue.item(collection, item).modality, Query(item_id=item)
     elif text is not None:
-        source = _modality(entry.name, entry.modalities, TEXT_TYPES, "text")
+        source = modality_for(entry, "text")
         query = Query(Content(text=text))
     else:
         content = Content(picture=picture.read_bytes() if picture else b"", picture_field="--picture")
-        source = _modality(entry.name, entry.modalities, PICTURE_TYPES, "picture")
+        source = modality_for(entry, "picture")
         query = Query(content)
     target = next(name for name in entry.modality_names if name != source)
     (result,) = services.search.search(collection, source, target, [query], k, 0, ItemFilter())
@@ -279,9 +278,15 @@ def ingest_table(
     text_column: str = "text",
     label_column: str = "label",
     split_column: Annotated[str | None, typer.Option(help="column with 'train' for training rows")] = None,
-    onnx: Annotated[Path | None, typer.Option(help="ONNX picture model; hog-color when absent")] = None,
+    image_encoder: Annotated[str, typer.Option(help=ENCODER_HELP)] = "hog-color",
+    text_encoder: Annotated[str, typer.Option(help="likewise, of texts")] = "tfidf",
+    onnx: Annotated[Path | None, typer.Option(help="ONNX model, in place of --image-encoder")] = None,
 ) -> None:
     """Import a CSV of pictures and texts."""
+    encoder = read_encoder("--image-encoder", image_encoder)
+    if onnx is not None:
+        encoder = {"type": "onnx", "path": str(onnx.resolve())}
+    modalities = [Modality("image", encoder), Modality("text", read_encoder("--text-encoder", text_encoder))]
     rows = ingestion.read_table(
         file,
         id_column=id_column,
@@ -290,8 +295,6 @@ def ingest_table(
         label_columns=(label_column,),
         split_column=split_column,
     )
-    encoder = {"type": "hog-color"} if onnx is None else {"type": "onnx", "path": str(onnx.resolve())}
-    modalities = [Modality("image", encoder), Modality("text", {"type": "tfidf"})]
     _store(collection, modalities, lambda: ingestion.table_items(rows, ("image", "text")), 2 * len(rows))
 
 
@@ -325,15 +328,3 @@ def _store(collection: str, modalities: list[Modality], items: Callable[[], Any]
             _log.print(f"{done} items were stored in {collection!r} before this error: correct it, run again")
             raise
     _out.print(f"{stored} items stored in {collection!r}")
-
-
-def _modality(
-    collection: str, modalities: tuple[Modality, Modality], types: tuple[str, ...], what: str
-) -> str:
-    for modality in modalities:
-        if modality.encoder["type"] in types:
-            return modality.name
-    content = "text" if what == "text" else "pictures"
-    raise InvalidFieldError(
-        f"--{what}", f"collection {collection!r} has no modality for {content}; search with --item"
-    )

@@ -17,7 +17,7 @@ from app.bootstrap import Services, build
 from app.cli.server import BACKLOG, Server, keep_event_loop_responsive
 from app.cli.supervisor import ChildCommand, KeptProcesses
 from app.domain.errors import ServiceError
-from app.encoders.registry import TEXT_TYPES
+from app.encoders.registry import content_form
 from app.encoders.texts import import_vectorizers
 from app.settings import Settings
 
@@ -101,8 +101,8 @@ def _import_for_texts(services: Services) -> None:
         collections = services.catalogue.collections()
     except ServiceError:
         return  # not ready yet; they are imported with the first model
-    types = {modality.encoder["type"] for collection in collections for modality in collection.modalities}
-    if types.intersection(TEXT_TYPES):
+    encoders = [modality.encoder for collection in collections for modality in collection.modalities]
+    if any(content_form(encoder) == "text" for encoder in encoders):
         import_vectorizers()
 
 

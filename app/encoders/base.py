@@ -16,6 +16,8 @@ class BaseEncoder(ABC):
     and overrides `fit`, `state` and `restore`.
     """
 
+    content_form: str
+    """What it takes: ``"picture"``, ``"text"`` or ``"vector"``."""
     is_fitted_with_model = False
 
     @abstractmethod

@@ -46,6 +46,8 @@ class PictureEncoder(BaseEncoder):
         Largest pictures.
     """
 
+    content_form = "picture"
+
     def __init__(self, limits: PictureLimits) -> None:
         self._limits = limits
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from app.domain.entities import Content
 from app.encoders.base import BaseEncoder
+from app.encoders.combined import CombinedEncoder, CombineOptions
 from app.encoders.content import PixelBudget, picture_type
 from app.encoders.hog_color import HogColorEncoder, HogColorOptions
 from app.encoders.onnx_models import OnnxModels
@@ -18,7 +19,13 @@ from app.encoders.texts import TfidfEncoder, TfidfOptions
 from app.encoders.vectors import VectorEncoder, VectorOptions
 
 PICTURE_TYPES, TEXT_TYPES = ("hog-color", "onnx"), ("tfidf",)
-OPTIONS = OptionTable(HogColorOptions, OnnxOptions, TfidfOptions, VectorOptions)
+OPTIONS = OptionTable(CombineOptions, HogColorOptions, OnnxOptions, TfidfOptions, VectorOptions)
+
+
+def content_form(options: Mapping[str, Any]) -> str:
+    """Return what the encoder of a collection takes: ``"picture"``, ``"text"`` or ``"vector"``."""
+    kind = options["parts"][0]["type"] if options["type"] == "combine" else options["type"]
+    return "picture" if kind in PICTURE_TYPES else "text" if kind in TEXT_TYPES else "vector"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,7 @@ class EncoderRegistry:
         pictures = PictureLimits(limits.max_picture_bytes, limits.max_picture_pixels, budget)
         models = OnnxModels()
         self._makers: dict[str, Callable[[Mapping[str, Any]], BaseEncoder]] = {
+            "combine": lambda options: CombinedEncoder(options, self.make),
             "hog-color": lambda options: HogColorEncoder(pictures),
             "onnx": lambda options: OnnxPictureEncoder(options, models, pictures),
             "tfidf": lambda options: TfidfEncoder(options, limits.max_text_chars),

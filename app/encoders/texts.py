@@ -105,6 +105,7 @@ class TfidfEncoder(BaseEncoder):
         Longest text.
     """
 
+    content_form = "text"
     is_fitted_with_model = True
 
     def __init__(self, options: Mapping[str, Any], max_chars: int) -> None:

@@ -40,6 +40,8 @@ class VectorEncoder(BaseEncoder):
         ``dim``; any dimension is accepted while it is not known.
     """
 
+    content_form = "vector"
+
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._dim: int | None = options.get(_DIM)
 

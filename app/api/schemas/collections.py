@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from app.api.schemas.base import NAME, Strict
-from app.api.schemas.encoders import EncoderIn
+from app.api.schemas.encoders import EncoderIn, without_paths
 from app.domain.entities import Collection, Modality
 
 
@@ -61,8 +61,7 @@ class CollectionOut(BaseModel):
     def of(cls, collection: Collection, counts: dict[str, int] | None = None) -> CollectionOut:
         """Return the wire form."""
         modalities = {
-            m.name: {"encoder": {k: v for k, v in m.encoder.items() if k != "path"}}
-            for m in collection.modalities
+            modality.name: {"encoder": without_paths(modality.encoder)} for modality in collection.modalities
         }
         return cls(
             name=collection.name,

@@ -18,7 +18,8 @@ export async function listItems(modality) {
 }
 
 export function kindOf(modality) {
-  const type = modality?.encoder?.type;
+  const encoder = modality?.encoder;
+  const type = (encoder?.type === "combine" ? encoder.parts[0] : encoder)?.type;
   if (type === "vector") return type;
   return PICTURE_ENCODERS.has(type) ? "picture" : "text";
 }

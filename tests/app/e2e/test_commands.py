@@ -123,8 +123,9 @@ def test_a_backup_of_what_is_not_there_is_refused_and_leaves_nothing(lrbs: Lrbs,
 
 def test_a_table_is_brought_in_trained_and_searched(lrbs: Lrbs, tmp_path: Path) -> None:
     table = str(make_table(tmp_path))
+    encoders = ("--image-encoder", "hog-color+hog-color", "--text-encoder", "tfidf:ngrams=1")
     assert "60 items stored in 'things'" in said(
-        lrbs("ingest", "table", table, "-c", "things", "--split-column", "split")
+        lrbs("ingest", "table", table, "-c", "things", "--split-column", "split", *encoders)
     )
     trained = json.loads(said(lrbs("train", "things", "--method", "lrbs", "--json")))
     assert (trained["version"], trained["is_active"]) == (1, True)

@@ -160,6 +160,40 @@ def test_a_collection_made_before_hashes_were_kept_is_bound_to_the_file_by_its_n
     assert "not the one" in look(restarted(pairs))[1]
 
 
+def test_a_combination_is_served_and_does_not_show_where_its_files_are(pairs: Pairs, tmp_path: Path) -> None:
+    path, client = tmp_path / "weights.onnx", pairs.client()
+    path.write_bytes(flattening_model(8))
+    parts: list[dict[str, Any]] = [{"type": "hog-color"}, {"type": "onnx", "path": str(path), "size": 8.0}]
+    text_parts = [{"type": "tfidf"}, {"type": "tfidf", "ngrams": 1}]
+    modalities = {
+        "image": {"encoder": {"type": "combine", "parts": parts}},
+        "text": {"encoder": {"type": "combine", "parts": text_parts}},
+    }
+    made = client.post("/v1/collections", json={"name": "shop", "modalities": modalities})
+    assert made.status_code == 201, made.text
+    assert str(tmp_path) not in made.text
+    shown = client.get("/v1/collections/shop").json()["modalities"]["image"]["encoder"]["parts"]
+    assert [part["type"] for part in shown] == ["hog-color", "onnx"]
+    assert len(shown[1]["sha256"]) == 64
+    items: list[dict[str, Any]] = []
+    for number in range(16):
+        label = ("dark", "light")[number % 2]
+        shade = picture(20 + 190 * (number % 2) + number)
+        items.append({"modality": "image", "image_base64": shade, "labels": [label]})
+        items.append({"modality": "text", "text": f"a {label} thing", "labels": [label]})
+    assert client.post("/v1/collections/shop/items", json={"items": items}).status_code == 201
+    pairs.train("shop", TrainingParameters(method="lrbs", max_iter=20))
+    by_text = client.post("/v1/collections/shop/search/text-to-image", json={"text": "dark", "k": 4}).json()
+    by_picture = client.post(SEARCH, json={"image_base64": picture(22), "k": 4}).json()
+    for answer in (by_text, by_picture):
+        assert [hit["labels"] for hit in answer["hits"]] == [["dark"]] * 4
+    path.unlink()
+    assert "weights.onnx" in look(restarted(pairs))[1]
+    parts[1]["path"] = str(tmp_path / "absent.onnx")
+    refused = client.post("/v1/collections", json={"name": "other", "modalities": modalities})
+    assert refused.json()["field"] == "modalities.image.encoder.parts.1.path"
+
+
 def test_creating_a_collection_with_a_bad_path_is_the_clients_error(pairs: Pairs, tmp_path: Path) -> None:
     client = pairs.client()
     for name in ("absent.onnx", "nul\x00"):

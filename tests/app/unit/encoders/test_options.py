@@ -13,8 +13,32 @@ PATH = {"type": "onnx", "path": "m.onnx"}
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "encoder.type: unknown type 'None', expected hog-color, onnx, tfidf or vector"),
-        ({"type": "bert"}, "encoder.type: unknown type 'bert', expected hog-color, onnx, tfidf or vector"),
+        ({}, "encoder.type: unknown type 'None', expected combine, hog-color, onnx, tfidf or vector"),
+        (
+            {"type": "bert"},
+            "encoder.type: unknown type 'bert', expected combine, hog-color, onnx, tfidf or vector",
+        ),
+        ({"type": "combine"}, "encoder.parts: expected a list of 2 to 8 encoders with their options"),
+        (
+            {"type": "combine", "parts": [{"type": "tfidf"}, {"type": "tfidf", "ngrams": 6}]},
+            "encoder.parts.1.ngrams: expected an integer from 1 to 5, got 6",
+        ),
+        (
+            {"type": "combine", "parts": [{"type": "hog-color"}, {"type": "tfidf"}]},
+            "encoder.parts.1.type: takes a text, the first a picture",
+        ),
+        (
+            {"type": "combine", "parts": [{"type": "vector"}, {"type": "vector"}]},
+            "encoder.parts.0.type: own features cannot be combined here: send one vector",
+        ),
+        (
+            {"type": "combine", "parts": [{"type": "tfidf"}, {"type": "combine", "parts": []}]},
+            "encoder.parts.1.type: a combination cannot be part of another",
+        ),
+        (
+            {"type": "combine", "parts": [{"type": "tfidf"}]},
+            "encoder.parts: expected a list of 2 to 8 encoders with their options, got [{'type': 'tfidf'}]",
+        ),
         ({"type": "vector", "dmi": 3}, "encoder: vector has no option 'dmi'; it has dim"),
         ({"type": "hog-color", "x": 1}, "encoder: hog-color has no option 'x'; it has none"),
         (

@@ -1,0 +1,75 @@
+"""Encoders as a command names them: ``hog-color+onnx:path=model.onnx,size=224``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from app.domain.entities import Collection
+from app.domain.errors import InvalidFieldError
+from app.encoders.registry import content_form
+
+ENCODER_HELP = "TYPE or TYPE:OPTION=VALUE,...; + combines several: hog-color+onnx:path=model.onnx,size=224"
+
+
+def read_encoder(option: str, description: str) -> dict[str, Any]:
+    """Return the options of an encoder that a command names.
+
+    Parameters
+    ----------
+    option : str
+        Of the command, for errors.
+    description : str
+        A type, after a colon its options; or several of these, joined by ``+``; or the options as a JSON
+        object, which can hold any file name. Values are JSON where they can be read as such, else text; a
+        relative ``path`` is one of the working directory.
+
+    Raises
+    ------
+    InvalidFieldError
+        If it begins like a JSON object and is none.
+    """
+    if description.lstrip().startswith("{"):
+        try:
+            options: dict[str, Any] = json.loads(description)
+        except ValueError as error:
+            raise InvalidFieldError(option, f"is no JSON object: {error}") from error
+        return options
+    parts = [_read_part(part) for part in description.split("+")]
+    return parts[0] if len(parts) == 1 else {"type": "combine", "parts": parts}
+
+
+def _read_part(description: str) -> dict[str, Any]:
+    kind, _, rest = description.partition(":")
+    options: dict[str, Any] = {"type": kind.strip()}
+    for pair in rest.split(",") if rest else ():
+        name, _, text = pair.partition("=")
+        options[name.strip()] = _read_value(name.strip(), text.strip())
+    return options
+
+
+def _read_value(name: str, text: str) -> Any:
+    if name == "path":
+        return str(Path(text).resolve())
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def modality_for(collection: Collection, form: str) -> str:
+    """Return the modality of a collection that takes ``"text"`` or ``"picture"``.
+
+    Raises
+    ------
+    InvalidFieldError
+        If there is none; names the option of `lrbs search`.
+    """
+    for modality in collection.modalities:
+        if content_form(modality.encoder) == form:
+            return modality.name
+    content = "text" if form == "text" else "pictures"
+    raise InvalidFieldError(
+        f"--{form}", f"collection {collection.name!r} has no modality for {content}; search with --item"
+    )

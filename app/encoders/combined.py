@@ -1,0 +1,166 @@
+"""Encoder `combine`: the features of several encoders of one kind of content, one beside the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any, Literal, Required, Self
+
+import numpy as np
+import scipy.sparse
+from pydantic import Field, WithJsonSchema, with_config
+from typing_extensions import TypedDict, override
+
+from app.domain.entities import Content, Features, WordReport
+from app.domain.errors import InvalidFieldError
+from app.encoders.base import BaseEncoder
+from app.encoders.options import describe_options, expect
+
+_MAX_PARTS = 8
+"""Most parts: an item's features are stored, and those of eight encoders take some tens of kilobytes."""
+
+
+@with_config(describe_options("combine", "the features of several encoders of pictures, or of texts"))
+class CombineOptions(TypedDict, total=False):
+    """Options of encoder `combine`."""
+
+    type: Required[Literal["combine"]]
+    parts: Required[
+        Annotated[
+            list[dict[str, Any]],
+            Field(min_length=2, max_length=_MAX_PARTS),
+            WithJsonSchema(
+                {
+                    "type": "array",
+                    "minItems": 2,
+                    "maxItems": _MAX_PARTS,
+                    "items": {"type": "object", "required": ["type"]},
+                    "description": "encoders with their options; all of pictures or all of texts",
+                }
+            ),
+            expect(f"a list of 2 to {_MAX_PARTS} encoders with their options"),
+        ]
+    ]
+
+
+class CombinedEncoder(BaseEncoder):
+    """Concatenates the features of its parts, those of each part scaled to unit length for every item.
+
+    The lengths of features differ between encoders by orders of magnitude, and the longest would decide every
+    inner product alone; with unit length each part has the same say. Features that are zero remain zero.
+
+    Parameters
+    ----------
+    options : mapping
+        ``parts``, the options of each part.
+    make_part : callable
+        Returns the encoder of a part's options.
+
+    Raises
+    ------
+    InvalidFieldError
+        If there is no part, one cannot be made or is a combination itself, or they take different content.
+    """
+
+    def __init__(
+        self, options: Mapping[str, Any], make_part: Callable[[Mapping[str, Any]], BaseEncoder]
+    ) -> None:
+        self._options: list[dict[str, Any]] = list(options.get("parts", ()))
+        if not self._options:
+            raise InvalidFieldError(
+                "encoder.parts", f"expected a list of 2 to {_MAX_PARTS} encoders with their options"
+            )
+        self._parts: list[BaseEncoder] = []
+        for number, part_options in enumerate(self._options):
+            with _name_part(number):
+                if part_options.get("type") == "combine":
+                    raise InvalidFieldError("encoder.type", "a combination cannot be part of another")
+                part = make_part(part_options)
+                self._check_form(part)
+            self._parts.append(part)
+        self.content_form = self._parts[0].content_form
+        self.is_fitted_with_model = any(part.is_fitted_with_model for part in self._parts)
+
+    @override
+    def check(self, field: str, raw: Content) -> None:
+        # All parts take the same content within the same limits.
+        self._parts[0].check(field, raw)
+
+    @override
+    def encode(self, raw: Sequence[Content]) -> Features:
+        """Return the (n, dim) features, rows of length sqrt(number of parts that are not zero)."""
+        blocks = [_with_unit_rows(part.encode(raw)) for part in self._parts]
+        if any(scipy.sparse.issparse(block) for block in blocks):
+            return scipy.sparse.csr_array(scipy.sparse.hstack(blocks))
+        return np.concatenate(blocks, axis=1)
+
+    @override
+    def look_up_words(self, raw: Content) -> WordReport | None:
+        reports = [part.look_up_words(raw) for part in self._parts]
+        complete = [report for report in reports if report is not None]
+        if len(complete) < len(reports):
+            return None
+        first = complete[0]
+        unknown = tuple(word for word in first.unknown if all(word in report.unknown for report in complete))
+        return WordReport(first.n_known + len(first.unknown) - len(unknown), unknown)
+
+    @override
+    def settled_options(self) -> dict[str, Any]:
+        settled = []
+        for number, (part, options) in enumerate(zip(self._parts, self._options, strict=True)):
+            with _name_part(number):
+                settled.append({**options, **part.settled_options()})
+        return {"parts": settled}
+
+    @override
+    def fit(self, texts: Sequence[str]) -> Self:
+        for part in self._parts:
+            part.fit(texts)
+        return self
+
+    @override
+    def state(self) -> dict[str, Any]:
+        return {"parts": [part.state() for part in self._parts]}
+
+    @override
+    def restore(self, state: Mapping[str, Any]) -> Self:
+        for part, part_state in zip(self._parts, state["parts"], strict=True):
+            part.restore(part_state)
+        return self
+
+    @override
+    def fault(self) -> str | None:
+        faults = [part.fault() for part in self._parts]
+        return "; ".join(fault for fault in faults if fault is not None) or None
+
+    def _check_form(self, part: BaseEncoder) -> None:
+        if part.content_form == "vector":
+            raise InvalidFieldError("encoder.type", "own features cannot be combined here: send one vector")
+        if self._parts and part.content_form != self._parts[0].content_form:
+            expected = self._parts[0].content_form
+            raise InvalidFieldError("encoder.type", f"takes a {part.content_form}, the first a {expected}")
+
+
+@contextmanager
+def _name_part(number: int) -> Iterator[None]:
+    """Name the part in the path of an error."""
+    try:
+        yield
+    except InvalidFieldError as error:
+        place = f"encoder.parts.{number}{error.field.removeprefix('encoder')}"
+        raise InvalidFieldError(place, error.message) from error
+
+
+def _with_unit_rows(features: Features) -> Features:
+    if isinstance(features, np.ndarray):
+        # In double precision: the squares of what single precision holds may be infinite in it.
+        norms = np.linalg.norm(features.astype(np.float64), axis=1)
+        return (features * _inverse(norms)[:, None]).astype(np.float32)
+    rows: Any = scipy.sparse.csr_array(features, dtype=np.float64)
+    lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)))
+    return scipy.sparse.csr_array(rows.multiply(_inverse(lengths)[:, None]), dtype=np.float32)
+
+
+def _inverse(norms: Any) -> Any:
+    with np.errstate(divide="ignore"):
+        return np.where(norms > 0, 1.0 / norms, 1.0)
