@@ -10,14 +10,8 @@ import httpx
 import numpy as np
 import pytest
 
-from solver import (
-    Labels,
-    LowRankBilinear,
-    PosteriorProjector,
-    SemanticBilinear,
-    alpha_max,
-    mean_average_precision,
-)
+from solver import Labels, LowRankBilinear, alpha_max, mean_average_precision
+from solver.artifacts import load_projector
 from solver.datasets import PairedFeatures, load_npz, load_wikipedia
 from solver.evaluation.metrics import average_precision
 from solver.projector import AffineProjector, Projector
@@ -88,12 +82,16 @@ def held_out_items(client: httpx.Client, modality: str) -> list[tuple[str, str]]
     return found
 
 
-def solver_maps(data: PairedFeatures, report: dict[str, Any]) -> tuple[float, float]:
-    """Return what the solver alone reaches with what the service chose."""
+def maps_of_stored_model(data: PairedFeatures, models: Path) -> tuple[float, float]:
+    """Return what the solver alone reaches with the only model that the service stored."""
+    (stored,) = models.glob("*/model.json")
+    projector, _ = load_projector(stored.parent)
+    return _maps(projector, data, ~data.is_train)
+
+
+def maps_of_solver(data: PairedFeatures, report: dict[str, Any]) -> tuple[float, float]:
+    """Return what the solver alone reaches, trained with what the service chose."""
     train, test = data.is_train, ~data.is_train
-    if report["method"] == "semantic":
-        semantic = SemanticBilinear().fit(data.X[train], data.Z[train], Labels(data.labels[train]))
-        return _maps(PosteriorProjector.of(semantic), data, test)
     x_scaler, z_scaler = (
         FeatureScaler(report["fit"]["scaling"]).fit(side[train]) for side in (data.X, data.Z)
     )
@@ -113,38 +111,37 @@ def _maps(
     return mean_average_precision(x, z, labels, labels), mean_average_precision(z, x, labels, labels)
 
 
-@pytest.mark.parametrize(
-    ("name", "method", "wanted", "tolerance"),
-    [
-        ("wikipedia", "lrbs", (0.28, 0.205), 1e-3),
-        # The service's items come in another order, so that the folds of the posteriors are others.
-        ("wikipedia_cnn", "semantic", (0.45, 0.41), 1e-2),
-    ],
-    ids=["wikipedia", "wikipedia_cnn"],
-)
-def test_features_reach_the_wanted_map_over_http_and_in_the_solver(
-    name: str,
-    method: str,
-    wanted: tuple[float, float],
-    tolerance: float,
-    test_data: Path,
-    serve_trained: Callable[..., Any],
+def test_the_paper_s_method_reaches_the_same_map_over_http_as_in_the_solver(
+    test_data: Path, serve_trained: Callable[..., Any]
 ) -> None:
-    folder = test_data / name
-    archive = folder / f"{name}.npz"
-    release = name == "wikipedia"
-    data = load_wikipedia(folder) if release else load_npz(archive)
-    ingest = ("wikipedia", str(folder)) if release else ("npz", str(archive))
-    with serve_trained(*ingest, method=method) as client:
+    folder = test_data / "wikipedia"
+    with serve_trained("wikipedia", str(folder), method="lrbs") as client:
         over_http = http_map(client, "image", "text"), http_map(client, "text", "image")
         report = client.get("/v1/admin/collections/set/models/1").raise_for_status().json()["report"]
-    alone = solver_maps(data, report)
+    alone = maps_of_solver(load_wikipedia(folder), report)
     gap = report["fit"]["convergence"]["gap"]
-    print(f"{name}: over HTTP {over_http}, solver alone {alone}, gap {gap:.3g}")  # noqa: T201
-    assert over_http[0] >= wanted[0]
-    assert over_http[1] >= wanted[1]
-    assert report["method"] == method
-    assert over_http == pytest.approx(alone, abs=tolerance)
+    print(f"wikipedia: over HTTP {over_http}, solver alone {alone}, gap {gap:.3g}")  # noqa: T201
+    assert over_http[0] >= 0.28
+    assert over_http[1] >= 0.205
+    assert report["method"] == "lrbs"
+    assert over_http == pytest.approx(alone, abs=1e-3)
+
+
+def test_class_posteriors_reach_the_wanted_map_over_http_and_read_by_the_solver(
+    test_data: Path, serve_trained: Callable[..., Any], tmp_path: Path
+) -> None:
+    archive = test_data / "wikipedia_cnn" / "wikipedia_cnn.npz"
+    with serve_trained("npz", str(archive), method="semantic") as client:
+        over_http = http_map(client, "image", "text"), http_map(client, "text", "image")
+        report = client.get("/v1/admin/collections/set/models/1").raise_for_status().json()["report"]
+    alone = maps_of_stored_model(load_npz(archive), tmp_path / "data" / "models")
+    print(f"wikipedia_cnn: over HTTP {over_http}, solver alone {alone}")  # noqa: T201
+    assert over_http[0] >= 0.45
+    assert over_http[1] >= 0.41
+    assert sum(over_http) / 2 >= 0.443
+    assert report["method"] == "semantic"
+    # The service ranks by scores in single precision, so that a few near ties come in another order.
+    assert over_http == pytest.approx(alone, abs=1e-5)
 
 
 @pytest.mark.usefixtures("onnxruntime")

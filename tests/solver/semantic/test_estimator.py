@@ -310,15 +310,3 @@ def test_a_file_of_another_kind_is_rejected(fitted: SemanticBilinear, tmp_path: 
     (tmp_path / "model.json").write_text(header.replace('"format": 2', '"format": 1'), encoding="utf-8")
     with pytest.raises(ArtifactError, match="x_scaling"):
         load_projector(tmp_path)
-
-
-@pytest.mark.data
-def test_real_recordings_find_written_digits(test_data: Path) -> None:
-    data = np.load(test_data / "audio_digits" / "audio_digits.npz")
-    train, test = np.arange(0, 900), data["y_te"]
-    supervision = Labels(data["y_tr"][train])
-    X, Z = data["A_tr"][train], data["I_tr"][train]
-    model = SemanticBilinear(n_kept=2, n_rounds=3).fit(X, Z, supervision)
-    x, z = model.project_x(data["A_te"]), model.project_z(data["I_te"])
-    ours = mean_average_precision(x, z, test, test)
-    assert ours > 0.9
