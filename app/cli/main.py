@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import logging
-import os
-import signal
-import socket
 import sys
-import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -23,7 +17,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.api.schemas.searches import MAX_K
 from app.bootstrap import Services, build
-from app.cli import demo as demonstration
 from app.cli import ingest as ingestion
 from app.cli.console import progress
 from app.cli.database import db
@@ -31,22 +24,15 @@ from app.cli.deferred import DeferringGroup
 from app.cli.encoder_options import ENCODER_HELP, modality_for, read_encoder
 from app.cli.keys import keys
 from app.cli.models import models
-from app.cli.reference import reference
-from app.cli.retrain import print_quality, train
-from app.cli.serve import bound_socket, is_loopback, serve_beside_others, serve_on
-from app.cli.serve import serve as run_server
-from app.domain.entities import Content, ItemFilter, Modality, Scope
+from app.cli.retrain import train
+from app.domain.entities import Content, ItemFilter, Modality
 from app.domain.errors import (
     CollectionNotFoundError,
     ModelNotTrainedError,
     ServiceError,
-    WrongDatabaseError,
 )
-from app.logs import log_to_stderr
-from app.sample import KINDS
 from app.services.serving.search import Query
 from app.settings import Settings
-from app.worker import make_worker
 from solver import SolverError
 from solver.datasets import load_npz, load_wikipedia
 
@@ -60,9 +46,8 @@ ingest = typer.Typer(no_args_is_help=True, help="Import data into a collection."
 cli.add_typer(keys, name="keys")
 cli.add_typer(db, name="db")
 cli.add_typer(ingest, name="ingest")
-cli.add_typer(reference, name="reference")
 cli.command("models")(models)
-_logger = logging.getLogger(__name__)
+cli.command("train")(train)
 _out, _log = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 
 CollectionOption = Annotated[str, typer.Option("--collection", "-c", help="collection; created if missing")]
@@ -103,111 +88,6 @@ def _place_of_data(settings: Settings) -> str:
 def _settings_line(error: ValidationError) -> str:
     problems = [f"LRBS_{entry['loc'][0]}".upper() + f": {entry['msg']}" for entry in error.errors()]
     return "; ".join(problems)
-
-
-@cli.command()
-def demo(
-    check: Annotated[
-        bool, typer.Option(help="query the demo over HTTP, print a JSON summary and exit")
-    ] = False,
-    open_page: Annotated[bool, typer.Option("--open/--no-open", help="open the page in a browser")] = True,
-    per_kind: Annotated[
-        int, typer.Option(min=10, max=1000, help="pictures of each kind")
-    ] = demonstration.PER_KIND,
-) -> None:
-    """Draw the sample set, train on it, serve it and open the page."""
-    settings = Settings()
-    settings.open_search = is_loopback(settings.host)
-    if check:
-        services = _prepare(settings, per_kind)
-        summary = demonstration.check(services)
-        typer.echo(json.dumps(summary, indent=2))
-        raise typer.Exit(0 if summary["passed"] else 1)
-    # Bind first: a port that is in use should be reported before the training, not after it.
-    with bound_socket(settings) as bound:
-        _serve_demo(_prepare(settings, per_kind), bound, open_page)
-
-
-def _prepare(settings: Settings, per_kind: int) -> Services:
-    services = build(settings)
-    services.schema.upgrade()
-    what = (
-        f"Drawing {per_kind * len(KINDS)} pictures of {len(KINDS)} kinds of scenes with sentences, and "
-        "training on four fifths of them: a minute or two on two cores, nothing the second time."
-    )
-    with progress(_log, what) as show:
-        demonstration.prepare(services, per_kind, show)
-    return services
-
-
-def _serve_demo(services: Services, bound: socket.socket, open_page: bool) -> None:
-    log_to_stderr(services.settings.log_format)
-    _, secret = services.access.create(Scope.ADMIN, "demo", replace=True)
-    versions = services.versions.models(demonstration.COLLECTION)
-    print_quality(next(version for version in versions if version.is_active).report)
-    _out.print(
-        "quality on the test split, which is never trained on: lrbs demo --check",
-        highlight=False,
-    )
-    _out.print(f"admin key (shown this once, in place of any earlier one): {secret}", highlight=False)
-
-    def on_listening(url: str) -> None:
-        _out.print(f"LRBS serves on {url}   API: {url}/docs   stop with Ctrl-C", highlight=False)
-        if open_page and sys.stdout.isatty():
-            webbrowser.open(url)
-
-    serve_on(bound, services, with_worker=True, on_listening=on_listening)
-
-
-@cli.command()
-def serve(
-    worker: Annotated[bool, typer.Option(help="run a worker process beside the server")] = True,
-    processes: Annotated[
-        int | None, typer.Option(min=1, max=64, help="server processes; LRBS_PROCESSES when absent")
-    ] = None,
-) -> None:
-    """Serve the API and the page on LRBS_HOST:LRBS_PORT."""
-    settings = Settings()
-    settings.processes = processes or settings.processes
-    log_to_stderr(settings.log_format)
-    for name in settings.retired_in(os.environ):
-        _logger.warning("%s is not a setting any more and has no effect", name)
-    services = build(settings)
-    try:
-        services.schema.set_up()
-    except WrongDatabaseError as error:
-        _logger.error("not ready: %s", error)  # ready without a restart once the right one is back
-    run_server(services, worker, lambda url: _logger.info("LRBS serves on %s", url))
-
-
-@cli.command("server-process", hidden=True)
-def server_process(descriptor: int, parent: int) -> None:
-    """Serve as one of several processes."""
-    log_to_stderr(Settings().log_format)
-    serve_beside_others(descriptor, parent)
-
-
-@cli.command()
-def worker(
-    parent: Annotated[int | None, typer.Option(hidden=True, help="exit when this process has ended")] = None,
-) -> None:
-    """Run retrain jobs until stopped."""
-    stopping = False
-
-    def stop(*_: object) -> None:
-        nonlocal stopping
-        stopping = True
-
-    signal.signal(signal.SIGTERM, stop)
-    settings = Settings()
-    log_to_stderr(settings.log_format)
-    services = build(settings)
-    with contextlib.suppress(WrongDatabaseError):  # claims no job until the right one is back
-        services.schema.require_current()
-    make_worker(services, lambda: stopping or (parent is not None and os.getppid() != parent)).run_forever()
-
-
-cli.command("train")(train)
 
 
 @cli.command()

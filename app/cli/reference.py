@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from app.api.problems import HTTP, INTERNAL, INVALID_REQUEST, PROBLEMS
 from app.settings import Settings
 
-reference = typer.Typer(no_args_is_help=True, help="Print reference tables in Markdown.")
+reference = typer.Typer(name="reference", no_args_is_help=True, help="Print reference tables in Markdown.")
 
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"))
 _OTHER_PROBLEMS = (

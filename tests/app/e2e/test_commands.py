@@ -41,7 +41,27 @@ Lrbs = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def lrbs(tmp_path: Path) -> Lrbs:
+def lrbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Lrbs:
+    """Run the command line in this process."""
+
+    def run(*arguments: str, **settings: str) -> "subprocess.CompletedProcess[str]":
+        values = {"LRBS_DATA_DIR": str(tmp_path / "data"), "LRBS_DATABASE_URL": "", **settings}
+        capsys.readouterr()
+        with monkeypatch.context() as patch:
+            for name, value in values.items():
+                patch.setenv(name, value)
+            patch.setattr(sys, "argv", ["lrbs", *arguments])
+            with pytest.raises(SystemExit) as ended:
+                main()
+        status = ended.value.code or 0
+        assert isinstance(status, int)
+        return subprocess.CompletedProcess(arguments, status, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def lrbs_process(tmp_path: Path) -> Lrbs:
     """Run the command line as a process of its own."""
 
     def run(*arguments: str, **settings: str) -> "subprocess.CompletedProcess[str]":
@@ -188,8 +208,10 @@ def test_keys_are_made_listed_and_revoked(lrbs: Lrbs) -> None:
     assert said(lrbs("keys", "list")) == ""
 
 
-def test_the_schema_is_upgraded_once_and_a_worker_asks_for_it(lrbs: Lrbs, tmp_path: Path) -> None:
-    fails(lrbs("worker"), 1, "lrbs db upgrade")
+def test_the_schema_is_upgraded_once_and_a_worker_asks_for_it(
+    lrbs: Lrbs, lrbs_process: Lrbs, tmp_path: Path
+) -> None:
+    fails(lrbs_process("worker"), 1, "lrbs db upgrade")
     for _ in range(2):
         assert said(lrbs("db", "upgrade")) == "the schema is current\n"
     with sqlite3.connect(tmp_path / "data" / "lrbs.sqlite3") as database:
@@ -246,28 +268,17 @@ def test_only_an_upgrade_changes_an_older_schema(command: tuple[str, ...], tmp_p
     ],
 )
 def test_what_goes_wrong_is_one_line(
-    arguments: tuple[str, ...],
-    settings: dict[str, str],
-    status: int,
-    words: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...], settings: dict[str, str], status: int, words: list[str], lrbs: Lrbs
 ) -> None:
-    for name, value in {"LRBS_DATA_DIR": str(tmp_path), "LRBS_DATABASE_URL": "", **settings}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "argv", ["lrbs", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    fails(subprocess.CompletedProcess(arguments, ended.value.code, *capsys.readouterr()), status, *words)
+    fails(lrbs(*arguments, **settings), status, *words)
 
 
-def test_a_taken_port_is_said_before_anything_is_drawn(lrbs: Lrbs, tmp_path: Path) -> None:
+def test_a_taken_port_is_said_before_anything_is_drawn(lrbs_process: Lrbs, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        fails(lrbs("serve", LRBS_PORT=port), 1, "cannot listen", port)
+        fails(lrbs_process("serve", LRBS_PORT=port), 1, "cannot listen", port)
         began = time.monotonic()
-        fails(lrbs("demo", "--no-open", LRBS_PORT=port), 1, "cannot listen", port)
+        fails(lrbs_process("demo", "--no-open", LRBS_PORT=port), 1, "cannot listen", port)
         assert time.monotonic() - began < 30
     assert not (tmp_path / "data" / "pictures").exists()
 
