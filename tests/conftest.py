@@ -1,3 +1,4 @@
+import contextlib
 import importlib
 import os
 import shutil
@@ -71,9 +72,9 @@ def test_data() -> Path:
     return path.resolve()
 
 
-@pytest.fixture
-def postgres_url() -> Iterator[str]:
-    """URL of an empty database of this test's own."""
+@contextlib.contextmanager
+def postgres_database(template: str = "template1") -> Iterator[str]:
+    """Make a database, a copy of another one, and drop it in the end; yields its URL."""
     server = os.environ.get("LRBS_TEST_POSTGRES_URL")
     if not server:
         miss("postgres", "LRBS_TEST_POSTGRES_URL is not set")
@@ -83,7 +84,7 @@ def postgres_url() -> Iterator[str]:
     )
     try:
         with engine.connect() as connection:
-            connection.exec_driver_sql(f'CREATE DATABASE "{name}"')
+            connection.exec_driver_sql(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
     except sqlalchemy.exc.OperationalError as error:
         miss("postgres", f"LRBS_TEST_POSTGRES_URL does not answer: {error.orig}")
     try:
@@ -91,6 +92,13 @@ def postgres_url() -> Iterator[str]:
     finally:
         with engine.connect() as connection:
             connection.exec_driver_sql(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture
+def postgres_url() -> Iterator[str]:
+    """URL of an empty database of this test's own."""
+    with postgres_database() as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

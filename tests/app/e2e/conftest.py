@@ -125,7 +125,8 @@ def start_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
 
 @pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
+def api(tmp_path: Path, copy_migrated: Callable[[Path], None]) -> Iterator[Api]:
+    copy_migrated(tmp_path)
     settings = Settings(
         data_dir=tmp_path,
         database_url="",
@@ -139,7 +140,6 @@ def api(tmp_path: Path) -> Iterator[Api]:
         max_batch=5,
     )
     services = build(settings)
-    services.schema.upgrade()
     keys = {scope: services.access.create(scope)[1] for scope in Scope}
     headers = {"Authorization": f"Bearer {keys[Scope.ADMIN]}"}
     with client_of(create_app(services), headers) as client:

@@ -1,5 +1,5 @@
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,18 +90,18 @@ def vectors() -> SyntheticPairs:
 
 
 @pytest.fixture
-def pairs(tmp_path: Path, vectors: SyntheticPairs) -> Iterator[Pairs]:
+def pairs(tmp_path: Path, vectors: SyntheticPairs, copy_migrated: Callable[[Path], None]) -> Iterator[Pairs]:
+    copy_migrated(tmp_path)
     services = build(Settings(data_dir=tmp_path, database_url="", open_search=True))
-    services.schema.upgrade()
     yield Pairs(services, vectors)
     close(services)
 
 
 @pytest.fixture
-def services(tmp_path: Path) -> Iterator[Services]:
+def services(tmp_path: Path, copy_migrated: Callable[[Path], None]) -> Iterator[Services]:
     """Services over an empty database."""
+    copy_migrated(tmp_path)
     built = build(Settings(data_dir=tmp_path, database_url=""))
-    built.schema.upgrade()
     yield built
     close(built)
 
@@ -115,14 +115,19 @@ def trained(services: Services, vectors: SyntheticPairs) -> Services:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def either(request: pytest.FixtureRequest, tmp_path: Path, vectors: SyntheticPairs) -> Iterator[Pairs]:
+def either(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    vectors: SyntheticPairs,
+    copy_migrated: Callable[[Path], None],
+) -> Iterator[Pairs]:
     """As `pairs`, over SQLite and over PostgreSQL."""
     url = ""
     if request.param == "postgres":
-        url_of_server = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
-        url = url_of_server.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+        url = request.getfixturevalue("migrated_postgres_url")
+    else:
+        copy_migrated(tmp_path)
     services = build(Settings(data_dir=tmp_path, database_url=url, sweep_grace_seconds=0.0))
-    services.schema.upgrade()
     yield Pairs(services, vectors)
     close(services)
 
