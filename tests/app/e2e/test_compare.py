@@ -15,6 +15,8 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
+from app.cli.main import main
+
 ROOT = Path(__file__).parents[3]
 METHODS = "LowRankBilinear,CCA,MsAlg"
 SCENES = ("boat", "tree", "house")
@@ -219,13 +221,23 @@ def test_an_archive_of_ones_own_prints_what_users_look_for(tmp_path: Path) -> No
     ],
 )
 def test_mistakes_end_with_a_line_that_names_the_field(
-    tmp_path: Path, arguments: list[str], named: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    named: str,
 ) -> None:
-    done = lrbs(*arguments, folder=tmp_path, data=tmp_path)
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()[-1:]
+    monkeypatch.chdir(tmp_path)
+    for variable in ("LRBS_DATA_DIR", "LRBS_TEST_DATA"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["lrbs", "compare", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    errors = capsys.readouterr().err
+    (line,) = errors.splitlines()[-1:]
     assert re.match(rf"error: .*{re.escape(named)}", line)
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in errors
 
 
 @pytest.mark.parametrize("missing", ["jinja2", "matplotlib"])

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from app.cli.main import main
 from solver.datasets import make_low_rank_pairs
 
 ROOT = Path(__file__).parents[3]
@@ -28,6 +29,8 @@ def environment(data_dir: Path) -> dict[str, str]:
 
 @pytest.fixture
 def lrbs(tmp_path: Path) -> Lrbs:
+    """Run the command line as a process of its own."""
+
     def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             [sys.executable, "-m", "app.cli", *arguments],
@@ -38,6 +41,25 @@ def lrbs(tmp_path: Path) -> Lrbs:
             timeout=120,
             check=False,
         )
+
+    return run
+
+
+@pytest.fixture
+def lrbs_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Lrbs:
+    """Run the command line in this process."""
+
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        capsys.readouterr()
+        with monkeypatch.context() as patch:
+            patch.setenv("LRBS_DATA_DIR", str(tmp_path / "data"))
+            patch.setenv("LRBS_DATABASE_URL", "")
+            patch.setattr(sys, "argv", ["lrbs", *arguments])
+            with pytest.raises(SystemExit) as ended:
+                main()
+        status = ended.value.code or 0
+        assert isinstance(status, int)
+        return subprocess.CompletedProcess(arguments, status, *capsys.readouterr())
 
     return run
 
@@ -95,9 +117,9 @@ def test_long_work_says_what_it_does_without_a_terminal(lrbs: Lrbs, tmp_path: Pa
     ],
 )
 def test_a_bad_option_is_named_before_anything_is_queued(
-    lrbs: Lrbs, option: str, value: str, said: str
+    lrbs_inside: Lrbs, option: str, value: str, said: str
 ) -> None:
-    done = lrbs("train", "anything", f"{option}={value}")
+    done = lrbs_inside("train", "anything", f"{option}={value}")
     assert done.returncode == 2
     told = re.sub(r"[\s│]+", " ", done.stderr)
     assert option in told
@@ -105,16 +127,18 @@ def test_a_bad_option_is_named_before_anything_is_queued(
 
 
 @pytest.mark.parametrize(("content", "said"), [("", "is empty"), ("id,image,text,label\n", "nothing else")])
-def test_an_empty_table_is_said_to_be_empty(lrbs: Lrbs, tmp_path: Path, content: str, said: str) -> None:
+def test_an_empty_table_is_said_to_be_empty(
+    lrbs_inside: Lrbs, tmp_path: Path, content: str, said: str
+) -> None:
     table = tmp_path / "table.csv"
     table.write_text(content)
-    done = lrbs("ingest", "table", str(table), "-c", "a")
+    done = lrbs_inside("ingest", "table", str(table), "-c", "a")
     assert done.returncode == 1
     assert f"{table}: " in done.stderr
     assert said in done.stderr
 
 
-def test_a_picture_that_is_none_is_named_with_its_row(lrbs: Lrbs, tmp_path: Path) -> None:
+def test_a_picture_that_is_none_is_named_with_its_row(lrbs_inside: Lrbs, tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     rows = []
     pixels = Image.new("RGB", (8, 8))
@@ -123,16 +147,16 @@ def test_a_picture_that_is_none_is_named_with_its_row(lrbs: Lrbs, tmp_path: Path
         rows.append(f"p{number},{number}.png,a text,a")
     table.write_text("\n".join(["id,image,text,label", *rows]) + "\n")
     (tmp_path / "110.png").write_bytes(b"none")
-    done = lrbs("ingest", "table", str(table), "-c", "a")
+    done = lrbs_inside("ingest", "table", str(table), "-c", "a")
     assert done.returncode == 1
     assert "error: row 'p110'.picture 110.png: is not a picture" in done.stderr
     assert "200 items were stored in 'a' before this" in done.stderr
 
 
-def test_a_key_has_a_name_and_its_id_is_told(lrbs: Lrbs) -> None:
-    made = lrbs("keys", "create", "--name", "shop window")
+def test_a_key_has_a_name_and_its_id_is_told(lrbs_inside: Lrbs) -> None:
+    made = lrbs_inside("keys", "create", "--name", "shop window")
     assert re.fullmatch(r"lrbs_\S+\n", made.stdout)
-    (line,) = lrbs("keys", "list").stdout.splitlines()
+    (line,) = lrbs_inside("keys", "list").stdout.splitlines()
     assert line.endswith("shop window")
     assert line.split()[0] in made.stderr
 
