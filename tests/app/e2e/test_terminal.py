@@ -96,7 +96,8 @@ def test_long_work_says_what_it_does_without_a_terminal(lrbs: Lrbs, tmp_path: Pa
     assert re.search(r"^done in \d+ s$", trained.stderr, re.MULTILINE)
     assert "Warning" not in trained.stderr
     assert re.search(
-        r"^image-to-text: validation MAP [01]\.\d+ on \d+ image and \d+ text items held out",
+        r"^image-to-text: validation MAP [01]\.\d+, nDCG@10 [01]\.\d+, partner in the first ten [01]\.\d+ "
+        r"on \d+ image and \d+ text items held out",
         trained.stdout,
         re.M,
     )
