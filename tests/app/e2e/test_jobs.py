@@ -56,7 +56,8 @@ class Place:
             Settings(data_dir=self.folder, database_url=self.settings.get("LRBS_DATABASE_URL", ""))
         )
         services.catalogue.create(
-            name, [Modality("image", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
+            name,
+            [Modality("image", {"type": "vector"}), Modality("text", {"type": "tfidf", "characters": 0})],
         )
         drawn = np.random.default_rng(0)
         means = drawn.normal(size=(CLASSES, 64))
@@ -137,7 +138,7 @@ def closed(client: httpx.Client, job_id: str) -> dict[str, Any]:
         job = job_of(client, job_id)
         return job if job["state"] in CLOSED else None
 
-    found: dict[str, Any] = wait_for(is_closed, 120.0)
+    found: dict[str, Any] = wait_for(is_closed, 300.0)
     return found
 
 
