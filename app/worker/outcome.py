@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from app.domain.entities import BuiltModel, TrainingParameters
 from app.domain.errors import (
     DatabaseUnavailableError,
@@ -66,7 +64,7 @@ def attempt(builder: ModelBuilder, collection: str, parameters: Mapping[str, Any
         Takes progress. What it raises because the job was lost reaches the caller.
     """
     try:
-        return builder.build(collection, msgspec.convert(parameters, TrainingParameters), report)
+        return builder.build(collection, TrainingParameters.from_json(parameters), report)
     except (JobCancelledError, WorkerStoppingError):
         raise
     except (StorageFullError, StorageReadOnlyError) as error:

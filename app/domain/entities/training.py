@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, Self
+
+import msgspec
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +78,18 @@ class TrainingParameters:
     seed: int = 0
     supervision: Supervision = field(default_factory=Supervision)
     objective: str | None = None
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Return the parameters of a stored job; those that it lacks have their defaults.
+
+        Raises
+        ------
+        ValueError
+            If it has parameters that this release does not know, or a value of another type.
+        """
+        for kind, part in ((cls, values), (Supervision, values.get("supervision", {}))):
+            unknown = part.keys() - {entry.name for entry in fields(kind)}
+            if unknown:
+                raise ValueError(f"unknown training parameters: {sorted(unknown)}")
+        return msgspec.convert(values, cls)
