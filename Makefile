@@ -19,7 +19,7 @@ demo: $(VENV)/.runtime-stamp ## Draw the sample set, train on it, serve it and o
 #   uv venv /tmp/lrbs-lowest
 #   uv pip install --python /tmp/lrbs-lowest --resolution lowest-direct -e '.[dev,onnx,postgres]'
 #   /tmp/lrbs-lowest/bin/python -m pytest -o filterwarnings=default
-test: $(VENV)/.dev-stamp ## Run the tests, a process for each core, four at most
+test: $(VENV)/.dev-stamp ## Run the tests, two processes for each core, four at most
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev-stamp ## Run formatter, linter, import contracts and type checker

@@ -15,6 +15,7 @@ from app.db.session import SqlDatabase, make_engine
 from app.db.sqlite_file import file_of
 from app.domain.entities import Installation
 from app.encoders.registry import ContentLimits, EncoderRegistry
+from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndex, ExactIndexFiles
 from app.services.access.rates import RateLimits
 from app.services.access.service import AccessService
@@ -43,6 +44,7 @@ from app.services.storage.schema import SchemaService
 from app.services.storage.tombstones import Tombstones
 from app.services.training.builder import ModelBuilder
 from app.services.training.evaluation import PromotionGates
+from app.services.training.index_tuning import IndexTuner
 from app.services.training.repair import BundleRepair
 from app.services.training.requests import TrainingService
 from app.settings import DATABASE_FILE, Settings
@@ -138,9 +140,7 @@ def build(settings: Settings) -> Services:
     settings : Settings
         Locations of the data, and limits.
     """
-    if make_url(settings.resolved_database_url).get_backend_name() == "sqlite":
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
-    engine = make_engine(settings.resolved_database_url, settings.lock_wait_seconds, _connections(settings))
+    engine = _open_database(settings)
     encoders = EncoderRegistry(
         ContentLimits(settings.max_picture_bytes, settings.max_picture_pixels, settings.max_text_chars)
     )
@@ -148,58 +148,26 @@ def build(settings: Settings) -> Services:
     ownership, garbage_collector = files.ownership, files.garbage_collector
     database = SqlDatabase(engine, ownership.require)
     schema = SchemaService(SqlSchema(engine), ownership)
-    bundles = ModelBundles(files.bundles, ExactIndexFiles(), encoders)
+    bundles = ModelBundles(files.bundles, ExactIndexFiles(), InvertedListIndexes(), encoders)
     snapshots = _build_snapshots(settings, database, bundles, ownership)
     removal = Removal(database, garbage_collector, lambda deleted: snapshots.evict([deleted]))
     training = TrainingService(database)
-    gates = PromotionGates(settings.gate_tolerance, _INDEX_RECALL)
-    write_faults = WriteFaults(
-        _written_paths(settings), fault_of_disk, partial(database.fault_of_writes, DATABASE_TIMEOUT_SECONDS)
-    )
+    gates = PromotionGates(settings.gate_tolerance)
+    tuner = IndexTuner(InvertedListIndexes(), ExactIndex, _INDEX_RECALL, settings.approximate_from_items)
     return Services(
         settings=settings,
         database=database,
         schema=schema,
-        backup=Backup(
-            settings.data_dir,
-            schema,
-            ownership,
-            partial(_copy_files, settings.data_dir),
-            partial(_copy_database, engine) if engine.dialect.name == "sqlite" else None,
-            partial(_mark_of, settings),
-        ),
-        catalogue=CatalogueService(
-            database,
-            files.pictures,
-            encoders,
-            garbage_collector,
-            removal,
-            snapshots.record_write,
-            settings.max_answer_bytes,
-            settings.lock_wait_seconds,
-        ),
-        imports=ImportService(
-            database,
-            files.pictures,
-            encoders,
-            lambda: ItemSpool(settings.data_dir / "imports"),
-            snapshots.record_write,
-            garbage_collector.sweep_after_delete,
-            settings.lock_wait_seconds,
-            settings.lease_seconds,
-        ),
+        backup=_build_backup(settings, engine, schema, ownership),
+        catalogue=_build_catalogue(settings, database, files, encoders, removal, snapshots),
+        imports=_build_imports(settings, database, files, encoders, snapshots),
         feedback=FeedbackService(
-            database,
-            files.pictures,
-            encoders,
-            garbage_collector,
-            _MAX_FEEDBACK,
-            settings.max_answer_bytes,
+            database, files.pictures, encoders, garbage_collector, _MAX_FEEDBACK, settings.max_answer_bytes
         ),
         search=SearchService(snapshots, _MAX_HITS, settings.max_answer_bytes),
         training=training,
         versions=ModelRegistry(database, bundles, garbage_collector, settings.keep_versions),
-        builder=ModelBuilder(database, bundles, encoders, ExactIndex, gates, settings.model_write_seconds),
+        builder=ModelBuilder(database, bundles, encoders, tuner, gates, settings.model_write_seconds),
         access=AccessService(database, RateLimits(settings.rate_limit)),
         snapshots=snapshots,
         garbage_collector=garbage_collector,
@@ -208,12 +176,43 @@ def build(settings: Settings) -> Services:
         ownership=ownership,
         repair=BundleRepair(database, bundles, training, ownership.is_current),
         status=StatusService(database, snapshots),
-        readiness=ReadinessService(
-            snapshots,
-            lambda: schema.require_current(DATABASE_TIMEOUT_SECONDS),
-            ownership.status,
-            write_faults.find,
-        ),
+        readiness=_build_readiness(settings, database, schema, ownership, snapshots),
+    )
+
+
+def _open_database(settings: Settings) -> Engine:
+    url = settings.resolved_database_url
+    if make_url(url).get_backend_name() == "sqlite":
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+    return make_engine(url, settings.lock_wait_seconds, _connections(settings))
+
+
+def _build_backup(settings: Settings, engine: Engine, schema: SchemaService, ownership: Ownership) -> Backup:
+    return Backup(
+        settings.data_dir,
+        schema,
+        ownership,
+        partial(_copy_files, settings.data_dir),
+        partial(_copy_database, engine) if engine.dialect.name == "sqlite" else None,
+        partial(_mark_of, settings),
+    )
+
+
+def _build_readiness(
+    settings: Settings,
+    database: SqlDatabase,
+    schema: SchemaService,
+    ownership: Ownership,
+    snapshots: SnapshotReader,
+) -> ReadinessService:
+    write_faults = WriteFaults(
+        _written_paths(settings), fault_of_disk, partial(database.fault_of_writes, DATABASE_TIMEOUT_SECONDS)
+    )
+    return ReadinessService(
+        snapshots,
+        lambda: schema.require_current(DATABASE_TIMEOUT_SECONDS),
+        ownership.status,
+        write_faults.find,
     )
 
 
@@ -245,6 +244,45 @@ def _build_files(settings: Settings, database: SqlDatabase) -> _Files:
     return _Files(pictures, bundles, ownership, garbage_collector)
 
 
+def _build_catalogue(
+    settings: Settings,
+    database: SqlDatabase,
+    files: _Files,
+    encoders: EncoderRegistry,
+    removal: Removal,
+    snapshots: SnapshotReader,
+) -> CatalogueService:
+    return CatalogueService(
+        database,
+        files.pictures,
+        encoders,
+        files.garbage_collector,
+        removal,
+        snapshots.record_write,
+        settings.max_answer_bytes,
+        settings.lock_wait_seconds,
+    )
+
+
+def _build_imports(
+    settings: Settings,
+    database: SqlDatabase,
+    files: _Files,
+    encoders: EncoderRegistry,
+    snapshots: SnapshotReader,
+) -> ImportService:
+    return ImportService(
+        database,
+        files.pictures,
+        encoders,
+        lambda: ItemSpool(settings.data_dir / "imports"),
+        snapshots.record_write,
+        files.garbage_collector.sweep_after_delete,
+        settings.lock_wait_seconds,
+        settings.lease_seconds,
+    )
+
+
 def _build_snapshots(
     settings: Settings, database: SqlDatabase, bundles: ModelBundles, ownership: Ownership
 ) -> SnapshotReader:
@@ -252,6 +290,7 @@ def _build_snapshots(
         database,
         BundleStore(settings.data_dir / "galleries"),
         ExactIndex,
+        InvertedListIndexes(),
         ownership.is_current,
     )
     state = ServingState(SnapshotCache(settings.resolved_snapshot_bytes))

@@ -29,6 +29,8 @@ from app.api.own_writes import OwnWrites
 from app.api.probes import CachedProbe, ProbeThreads
 from app.api.repeated import Repeated
 from app.api.routes import ROUTERS
+from app.api.routes.short_way import ShortSearchRoute
+from app.api.search_batches import SearchBatches
 from app.api.state import ApiLimits, ApiState
 from app.bootstrap import Services
 from app.services.health.status import DATABASE_TIMEOUT_SECONDS
@@ -84,6 +86,7 @@ def create_app(services: Services) -> FastAPI:
         application.include_router(router)
     openapi.describe(application, ROUTERS, ["/metrics"] if settings.open_metrics else [])
     mount_pages(application)
+    application.router.routes.insert(0, ShortSearchRoute())
     _add_middleware(application, settings, workloads, concurrency, metrics)
     return application
 
@@ -172,6 +175,7 @@ def _api_state(services: Services, key_checks: KeyChecks, metrics: Metrics) -> A
         access=services.access,
         key_checks=key_checks,
         own_writes=OwnWrites(),
+        batches=SearchBatches(settings.max_running),
         # Threads of their own for each, so that requests for one cannot keep out those for the other.
         readiness=CachedProbe(ProbeThreads(_PROBE_SECONDS), services.readiness.check, _READINESS_SECONDS),
         # Prepared for each request; those that come while one is being prepared get the one before.

@@ -154,6 +154,12 @@ class ModelSettings(BaseModel):
         description="memory of a process for galleries; the least recently searched are unloaded; "
         "0 means half of the machine's memory, divided among its processes",
     )
+    approximate_from_items: int = Field(
+        200_000,
+        ge=1,
+        description="a training builds approximate indexes for galleries of this size or more, "
+        "which serve where their recall@10 is 0.99; smaller ones are searched exactly",
+    )
     save_after_items: int = Field(
         1000, ge=1, description="galleries are saved after this many written items, at least a tenth of all"
     )

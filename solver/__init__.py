@@ -46,7 +46,9 @@ from solver.supervision.annotations import Annotations, Facet
 from solver.supervision.labels import Labels
 from solver.supervision.multi_labels import MultiLabels
 from solver.supervision.paired_rows import PairedRows
+from solver.supervision.queries import Queries
 from solver.supervision.signed_pairs import SignedPairs
+from solver.threads import single_threaded_blas
 from solver.validation.errors import (
     ArtifactError,
     ConvergenceWarning,
@@ -56,6 +58,7 @@ from solver.validation.errors import (
     NotFittedError,
     NumericalError,
     OutOfRangeError,
+    RankWarning,
     SolverError,
     SupervisionError,
 )
@@ -178,6 +181,7 @@ __all__ = [
     "Labels",
     "MultiLabels",
     "PairedRows",
+    "Queries",
     "SignedPairs",
     "Annotations",
     "Facet",
@@ -247,6 +251,9 @@ __all__ = [
     "NotFittedError",
     "NumericalError",
     "OutOfRangeError",
+    "RankWarning",
     "SolverError",
     "SupervisionError",
+    # Threads
+    "single_threaded_blas",
 ]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _MIN_PROBABILITY = 1e-9
 """Posteriors are clipped to it: a single impossible class must not make a log loss infinite."""
-_IMPOSSIBLE_SCORE = -1e4
+IMPOSSIBLE_SCORE = -1e4
 """The score of a class that no sample has: its exponential is exactly 0, even in float64."""
 _TOL = 1e-4
 """scikit-learn's default; classifiers of an average need no more."""
@@ -172,14 +172,14 @@ class Regression:
             # The intercept is not penalised: moving the samples by their mean changes nothing else.
             samples, shift = samples.sparse, mapped.shift.astype(np.float64)
         coefficients = np.zeros((samples.shape[1], n_classes))
-        intercepts = np.full(n_classes, _IMPOSSIBLE_SCORE)
+        intercepts = np.full(n_classes, IMPOSSIBLE_SCORE)
         if self._is_exclusive:
             classes, codes = np.unique(targets.indicators.argmax(axis=1), return_inverse=True)
             # scikit-learn gives two classes one score, that of the second; the first one's is 0.
             intercepts[classes] = 0.0
             problems = [(0, classes[1:] if len(classes) == 2 else classes, codes)]
         else:
-            intercepts[targets.indicators.all(axis=0)] = -_IMPOSSIBLE_SCORE
+            intercepts[targets.indicators.all(axis=0)] = -IMPOSSIBLE_SCORE
             problems = [(label, np.array([label]), codes) for label, codes in enumerate(targets.indicators.T)]
         for key, columns, codes in problems:
             if len(np.unique(codes)) > 1:

@@ -6,6 +6,7 @@ that a callback raises ends the computation and reaches the caller.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 
@@ -55,6 +56,64 @@ class StepProgress(Progress):
     ----------
     number : int
         Counted from 1.
+    share : float or None
+        Share of the whole computation's work that is done, an estimate from 0 to 1 that never falls; None
+        where there is none.
     """
 
     number: int
+    share: float | None = None
+
+
+class WorkPlan:
+    """Counts steps of planned stages; calling it begins a step.
+
+    A stage that ends early counts as done once the next one begins, and one that takes more steps than were
+    planned stays within its part, so that the share never falls and ends at 1.
+
+    Parameters
+    ----------
+    on_step : callable
+        Called with the share of the work that is done, from 0 to 1, at each step.
+    """
+
+    def __init__(self, on_step: Callable[[float], None]) -> None:
+        self._on_step = on_step
+        self._costs: Mapping[str, float] = {}
+        self._start, self._cost = 0.0, 0.0  # of the stage that was begun: both as shares of the whole
+        self._n_steps, self._n_begun = 1, 0
+
+    def plan(self, costs: Mapping[str, float]) -> None:
+        """Set the stages.
+
+        Parameters
+        ----------
+        costs : mapping of str to float
+            Relative cost of each stage, in the order in which they are begun; one that is 0 may be left out.
+        """
+        total = sum(costs.values())
+        self._costs = {stage: cost / total for stage, cost in costs.items()}
+
+    def begin(self, stage: str, n_steps: int) -> None:
+        """Begin a stage; those before it are done.
+
+        Parameters
+        ----------
+        stage : str
+            Name of the stage.
+        n_steps : int
+            Steps that it takes at most.
+        """
+        stages = list(self._costs)
+        self._start = sum(self._costs[name] for name in stages[: stages.index(stage)])
+        self._cost, self._n_steps, self._n_begun = self._costs[stage], max(n_steps, 1), 0
+
+    def __call__(self) -> None:
+        """Begin a step."""
+        done = min(self._n_begun / self._n_steps, 1.0)
+        self._n_begun += 1
+        self._on_step(self._start + done * self._cost)
+
+    def finish(self) -> None:
+        """Report that everything is done."""
+        self._on_step(1.0)

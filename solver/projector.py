@@ -16,6 +16,7 @@ from solver.evaluation.splits import LabelledPair
 from solver.linalg.centered import dense_where_small
 from solver.linalg.matrices import FloatArray, is_sparse
 from solver.linalg.row_space import RowSpaceBasis, lift_factors
+from solver.linalg.samples import check_array
 from solver.losses.base import LOSSES
 from solver.scaling.scaler import SCALINGS, Scaler
 from solver.validation.errors import InvalidInputError, OutOfRangeError
@@ -276,32 +277,3 @@ def match_probability(similarities: FloatArray, loss: str) -> FloatArray:
     """
     probability: FloatArray = np.clip(similarities, 0.0, 1.0) if loss == "squared" else expit(similarities)
     return probability
-
-
-def check_array(name: str, array: FloatArray, shape: tuple[int | None, ...]) -> None:
-    """Check that an array consists of finite floats and has the expected shape.
-
-    Parameters
-    ----------
-    name : str
-        Name of the array, for the error message.
-    array : ndarray
-        The array to check.
-    shape : tuple of int or None
-        None stands for any length.
-
-    Raises
-    ------
-    InvalidInputError
-        If it does not.
-    """
-    if array.dtype not in (np.float32, np.float64):
-        raise InvalidInputError(f"{name} must hold floats, got dtype {array.dtype}")
-    fits = array.ndim == len(shape) and all(
-        size in (None, length) for size, length in zip(shape, array.shape, strict=True)
-    )
-    if not fits:
-        expected = tuple("any" if size is None else size for size in shape)
-        raise InvalidInputError(f"{name} must have shape {expected}, got {array.shape}")
-    if not np.isfinite(array).all():
-        raise InvalidInputError(f"{name} contains NaN or infinity")

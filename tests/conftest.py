@@ -26,6 +26,11 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"LRBS_REQUIRE: unknown {sorted(unknown)}, known are {sorted(PARTS)}")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Two processes for each core: the tests of real processes wait for half of their time."""
+    return 2 * (os.cpu_count() or 1)
+
+
 def required_parts() -> set[str]:
     """Parts that this run promised to have: without them a test fails instead of being skipped."""
     return {part.strip() for part in os.environ.get("LRBS_REQUIRE", "").split(",") if part.strip()}

@@ -33,11 +33,13 @@ from app.domain.names import join_words
 
 SMALL_BODY_BYTES = 1 << 20
 """Limit for bodies that carry neither items nor queries."""
-_INLINE_BYTES = 1 << 14
+INLINE_BYTES = 1 << 14
 """Larger bodies are parsed in a thread, so that other requests go on."""
 _KEYS_PER_ENTRY = 64
 """JSON keys allowed per item or query; a full item with ample metadata has fewer."""
 _CHARSETS = ("utf-8", "ascii")
+_PICTURE_HEADS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"BM")
+"""How files of the formats that are read begin, which no JSON text does."""
 _Model = TypeVar("_Model", bound=BaseModel)
 _Result = TypeVar("_Result")
 Limit = Callable[[ApiLimits], int]
@@ -161,9 +163,24 @@ def read_json_or_form(
                 limit_keys(text.encode(errors="replace"), max_keys)
             size = len(form.picture) + sum(map(len, texts))
             return await _run_in_thread_if_large(size, lambda: parse_form(form))
-        return await _read_whole(request, parse_body, limit)
+        return await _read_whole(request, _refusing_pictures(parse_body), limit)
 
     return Depends(read)
+
+
+def _refusing_pictures(
+    parse: Callable[[ApiLimits, bytes], _Result],
+) -> Callable[[ApiLimits, bytes], _Result]:
+    def parse_text(limits: ApiLimits, body: bytes) -> _Result:
+        if body.startswith(_PICTURE_HEADS):
+            raise InvalidFieldError(
+                "body",
+                "is a picture file; expected a multipart form with the file as its part 'picture' (curl -F "
+                "picture=@FILE), or JSON with the file in base64 as image_base64",
+            )
+        return parse(limits, body)
+
+    return parse_text
 
 
 async def _read_whole(
@@ -180,7 +197,7 @@ async def _read_whole(
 
 async def _run_in_thread_if_large(size: int, work: Callable[[], _Result]) -> _Result:
     """Return what `work` returns, from a thread where its input is large, so that other requests go on."""
-    return work() if size <= _INLINE_BYTES else await run_in_threadpool(work)
+    return work() if size <= INLINE_BYTES else await run_in_threadpool(work)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
@@ -25,8 +26,8 @@ from app.services.serving.search import SearchService
 from app.services.training.requests import TrainingService
 
 _Part = TypeVar("_Part")
-_bearer = HTTPBearer(auto_error=False, description="an API key: lrbs keys create --scope admin")
-Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+bearer = HTTPBearer(auto_error=False, description="an API key: lrbs keys create --scope admin")
+Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
 
 
 def _part(choose: Callable[[ApiState], _Part]) -> Any:
@@ -54,10 +55,15 @@ async def _note_write(request: Request) -> Callable[[str, int], None]:
 
 
 async def _own_revision(request: Request) -> Callable[[str], int | None]:
+    return partial(own_revision_of, request)
+
+
+def own_revision_of(request: Request, collection: str) -> int | None:
+    """Return the revision of the caller's last write to a collection; None where callers are unknown."""
     state = state_of(request)
     if state.open_search:
-        return lambda _: None  # a search without a key cannot be matched with the key of a write
-    return lambda collection: state.own_writes.revision(body_of(request).caller, collection)
+        return None  # a search without a key cannot be matched with the key of a write
+    return state.own_writes.revision(body_of(request).caller, collection)
 
 
 NoteWrite = Annotated[Callable[[str, int], None], Depends(_note_write)]

@@ -10,7 +10,7 @@ from app.domain.entities import ApiKey, Scope
 from app.services.access.service import AccessService
 
 _THREADS = 6
-"""For keys that were valid before; they are looked up each time, since they may have been revoked."""
+"""For keys that were valid before; they are looked up after each commit, since they may have been revoked."""
 
 
 class KeyChecks:
@@ -51,6 +51,9 @@ class KeyChecks:
         """
         if not secret:
             return self._access.require(None, scope)
+        recalled = self._access.recall(secret, scope)
+        if recalled is not None:
+            return recalled
         if self._access.has_seen(secret):
             return await to_thread.run_sync(self._access.require, secret, scope, limiter=self._threads)
         asker = Asker(caller=address)

@@ -82,14 +82,21 @@ class Metrics:
             )
             for name in ("running", "waiting")
         }
+        self._answers: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        self._lanes: dict[str, tuple[Gauge, Gauge]] = {}
         self._refused = Counter(
             "lrbs_queue_refused", "Requests refused for lack of room.", ["lane"], registry=own
         )
 
     def on_answer(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an answered request."""
-        self._requests.labels(method, route, str(status)).inc()
-        self._seconds.labels(method, route).observe(seconds)
+        answers = self._answers.get((method, route, status))
+        if answers is None:
+            # Looking labels up takes longer than counting.
+            answers = self._requests.labels(method, route, str(status)), self._seconds.labels(method, route)
+            self._answers[method, route, status] = answers
+        answers[0].inc()
+        answers[1].observe(seconds)
 
     def on_change(self, step: int) -> None:
         """Count a request that arrives (1) or is answered (-1)."""
@@ -97,8 +104,12 @@ class Metrics:
 
     def on_queue_change(self, limiter: ConcurrencyLimiter) -> None:
         """Record how many requests run and wait."""
-        self._queues["running"].labels(limiter.name).set(limiter.running)
-        self._queues["waiting"].labels(limiter.name).set(limiter.waiting)
+        lane = self._lanes.get(limiter.name)
+        if lane is None:
+            running, waiting = (self._queues[name].labels(limiter.name) for name in ("running", "waiting"))
+            lane = self._lanes[limiter.name] = running, waiting
+        lane[0].set(limiter.running)
+        lane[1].set(limiter.waiting)
 
     def on_refusal(self, limiter: ConcurrencyLimiter) -> None:
         """Count a rejected request."""

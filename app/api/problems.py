@@ -67,7 +67,7 @@ _PLACES = {
     "text": ", under text",
     "vector": ", under vector",
 }
-"""Where each form of content stands in a request."""
+"""Where each form of content stands in a request that has another one."""
 
 
 _RETRY = {
@@ -171,7 +171,7 @@ def _detail(error: errors.ServiceError) -> str:
     match error:
         case errors.LineError():
             return f"line {error.line}: {_detail(error.cause)}"
-        case errors.WrongContentError():
+        case errors.WrongContentError() if not error.field.endswith(error.form):
             return f"{error}{_PLACES[error.form]}"
         case errors.ItemExistsError():
             return f"{error}; PUT replaces one"

@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from app.api.key_checks import KeyChecks
 from app.api.own_writes import OwnWrites
 from app.api.probes import CachedProbe
+from app.api.search_batches import SearchBatches
 from app.services.access.service import AccessService
 from app.services.catalogue.feedback import FeedbackService
 from app.services.catalogue.imports import ImportService
@@ -59,6 +60,8 @@ class ApiState:
         Looks up API keys in threads of its own.
     own_writes : OwnWrites
         Revisions written by each caller.
+    batches : SearchBatches
+        Answers searches together.
     readiness, metrics : CachedProbe
         Answers of `/readyz` and `/metrics`.
     limits : ApiLimits
@@ -78,6 +81,7 @@ class ApiState:
     access: AccessService
     key_checks: KeyChecks
     own_writes: OwnWrites
+    batches: SearchBatches
     readiness: CachedProbe[Readiness]
     metrics: CachedProbe[bytes]
     limits: ApiLimits

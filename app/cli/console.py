@@ -20,7 +20,7 @@ from rich.progress import (
 )
 
 from app.domain.entities import TrainingReport
-from app.domain.entities.held_out_quality import DirectionQuality
+from app.domain.entities.held_out_quality import DirectionQuality, Objective
 from app.domain.names import join_words, some_of
 from app.services.training.parameters import METHODS
 from solver import OBJECTIVES, SCALINGS
@@ -28,9 +28,18 @@ from solver import OBJECTIVES, SCALINGS
 OUT, LOG = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 """Standard output is for results, standard error for what accompanies them."""
 JsonFlag = Annotated[bool, typer.Option("--json", help="print JSON")]
+LabelColumnOption = Annotated[
+    str | None,
+    typer.Option(help="comma-separated, the main label first; 'label' when absent, if there is one"),
+]
+PairColumnOption = Annotated[
+    str | None, typer.Option(help="rows of the same value are partners; each its own when absent")
+]
 EVERY_SECONDS = 5.0
 Show = Callable[[str, int, int, str], None]
 """Called with the current step, the amount done, the total (0 if unknown), and a remark."""
+PERCENT = 100
+"""A total of which the amount done is the percentage."""
 
 
 @contextmanager
@@ -81,6 +90,7 @@ def _lines(console: Console, began: float) -> Iterator[Show]:
             return
         last_step, last_time = what, now
         count = f" {done} of {total}" if total else f" {done}" if done else ""
+        count = f" {done} %" if total == PERCENT else count
         line = f"{now - began:5.0f} s  {what}{count}{', ' if remark else ''}{remark}"
         console.print(line, highlight=False, markup=False)
 
@@ -172,6 +182,11 @@ def convergence_line(report: TrainingReport) -> str | None:
     )
 
 
+def read_names(text: str) -> tuple[str, ...]:
+    """Return the names of a comma-separated list."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 def positive(value: float | None) -> float | None:
     """Validate that an option is a positive number."""
     if value is not None and not (math.isfinite(value) and value > 0):
@@ -194,7 +209,28 @@ def known_scaling(value: str | None) -> str | None:
 
 
 def known_objective(value: str | None) -> str | None:
-    """Validate the name of an objective."""
-    if value is not None and value not in OBJECTIVES:
-        raise typer.BadParameter(f"expected {join_words(OBJECTIVES)}, got {value!r}")
+    """Validate the name of an objective, or weights such as ``ndcg=2,recall=1``."""
+    if value is not None:
+        read_objective(value)
     return value
+
+
+def read_objective(text: str) -> Objective:
+    """Return an objective: its name, or the weights of ``ndcg=2,recall=1``; raises BadParameter."""
+    if text in OBJECTIVES:
+        return text
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, weight = (word.strip() for word in part.partition("="))
+        if name not in OBJECTIVES or name in weights or not _is_weight(weight):
+            expected = f"{join_words(OBJECTIVES)}, or weights such as ndcg=2,recall=1"
+            raise typer.BadParameter(f"expected {expected}, got {text!r}")
+        weights[name] = float(weight)
+    return weights
+
+
+def _is_weight(text: str) -> bool:
+    try:
+        return 0.0 <= float(text) < math.inf
+    except ValueError:
+        return False

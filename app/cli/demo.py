@@ -17,9 +17,9 @@ import httpx
 
 from app.bootstrap import Services
 from app.cli.ingest import ensure_collection, split_into_batches, store
+from app.cli.local_training import train
 from app.cli.serve import bound_socket, url_of
 from app.cli.server import Server
-from app.cli.train import train
 from app.domain.entities import Content, Modality, Scope
 from app.domain.errors import CollectionNotFoundError
 from app.sample import KINDS, draw_sample

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from app.bootstrap import Services
 from app.domain.entities import Content, Modality
 from app.domain.errors import CollectionNotFoundError, InvalidFieldError
+from app.domain.names import join_words
 from app.services.catalogue.service import NewItem
 from solver.datasets import PairedFeatures, PictureTextRow, read_picture_text_table
 
@@ -66,11 +67,15 @@ def feature_items(data: PairedFeatures, modality_names: tuple[str, str]) -> Iter
             )
 
 
-def table_items(rows: Sequence[PictureTextRow], modality_names: tuple[str, str]) -> Iterator[NewItem]:
-    """Yield the picture and the text of each table row."""
+def table_items(
+    rows: Sequence[PictureTextRow], modality_names: tuple[str, str], pair_column: str | None
+) -> Iterator[NewItem]:
+    """Yield the picture and the text of each row; they are partners unless a column says which rows are."""
     picture_name, text_name = modality_names
     for row in rows:
-        metadata = {**row.other, "split": "train" if row.is_train else "test"}
+        metadata = {name: value for name, value in row.other.items() if name != pair_column}
+        metadata["split"] = "train" if row.is_train else "test"
+        pair_id = row.id if pair_column is None else row.other[pair_column] or None
         picture = Content(picture=row.picture.read_bytes(), picture_field=f"picture {row.picture.name}")
         for name, content in ((picture_name, picture), (text_name, Content(text=row.text))):
             yield NewItem(
@@ -78,20 +83,38 @@ def table_items(rows: Sequence[PictureTextRow], modality_names: tuple[str, str])
                 content=content,
                 id=f"{name}-{row.id}",
                 labels=row.labels,
-                pair_id=row.id,
+                pair_id=pair_id,
                 metadata=metadata,
                 train=row.is_train,
                 place=f"row {row.id!r}",
             )
 
 
-def read_table(file: Path, **columns: Any) -> list[PictureTextRow]:
-    """Read a CSV of pictures and texts; raises DatasetError, and InvalidFieldError when it is empty."""
+def read_table(file: Path, pair_column: str | None, **columns: Any) -> list[PictureTextRow]:
+    """Read a CSV of pictures and texts.
+
+    Parameters
+    ----------
+    file : Path
+        As of `read_picture_text_table`, and so are `columns`.
+    pair_column : str or None
+        Another column that it must have.
+
+    Raises
+    ------
+    DatasetError
+        If it cannot be read; names the line or the column.
+    InvalidFieldError
+        If it is empty, or has no such column.
+    """
     if file.is_file() and not file.read_bytes().strip():
         raise InvalidFieldError(str(file), "is empty: expected a header line and a line for each pair")
     rows = read_picture_text_table(file, **columns)
     if not rows:
         raise InvalidFieldError(str(file), "has a header line and nothing else")
+    if pair_column is not None and pair_column not in rows[0].other:
+        others = join_words(rows[0].other) or "none"
+        raise InvalidFieldError("--pair-column", f"no other column is {pair_column!r}, there are {others}")
     return rows
 
 

@@ -18,20 +18,21 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.api.schemas.searches import MAX_K
 from app.bootstrap import Services, build
 from app.cli import ingest as ingestion
-from app.cli.console import progress
+from app.cli.console import LabelColumnOption, PairColumnOption, progress, read_names
 from app.cli.database import db
 from app.cli.deferred import DeferringGroup
-from app.cli.encoder_options import ENCODER_HELP, modality_for, read_encoder
+from app.cli.encoder_options import ENCODER_HELP, read_encoder
+from app.cli.feedback import feedback
 from app.cli.keys import keys
 from app.cli.models import models
-from app.cli.retrain import train
-from app.domain.entities import Content, ItemFilter, Modality
+from app.cli.queries import ItemQuery, PictureQuery, TextQuery, read_query
+from app.cli.train import train
+from app.domain.entities import ItemFilter, Modality
 from app.domain.errors import (
     CollectionNotFoundError,
     ModelNotTrainedError,
     ServiceError,
 )
-from app.services.serving.search import Query
 from app.settings import Settings
 from solver import SolverError
 from solver.datasets import load_npz, load_wikipedia
@@ -43,6 +44,7 @@ cli = typer.Typer(
     help="Search pictures by text, and texts by picture.",
 )
 ingest = typer.Typer(no_args_is_help=True, help="Import data into a collection.")
+cli.add_typer(feedback, name="feedback")
 cli.add_typer(keys, name="keys")
 cli.add_typer(db, name="db")
 cli.add_typer(ingest, name="ingest")
@@ -93,28 +95,16 @@ def _settings_line(error: ValidationError) -> str:
 @cli.command()
 def search(
     collection: str,
-    text: Annotated[str | None, typer.Option(help="text to search pictures with")] = None,
-    picture: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="picture to search with")
-    ] = None,
-    item: Annotated[str | None, typer.Option(help="stored item to search with")] = None,
+    text: TextQuery = None,
+    picture: PictureQuery = None,
+    item: ItemQuery = None,
     k: Annotated[int, typer.Option("-k", min=1, max=MAX_K, help="number of results")] = 10,
     as_json: JsonFlag = False,
 ) -> None:
     """Search a collection from the command line."""
     services = _ready(Settings())
+    source, query = read_query(services, collection, text, picture, item)
     entry, _ = services.catalogue.collection(collection)
-    if [text, picture, item].count(None) != 2:
-        raise typer.BadParameter("give exactly one of --text, --picture, --item")
-    if item is not None:
-        source, query = services.catalogue.item(collection, item).modality, Query(item_id=item)
-    elif text is not None:
-        source = modality_for(entry, "text")
-        query = Query(Content(text=text))
-    else:
-        content = Content(picture=picture.read_bytes() if picture else b"", picture_field="--picture")
-        source = modality_for(entry, "picture")
-        query = Query(content)
     target = next(name for name in entry.modality_names if name != source)
     (result,) = services.search.search(collection, source, target, [query], k, 0, ItemFilter())
     for notice in result.notices:
@@ -156,7 +146,8 @@ def ingest_table(
     id_column: str = "id",
     picture_column: str = "image",
     text_column: str = "text",
-    label_column: str = "label",
+    label_column: LabelColumnOption = None,
+    pair_column: PairColumnOption = None,
     split_column: Annotated[str | None, typer.Option(help="column with 'train' for training rows")] = None,
     image_encoder: Annotated[str, typer.Option(help=ENCODER_HELP)] = "hog-color",
     text_encoder: Annotated[str, typer.Option(help="likewise, of texts")] = "tfidf",
@@ -169,13 +160,15 @@ def ingest_table(
     modalities = [Modality("image", encoder), Modality("text", read_encoder("--text-encoder", text_encoder))]
     rows = ingestion.read_table(
         file,
+        pair_column,
         id_column=id_column,
         picture_column=picture_column,
         text_column=text_column,
-        label_columns=(label_column,),
+        label_columns=None if label_column is None else read_names(label_column),
         split_column=split_column,
     )
-    _store(collection, modalities, lambda: ingestion.table_items(rows, ("image", "text")), 2 * len(rows))
+    names = modalities[0].name, modalities[1].name
+    _store(collection, modalities, lambda: ingestion.table_items(rows, names, pair_column), 2 * len(rows))
 
 
 def _ready(settings: Settings) -> Services:

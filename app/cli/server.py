@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from queue import SimpleQueue
 from types import FrameType
 
 import uvicorn
@@ -71,12 +72,18 @@ class Server(uvicorn.Server):
         self._stopping = api.stopping
         most = most_connections(settings.max_connections, raise_descriptor_limit())
         self._connections = Connections(most, settings.body_pause_seconds)
+        self._exit_signals: SimpleQueue[int] = SimpleQueue()
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until asked to stop."""
+        threading.Thread(target=self._watch, daemon=True).start()
+        await super().serve(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start to shut down."""
-        if not self.should_exit:
-            # The interrupted code may hold a lock, so nothing else is done in the signal handler.
-            threading.Thread(target=self._watch, daemon=True).start()
+        # The interrupted code may hold any lock, even one that starting a thread or setting an event takes;
+        # only putting into a queue of this kind is safe in a signal handler.
+        self._exit_signals.put(sig)
         super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -100,6 +107,7 @@ class Server(uvicorn.Server):
             task.cancel()
 
     def _watch(self) -> None:
+        self._exit_signals.get()
         self._stopping.set()
         self._on_stop()
         time.sleep(self._timeout_seconds + _EXIT_SECONDS)

@@ -15,9 +15,9 @@ import typer
 from app.bootstrap import Services, build
 from app.cli import demo as demonstration
 from app.cli.console import LOG, OUT, progress
-from app.cli.retrain import print_quality
 from app.cli.serve import bound_socket, is_loopback, serve_beside_others, serve_on
 from app.cli.serve import serve as run_server
+from app.cli.train import print_quality
 from app.domain.entities import Scope
 from app.domain.errors import WrongDatabaseError
 from app.logs import log_to_stderr

@@ -1,84 +1,125 @@
-"""Queue a retrain and wait for it in this process, as `lrbs train` and the demo do."""
+"""The command `lrbs train`."""
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Annotated, Literal
 
-from app.bootstrap import Services
-from app.domain.entities import Job, JobState
-from app.domain.errors import JobNotFoundError, ServiceError, TrainingDataError
+import typer
+from rich.console import Console
+
+from app.api.schemas.versions import ModelOut
+from app.cli.console import (
+    JsonFlag,
+    choice_lines,
+    convergence_line,
+    data_lines,
+    known_method,
+    known_objective,
+    known_scaling,
+    label_lines,
+    positive,
+    progress,
+    read_objective,
+    validation_lines,
+)
+from app.cli.local_training import train as run_training
+from app.cli.ready import ready_services
+from app.domain.entities import Supervision, TrainingReport
+from app.domain.names import join_words
+from app.services.training.parameters import LARGEST_SEED, METHODS
 from app.services.training.requests import TrainingParameters
-from app.worker import make_worker
+from solver import OBJECTIVES, SCALINGS
 
-_POLL_SECONDS = 0.2
+_out, _log = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
+
+
+MethodOption = Annotated[
+    str,
+    typer.Option(
+        callback=known_method,
+        help=f"{join_words(METHODS)}: the best on held-out items, the paper's, that of class posteriors, "
+        "the paper's with the squared loss, fast for any number of labels, or the sum of similarities "
+        "that learns from all that items carry",
+    ),
+]
+AlphaOption = Annotated[
+    float | None, typer.Option(callback=positive, help="penalty weight; chosen on held-out items when absent")
+]
+ScalingOption = Annotated[
+    str | None, typer.Option(callback=known_scaling, help=f"{join_words(SCALINGS)}; chosen when absent")
+]
+SeedOption = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="of the held-out part")]
+FacetOption = Annotated[
+    list[str] | None,
+    typer.Option(help="metadata key to learn from, once for each; all that look categorical when absent"),
+]
+ObjectiveOption = Annotated[
+    str | None,
+    typer.Option(
+        callback=known_objective,
+        help=f"{join_words(OBJECTIVES)}, or weights such as ndcg=2,recall=1: what held-out quality is; "
+        "when absent, ndcg with facets or pairs, map otherwise",
+    ),
+]
 
 
 def train(
-    services: Services,
-    name: str,
-    parameters: TrainingParameters,
-    on_progress: Callable[[str, int, int, str], None],
-) -> int:
-    """Queue a retrain, run it here unless a worker claims it, and return the new version.
-
-    Parameters
-    ----------
-    services : Services
-        Built by `app.bootstrap.build`; the schema must be current.
-    name : str
-        Collection.
-    parameters : TrainingParameters
-        What to train.
-    on_progress : callable
-        Called with (what, done, total, remark). The job is cancelled when it raises, or on Ctrl-C.
-
-    Raises
-    ------
-    TrainingDataError
-        If the job fails or is cancelled; carries its reason.
-    """
-    with ThreadPoolExecutor(1) as pool:
-        # In a thread of its own, so that an interrupt cannot lose the job id.
-        request = pool.submit(services.training.request, name, parameters)
-        try:
-            job = request.result()
-            worker = pool.submit(_work_until_closed, services, job)
-            while not worker.done():
-                wait([worker], timeout=_POLL_SECONDS)
-                _show(services, job.id, on_progress)
-            closed = worker.result()
-        except BaseException:
-            with contextlib.suppress(ServiceError):
-                services.training.cancel(request.result().id)
-            raise
-    if closed.state is not JobState.SUCCEEDED or closed.model_version is None:
-        raise TrainingDataError(f"the retrain {closed.state.value}: {closed.error}")
-    return closed.model_version
+    collection: str,
+    method: MethodOption = METHODS[0],
+    alpha: AlphaOption = None,
+    scaling: ScalingOption = None,
+    seed: SeedOption = 0,
+    labels: Annotated[bool, typer.Option(help="learn from labels")] = True,
+    facet: FacetOption = None,
+    facets: Annotated[bool, typer.Option(help="learn from metadata")] = True,
+    pairs: Annotated[bool, typer.Option(help="learn from equal pair_id")] = True,
+    feedback: Annotated[bool, typer.Option(help="learn from feedback")] = True,
+    objective: ObjectiveOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Retrain a collection and activate the new version unless it is worse."""
+    if facet and not facets:
+        raise typer.BadParameter("give --facet or --no-facets, not both")
+    services = ready_services()
+    keys: tuple[str, ...] | Literal["auto"] = "auto" if facets else ()
+    parameters = TrainingParameters(
+        method=method,
+        alpha=alpha,
+        scaling=scaling,
+        seed=seed,
+        supervision=Supervision(labels, tuple(facet) if facet else keys, pairs, feedback),
+        objective=None if objective is None else read_objective(objective),
+    )
+    _, counts = services.catalogue.collection(collection)
+    size = " and ".join(f"{count} {name}" for name, count in counts.items())
+    what = f"Training on {collection!r}, which has {size} items: a minute or two for some thousands."
+    with progress(_log, what) as show:
+        version = run_training(services, collection, parameters, show)
+    model = services.versions.model(collection, version)
+    if as_json:
+        typer.echo(ModelOut.of(model).model_dump_json(indent=2))
+        return
+    _print_report(version, model.report)
 
 
-def _work_until_closed(services: Services, job: Job) -> Job:
-    """Run the job, or wait for the worker that claimed it; take over if that worker dies."""
-    name = job.collection
-    worker = make_worker(services)
-    try:
-        while job.state.is_open:
-            if worker.run_once(job.id) is None:
-                time.sleep(_POLL_SECONDS)
-            job = services.training.job(job.id)
-    except JobNotFoundError as error:
-        raise TrainingDataError(f"collection {name!r} was deleted during its retrain") from error
-    return job
+def _print_report(version: int, report: TrainingReport) -> None:
+    fit = report.fit
+    scaled = f"scaling {fit.scaling}, " if fit.scaling else ""
+    penalty = "" if fit.alpha is None else f"alpha {fit.alpha:.3g}, "
+    learned_from = " and ".join(f"{count} {name}" for name, count in report.data.items.items())
+    what = f"version {version}: {report.method}, {scaled}{penalty}rank {fit.rank}"
+    _out.print(f"{what}, learned from {learned_from} items")
+    for line in [*choice_lines(report), *data_lines(report), *label_lines(report)]:
+        _out.print(line, markup=False)
+    print_quality(report)
+    if report.not_activated is not None:
+        _out.print(f"stored, but not activated: {report.not_activated}")
 
 
-def _show(services: Services, job_id: str, on_progress: Callable[[str, int, int, str], None]) -> None:
-    try:
-        progress = services.training.job(job_id).progress
-    except ServiceError:
-        return  # the thread that works on the job gets the same error and handles it
-    gap, candidates = progress.get("gap"), int(progress.get("candidates", 0))
-    done = progress.get("candidate") if candidates else progress.get("iteration", progress.get("step"))
-    remark = "" if gap is None else f"gap {gap:.1e}"
-    on_progress(f"training: {progress.get('phase', 'waiting')}", int(done or 0), candidates, remark)
+def print_quality(report: TrainingReport) -> None:
+    """Print the held-out quality, and on standard error a warning if the fit did not converge."""
+    for line in validation_lines(report):
+        _out.print(line, highlight=False)
+    unconverged = convergence_line(report)
+    if unconverged is not None:
+        _log.print(unconverged, highlight=False)

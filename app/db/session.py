@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.orm import Session, SessionTransaction, sessionmaker
 
+from app.db.change_mark import ChangeMark
 from app.db.changes import Changes
 from app.db.collections import SqlCollectionRepository
 from app.db.faults import translate_errors
@@ -96,6 +97,10 @@ class SqlDatabase:
         if engine.dialect.name == "postgresql":
             options["isolation_level"] = "REPEATABLE READ"
         self._read = sessionmaker(engine.execution_options(**options), expire_on_commit=False)
+        file = file_of(engine.url)
+        self._change_mark = None if file is None else ChangeMark(file)
+        if self._change_mark is not None:
+            event.listen(engine, "engine_disposed", self._close_change_mark)
 
     @contextmanager
     def write(self) -> Iterator[SqlUnitOfWork]:
@@ -126,6 +131,14 @@ class SqlDatabase:
             if patience_seconds is not None:
                 limit_statements(session.connection(), patience_seconds)
             yield SqlUnitOfWork.over(session)
+
+    def change_mark(self) -> Hashable | None:
+        """Return a mark of what is committed, as of `app.domain.ports.Database`; PostgreSQL has none."""
+        return None if self._change_mark is None else self._change_mark.read()
+
+    def _close_change_mark(self, _: Engine) -> None:
+        if self._change_mark is not None:
+            self._change_mark.close()
 
     def fault_of_writes(self, patience_seconds: float) -> str | None:
         """Return why writes fail, judged by the last write and by PostgreSQL's state; None if they do not.

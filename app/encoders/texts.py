@@ -46,6 +46,9 @@ _KNOWN_SHARE = 0.5
 """Of the parts of a word that is no term. With the 2000 most frequent parts of product names, 91 % of the
 plurals and singulars of words learned from ten texts or more reach it; with the rule of the last letter all
 of them are known, and 6 % of English words unlike any learned one."""
+_SHORTEST_HEAD, _LONGEST_HEAD = 5, 20
+"""Letters of a learned word that a compound ends in ("wristwatch" in "watch"). Of 8030 words of licences and
+programs that no product's name has, 0.8 % end in one of five letters or more, 3.6 % in one of four."""
 _PART_LENGTHS = (0, 3, 4, 5, 6)
 """Letters that the longest n-gram may have; the number of n-grams grows with each."""
 
@@ -172,8 +175,8 @@ class TfidfEncoder(BaseEncoder):
     def look_up_words(self, raw: Content) -> WordReport | None:
         """Return which words were learned, but for a last letter, or consist for one half of learned parts.
 
-        So a word that is spelled like a learned one is known, whatever it means; without parts of words, a
-        word must have been learned as it is.
+        A compound is known by the learned word that it ends in. So a word that is spelled like a learned one
+        is known, whatever it means; without parts of words, a word must have been learned as it is.
         """
         words = list(dict.fromkeys(_words_of(self._analyze(raw.text or ""))))
         unknown = tuple(word for word in words if not self._is_known(word))
@@ -200,7 +203,10 @@ class TfidfEncoder(BaseEncoder):
         if self._parts is None:
             return False
         # A last letter changes most parts of a short word: "bags" shares a third of its parts with "bag".
-        return word[:-1] in self._words.positions or self._share_of_parts(word) >= _KNOWN_SHARE
+        if word[:-1] in self._words.positions or self._share_of_parts(word) >= _KNOWN_SHARE:
+            return True
+        lengths = range(_SHORTEST_HEAD, min(len(word), _LONGEST_HEAD + 1))
+        return any(word[-length:] in self._words.positions for length in lengths)
 
     def _share_of_parts(self, word: str) -> float:
         return len(self._word_parts.of_text([word])) / len(self._take_apart(word))

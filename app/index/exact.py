@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,19 @@ from typing_extensions import override
 from app.domain.entities import Matrix, Vector
 from app.domain.errors import DamagedBundleError
 from app.domain.ports import GalleryIndex, IndexFiles
+from app.index.candidates import BLOCK, best_of_blocks, candidate_rows, score_errors
+from solver import single_threaded_blas
 
+_ROWS_WORTH_A_PRODUCT = 1 << 14
+"""Smaller indexes take less time to scan for each query than a product of matrices takes to prepare."""
+_NORMS_AT_ONCE = 1 << 16
+"""Bounds the memory of rows in double precision."""
 # The published types describe the C++ constructors, not the Python ones.
 _faiss: Any = faiss
 
 
 @contextlib.contextmanager
-def _single_threaded() -> Iterator[None]:
+def single_threaded() -> Iterator[None]:
     """Search without OpenMP's threads, which cost more to start than a query; the setting is per thread."""
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
@@ -61,6 +69,15 @@ class ExactIndex(GalleryIndex):
     def vectors(self) -> Matrix:
         return self._vectors
 
+    @property
+    @override
+    def n_bytes(self) -> int:
+        return 2 * self._vectors.nbytes  # FAISS holds a copy
+
+    @override
+    def rebuild(self, vectors: Matrix) -> ExactIndex:
+        return ExactIndex(vectors)
+
     @override
     def search(
         self, query: Vector, k: int, alive: npt.NDArray[np.bool] | None
@@ -71,8 +88,48 @@ class ExactIndex(GalleryIndex):
         if self._vectors.shape[1] == 0:
             rows = np.arange(self.size) if alive is None else np.flatnonzero(alive)
             return rows, np.zeros(len(rows), np.float32)
-        with _single_threaded():
+        with single_threaded():
             return self._search_flat(query, min(k, n_alive), n_alive, alive)
+
+    @override
+    def search_many(
+        self, queries: Matrix, ks: Sequence[int], alive: npt.NDArray[np.bool] | None
+    ) -> list[tuple[npt.NDArray[np.intp], Vector]]:
+        n_blocks = self.size // BLOCK
+        if len(queries) == 1 or self.size < _ROWS_WORTH_A_PRODUCT or max(ks, default=0) > n_blocks // 2:
+            return super().search_many(queries, ks, alive)
+        # With several threads a product of this size is no faster, and takes cores from the event loop.
+        with single_threaded_blas():
+            maxima = best_of_blocks(self._vectors, queries, alive)
+        errors = score_errors(self._largest_norm, queries)
+        return [
+            self._search_blocks(query, k, alive, np.ascontiguousarray(maxima[:, number]), errors[number])
+            for number, (query, k) in enumerate(zip(queries, ks, strict=True))
+        ]
+
+    def _search_blocks(
+        self, query: Vector, k: int, alive: npt.NDArray[np.bool] | None, maxima: Vector, error: float
+    ) -> tuple[npt.NDArray[np.intp], Vector]:
+        """Search among the candidates; everywhere if they are many, or not enough blocks have live rows."""
+        n_live_blocks = int(np.count_nonzero(maxima > -np.inf))
+        if k <= 0 or n_live_blocks < k or not np.isfinite(maxima.max()):
+            return self.search(query, k, alive)
+        rows = candidate_rows(maxima, k, self.size, error)
+        if alive is not None:
+            rows = rows[alive[rows]]
+        if len(rows) > self.size // 2:
+            return self.search(query, k, alive)
+        best, scores = ExactIndex(self._vectors[rows]).search(query, k, None)
+        return rows[best], scores
+
+    @cached_property
+    def _largest_norm(self) -> float:
+        """The largest norm of a row, in double precision."""
+        blocks = (
+            self._vectors[start : start + _NORMS_AT_ONCE] for start in range(0, self.size, _NORMS_AT_ONCE)
+        )
+        squares = (np.square(block, dtype=np.float64).sum(axis=1).max() for block in blocks)
+        return math.sqrt(max(squares, default=0.0))
 
     def _search_flat(
         self, query: Vector, k: int, n_alive: int, alive: npt.NDArray[np.bool] | None

@@ -89,7 +89,7 @@ class BundleStore(BundleFiles):
         return folder, hashlib.sha256(manifest.encode()).hexdigest()
 
     @override
-    def open(self, folder: str, manifest_hash: str, without: str | None = None) -> Path:
+    def open(self, folder: str, manifest_hash: str, without: Sequence[str] = ()) -> Path:
         """Return a bundle's folder after checking the sum of every file; raises DamagedBundleError.
 
         Parameters
@@ -98,8 +98,8 @@ class BundleStore(BundleFiles):
             Name of the bundle.
         manifest_hash : str
             SHA-256 of its manifest.
-        without : str, optional
-            A subfolder whose files the caller does not read: they are not checked.
+        without : sequence of str
+            Subfolders whose files the caller does not read: they are not checked.
         """
         path = self._root / folder
         try:
@@ -109,7 +109,7 @@ class BundleStore(BundleFiles):
                 raise DamagedBundleError(f"bundle {folder}: the manifest is not the one that was published")
             sums = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))["files"]
             for file_name, expected in sums.items():
-                if without is not None and file_name.startswith(f"{without}/"):
+                if file_name.startswith(tuple(f"{part}/" for part in without)):
                     continue
                 if _sum(path / file_name) != expected:
                     raise DamagedBundleError(f"bundle {folder}: {file_name} does not match its sum")

@@ -18,7 +18,7 @@ from app.domain.errors import (
 
 if TYPE_CHECKING:
     from app.services.training.builder import ModelBuilder
-    from app.services.training.select_and_fit import Report
+    from app.services.training.progress import Report
 
 _logger = logging.getLogger(__name__)
 

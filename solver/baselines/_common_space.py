@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from solver.baselines._bases import Bases
+from solver.baselines._basis_fit import BasisEstimator
 from solver.baselines._distance import DISTANCE_METRIC, DistanceBaseline
 from solver.baselines._pairs import PAIRS, class_indicators
 from solver.baselines.cca import CCA
@@ -80,7 +82,7 @@ class CommonSpace:
         return np.vstack([self.x, self.z]), indicators[:, indicators.any(axis=0)]
 
 
-class CommonSpaceMetric(DistanceBaseline):
+class CommonSpaceMetric(BasisEstimator, DistanceBaseline):
     """Base of the metrics that are learned in the space of canonical correlations.
 
     Attributes
@@ -95,40 +97,17 @@ class CommonSpaceMetric(DistanceBaseline):
         "pairs": PAIRS,
         "metric": DISTANCE_METRIC,
     }
+    _needs_classes: ClassVar[bool] = True
 
     n_components: int | None
     reg: float
     pairs: str
     cca_: CCA
 
-    def fit(
-        self,
-        X: npt.ArrayLike,
-        Z: npt.ArrayLike,
-        supervision: AnySupervision,
-        *,
-        bases: Bases | None = None,
-    ) -> Self:
-        """Find the common space, then the metric in it.
-
-        Parameters
-        ----------
-        X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality; made dense.
-        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality; made dense.
-        supervision : Labels or MultiLabels
-            The classes.
-        bases : tuple of CentredBasis, optional
-            Bases of X and Z, if the caller already has them; computed if omitted.
-
-        Raises
-        ------
-        InvalidParameterError, InvalidInputError, SupervisionError
-            If a parameter is out of range, an array unusable, or the supervision of other samples or of
-            another kind than is needed.
-        """
-        self._check_parameters()
+    @override
+    def _fit(
+        self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnySupervision, bases: Bases | None
+    ) -> None:
         indicators = class_indicators(supervision, type(self).__name__)
         cca = CCA(self.n_components, reg=self.reg, metric="inner", pairs=self.pairs)
         cca.fit(X, Z, supervision, bases=bases)
@@ -142,8 +121,45 @@ class CommonSpaceMetric(DistanceBaseline):
             (cca.x_factors_ @ directions, cca.x_intercept_ @ directions),
             (cca.z_factors_ @ directions, cca.z_intercept_ @ directions),
         )
-        return self
 
     @abstractmethod
     def _learn(self, space: CommonSpace) -> FloatArray:
         """Return L, one column a direction, of the metric ``(x - z)^T L L^T (x - z)``."""
+
+
+class WhitenedMetric(CommonSpaceMetric):
+    """Base of the metrics that whiten the scatter within classes.
+
+    Parameters
+    ----------
+    n_components : int, >= 1, or None
+        Canonical directions at most; all when None.
+    reg : float, >= 0
+        Ridge of `CCA`.
+    shrinkage : float, >= 0
+        Ridge on the scatter as a share of its mean eigenvalue.
+    pairs : {"auto", "rows", "similar"}
+        As in `CCA`.
+    metric : {"distance", "cosine", "inner"}
+        How projections are compared.
+    """
+
+    _parameter_rules: ClassVar[dict[str, Rule]] = {
+        **CommonSpaceMetric._parameter_rules,
+        "shrinkage": NOT_NEGATIVE,
+    }
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        reg: float = 0.1,
+        shrinkage: float = 0.0,
+        pairs: str = "auto",
+        metric: str = "distance",
+    ) -> None:
+        self.n_components = n_components
+        self.reg = reg
+        self.shrinkage = shrinkage
+        self.pairs = pairs
+        self.metric = metric

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
+from typing_extensions import override
 
-from solver.baselines._bases import Bases, CentredBasis
-from solver.baselines._linear import METRIC, LinearBaseline
+from solver.baselines._bases import CentredBasis
+from solver.baselines._basis_fit import BasisBaseline
+from solver.baselines._linear import METRIC
 from solver.baselines._pairs import class_indicators
 from solver.linalg.matrices import FloatArray
 from solver.supervision.signed_pairs import AnySupervision
-from solver.supervision.sizes import check_sizes
 from solver.validation.errors import InvalidInputError
 from solver.validation.parameters import COUNT, NOT_NEGATIVE, POSITIVE, Rule, optional
 
@@ -39,7 +39,7 @@ class View:
     anchors: FloatArray
 
 
-class MultiviewBaseline(LinearBaseline):
+class MultiviewBaseline(BasisBaseline):
     """Base of the methods that solve the eigenproblem of generalized multiview analysis.
 
     Attributes
@@ -57,6 +57,7 @@ class MultiviewBaseline(LinearBaseline):
         "eigenvalue_power": NOT_NEGATIVE,
         "metric": METRIC,
     }
+    _needs_classes: ClassVar[bool] = True
 
     n_components: int | None
     coupling: float
@@ -66,45 +67,18 @@ class MultiviewBaseline(LinearBaseline):
     eigenvalue_power: float
     eigenvalues_: FloatArray
 
-    def fit(
-        self,
-        X: npt.ArrayLike,
-        Z: npt.ArrayLike,
-        supervision: AnySupervision,
-        *,
-        bases: Bases | None = None,
-    ) -> Self:
-        """Solve the eigenproblem.
-
-        Parameters
-        ----------
-        X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality; made dense.
-        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality; made dense.
-        supervision : Labels or MultiLabels
-            The classes.
-        bases : tuple of CentredBasis, optional
-            Bases of X and Z, if the caller already has them; computed if omitted.
-
-        Raises
-        ------
-        InvalidParameterError, InvalidInputError, SupervisionError
-            If a parameter is out of range, an array unusable, or the supervision of other samples or of
-            another kind than is needed.
-        """
-        self._check_parameters()
+    @override
+    def _learn_directions(
+        self, x: CentredBasis, z: CentredBasis, supervision: AnySupervision
+    ) -> tuple[FloatArray, FloatArray]:
         indicators = class_indicators(supervision, type(self).__name__)
-        x, z = bases or (CentredBasis.of(X, "X"), CentredBasis.of(Z, "Z"))
-        check_sizes(x.coordinates, z.coordinates, supervision)
         x_view, z_view = (
             self._view(basis.coordinates, side) for basis, side in zip((x, z), indicators, strict=True)
         )
         self.eigenvalues_, left, right = self._solve(x_view, z_view)
         # Those below zero are directions in which the modalities contradict each other.
         weights = np.maximum(self.eigenvalues_, 0.0) ** self.eigenvalue_power
-        self._keep(x.lift(left * weights), z.lift(right * weights))
-        return self
+        return left * weights, right * weights
 
     @abstractmethod
     def _view(self, coordinates: FloatArray, indicators: FloatArray) -> View:

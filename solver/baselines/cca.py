@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
-import numpy.typing as npt
 import scipy.linalg
+from typing_extensions import override
 
-from solver.baselines._bases import Bases, CentredBasis
-from solver.baselines._linear import METRIC, LinearBaseline
+from solver.baselines._bases import CentredBasis
+from solver.baselines._basis_fit import BasisBaseline
+from solver.baselines._linear import METRIC
 from solver.baselines._pairs import PAIRS, mean_cross_product
 from solver.linalg.matrices import FloatArray
 from solver.supervision.signed_pairs import AnySupervision
 from solver.validation.parameters import COUNT, NOT_NEGATIVE, Rule, optional
 
 
-class CCA(LinearBaseline):
+class CCA(BasisBaseline):
     """Canonical correlation analysis with a ridge.
 
     Finds the pairs of directions along which paired samples correlate most [1]_, [2]_:
@@ -97,43 +98,17 @@ class CCA(LinearBaseline):
         self.metric = metric
         self.pairs = pairs
 
-    def fit(
-        self,
-        X: npt.ArrayLike,
-        Z: npt.ArrayLike,
-        supervision: AnySupervision,
-        *,
-        bases: Bases | None = None,
-    ) -> Self:
-        """Find the canonical directions.
-
-        Parameters
-        ----------
-        X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality; made dense.
-        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality; made dense.
-        supervision : Supervision or SignedPairs
-            Which pairs are similar.
-        bases : tuple of CentredBasis, optional
-            Those of X and Z, where the caller has them already; computed when left out.
-
-        Raises
-        ------
-        InvalidParameterError, InvalidInputError, SupervisionError
-            If a parameter is out of range, an array unusable, or the supervision of other samples or of
-            another kind than is needed.
-        """
-        self._check_parameters()
-        x, z = bases or (CentredBasis.of(X, "X"), CentredBasis.of(Z, "Z"))
+    @override
+    def _learn_directions(
+        self, x: CentredBasis, z: CentredBasis, supervision: AnySupervision
+    ) -> tuple[FloatArray, FloatArray]:
         x_whitening, z_whitening = x.whitening(self.reg), z.whitening(self.reg)
         cross = mean_cross_product(x.coordinates, z.coordinates, supervision, self.pairs)
         U, s, Vt = scipy.linalg.svd(x_whitening[:, None] * cross * z_whitening, full_matrices=False)
         leading = slice(0, self.n_components)
         weights = s[leading] ** self.correlation_power
         self.correlations_ = s[leading]
-        self._keep(
-            x.lift(x_whitening[:, None] * U[:, leading] * weights),
-            z.lift(z_whitening[:, None] * Vt[leading].T * weights),
+        return (
+            x_whitening[:, None] * U[:, leading] * weights,
+            z_whitening[:, None] * Vt[leading].T * weights,
         )
-        return self

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 import scipy.sparse
 from scipy.optimize import minimize
 from scipy.special import expit
+from typing_extensions import override
 
-from solver.baselines._bases import Bases, CentredBasis
+from solver.baselines._bases import CentredBasis
+from solver.baselines._basis_fit import BasisBaseline
 from solver.baselines._distance import (
     DISTANCE_METRIC,
     DistanceBaseline,
@@ -23,14 +24,13 @@ from solver.baselines._distance import (
 from solver.linalg.matrices import FloatArray
 from solver.supervision.base import Supervision
 from solver.supervision.signed_pairs import AnySupervision, SignedPairs
-from solver.supervision.sizes import check_sizes
 from solver.validation.parameters import COUNT, NOT_NEGATIVE, POSITIVE, SEED, Rule, optional
 
 _ROWS_AT_ONCE = 1024
 """Samples whose partners are drawn together: 160 MB of random numbers for 20 000 partners."""
 
 
-class CMML(DistanceBaseline):
+class CMML(BasisBaseline, DistanceBaseline):
     """Metric learning across modalities from similar and dissimilar pairs.
 
     Learns two linear maps under which similar pairs are nearer than 1 and dissimilar pairs farther [1]_:
@@ -116,35 +116,10 @@ class CMML(DistanceBaseline):
         self.metric = metric
         self.random_state = random_state
 
-    def fit(
-        self,
-        X: npt.ArrayLike,
-        Z: npt.ArrayLike,
-        supervision: AnySupervision,
-        *,
-        bases: Bases | None = None,
-    ) -> Self:
-        """Draw pairs, then minimise.
-
-        Parameters
-        ----------
-        X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality; made dense.
-        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality; made dense.
-        supervision : Supervision or SignedPairs
-            Which pairs are similar.
-        bases : tuple of CentredBasis, optional
-            Bases of X and Z, if the caller already has them; computed if omitted.
-
-        Raises
-        ------
-        InvalidParameterError, InvalidInputError, SupervisionError
-            If a parameter is out of range, an array unusable, or the supervision of other samples.
-        """
-        self._check_parameters()
-        x, z = bases or (CentredBasis.of(X, "X"), CentredBasis.of(Z, "Z"))
-        check_sizes(x.coordinates, z.coordinates, supervision)
+    @override
+    def _learn_directions(
+        self, x: CentredBasis, z: CentredBasis, supervision: AnySupervision
+    ) -> tuple[FloatArray, FloatArray]:
         x_whitening, z_whitening = x.whitening(self.reg), z.whitening(self.reg)
         pairs = _all_pairs(supervision) if isinstance(supervision, SignedPairs) else self._draw(supervision)
         problem = _Problem(x.coordinates * x_whitening, z.coordinates * z_whitening, pairs, self.beta)
@@ -160,8 +135,7 @@ class CMML(DistanceBaseline):
         )
         left, right = problem.split(solution.x)
         self.objective_, self.n_iter_ = float(solution.fun), int(solution.nit)
-        self._keep(x.lift(x_whitening[:, None] * left), z.lift(z_whitening[:, None] * right))
-        return self
+        return x_whitening[:, None] * left, z_whitening[:, None] * right
 
     def _draw(self, supervision: Supervision) -> _Pairs:
         """Draw similar and dissimilar partners for each sample of the first modality."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from solver.baselines._common_space import CommonSpace, CommonSpaceMetric
+from solver.baselines._common_space import CommonSpace, WhitenedMetric
 from solver.baselines._multiview import whitening
 from solver.linalg.matrices import FloatArray
-from solver.validation.parameters import NOT_NEGATIVE, Rule
 
 
-class DCA(CommonSpaceMetric):
+class DCA(WhitenedMetric):
     """Discriminative component analysis: what separates classes in the space of `CCA`, whitened within them.
 
     The metric ``A A^T`` of [1]_ maximises the variance between chunklets over that within them,
@@ -54,26 +51,6 @@ class DCA(CommonSpaceMetric):
     >>> model.x_factors_.shape[1]  # one less than classes
     3
     """
-
-    _parameter_rules: ClassVar[dict[str, Rule]] = {
-        **CommonSpaceMetric._parameter_rules,
-        "shrinkage": NOT_NEGATIVE,
-    }
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        reg: float = 0.1,
-        shrinkage: float = 0.0,
-        pairs: str = "auto",
-        metric: str = "distance",
-    ) -> None:
-        self.n_components = n_components
-        self.reg = reg
-        self.shrinkage = shrinkage
-        self.pairs = pairs
-        self.metric = metric
 
     def _learn(self, space: CommonSpace) -> FloatArray:
         means, counts = space.class_means()

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
+from typing_extensions import override
 
-from solver.baselines._bases import Bases, CentredBasis
-from solver.baselines._linear import METRIC, LinearBaseline
+from solver.baselines._bases import CentredBasis
+from solver.baselines._basis_fit import BasisBaseline
+from solver.baselines._linear import METRIC
 from solver.baselines._multiview import whitening
 from solver.baselines._pairs import class_indicators
 from solver.linalg.matrices import FloatArray
 from solver.supervision.signed_pairs import AnySupervision
-from solver.supervision.sizes import check_sizes
 from solver.validation.errors import InvalidInputError
 from solver.validation.parameters import COUNT, NOT_NEGATIVE, Rule, optional
 
 
-class MvDA(LinearBaseline):
+class MvDA(BasisBaseline):
     """Linear discriminant analysis of both modalities in one common space.
 
     Projects both modalities so that samples of one class lie together, whichever modality they are of, and
@@ -78,6 +78,7 @@ class MvDA(LinearBaseline):
         "eigenvalue_power": NOT_NEGATIVE,
         "metric": METRIC,
     }
+    _needs_classes: ClassVar[bool] = True
 
     eigenvalues_: FloatArray
 
@@ -94,45 +95,18 @@ class MvDA(LinearBaseline):
         self.eigenvalue_power = eigenvalue_power
         self.metric = metric
 
-    def fit(
-        self,
-        X: npt.ArrayLike,
-        Z: npt.ArrayLike,
-        supervision: AnySupervision,
-        *,
-        bases: Bases | None = None,
-    ) -> Self:
-        """Solve the eigenproblem.
-
-        Parameters
-        ----------
-        X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality; made dense.
-        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality; made dense.
-        supervision : Labels or MultiLabels
-            The classes.
-        bases : tuple of CentredBasis, optional
-            Bases of X and Z, if the caller already has them; computed if omitted.
-
-        Raises
-        ------
-        InvalidParameterError, InvalidInputError, SupervisionError
-            If a parameter is out of range, an array unusable, or the supervision of other samples or of
-            another kind than is needed.
-        """
-        self._check_parameters()
+    @override
+    def _learn_directions(
+        self, x: CentredBasis, z: CentredBasis, supervision: AnySupervision
+    ) -> tuple[FloatArray, FloatArray]:
         indicators = class_indicators(supervision, type(self).__name__)
-        x, z = bases or (CentredBasis.of(X, "X"), CentredBasis.of(Z, "Z"))
-        check_sizes(x.coordinates, z.coordinates, supervision)
         x_scale, z_scale = (np.sqrt(np.mean(basis.coordinates**2)) for basis in (x, z))
         anchors, within = _scatters((x.coordinates / x_scale, z.coordinates / z_scale), indicators)
         values, directions = _leading_directions(anchors, within, self.reg)
         self.eigenvalues_ = values[: self.n_components]
         weighted = directions[:, : self.n_components] * self.eigenvalues_**self.eigenvalue_power
         left, right = np.split(weighted, [len(x.lengths)])
-        self._keep(x.lift(left / x_scale), z.lift(right / z_scale))
-        return self
+        return left / x_scale, right / z_scale
 
 
 def _scatters(

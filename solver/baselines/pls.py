@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 from sklearn.cross_decomposition import PLSCanonical
+from typing_extensions import override
 
-from solver.baselines._bases import Bases, CentredBasis
-from solver.baselines._linear import METRIC, LinearBaseline
+from solver.baselines._bases import CentredBasis
+from solver.baselines._basis_fit import BasisBaseline
+from solver.baselines._linear import METRIC
 from solver.baselines._pairs import PAIRS, mean_cross_product, rows_are_pairs
 from solver.linalg.matrices import FloatArray
 from solver.supervision.signed_pairs import AnySupervision
@@ -21,7 +22,7 @@ _MAX_ITER = 10_000
 """Power iterations for each direction: they converge slowly where two covariances are close."""
 
 
-class PLS(LinearBaseline):
+class PLS(BasisBaseline):
     """Partial least squares between two modalities.
 
     Finds directions along which paired samples covary most, one pair of directions after another:
@@ -91,36 +92,10 @@ class PLS(LinearBaseline):
         self.metric = metric
         self.pairs = pairs
 
-    def fit(
-        self,
-        X: npt.ArrayLike,
-        Z: npt.ArrayLike,
-        supervision: AnySupervision,
-        *,
-        bases: Bases | None = None,
-    ) -> Self:
-        """Find the directions.
-
-        Parameters
-        ----------
-        X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality; made dense.
-        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality; made dense.
-        supervision : Supervision or SignedPairs
-            Which pairs are similar.
-        bases : tuple of CentredBasis, optional
-            Those of X and Z, where the caller has them already; computed when left out.
-
-        Raises
-        ------
-        InvalidParameterError, InvalidInputError
-            If a parameter is out of range or an array unusable.
-        SupervisionError
-            If the supervision is of other samples, or gives no pairs of rows where they are needed.
-        """
-        self._check_parameters()
-        x, z = bases or (CentredBasis.of(X, "X"), CentredBasis.of(Z, "Z"))
+    @override
+    def _learn_directions(
+        self, x: CentredBasis, z: CentredBasis, supervision: AnySupervision
+    ) -> tuple[FloatArray, FloatArray]:
         cross = mean_cross_product(x.coordinates, z.coordinates, supervision, self.pairs)
         if self.deflation == "cross":
             U, _, Vt = scipy.linalg.svd(cross, full_matrices=False)
@@ -130,8 +105,7 @@ class PLS(LinearBaseline):
         else:
             raise SupervisionError('deflation "canonical" needs pairs of rows: use deflation="cross"')
         self.covariances_ = np.einsum("ik,ij,jk->k", left, cross, right)
-        self._keep(x.lift(left), z.lift(right))
-        return self
+        return left, right
 
     def _rotations(self, X: FloatArray, Z: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return what maps undeflated samples to the scores of mode A."""

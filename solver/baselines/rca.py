@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
-from solver.baselines._common_space import CommonSpace, CommonSpaceMetric
+from solver.baselines._common_space import CommonSpace, WhitenedMetric
 from solver.baselines._multiview import whitening
 from solver.linalg.matrices import FloatArray
-from solver.validation.parameters import NOT_NEGATIVE, Rule
 
 
-class RCA(CommonSpaceMetric):
+class RCA(WhitenedMetric):
     """Relevant component analysis: the space of `CCA`, whitened within classes.
 
     The metric of [1]_ is the inverse of the covariance within chunklets, groups of samples of which it is
@@ -54,26 +51,6 @@ class RCA(CommonSpaceMetric):
     >>> model.similarity(data.X, data.Z).shape
     (60, 50)
     """
-
-    _parameter_rules: ClassVar[dict[str, Rule]] = {
-        **CommonSpaceMetric._parameter_rules,
-        "shrinkage": NOT_NEGATIVE,
-    }
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        reg: float = 0.1,
-        shrinkage: float = 0.0,
-        pairs: str = "auto",
-        metric: str = "distance",
-    ) -> None:
-        self.n_components = n_components
-        self.reg = reg
-        self.shrinkage = shrinkage
-        self.pairs = pairs
-        self.metric = metric
 
     def _learn(self, space: CommonSpace) -> FloatArray:
         _, counts = space.class_means()

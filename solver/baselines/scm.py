@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy.typing as npt
 from typing_extensions import override
 
-from solver.base import CrossModalEstimator
 from solver.baselines._bases import Bases
+from solver.baselines._basis_fit import BasisEstimator
 from solver.baselines._pairs import PAIRS
 from solver.baselines.cca import CCA
 from solver.baselines.semantic_matching import SemanticMatching
 from solver.linalg.matrices import FloatArray
-from solver.logistic import class_targets
 from solver.supervision.signed_pairs import AnySupervision
 from solver.validation.parameters import COUNT, NOT_NEGATIVE, POSITIVE, Rule, optional
 
 
-class SCM(CrossModalEstimator):
+class SCM(BasisEstimator):
     """Semantic matching in the space of canonical correlations.
 
     `CCA` gives both modalities maximally correlated coordinates, and `SemanticMatching` learns class
@@ -76,6 +75,7 @@ class SCM(CrossModalEstimator):
         "max_iter": COUNT,
     }
     _fitted_attribute: ClassVar[str] = "semantic_matching_"
+    _needs_classes: ClassVar[bool] = True
 
     cca_: CCA
     semantic_matching_: SemanticMatching
@@ -101,35 +101,10 @@ class SCM(CrossModalEstimator):
         self.tol = tol
         self.max_iter = max_iter
 
-    def fit(
-        self,
-        X: npt.ArrayLike,
-        Z: npt.ArrayLike,
-        supervision: AnySupervision,
-        *,
-        bases: Bases | None = None,
-    ) -> Self:
-        """Learn the directions, then the posteriors.
-
-        Parameters
-        ----------
-        X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality; made dense.
-        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality; made dense.
-        supervision : Labels or MultiLabels
-            The classes.
-        bases : tuple of CentredBasis, optional
-            Those of X and Z, where the caller has them already; computed when left out.
-
-        Raises
-        ------
-        InvalidParameterError, InvalidInputError, SupervisionError
-            If a parameter is out of range, an array unusable, or the supervision of other samples or of
-            another kind than is needed.
-        """
-        self._check_parameters()
-        class_targets(supervision, type(self).__name__)  # now rather than after CCA
+    @override
+    def _fit(
+        self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnySupervision, bases: Bases | None
+    ) -> None:
         cca = CCA(
             self.n_components,
             reg=self.reg,
@@ -140,7 +115,6 @@ class SCM(CrossModalEstimator):
         semantic_matching = SemanticMatching(self.C, z_C=self.z_C, tol=self.tol, max_iter=self.max_iter)
         semantic_matching.fit(cca.project_x(X), cca.project_z(Z), supervision)
         self.cca_, self.semantic_matching_ = cca, semantic_matching
-        return self
 
     @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 from scipy.optimize import linear_sum_assignment
+from typing_extensions import override
 
-from solver.baselines._bases import Bases, CentredBasis
-from solver.baselines._linear import METRIC, LinearBaseline
+from solver.baselines._bases import CentredBasis
+from solver.baselines._basis_fit import BasisBaseline
+from solver.baselines._linear import METRIC
 from solver.baselines._pairs import class_indicators
 from solver.linalg.matrices import FloatArray
 from solver.supervision.base import Indices
 from solver.supervision.signed_pairs import AnySupervision
-from solver.supervision.sizes import check_sizes
 from solver.validation.errors import SupervisionError
 from solver.validation.parameters import COUNT, Rule, optional
 
@@ -23,7 +23,7 @@ Groups = list[tuple[Indices, Indices]]
 """Rows of either modality that belong together, group by group."""
 
 
-class WMCA(LinearBaseline):
+class WMCA(BasisBaseline):
     """Maximum covariance analysis that finds out which samples of a class belong together.
 
     Maximises the covariance of paired projections where only groups of samples are known to correspond,
@@ -80,6 +80,7 @@ class WMCA(LinearBaseline):
         "max_iter": COUNT,
         "metric": METRIC,
     }
+    _needs_classes: ClassVar[bool] = True
 
     covariances_: FloatArray
     x_pairs_: Indices
@@ -93,39 +94,13 @@ class WMCA(LinearBaseline):
         self.max_iter = max_iter
         self.metric = metric
 
-    def fit(
-        self,
-        X: npt.ArrayLike,
-        Z: npt.ArrayLike,
-        supervision: AnySupervision,
-        *,
-        bases: Bases | None = None,
-    ) -> Self:
-        """Find directions and pairing in turns.
-
-        Parameters
-        ----------
-        X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality; made dense.
-        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality; made dense.
-        supervision : Labels or MultiLabels
-            The classes.
-        bases : tuple of CentredBasis, optional
-            Bases of X and Z, if the caller already has them; computed if omitted.
-
-        Raises
-        ------
-        InvalidParameterError, InvalidInputError, SupervisionError
-            If a parameter is out of range, an array unusable, or the supervision of other samples or of
-            another kind than is needed.
-        """
-        self._check_parameters()
+    @override
+    def _learn_directions(
+        self, x: CentredBasis, z: CentredBasis, supervision: AnySupervision
+    ) -> tuple[FloatArray, FloatArray]:
         indicators = class_indicators(supervision, type(self).__name__)
-        x, z = bases or (CentredBasis.of(X, "X"), CentredBasis.of(Z, "Z"))
-        check_sizes(x.coordinates, z.coordinates, supervision)
         groups = _common_groups(*indicators)
-        left, _, right = self._directions(_mean_cross_product(x.coordinates, z.coordinates, groups))
+        left, _, right = self._leading(_mean_cross_product(x.coordinates, z.coordinates, groups))
         self.objectives_ = []
         columns = None
         for _ in range(self.max_iter):
@@ -134,13 +109,12 @@ class WMCA(LinearBaseline):
                 break
             columns = new_columns
             cross = x.coordinates[rows].T @ z.coordinates[columns] / len(rows)
-            left, self.covariances_, right = self._directions(cross)
+            left, self.covariances_, right = self._leading(cross)
             self.objectives_.append(float(self.covariances_.sum()))
             self.x_pairs_, self.z_pairs_ = rows, columns
-        self._keep(x.lift(left), z.lift(right))
-        return self
+        return left, right
 
-    def _directions(self, cross: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _leading(self, cross: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the leading singular vectors on the left, their singular values, those on the right."""
         U, s, Vt = scipy.linalg.svd(cross, full_matrices=False)
         return U[:, : self.n_components], s[: self.n_components], Vt[: self.n_components].T

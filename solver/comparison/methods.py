@@ -93,6 +93,8 @@ class Method:
         Whether its `fit` takes `bases`, those of the samples; they are then computed once for all candidates.
     is_optional : bool
         Whether it takes part only where it is named.
+    learns_from_pairs : bool
+        Whether it suits classes of a row each, which partners are: they are as many as rows.
     """
 
     estimator: type[CrossModalEstimator]
@@ -103,6 +105,7 @@ class Method:
     has_matrix: bool = False
     uses_bases: bool = False
     is_optional: bool = False
+    learns_from_pairs: bool = False
 
     @property
     def name(self) -> str:
@@ -197,6 +200,7 @@ _ENTRIES = (
         fixed={"n_threads": 1},
         walk=_walk_alphas,
         has_matrix=True,
+        learns_from_pairs=True,
     ),
     Method(
         SemanticBilinear,
@@ -204,8 +208,13 @@ _ENTRIES = (
         scalings=("none",),  # it chooses one of its own for each of its posteriors
         has_matrix=True,
     ),
-    Method(CCA, (_PAIRS, _RIDGE, _COMPONENTS, _CORRELATION_POWER, _METRIC), uses_bases=True),
-    Method(PLS, (_PAIRS, _COMPONENTS, _METRIC), uses_bases=True),
+    Method(
+        CCA,
+        (_PAIRS, _RIDGE, _COMPONENTS, _CORRELATION_POWER, _METRIC),
+        uses_bases=True,
+        learns_from_pairs=True,
+    ),
+    Method(PLS, (_PAIRS, _COMPONENTS, _METRIC), uses_bases=True, learns_from_pairs=True),
     Method(
         SCM,
         (
@@ -219,7 +228,11 @@ _ENTRIES = (
         uses_bases=True,
     ),
     Method(SemanticMatching, (_INVERSE_PENALTY, _Z_INVERSE_PENALTY)),
-    Method(MsAlg, (Axis("n_components", (4, 5, 6, 7, 8, 9, 10, 20, 40, None), 7), _METRIC)),
+    Method(
+        MsAlg,
+        (Axis("n_components", (4, 5, 6, 7, 8, 9, 10, 20, 40, None), 7), _METRIC),
+        learns_from_pairs=True,
+    ),
     Method(GMLDA, (_FEW_RIDGES, _COUPLING, _EIGENVALUE_POWER, _METRIC), uses_bases=True),
     Method(
         GMMFA,

@@ -10,8 +10,8 @@ from typing_extensions import override
 from solver.base import CrossModalEstimator
 from solver.baselines import SemanticMatching
 from solver.linalg.matrices import FloatArray, Samples
+from solver.scaling.feature_maps import KERNELS, FeatureMap, FeatureMapConfig, check_features
 from solver.semantic.estimator import SemanticBilinear
-from solver.semantic.feature_maps import KERNELS, FeatureMap, FeatureMapConfig, check_features
 from solver.supervision.signed_pairs import AnySupervision
 from solver.validation.errors import InvalidInputError
 from solver.validation.parameters import COUNT, POSITIVE, SEED, Rule
@@ -26,14 +26,8 @@ class SemanticIdentity(SemanticBilinear):
     """`SemanticBilinear` with M the identity: the inner product of the same posteriors."""
 
     @override
-    def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        self._check_fitted()
-        return self._predict_x(X)
-
-    @override
-    def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        self._check_fitted()
-        return self._predict_z(Z)
+    def _choose_alpha_fraction(self, *_: object) -> None:
+        return None
 
 
 class KernelSemanticMatching(CrossModalEstimator):

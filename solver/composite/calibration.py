@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.optimize
-from scipy.special import expit, log_expit, logsumexp, softmax
+from scipy.special import expit, log_expit
 
 from solver.linalg.matrices import FloatArray
 
@@ -14,6 +14,11 @@ _MOST_STEPS = 60
 """Of the optimiser: the likelihood is smooth and convex, and hardly changes after half as many."""
 _OFFSET_PENALTY = 1e-4
 """Keeps the offset of a value that no sample has from growing without end."""
+_MOST_SURE = 12.0
+"""Log-odds at most, of the mean sample: where scores separate all values the likelihood has no maximum, and
+posteriors of 0 and 1 would leave nothing to rank by."""
+_LARGEST_SCALE = 1e6
+"""Of scores that hardly differ at all."""
 _START = 5.0
 """Scale of scores between 0 and 1 that makes a softmax of them about as sure as they are."""
 
@@ -48,7 +53,9 @@ class Calibration:
     is_exclusive: bool
 
     @classmethod
-    def fit(cls, scores: FloatArray, indicators: FloatArray, is_exclusive: bool) -> Calibration:
+    def fit(
+        cls, scores: FloatArray, indicators: FloatArray, is_exclusive: bool, start: Calibration | None = None
+    ) -> Calibration:
         """Fit scale and offsets.
 
         Parameters
@@ -59,6 +66,8 @@ class Calibration:
             1 where a sample has the value, else 0.
         is_exclusive : bool
             Whether every sample has exactly one value.
+        start : Calibration, optional
+            Of similar scores: from there to the optimum it is not far.
         """
         likelihood = _softmax_loss if is_exclusive else _sigmoid_loss
 
@@ -67,26 +76,46 @@ class Calibration:
             loss, slopes = likelihood(scale * scores + offsets, indicators)
             penalty = _OFFSET_PENALTY * float(offsets @ offsets)
             gradient = slopes.sum(axis=0) + 2.0 * _OFFSET_PENALTY * offsets
-            return loss + penalty, np.concatenate([[scale * float(np.sum(slopes * scores))], gradient])
+            return loss + penalty, np.concatenate([[scale * float(np.vdot(slopes, scores))], gradient])
 
-        start = np.concatenate([[np.log(_START)], np.zeros(scores.shape[1])])
+        scale, offsets = (
+            (_START, np.zeros(scores.shape[1])) if start is None else (start.scale, start.offsets)
+        )
+        largest = np.log(_MOST_SURE / max(float(np.mean(np.ptp(scores, axis=1))), 1.0 / _LARGEST_SCALE))
+        first = np.concatenate([[min(np.log(scale), largest)], offsets])
         result = scipy.optimize.minimize(
-            evaluate, start, jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS}
+            evaluate,
+            first,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(None, largest), *[(None, None)] * len(offsets)],
+            options={"maxiter": _MOST_STEPS},
         )
         return cls(float(np.exp(result.x[0])), result.x[1:], float(result.fun), is_exclusive)
 
     def posteriors(self, scores: FloatArray) -> FloatArray:
         """Return the (n_samples, n_values) posteriors of scores."""
         calibrated = self.scale * scores + self.offsets
-        posteriors: FloatArray = softmax(calibrated, axis=1) if self.is_exclusive else expit(calibrated)
+        posteriors: FloatArray = _softmax(calibrated)[0] if self.is_exclusive else expit(calibrated)
         return posteriors
+
+
+def _softmax(scores: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return posteriors and the normalisers, ``log(sum(exp(scores)))`` of each row."""
+    largest = scores.max(axis=1, keepdims=True)
+    posteriors = np.exp(scores - largest)
+    totals = posteriors.sum(axis=1, keepdims=True)
+    posteriors /= totals
+    return posteriors, (np.log(totals) + largest).ravel()
 
 
 def _softmax_loss(scores: FloatArray, indicators: FloatArray) -> tuple[float, FloatArray]:
     """Return the mean negative log-likelihood and its derivative by each score."""
-    normaliser = logsumexp(scores, axis=1)
-    loss = float(np.mean(normaliser - np.sum(scores * indicators, axis=1)))
-    return loss, (np.exp(scores - normaliser[:, None]) - indicators) / len(scores)
+    slopes, normalisers = _softmax(scores)
+    loss = (float(normalisers.sum()) - float(np.vdot(scores, indicators))) / len(scores)
+    slopes -= indicators
+    slopes /= len(scores)
+    return loss, slopes
 
 
 def _sigmoid_loss(scores: FloatArray, indicators: FloatArray) -> tuple[float, FloatArray]:

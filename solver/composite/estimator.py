@@ -14,12 +14,13 @@ from solver.composite.learning import Choice, LearningOptions, learn
 from solver.composite.projector import CompositeProjector
 from solver.linalg.matrices import FloatArray
 from solver.linalg.samples import check_samples
-from solver.progress import Progress, StepProgress
+from solver.progress import Progress, StepProgress, WorkPlan
+from solver.scaling.feature_maps import KERNELS
 from solver.scaling.scaler import SCALINGS
-from solver.semantic.feature_maps import KERNELS
 from solver.supervision.annotations import Annotations
 from solver.supervision.base import Supervision
 from solver.supervision.conversion import annotations_of
+from solver.supervision.queries import Queries
 from solver.validation.errors import SupervisionError
 from solver.validation.parameters import COUNT, N_FOLDS, SEED, Rule, integer_from, some_of
 
@@ -32,6 +33,8 @@ class CompositeBilinear(CrossModalEstimator):
       one decomposition serves all facets and all penalties.
     * For pairs, the cosine of both samples along regularised canonical directions [1]_, which
       distinguishes single items.
+    * With it, the product of both samples' distinctness, one minus the hubness [2]_: a sample that is near to
+      all others of the other modality is ranked lower.
     * For judged pairs, such as clicks, a low-rank bilinear similarity in the coordinates of these directions,
       with the logistic loss and the nuclear norm (`LowRankBilinear`).
     * Where both modalities have the same number of features, the cosine of the features themselves: of
@@ -60,7 +63,8 @@ class CompositeBilinear(CrossModalEstimator):
     Attributes
     ----------
     weights_ : dict of str to float
-        Weight of each term: "facet:" and a name, "pairs", "signs", "cosine". The largest is 1.
+        Weight of each term: "facet:" and a name, "pairs", "distinctness", "signs", "cosine". The largest
+        is 1.
     quality_ : float
         Of held-out samples, see `solver.composite.weights.WeightSearch`.
     choice_ : Choice
@@ -72,6 +76,8 @@ class CompositeBilinear(CrossModalEstimator):
     ----------
     .. [1] D. R. Hardoon, S. Szedmak, J. Shawe-Taylor, "Canonical Correlation Analysis: An Overview with
        Application to Learning Methods", Neural Computation 16, 2004.
+    .. [2] S. Smith, D. Turban, S. Hamblin, N. Hammerla, "Offline Bilingual Word Vectors, Orthogonal
+       Transformations and the Inverted Softmax", ICLR 2017.
 
     Examples
     --------
@@ -104,8 +110,8 @@ class CompositeBilinear(CrossModalEstimator):
         *,
         scalings: tuple[str, ...] = ("standard", "l2", "sqrt"),
         kernels: tuple[str, ...] = ("linear", "rbf"),
-        n_landmarks: int = 2000,
-        n_components: int = 2000,
+        n_landmarks: int = 2048,
+        n_components: int = 2048,
         n_folds: int = 3,
         max_samples: int = 1000,
         random_state: int = 0,
@@ -127,6 +133,7 @@ class CompositeBilinear(CrossModalEstimator):
         *,
         callback: Callable[[Progress], None] | None = None,
         reuse: CompositeBilinear | None = None,
+        queries: tuple[Queries | None, Queries | None] = (None, None),
     ) -> Self:
         """Learn the terms, then their weights.
 
@@ -139,9 +146,15 @@ class CompositeBilinear(CrossModalEstimator):
         supervision : Annotations, Labels, MultiLabels or PairedRows
             What is known of the samples; labels are one facet.
         callback : callable, optional
-            Called with a `StepProgress` at each step; an exception it raises ends the fit.
+            Called with a `StepProgress` at each step, with the share of the work that is done; an exception
+            it raises ends the fit.
         reuse : CompositeBilinear or None
             Fitted on similar samples: its feature maps, ridge and weights are taken over.
+        queries : tuple of Queries or None
+            Short queries of X and of Z that name values of facets. The terms do not learn from them; the
+            weights are chosen to suit them, too, as far as none of three measures of held-out samples is
+            lowered by more than half a percent: the graded gain, the average precision by label (by all
+            facets where none is called "label"), and the agreement with judged pairs.
 
         Raises
         ------
@@ -153,15 +166,18 @@ class CompositeBilinear(CrossModalEstimator):
         self._check_parameters()
         steps = itertools.count(1)
 
-        def heartbeat() -> None:
+        def report(share: float) -> None:
             if callback is not None:
-                callback(StepProgress(next(steps)))
+                callback(StepProgress(next(steps), share))
 
         x_samples, z_samples = check_samples(X, "X"), check_samples(Z, "Z")
         annotations = annotations_of(supervision)
         for name, samples, size in zip("XZ", (x_samples, z_samples), annotations.shape, strict=True):
             if samples.shape[0] != size:
                 raise SupervisionError(f"{name} has {samples.shape[0]} samples, the supervision has {size}")
+        for name, samples, side_queries in zip("XZ", (x_samples, z_samples), queries, strict=True):
+            if side_queries is not None:
+                _check_queries(f"queries of {name}", side_queries, samples.shape[1], annotations)
         if reuse is not None:
             reuse._check_fitted()
         options = LearningOptions(
@@ -174,7 +190,12 @@ class CompositeBilinear(CrossModalEstimator):
             self.random_state,
         )
         self.choice_, self.quality_, self.projector_ = learn(
-            (x_samples, z_samples), annotations, options, heartbeat, None if reuse is None else reuse.choice_
+            (x_samples, z_samples),
+            annotations,
+            options,
+            WorkPlan(report),
+            None if reuse is None else reuse.choice_,
+            queries,
         )
         self.weights_ = dict(self.choice_.weights)
         return self
@@ -192,3 +213,15 @@ class CompositeBilinear(CrossModalEstimator):
         return self.projector_.z.project(
             check_samples(Z, "Z", n_features=self.projector_.z.feature_map.n_features)
         )
+
+
+def _check_queries(name: str, queries: Queries, n_features: int, annotations: Annotations) -> None:
+    check_samples(queries.samples, name, n_features=n_features)
+    for facet, indicators in queries.indicators.items():
+        if facet not in annotations.facets:
+            raise SupervisionError(f"{name}: there is no facet {facet!r}")
+        n_values = len(annotations.facets[facet].values)
+        if indicators.shape[1] != n_values:
+            raise SupervisionError(
+                f"{name}: facet {facet!r} has {n_values} values, the queries have {indicators.shape[1]}"
+            )

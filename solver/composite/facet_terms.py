@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit, softmax
 
 from solver.composite.calibration import Calibration
 from solver.composite.ridge import RIDGES, RidgeFit, RidgePath
@@ -33,12 +34,21 @@ class FacetPosteriors:
         Posteriors of each fitting sample without that sample.
     log_loss : float
         Of those, in nats per sample.
+    is_exclusive : bool
+        Whether values exclude each other.
     """
 
     coefficients: FloatArray
     intercepts: FloatArray
     left_out: FloatArray
     log_loss: float
+    is_exclusive: bool
+
+    def posteriors(self, coordinates: FloatArray) -> FloatArray:
+        """Return the (n_samples, n_values) posteriors of samples that were not learned from."""
+        scores = coordinates @ self.coefficients + self.intercepts
+        posteriors: FloatArray = softmax(scores, axis=1) if self.is_exclusive else expit(scores)
+        return posteriors
 
 
 class FacetLearner:
@@ -50,10 +60,14 @@ class FacetLearner:
         Principal coordinates.
     heartbeat : callable
         Called at each step.
+    variances : ndarray of shape (rank,), optional
+        Variance along each axis, where the axes are the principal ones of these samples.
     """
 
-    def __init__(self, coordinates: FloatArray, heartbeat: Callable[[], None]) -> None:
-        self._coordinates = coordinates
+    def __init__(
+        self, coordinates: FloatArray, heartbeat: Callable[[], None], variances: FloatArray | None = None
+    ) -> None:
+        self._coordinates, self._variances = coordinates, variances
         self._heartbeat = heartbeat
         self._paths: dict[bytes, RidgePath] = {}
 
@@ -73,7 +87,8 @@ class FacetLearner:
         key = is_known.tobytes()
         if key not in self._paths:
             self._heartbeat()
-            self._paths[key] = RidgePath(self._coordinates[is_known])
+            variances = self._variances if is_known.all() else None
+            self._paths[key] = RidgePath(self._coordinates[is_known], variances)
         targets = indicators[is_known].astype(np.float64)
         fit, calibration = self._calibrate(self._paths[key], targets, is_exclusive)
 
@@ -85,6 +100,7 @@ class FacetLearner:
             calibration.scale * fit.intercepts + calibration.offsets,
             calibration.posteriors(scores),
             calibration.loss,
+            is_exclusive,
         )
 
     def _calibrate(
@@ -92,10 +108,10 @@ class FacetLearner:
     ) -> tuple[RidgeFit, Calibration]:
         """Return the penalty's fit whose calibrated posteriors are the most likely."""
         fits: list[tuple[RidgeFit, Calibration]] = []
-        for ridge in RIDGES[::-1]:
+        for fit in path.fits(targets, RIDGES[::-1]):
             self._heartbeat()
-            fit = path.fit(targets, ridge)
-            fits.append((fit, Calibration.fit(fit.left_out, targets, is_exclusive)))
+            start = fits[-1][1] if fits else None
+            fits.append((fit, Calibration.fit(fit.left_out, targets, is_exclusive, start)))
             losses = [calibration.loss for _, calibration in fits]
             if losses[-1] > _MAX_LOSS_RATIO * min(losses):
                 break

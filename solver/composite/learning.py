@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from solver.composite.costs import costs_of_stages
 from solver.composite.facet_terms import FacetLearner, FacetPosteriors
 from solver.composite.folds import Part, draw, make_parts
+from solver.composite.hubness import distinctness, draw_bank
 from solver.composite.judgements import JudgedSimilarity, whitened_axes
 from solver.composite.matching import fit_match_curve
-from solver.composite.pairs import PAIR_RIDGES, CanonicalDirections
+from solver.composite.pairs import PAIR_RIDGES, CanonicalDirections, cross_covariance
 from solver.composite.projector import CompositeProjector, CompositeSide, Head, to_unit_length
+from solver.composite.ridge import RIDGES
 from solver.composite.screening import candidate_maps, choose_map
 from solver.composite.space import PrincipalSpace
 from solver.composite.weights import GradedGain, HeldOutScores, WeightSearch
-from solver.linalg.matrices import FloatArray, Samples, is_sparse
-from solver.semantic.feature_maps import FeatureMapConfig
+from solver.linalg.matrices import FloatArray, Samples, to_dense
+from solver.progress import WorkPlan
+from solver.scaling.feature_maps import FeatureMapConfig
 from solver.supervision.annotations import Annotations
 from solver.supervision.base import Indices
+from solver.supervision.queries import Queries
 from solver.validation.errors import SupervisionError
 
-COSINE, PAIRS, SIGNS = "cosine", "pairs", "signs"
+COSINE, PAIRS, SIGNS, DISTINCTNESS = "cosine", "pairs", "signs", "distinctness"
 _FACET = "facet:"
 _N_PARTNER_TARGETS = 32
 """Leading coordinates of a sample's partner that a feature map is judged by, where there are pairs."""
@@ -30,6 +35,8 @@ _N_PARTNER_TARGETS = 32
 Heartbeat = Callable[[], None]
 Sides = tuple[FloatArray, FloatArray]
 """An array for each modality."""
+BothQueries = tuple[Queries | None, Queries | None]
+"""Short queries of each modality."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +75,9 @@ def learn(
     samples: tuple[Samples, Samples],
     annotations: Annotations,
     options: LearningOptions,
-    heartbeat: Heartbeat,
+    work: WorkPlan,
     reused: Choice | None,
+    queries: BothQueries = (None, None),
 ) -> tuple[Choice, float, CompositeProjector]:
     """Return what was chosen, the quality on held-out samples, and the projector.
 
@@ -81,60 +89,96 @@ def learn(
         What is known of them.
     options : LearningOptions
         How to learn.
-    heartbeat : callable
+    work : WorkPlan
         Called at each step.
     reused : Choice or None
         Taken over instead of choosing.
+    queries : tuple of Queries or None
+        Short queries of either modality, which the weights have to suit, too.
 
     Raises
     ------
     SupervisionError
         If there is no term to learn.
     """
-    maps = reused.maps if reused else _choose_maps(samples, annotations, options, heartbeat)
-    spaces, coordinates = [], []
-    for side, config in zip(samples, maps, strict=True):
-        heartbeat()
-        space, rows = PrincipalSpace.fit(
-            side, config, options.n_landmarks, options.n_components, options.seed
-        )
-        spaces.append(space)
-        coordinates.append(rows)
-    terms = _Terms(samples, annotations, (spaces[0], spaces[1]), (coordinates[0], coordinates[1]), heartbeat)
+    is_chosen = reused is not None
+    work.plan(costs_of_stages(annotations, options.n_folds, options.max_samples, is_chosen=is_chosen))
+    maps = reused.maps if reused else _choose_maps(samples, annotations, options, work)
+    spaces, coordinates = _fit_spaces(samples, maps, options, work)
+    work.begin("facets", 2 * len(annotations.facets) * len(RIDGES))
+    terms = _Terms(samples, annotations, spaces, coordinates, queries, work)
     rng = np.random.default_rng(options.seed)
-    parts = [
-        draw(part, options.max_samples, annotations.pairs, rng)
-        for part in make_parts(annotations, options.n_folds, rng)
-    ]
-    parts = [part for part in parts if min(map(len, part)) > 0]
-    pair_ridge = None
-    if len(annotations.pairs):
-        pair_ridge = reused.pair_ridge if reused else None
-        pair_ridge = pair_ridge or terms.choose_pair_ridge(parts)
+    parts = _draw_parts(annotations, options, rng)
+    work.begin("parts", len(parts) * (1 if reused or not len(annotations.pairs) else len(PAIR_RIDGES)))
+    pair_ridge = _choose_pair_ridge(terms, parts, annotations, reused)
     held_out = [
-        HeldOutScores.of(terms.project_part(part, pair_ridge), annotations.subset(*part)) for part in parts
+        HeldOutScores.of(terms.project_part(part, pair_ridge), annotations.subset(*part), queries)
+        for part in parts
     ]
     if not held_out or not held_out[0].terms:
         raise SupervisionError(
             "nothing to learn from: no facet has two values on both sides, and neither pairs nor judged pairs"
         )
-    search = WeightSearch(held_out)
-    weights = {
-        name: weight
-        for name, weight in (reused.weights if reused else {}).items()
-        if name in held_out[0].terms
-    }
-    if weights and any(weights.values()):
-        quality = search.quality(weights)
-    else:
-        weights, quality = search.run(heartbeat)
+    weights, quality = _choose_weights(held_out, reused, work)
+    work.begin("end", 1)
+    work()
     curve = fit_match_curve(
         [block.total(weights) for block in held_out],
         [block.is_match for block in held_out],
         rng,
     )
     projector = CompositeProjector(*terms.sides(weights, pair_ridge), *curve)
+    work.finish()
     return Choice(maps, pair_ridge, weights), quality, projector
+
+
+def _fit_spaces(
+    samples: tuple[Samples, Samples],
+    maps: tuple[FeatureMapConfig, FeatureMapConfig],
+    options: LearningOptions,
+    work: WorkPlan,
+) -> tuple[tuple[PrincipalSpace, PrincipalSpace], Sides]:
+    """Return the space of either modality, and all samples in it."""
+    work.begin("spaces", len(samples))
+    fits = []
+    for side, config in zip(samples, maps, strict=True):
+        work()
+        fits.append(PrincipalSpace.fit(side, config, options.n_landmarks, options.n_components, options.seed))
+    (x_space, x_rows), (z_space, z_rows) = fits
+    return (x_space, z_space), (x_rows, z_rows)
+
+
+def _draw_parts(annotations: Annotations, options: LearningOptions, rng: np.random.Generator) -> list[Part]:
+    """Return the parts that are held out in turns, each with samples of both modalities."""
+    parts = [
+        draw(part, options.max_samples, annotations.pairs, rng)
+        for part in make_parts(annotations, options.n_folds, rng)
+    ]
+    return [part for part in parts if min(map(len, part)) > 0]
+
+
+def _choose_pair_ridge(
+    terms: _Terms, parts: list[Part], annotations: Annotations, reused: Choice | None
+) -> float | None:
+    if not len(annotations.pairs):
+        return None
+    return (reused.pair_ridge if reused else None) or terms.choose_pair_ridge(parts)
+
+
+def _choose_weights(
+    held_out: Sequence[HeldOutScores], reused: Choice | None, work: WorkPlan
+) -> tuple[dict[str, float], float]:
+    """Return the weights of the terms and their quality; those that are reused as far as the terms exist."""
+    search = WeightSearch(held_out, {DISTINCTNESS: PAIRS})
+    weights = {
+        name: weight
+        for name, weight in (reused.weights if reused else {}).items()
+        if name in held_out[0].terms
+    }
+    if any(weights.values()):
+        return weights, search.quality(weights)
+    work.begin("weights", search.most_steps)
+    return search.run(work)
 
 
 class _Terms:
@@ -148,6 +192,8 @@ class _Terms:
         Of both modalities.
     coordinates : tuple of ndarray
         All samples in them.
+    queries : tuple of Queries or None
+        Of either modality; they are projected beside the samples of each part.
     """
 
     def __init__(
@@ -156,16 +202,26 @@ class _Terms:
         annotations: Annotations,
         spaces: tuple[PrincipalSpace, PrincipalSpace],
         coordinates: Sides,
+        queries: BothQueries,
         heartbeat: Heartbeat,
     ) -> None:
         self._samples, self._annotations = samples, annotations
         self._spaces, self._coordinates = spaces, coordinates
+        self._queries = queries
+        self._query_coordinates = [
+            np.empty((0, len(space.variances))) if side is None else space.coordinates(side.samples)
+            for space, side in zip(spaces, queries, strict=True)
+        ]
         self._heartbeat = heartbeat
         self._has_signs = annotations.signs is not None and annotations.signs.nnz > 0
         self._has_cosine = samples[0].shape[1] == samples[1].shape[1]
+        self._part_directions: dict[tuple[bytes, float], CanonicalDirections] = {}
         self._facets: dict[str, tuple[FacetPosteriors, FacetPosteriors]] = {}
         self._exclusive = {name: facet.is_exclusive for name, facet in annotations.facets.items()}
-        learners = [FacetLearner(side, heartbeat) for side in coordinates]
+        learners = [
+            FacetLearner(side, heartbeat, space.variances)
+            for side, space in zip(coordinates, spaces, strict=True)
+        ]
         for name, facet in annotations.facets.items():
             fits = [
                 learner.fit(side, self._exclusive[name])
@@ -176,28 +232,48 @@ class _Terms:
 
     def choose_pair_ridge(self, parts: list[Part]) -> float:
         """Return the ridge with which held-out partners are ranked best."""
-        gains: list[float] = []
-        blocks = [self._annotations.is_paired(*part) for part in parts]
-        for ridge in PAIR_RIDGES:
-            part_gains: list[float] = []
-            for part, block in zip(parts, blocks, strict=True):
-                x, z = self._project_by_directions(part, ridge)
-                part_gains.append(GradedGain(block.astype(np.int8)).mean(x @ z.T))
-            gains.append(float(np.mean(part_gains)))
+        gains = np.zeros(len(PAIR_RIDGES))
+        for part in parts:
+            gain = GradedGain(self._annotations.is_paired(*part).astype(np.int8))
+            for number, directions in enumerate(self._directions_without(part, PAIR_RIDGES)):
+                x, z = map(to_unit_length, directions.project(*self._rows(part)))
+                gains[number] += gain.mean(x @ z.T)
         return PAIR_RIDGES[int(np.argmax(gains))]
 
     def project_part(self, part: Part, pair_ridge: float | None) -> dict[str, Sides]:
-        """Return the projections of a part by each term, which has not learned from it."""
-        rows = dict(zip((0, 1), part, strict=True))
-        terms: dict[str, Sides] = {
-            _FACET + name: (x.left_out[rows[0]], z.left_out[rows[1]]) for name, (x, z) in self._facets.items()
-        }
+        """Return the projections of a part by each term, which has not learned from it; then of queries."""
+        terms: dict[str, Sides] = {}
+        for name, fits in self._facets.items():
+            x, z = (
+                np.vstack([fit.left_out[rows], fit.posteriors(query_rows)])
+                for fit, rows, query_rows in zip(fits, part, self._query_coordinates, strict=True)
+            )
+            terms[_FACET + name] = x, z
+        x_rows, z_rows = (
+            np.vstack([rows, query_rows])
+            for rows, query_rows in zip(self._rows(part), self._query_coordinates, strict=True)
+        )
         if pair_ridge is not None:
-            terms[PAIRS] = self._project_by_directions(part, pair_ridge)
+            (directions,) = self._directions_without(part, [pair_ridge])
+            x_bank, z_bank = (
+                draw_bank(np.delete(side, rows, axis=0) if len(rows) < len(side) else side)
+                for side, rows in zip(self._unit_vectors(directions), part, strict=True)
+            )
+            x, z = map(to_unit_length, directions.project(x_rows, z_rows))
+            terms[PAIRS] = x, z
+            terms[DISTINCTNESS] = distinctness(x, z_bank), distinctness(z, x_bank)
         if self._has_signs:
-            terms[SIGNS] = self._project_by_judgements(part, pair_ridge)
+            self._heartbeat()
+            factors = self._judged_factors(self._annotations.without(*part), pair_ridge)
+            if factors is None:
+                terms[SIGNS] = np.zeros((len(x_rows), 1)), np.zeros((len(z_rows), 1))
+            else:
+                terms[SIGNS] = x_rows @ factors[0], z_rows @ factors[1]
         if self._has_cosine:
-            x, z = (_raw(side, chosen) for side, chosen in zip(self._samples, part, strict=True))
+            x, z = (
+                np.vstack([to_dense(side[rows]), *([] if queries is None else [to_dense(queries.samples)])])
+                for side, rows, queries in zip(self._samples, part, self._queries, strict=True)
+            )
             terms[COSINE] = to_unit_length(x), to_unit_length(z)
         return terms
 
@@ -208,6 +284,10 @@ class _Terms:
         directions = None
         if pair_ridge is not None and weights.get(PAIRS, 0.0) > 0.0:
             directions = self._directions(self._annotations.pairs, pair_ridge)
+        banks = None
+        if directions is not None and weights.get(DISTINCTNESS, 0.0) > 0.0:
+            x, z = self._unit_vectors(directions)
+            banks = draw_bank(z), draw_bank(x)
         judged = (
             self._judged_factors(self._annotations, pair_ridge) if weights.get(SIGNS, 0.0) > 0.0 else None
         )
@@ -225,6 +305,8 @@ class _Terms:
             if directions is not None:
                 chosen = (directions.x_coefficients, directions.z_coefficients)[number]
                 heads.append(Head(PAIRS, "direction", chosen.shape[1], weights[PAIRS] ** 0.5))
+                if banks is not None:
+                    heads.append(Head(DISTINCTNESS, DISTINCTNESS, 0, weights[DISTINCTNESS] ** 0.5))
                 coefficients.append(chosen)
                 intercepts.append(np.zeros(chosen.shape[1]))
             if judged is not None:
@@ -235,44 +317,56 @@ class _Terms:
                 heads.append(Head(COSINE, "cosine", 0, weights[COSINE] ** 0.5))
             lifted = space.lift(np.hstack(coefficients), np.concatenate(intercepts))
             factors, offsets = (part.astype(np.float32) for part in lifted)
-            built.append(CompositeSide(space.feature_map, factors, offsets, tuple(heads)))
+            bank = None if banks is None else banks[number]
+            built.append(CompositeSide(space.feature_map, factors, offsets, tuple(heads), bank))
         return built[0], built[1]
 
-    def _project_by_directions(self, part: Part, ridge: float) -> Sides:
-        self._heartbeat()
-        rest = self._annotations.without(*part).pairs
-        directions = self._directions(rest if len(rest) else self._annotations.pairs, ridge)
-        return (
-            to_unit_length(self._coordinates[0][part[0]] @ directions.x_coefficients),
-            to_unit_length(self._coordinates[1][part[1]] @ directions.z_coefficients),
-        )
+    def _rows(self, part: Part) -> Sides:
+        return self._coordinates[0][part[0]], self._coordinates[1][part[1]]
 
-    def _project_by_judgements(self, part: Part, pair_ridge: float | None) -> Sides:
-        self._heartbeat()
-        factors = self._judged_factors(self._annotations.without(*part), pair_ridge)
-        if factors is None:
-            return np.zeros((len(part[0]), 1)), np.zeros((len(part[1]), 1))
-        return self._coordinates[0][part[0]] @ factors[0], self._coordinates[1][part[1]] @ factors[1]
+    def _directions_without(self, part: Part, ridges: Sequence[float]) -> list[CanonicalDirections]:
+        """Return the directions of all pairs outside a part with each ridge; each is computed once."""
+        keys = [(b"".join(rows.tobytes() for rows in part), ridge) for ridge in ridges]
+        if any(key not in self._part_directions for key in keys):
+            rest = self._annotations.without(*part).pairs
+            pairs = rest if len(rest) else self._annotations.pairs
+            cross = cross_covariance(self._coordinates, pairs)
+            for key in keys:
+                self._heartbeat()
+                self._part_directions[key] = CanonicalDirections.fit(
+                    cross, self._variances, len(pairs), key[1]
+                )
+        return [self._part_directions[key] for key in keys]
+
+    def _unit_vectors(self, directions: CanonicalDirections) -> Sides:
+        """Return the vectors of length one of all samples along directions."""
+        x, z = map(to_unit_length, directions.project(*self._coordinates))
+        return x, z
 
     def _judged_factors(self, annotations: Annotations, pair_ridge: float | None) -> Sides | None:
         """Return the factors of the judged pairs' similarity, for principal coordinates; None without one."""
+        if annotations.signs is None:
+            return None
         if pair_ridge is not None and len(annotations.pairs):
             directions = self._directions(annotations.pairs, pair_ridge)
             bases = directions.x_coefficients, directions.z_coefficients
         else:
             bases = whitened_axes(self._spaces[0].variances), whitened_axes(self._spaces[1].variances)
         coordinates = self._coordinates[0] @ bases[0], self._coordinates[1] @ bases[1]
-        assert annotations.signs is not None
         judged = JudgedSimilarity.fit(coordinates, annotations.signs)
         return None if judged is None else (bases[0] @ judged.x_factors, bases[1] @ judged.z_factors)
 
     def _directions(self, pairs: Indices, ridge: float) -> CanonicalDirections:
-        variances = (self._spaces[0].variances, self._spaces[1].variances)
-        return CanonicalDirections.fit(self._coordinates, variances, pairs, ridge)
+        cross = cross_covariance(self._coordinates, pairs)
+        return CanonicalDirections.fit(cross, self._variances, len(pairs), ridge)
+
+    @property
+    def _variances(self) -> Sides:
+        return self._spaces[0].variances, self._spaces[1].variances
 
 
 def _choose_maps(
-    samples: tuple[Samples, Samples], annotations: Annotations, options: LearningOptions, heartbeat: Heartbeat
+    samples: tuple[Samples, Samples], annotations: Annotations, options: LearningOptions, work: WorkPlan
 ) -> tuple[FeatureMapConfig, FeatureMapConfig]:
     """Return the feature maps from which facets, and the partners' coordinates, are predicted best."""
     rng = np.random.default_rng(options.seed)
@@ -282,6 +376,7 @@ def _choose_maps(
     drawn = [side[chosen] for side, chosen in zip(samples, rows, strict=True)]
     configs = [candidate_maps(side, options.scalings, options.kernels) for side in drawn]
     chosen: list[FeatureMapConfig] = []
+    work.begin("maps", sum(map(len, configs)))
     for side in (0, 1):
         targets: list[tuple[Indices, FloatArray]] = []
         for facet in drawn_annotations.facets.values():
@@ -295,15 +390,5 @@ def _choose_maps(
                 drawn[other], configs[other][0], options.n_landmarks, _N_PARTNER_TARGETS, options.seed
             )
             targets.append((drawn_annotations.pairs[:, side], partners[drawn_annotations.pairs[:, other]]))
-        chosen.append(
-            choose_map(drawn[side], configs[side], targets, options.n_landmarks, options.seed, heartbeat)
-            if targets
-            else configs[side][0]
-        )
+        chosen.append(choose_map(drawn[side], configs[side], targets, work) if targets else configs[side][0])
     return chosen[0], chosen[1]
-
-
-def _raw(samples: Samples, rows: Indices) -> FloatArray:
-    chosen = samples[rows]
-    dense: FloatArray = chosen.toarray() if is_sparse(chosen) else np.asarray(chosen)
-    return dense

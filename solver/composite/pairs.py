@@ -12,7 +12,7 @@ from solver.supervision.base import Indices
 
 PAIR_RIDGES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 """Ridges to try, as shares of the total variance."""
-_MOST_DIRECTIONS = 128
+_MOST_DIRECTIONS = 256
 """Canonical directions at most: those of the smallest correlations hardly move a ranking."""
 
 _POWER_STEPS = 6
@@ -37,13 +37,13 @@ class CanonicalDirections:
     z_coefficients: FloatArray
     correlations: FloatArray
 
+    def project(self, x: FloatArray, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the components of principal coordinates along the directions of their modality."""
+        return x @ self.x_coefficients, z @ self.z_coefficients
+
     @classmethod
     def fit(
-        cls,
-        coordinates: tuple[FloatArray, FloatArray],
-        variances: tuple[FloatArray, FloatArray],
-        pairs: Indices,
-        ridge: float,
+        cls, cross: FloatArray, variances: tuple[FloatArray, FloatArray], n_pairs: int, ridge: float
     ) -> CanonicalDirections:
         """Find the directions by the singular value decomposition of the whitened cross-covariance.
 
@@ -52,19 +52,33 @@ class CanonicalDirections:
 
         Parameters
         ----------
-        coordinates : tuple of ndarray
-            Principal coordinates of both modalities, (n_samples, rank) each.
+        cross : ndarray of shape (x_rank, z_rank)
+            Cross-covariance of the pairs, as of `cross_covariance`.
         variances : tuple of ndarray
-            Variance along each axis.
-        pairs : ndarray of int, shape (n_pairs, 2)
-            Rows that belong together.
+            Variance along each principal axis.
+        n_pairs : int
+            Pairs that the covariance is of.
         ridge : float
             Added to the variances, as a share of their sum.
         """
         whitening = [1.0 / np.sqrt(side + ridge * side.sum()) for side in variances]
-        x, z = (side[pairs[:, number]] for number, side in enumerate(coordinates))
-        cross = whitening[0][:, None] * (x.T @ z / len(pairs)) * whitening[1]
-        n_directions = min(_MOST_DIRECTIONS, min(cross.shape), len(pairs))
-        U, s, Vt = randomized_svd(cross, n_directions, n_iter=_POWER_STEPS, random_state=0)
-        roots = np.sqrt(s)
+        n_directions = min(_MOST_DIRECTIONS, min(cross.shape), n_pairs)
+        whitened = (whitening[0][:, None] * cross * whitening[1]).astype(np.float32)
+        U, s, Vt = randomized_svd(whitened, n_directions, n_iter=_POWER_STEPS, random_state=0)
+        roots = np.sqrt(s.astype(np.float64))
         return cls(whitening[0][:, None] * U * roots, whitening[1][:, None] * Vt.T * roots, s)
+
+
+def cross_covariance(coordinates: tuple[FloatArray, FloatArray], pairs: Indices) -> FloatArray:
+    """Return the mean product of paired samples' coordinates, of shape (x_rank, z_rank).
+
+    Parameters
+    ----------
+    coordinates : tuple of ndarray
+        Principal coordinates of both modalities, (n_samples, rank) each.
+    pairs : ndarray of int, shape (n_pairs, 2)
+        Rows that belong together.
+    """
+    x, z = (side[pairs[:, number]] for number, side in enumerate(coordinates))
+    cross: FloatArray = x.T @ z / len(pairs)
+    return cross

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,19 +11,22 @@ import numpy.typing as npt
 from scipy.special import expit, softmax
 from typing_extensions import override
 
+from solver.composite.hubness import distinctness
 from solver.linalg.matrices import FloatArray, Samples, is_sparse
-from solver.projector import Projector, check_array, project_in_range
-from solver.semantic.ensemble_format import (
+from solver.linalg.samples import check_array
+from solver.projector import Projector, project_in_range
+from solver.scaling.feature_map_format import (
     MAX_MAGNITUDE,
     describe_feature_map,
     feature_map_arrays,
     feature_map_parts,
     read_feature_map,
 )
-from solver.semantic.feature_maps import FeatureMap
+from solver.scaling.feature_maps import FeatureMap
 from solver.validation.errors import InvalidInputError
 
-HEAD_KINDS = ("softmax", "sigmoid", "direction", "linear", "cosine")
+HEAD_KINDS = ("softmax", "sigmoid", "direction", "linear", "cosine", "distinctness")
+_WITHOUT_SCORES = ("cosine", "distinctness")
 _MAP_FIELDS = {"scaling": str, "kernel": str, "gamma": float}
 _HEAD_FIELDS = {"term": str, "kind": str, "n_scores": int, "scale": float}
 _TINY = 1e-12
@@ -38,11 +41,12 @@ class Head:
     ----------
     term : str
         Name of the term.
-    kind : {"softmax", "sigmoid", "direction", "linear", "cosine"}
+    kind : {"softmax", "sigmoid", "direction", "linear", "cosine", "distinctness"}
         What is made of its scores: posteriors that sum to one, posteriors of each value, a vector of length
-        one, the scores themselves; "cosine" is the raw sample, of length one, and has no scores.
+        one, the scores themselves; "cosine" is the raw sample, of length one, and "distinctness" one number
+        made of the vector of "direction": both have no scores.
     n_scores : int
-        Number of its scores; 0 for "cosine".
+        Number of its scores; 0 for "cosine" and "distinctness".
     scale : float
         Root of the term's weight.
     """
@@ -58,7 +62,7 @@ class Head:
             raise InvalidInputError(f"{self.term}: kind must be one of {HEAD_KINDS}, got {self.kind!r:.100}")
         if not 0.0 < self.scale < MAX_MAGNITUDE:
             raise InvalidInputError(f"{self.term}: scale must be positive and finite, got {self.scale}")
-        if self.n_scores < 0 or (self.n_scores == 0) != (self.kind == "cosine"):
+        if self.n_scores < 0 or (self.n_scores == 0) != (self.kind in _WITHOUT_SCORES):
             raise InvalidInputError(f"{self.term}: {self.n_scores} scores do not suit the kind {self.kind!r}")
 
     def apply(self, scores: FloatArray, samples: Samples) -> FloatArray:
@@ -89,12 +93,15 @@ class CompositeSide:
         Added to the scores.
     heads : tuple of Head
         At least one.
+    bank : ndarray of shape (n_bank, n_directions), optional
+        Vectors of length one of the other modality, for a head "distinctness".
     """
 
     feature_map: FeatureMap
     coefficients: FloatArray
     intercepts: FloatArray
     heads: tuple[Head, ...]
+    bank: FloatArray | None = None
 
     def __post_init__(self) -> None:
         """Check that all parts match."""
@@ -103,13 +110,19 @@ class CompositeSide:
         check_array("intercepts", self.intercepts, (n_scores,))
         if not self.heads:
             raise InvalidInputError("heads must not be empty")
+        widths = [head.n_scores for head in self.heads if head.kind == "direction"]
+        if has_bank(self.heads):
+            check_array("bank", np.empty(0) if self.bank is None else self.bank, (None, sum(widths)))
+            if len(widths) != 1:
+                raise InvalidInputError("a head 'distinctness' needs one of the kind 'direction'")
         if np.abs(self.coefficients).max(initial=0.0) > MAX_MAGNITUDE:
             raise InvalidInputError(f"coefficients must not exceed {MAX_MAGNITUDE:g}: scores would overflow")
 
     @property
     def widths(self) -> tuple[int, ...]:
         """Dimensions of each head's part."""
-        return tuple(head.n_scores or self.feature_map.n_features for head in self.heads)
+        widths = {"cosine": self.feature_map.n_features, "distinctness": 1}
+        return tuple(widths.get(head.kind, head.n_scores) for head in self.heads)
 
     def project(self, samples: npt.ArrayLike) -> FloatArray:
         """Return the (n_samples, rank) projections, float32; those of too large samples are not finite."""
@@ -122,9 +135,16 @@ class CompositeSide:
 
     def _parts(self, scores: FloatArray, raw: Samples) -> Iterator[FloatArray]:
         start = 0
+        directions = scores[:, :0]
         for head in self.heads:
-            yield head.apply(scores[:, start : start + head.n_scores], raw)
+            own = scores[:, start : start + head.n_scores]
             start += head.n_scores
+            if head.kind == "direction":
+                directions = own
+            if head.kind == "distinctness" and self.bank is not None:
+                yield head.scale * distinctness(to_unit_length(directions), self.bank)
+            else:
+                yield head.apply(own, raw)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,6 +209,7 @@ class CompositeProjector(Projector):
         arrays = {"levels": self.levels, "probabilities": self.probabilities}
         for name, side in (("x", self.x), ("z", self.z)):
             arrays |= {f"{name}_coefficients": side.coefficients, f"{name}_intercepts": side.intercepts}
+            arrays |= {} if side.bank is None else {f"{name}_bank": side.bank}
             arrays |= {f"{name}_{part}": array for part, array in feature_map_parts(side.feature_map).items()}
         return arrays
 
@@ -218,12 +239,22 @@ class CompositeProjector(Projector):
         expected = {"levels", "probabilities"} | {
             f"{name}_{part}"
             for name, side in sides.items()
-            for part in ("coefficients", "intercepts", *feature_map_arrays(side["map"]))
+            for part in ("coefficients", "intercepts", *feature_map_arrays(side["map"]), *_bank_names(side))
         }
         if set(arrays) != expected:
             raise InvalidInputError(f"expected the arrays {sorted(expected)}, got {sorted(arrays)}")
         x, z = (_read_side(name, side, arrays) for name, side in sides.items())
         return cls(x, z, arrays["levels"], arrays["probabilities"])
+
+
+def has_bank(heads: Sequence[Head]) -> bool:
+    """Return whether one of the heads needs a bank."""
+    return any(head.kind == "distinctness" for head in heads)
+
+
+def _bank_names(side: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the name of the bank's array, if the heads of a checked description need one."""
+    return ("bank",) if any(head["kind"] == "distinctness" for head in side["heads"]) else ()
 
 
 def _describe(side: CompositeSide) -> dict[str, Any]:
@@ -252,6 +283,7 @@ def _read_side(name: str, side: Mapping[str, Any], arrays: Mapping[str, FloatArr
             arrays[f"{name}_coefficients"],
             arrays[f"{name}_intercepts"],
             heads,
+            arrays.get(f"{name}_bank"),
         )
     except InvalidInputError as error:
         raise InvalidInputError(f"{name}: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +43,8 @@ class RidgePath:
     ----------
     coordinates : ndarray of shape (n_samples, rank)
         Principal coordinates of a set of samples that includes these.
+    variances : ndarray of shape (rank,), optional
+        Variance along each axis, where the axes are the principal ones of just these samples.
 
     References
     ----------
@@ -49,31 +52,38 @@ class RidgePath:
        Prediction", Technometrics 16, 1974.
     """
 
-    def __init__(self, coordinates: FloatArray) -> None:
+    def __init__(self, coordinates: FloatArray, variances: FloatArray | None = None) -> None:
         self._mean = coordinates.mean(axis=0)
         centred = coordinates - self._mean
-        self._variances, self._axes = _eigen(centred.T @ centred / len(coordinates))
+        self._axes: FloatArray | None = None
+        if variances is None:
+            variances, self._axes = _eigen(centred.T @ centred / len(coordinates))
+        self._variances = variances
         self._rotated = centred if self._axes is None else centred @ self._axes
+        self._squares = self._rotated**2
 
-    def fit(self, targets: FloatArray, ridge: float) -> RidgeFit:
-        """Return the regressions of targets with a penalty.
+    def fits(self, targets: FloatArray, ridges: Iterable[float]) -> Iterator[RidgeFit]:
+        """Yield the regressions of targets with one penalty after the other.
 
         Parameters
         ----------
         targets : ndarray of shape (n_samples, n_targets)
             What to predict.
-        ridge : float
-            Penalty, as a share of the total variance.
+        ridges : iterable of float
+            Penalties, as shares of the total variance.
         """
         n_samples, mean = len(targets), targets.mean(axis=0)
-        shrinkage = 1.0 / (self._variances + ridge * float(self._variances.sum()))
-        coefficients = shrinkage[:, None] * (self._rotated.T @ (targets - mean) / n_samples)
-        leverage = (1.0 + self._rotated**2 @ shrinkage) / n_samples
-        errors = targets - mean - self._rotated @ coefficients
-        left_out = targets - errors / np.maximum(1.0 - leverage, 1.0 / n_samples)[:, None]
-        if self._axes is not None:
-            coefficients = self._axes @ coefficients
-        return RidgeFit(coefficients, mean - self._mean @ coefficients, left_out)
+        centred = targets - mean
+        covariances = self._rotated.T @ centred / n_samples
+        for ridge in ridges:
+            shrinkage = 1.0 / (self._variances + ridge * float(self._variances.sum()))
+            coefficients = shrinkage[:, None] * covariances
+            leverage = (1.0 + self._squares @ shrinkage) / n_samples
+            errors = centred - self._rotated @ coefficients
+            left_out = targets - errors / np.maximum(1.0 - leverage, 1.0 / n_samples)[:, None]
+            if self._axes is not None:
+                coefficients = self._axes @ coefficients
+            yield RidgeFit(coefficients, mean - self._mean @ coefficients, left_out)
 
 
 def _eigen(moments: FloatArray) -> tuple[FloatArray, FloatArray | None]:

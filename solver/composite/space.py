@@ -5,17 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
 
+from solver.composite.grams import ROUNDING, centre, principal_axes
 from solver.linalg.centered import Centered
 from solver.linalg.matrices import FloatArray, Samples, is_sparse
-from solver.semantic.feature_maps import FeatureMap, FeatureMapConfig
-from solver.validation.errors import InvalidInputError
+from solver.scaling.feature_maps import (
+    MIN_RELATIVE_EIGENVALUE,
+    FeatureMap,
+    FeatureMapConfig,
+    draw_landmarks,
+    gamma_of,
+    kernel_distances,
+)
+from solver.scaling.scaler import Scaler
 
 _BLOCK_ROWS = 4096
 """Rows made dense in one block: 8192 features of them take 256 MiB in float64."""
-_ROUNDING = 1e-6
-"""Axes along which samples vary less, relative to the longest, are rounding of float32 features."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,23 +68,16 @@ class PrincipalSpace:
         InvalidInputError
             If all samples are the same.
         """
-        feature_map = config.fit(samples, n_landmarks, seed)
-        mapped = feature_map.transform(samples)
-        mean, n_samples = _mean(mapped), mapped.shape[0]
-        rows = np.random.default_rng(seed).permutation(n_samples)[:n_components]
-        axes = _row_space(_dense(mapped, np.sort(rows)) - mean, n_components)
-        coordinates = np.empty((n_samples, axes.shape[1]))
-        for start in range(0, n_samples, _BLOCK_ROWS):
-            block = np.arange(start, min(start + _BLOCK_ROWS, n_samples))
-            coordinates[block] = (_dense(mapped, block) - mean) @ axes
+        fit = _fit_linear if config.kernel == "linear" else _fit_kernel
+        feature_map, mean, axes, coordinates = fit(samples, config, n_landmarks, n_components, seed)
+        n_samples = len(coordinates)
         variances = np.mean(coordinates**2, axis=0)
-        if len(rows) < n_samples:
+        if min(n_components, n_samples if config.kernel == "linear" else n_landmarks) < n_samples:
             # The axes are those of a part: turn them to those of all samples.
-            moments = coordinates.T @ coordinates / n_samples
-            variances, rotation = scipy.linalg.eigh(moments, check_finite=False)
+            rotation, variances = principal_axes(coordinates.T @ coordinates / n_samples, n_components, 0.0)
             axes, coordinates = axes @ rotation, coordinates @ rotation
         order = np.argsort(-variances)
-        order = order[variances[order] > _ROUNDING**2 * variances[order[0]]]
+        order = order[variances[order] > ROUNDING**2 * variances[order[0]]]
         return cls(feature_map, mean, axes[:, order], variances[order]), coordinates[:, order]
 
     @property
@@ -107,20 +105,65 @@ class PrincipalSpace:
         return lifted, intercepts - self.mean @ lifted
 
 
-def _row_space(centred: FloatArray, n_components: int) -> FloatArray:
-    """Return orthonormal axes, (n_features, at most n_components), of the space that samples span."""
-    n_samples, n_features = centred.shape
-    is_wide = n_features > n_samples
-    moments = centred @ centred.T if is_wide else centred.T @ centred
-    values, vectors = scipy.linalg.eigh(moments, check_finite=False)
-    if not values[-1] > 0.0:
-        raise InvalidInputError("all samples are the same: there is nothing to learn from")
-    order = np.flatnonzero(values > _ROUNDING**2 * values[-1])[::-1][:n_components]
-    if not is_wide:
-        leading: FloatArray = vectors[:, order]
-        return leading
-    axes: FloatArray = centred.T @ (vectors[:, order] / np.sqrt(values[order]))
-    return axes
+_Fit = tuple[FeatureMap, FloatArray, FloatArray, FloatArray]
+"""Map, mean and axes of the mapped samples, and the coordinates of all samples."""
+
+
+def _fit_linear(
+    samples: Samples, config: FeatureMapConfig, n_landmarks: int, n_components: int, seed: int
+) -> _Fit:
+    """Return the space of scaled samples, with the axes of `n_components` of them."""
+    feature_map = config.fit(samples, n_landmarks, seed)
+    mapped = feature_map.transform(samples)
+    mean, n_samples = _mean(mapped), mapped.shape[0]
+    rows = np.sort(np.random.default_rng(seed).permutation(n_samples)[:n_components])
+    drawn = _dense(mapped, rows) - mean
+    if drawn.shape[1] <= len(rows):
+        axes, _ = principal_axes(drawn.T @ drawn, n_components, ROUNDING**2)
+    else:
+        vectors, values = principal_axes(drawn @ drawn.T, n_components, ROUNDING**2)
+        axes = drawn.T @ (vectors / np.sqrt(values))
+        if len(rows) == n_samples:
+            return feature_map, mean, axes, vectors * np.sqrt(values)
+    return feature_map, mean, axes, _coordinates(mapped, mean, axes)
+
+
+def _fit_kernel(
+    samples: Samples, config: FeatureMapConfig, n_landmarks: int, n_components: int, seed: int
+) -> _Fit:
+    """Return the space of a kernel, whose map ends in the principal coordinates of its landmarks.
+
+    So one decomposition gives both the map and the axes. What the landmarks have in common, and the
+    centred kernel lacks, distinguishes none of them.
+    """
+    scaler = Scaler(config.scaling).fit(samples)
+    landmarks, rows = draw_landmarks(samples, scaler, n_landmarks, seed)
+    distances = kernel_distances(config.kernel, landmarks, landmarks)
+    gamma = gamma_of(distances, config.width)
+    kernel = np.exp(-gamma * distances)
+    common = kernel.mean(axis=0)
+    vectors, values = principal_axes(centre(kernel), n_components, MIN_RELATIVE_EIGENVALUE)
+    whitening = vectors / np.sqrt(values)
+    feature_map = FeatureMap(
+        scaler, config.kernel, gamma, landmarks, np.ascontiguousarray(whitening, np.float32)
+    )
+    mapped = np.empty((samples.shape[0], len(values)))
+    mapped[rows] = vectors * np.sqrt(values) + common @ whitening
+    others = np.setdiff1d(np.arange(len(mapped)), rows)
+    if len(others):
+        mapped[others] = feature_map.transform(samples[others])
+    mean = mapped.mean(axis=0)
+    return feature_map, mean, np.eye(len(values)), mapped - mean
+
+
+def _coordinates(mapped: Samples, mean: FloatArray, axes: FloatArray) -> FloatArray:
+    """Return the coordinates of mapped samples, a block of rows at a time."""
+    n_samples = mapped.shape[0]
+    coordinates = np.empty((n_samples, axes.shape[1]))
+    for start in range(0, n_samples, _BLOCK_ROWS):
+        block = np.arange(start, min(start + _BLOCK_ROWS, n_samples))
+        coordinates[block] = (_dense(mapped, block) - mean) @ axes
+    return coordinates
 
 
 def _mean(mapped: Samples) -> FloatArray:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import rankdata
 
+from solver.evaluation.gains import FIRST_PAGE, discounted_gains, ideal_gains
+from solver.evaluation.metrics import average_precisions_of_hits
+from solver.evaluation.ranking import rank_gallery
 from solver.linalg.matrices import FloatArray
 from solver.supervision.annotations import Annotations, BoolArray
+from solver.supervision.conversion import LABEL
+from solver.supervision.queries import Queries
 
-_DEPTH = 10
-"""Of the gain: a first page of results."""
 _FACTORS = (0.0, 0.5, 0.7, 1.4, 2.0, 4.0)
 """By which a weight is multiplied in a step of the search."""
 _RETURN = 0.5
@@ -22,10 +26,30 @@ _MOST_ROUNDS = 4
 """Passes over all terms: a further one hardly changes a weight."""
 _MIN_GAIN = 1e-4
 """Steps that gain less are noise."""
+_FINE_FACTORS = (0.5, 0.7, 0.85, 1.2, 1.4, 2.0)
+"""As `_FACTORS`, of the search for short queries, which starts from weights that are good already."""
+_TOLERATED_LOSS = 0.005
+"""Of a measure of the samples, relative, for the sake of short queries: less than it varies between folds."""
 _FEW_JUDGED = 500
 """Judged pairs whose agreement counts half: that of a few dozen is mostly chance."""
 _MOST_QUERIES = 200
 """Queries of a part whose whole ranking is scored, an evenly spaced sample: sorting costs most."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueryScores:
+    """Scores of the samples of a part by queries that are no samples.
+
+    Parameters
+    ----------
+    terms : mapping of str to ndarray
+        Scores by term, (n_queries, n_gallery) each.
+    grades : ndarray of shape (n_queries, n_gallery)
+        Relevance, as of `Queries.grades`.
+    """
+
+    terms: Mapping[str, FloatArray]
+    grades: npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,41 +62,100 @@ class HeldOutScores:
         Scores by term, (n_x, n_z) each.
     grades : ndarray of shape (n_x, n_z)
         Relevance, as of `Annotations.grades`.
-    shared : tuple of ndarray of bool, shape (n_x, n_z)
-        Which samples share a value, for each facet.
+    shared : mapping of str to ndarray of bool, shape (n_x, n_z)
+        Which samples share a value, by facet.
     signs : ndarray of int8, shape (n_x, n_z)
         +1 for pairs that were judged relevant, -1 for those that were not, 0 for all others.
     is_match : ndarray of bool, shape (n_x, n_z)
         Which samples agree in every facet that is known of both, in one at least; without facets, which
         belong together.
+    queries : tuple of QueryScores
+        Of short queries of each modality that has any.
     """
 
     terms: Mapping[str, FloatArray]
     grades: npt.NDArray[np.int8]
-    shared: tuple[BoolArray, ...]
+    shared: Mapping[str, BoolArray]
     signs: npt.NDArray[np.int8]
     is_match: BoolArray
+    queries: tuple[QueryScores, ...] = ()
 
     @classmethod
     def of(
-        cls, terms: Mapping[str, tuple[FloatArray, FloatArray]], annotations: Annotations
+        cls,
+        terms: Mapping[str, tuple[FloatArray, FloatArray]],
+        annotations: Annotations,
+        queries: tuple[Queries | None, Queries | None] = (None, None),
     ) -> HeldOutScores:
-        """Return the scores of projections of the samples that the annotations describe."""
-        rows = np.arange(annotations.shape[0]), np.arange(annotations.shape[1])
-        scores = {name: (x @ z.T).astype(np.float32) for name, (x, z) in terms.items()}
-        shared = tuple(facet.is_shared(*rows) for facet in annotations.facets.values())
+        """Return the scores of projections of the samples that the annotations describe.
+
+        Parameters
+        ----------
+        terms : mapping of str to tuple of ndarray
+            Projections of both modalities by term; those of the queries follow those of the samples.
+        annotations : Annotations
+            Of the samples.
+        queries : tuple of Queries or None
+            Short queries of either modality.
+        """
+        n_x, n_z = annotations.shape
+        rows = np.arange(n_x), np.arange(n_z)
+        scores = {name: _inner(x[:n_x], z[:n_z]) for name, (x, z) in terms.items()}
+        shared = {name: facet.is_shared(*rows) for name, facet in annotations.facets.items()}
+        query_scores: list[QueryScores] = []
+        if queries[0] is not None:
+            of_x = {name: _inner(x[n_x:], z[:n_z]) for name, (x, z) in terms.items()}
+            gallery = {name: facet.z_indicators for name, facet in annotations.facets.items()}
+            query_scores.append(QueryScores(of_x, queries[0].grades(gallery)))
+        if queries[1] is not None:
+            of_z = {name: _inner(z[n_z:], x[:n_x]) for name, (x, z) in terms.items()}
+            gallery = {name: facet.x_indicators for name, facet in annotations.facets.items()}
+            query_scores.append(QueryScores(of_z, queries[1].grades(gallery)))
         signs = np.zeros(annotations.shape, np.int8)
         if annotations.signs is not None:
             signs = annotations.signs.toarray().astype(np.int8)
-        return cls(scores, annotations.grades(*rows), shared, signs, _match(annotations, shared))
+        is_match = _match(annotations, tuple(shared.values()))
+        return cls(scores, annotations.grades(*rows), shared, signs, is_match, tuple(query_scores))
 
     def total(self, weights: Mapping[str, float]) -> FloatArray:
         """Return the weighted sum of the terms' scores."""
-        total: FloatArray = np.zeros(self.grades.shape, np.float32)
-        for name, weight in weights.items():
-            if weight > 0.0:
-                total += np.float32(weight) * self.terms[name]
-        return total
+        return _weighted_sum(self.terms, weights, self.grades.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measures:
+    """Measures of the samples' rankings, averaged over parts and both directions.
+
+    Parameters
+    ----------
+    gain : float
+        Graded nDCG of the first ten results.
+    precision : float
+        Mean average precision of each facet, averaged over facets; 0 where there is none.
+    label_precision : float
+        That of the facet of the labels; of all facets where there is no such.
+    agreement : float
+        Of judged pairs.
+    """
+
+    gain: float
+    precision: float
+    label_precision: float
+    agreement: float
+
+    @property
+    def quality(self) -> float:
+        """Sum of the measures of everything."""
+        return self.gain + self.precision + self.agreement
+
+    def is_within(self, other: _Measures) -> bool:
+        """Return whether the measures that people look at first are hardly worse than those of another."""
+        least = 1.0 - _TOLERATED_LOSS
+        return (
+            self.gain >= least * other.gain
+            and self.label_precision >= least * other.label_precision
+            and self.agreement >= least * other.agreement
+        )
 
 
 class WeightSearch:
@@ -83,29 +166,72 @@ class WeightSearch:
     Where pairs were judged, the share of relevant ones that score higher than others (the area under the ROC
     curve, over the judged pairs of all parts) is added, shrunk where they are few.
 
+    Samples say more than people type: from the best weights for them, a second ascent goes on to better ones
+    for short queries, if there are any, by their graded nDCG. It takes no step after which the gain, the
+    average precision of the labels, or the agreement with judged pairs is half a percent below that of the
+    first weights, so that queries that mean nothing do no harm.
+
     Parameters
     ----------
     parts : sequence of HeldOutScores
         Each is ranked by itself.
+    bases : mapping of str to str
+        Terms that cannot be without another one, which is named.
     """
 
-    def __init__(self, parts: Sequence[HeldOutScores]) -> None:
+    def __init__(
+        self, parts: Sequence[HeldOutScores], bases: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self._parts = parts
+        self._bases = {term: base for term, base in bases.items() if term in parts[0].terms}
         self._directions = [
             (GradedGain(part.grades), GradedGain(np.ascontiguousarray(part.grades.T))) for part in parts
         ]
 
+        self._query_gains = [GradedGain(scores.grades) for part in parts for scores in part.queries]
+
+    @property
+    def most_steps(self) -> int:
+        """Steps that `run` takes at most."""
+        n_factors = len(_FACTORS) + (len(_FINE_FACTORS) if self._query_gains else 0)
+        return _MOST_ROUNDS * len(self._parts[0].terms) * n_factors
+
     def quality(self, weights: Mapping[str, float]) -> float:
         """Return the quality of weights: the sum of up to three measures, each at most 1."""
+        return self._measure(weights).quality
+
+    def _measure(self, weights: Mapping[str, float]) -> _Measures:
         gains: list[float] = []
         precisions: list[float] = []
+        of_labels: list[float] = []
         for part, (x_to_z, z_to_x) in zip(self._parts, self._directions, strict=True):
             total = part.total(weights)
             gains += [x_to_z.mean(total), z_to_x.mean(total.T)]
-            precisions += _facet_precisions(total, part.shared)
-            precisions += _facet_precisions(total.T, tuple(shared.T for shared in part.shared))
-        agreement = self._agreement(weights)
-        return float(np.mean(gains)) + (float(np.mean(precisions)) if precisions else 0.0) + agreement
+            for scores, shared in (
+                (total, part.shared),
+                (total.T, {name: facet.T for name, facet in part.shared.items()}),
+            ):
+                by_facet = _facet_precisions(scores, shared)
+                precisions += by_facet.values()
+                of_labels += [by_facet[LABEL]] if LABEL in by_facet else []
+        precision = float(np.mean(precisions)) if precisions else 0.0
+        return _Measures(
+            float(np.mean(gains)),
+            precision,
+            float(np.mean(of_labels)) if of_labels else precision,
+            self._agreement(weights),
+        )
+
+    def _query_gain(self, weights: Mapping[str, float]) -> float:
+        """Return the graded nDCG of short queries, averaged over parts and modalities."""
+        totals = (
+            _weighted_sum(scores.terms, weights, scores.grades.shape)
+            for part in self._parts
+            for scores in part.queries
+        )
+        return float(
+            np.mean([gain.mean(total) for gain, total in zip(self._query_gains, totals, strict=True)])
+        )
 
     def _agreement(self, weights: Mapping[str, float]) -> float:
         """Return how often a relevant pair scores higher than one that is not; 0 where neither was judged."""
@@ -123,57 +249,77 @@ class WeightSearch:
 
     def run(self, heartbeat: Callable[[], None]) -> tuple[dict[str, float], float]:
         """Return the weights and their quality; the largest weight is 1."""
-        weights = dict.fromkeys(self._parts[0].terms, 1.0)
-        best = self.quality(weights)
+        equal = dict.fromkeys(self._parts[0].terms, 1.0)
+        weights = self._ascend(equal, self.quality, _FACTORS, lambda _: True, heartbeat)
+        if self._query_gains:
+            measures = self._measure(weights)
+            weights = self._ascend(
+                weights,
+                self._query_gain,
+                _FINE_FACTORS,
+                lambda trial: self._measure(trial).is_within(measures),
+                heartbeat,
+            )
+        largest = max(weights.values())
+        return {name: weight / largest for name, weight in weights.items()}, self.quality(weights)
+
+    def _ascend(
+        self,
+        weights: Mapping[str, float],
+        value: Callable[[Mapping[str, float]], float],
+        factors: Sequence[float],
+        is_allowed: Callable[[Mapping[str, float]], bool],
+        heartbeat: Callable[[], None],
+    ) -> dict[str, float]:
+        """Return weights of a higher value: one at a time is changed as long as that is allowed and gains."""
+        reached, best = dict(weights), value(weights)
         for _ in range(_MOST_ROUNDS):
             before = best
-            for name in list(weights):
-                for factor in _FACTORS:
+            for name in list(reached):
+                for factor in factors:
                     heartbeat()
-                    trial = {**weights, name: factor * (weights[name] or _RETURN)}
+                    trial = self._with_bases({**reached, name: factor * (reached[name] or _RETURN)})
                     if not any(trial.values()):
                         continue
-                    quality = self.quality(trial)
-                    if quality > best + _MIN_GAIN:
-                        weights, best = trial, quality
+                    reward = value(trial)
+                    if reward > best + _MIN_GAIN and is_allowed(trial):
+                        reached, best = trial, reward
             if best <= before:
                 break
-        largest = max(weights.values())
-        return {name: weight / largest for name, weight in weights.items()}, best
+        return reached
+
+    def _with_bases(self, weights: Mapping[str, float]) -> dict[str, float]:
+        """Return the weights without those of terms whose base has none."""
+        lost = {term for term, base in self._bases.items() if not weights.get(base)}
+        return {name: 0.0 if name in lost else weight for name, weight in weights.items()}
 
 
 class GradedGain:
-    """Normalised discounted cumulative gain of the first ten results.
+    """Normalised discounted cumulative gain of the first ten results, as of `solver.evaluation.gains`.
 
-    The gain of a grade is ``2^grade - 1``, discounted by ``log2(rank + 1)`` [1]_; queries without a relevant
-    sample are left out.
+    Queries without a relevant sample are left out.
 
     Parameters
     ----------
     grades : ndarray of shape (n_queries, n_gallery)
         Relevance.
-
-    References
-    ----------
-    .. [1] C. Burges et al., "Learning to Rank using Gradient Descent", ICML 2005.
     """
 
     def __init__(self, grades: npt.NDArray[np.int8]) -> None:
-        self._gains = np.exp2(grades.astype(np.float32)) - np.float32(1.0)
-        self._depth = min(_DEPTH, grades.shape[1])
-        self._discounts = 1.0 / np.log2(np.arange(self._depth) + 2.0)
-        largest = -np.partition(-self._gains, self._depth - 1, axis=1)[:, : self._depth]
-        self._ideal = -np.sort(-largest, axis=1) @ self._discounts
-        self._is_query = self._ideal > 0.0
+        self._grades = grades
+        self._depth = min(FIRST_PAGE, grades.shape[1])
+        ideal = ideal_gains(grades, self._depth, int(grades.max(initial=0)))
+        self._is_query = ideal > 0.0
+        self._ideal = ideal[self._is_query]
 
     def mean(self, scores: FloatArray) -> float:
         """Return the mean over the queries of (n_queries, n_gallery) scores, 0 if there are no queries."""
-        if not self._is_query.any():
+        if not len(self._ideal):
             return 0.0
         first = np.argpartition(-scores, self._depth - 1, axis=1)[:, : self._depth]
         order = np.argsort(-np.take_along_axis(scores, first, axis=1), axis=1, kind="stable")
-        gains = np.take_along_axis(self._gains, np.take_along_axis(first, order, axis=1), axis=1)
-        return float(np.mean((gains @ self._discounts)[self._is_query] / self._ideal[self._is_query]))
+        grades = np.take_along_axis(self._grades, np.take_along_axis(first, order, axis=1), axis=1)
+        return float(np.mean(discounted_gains(grades)[self._is_query] / self._ideal))
 
 
 def _match(annotations: Annotations, shared: Sequence[BoolArray]) -> BoolArray:
@@ -190,18 +336,32 @@ def _match(annotations: Annotations, shared: Sequence[BoolArray]) -> BoolArray:
     return match
 
 
-def _facet_precisions(scores: FloatArray, shared: Sequence[BoolArray]) -> list[float]:
+def _inner(first: FloatArray, second: FloatArray) -> FloatArray:
+    products: FloatArray = (first @ second.T).astype(np.float32)
+    return products
+
+
+def _weighted_sum(
+    terms: Mapping[str, FloatArray], weights: Mapping[str, float], shape: tuple[int, ...]
+) -> FloatArray:
+    total: FloatArray = np.zeros(shape, np.float32)
+    for name, weight in weights.items():
+        if weight > 0.0:
+            total += np.float32(weight) * terms[name]
+    return total
+
+
+def _facet_precisions(scores: FloatArray, shared: Mapping[str, BoolArray]) -> dict[str, float]:
     """Return the mean average precision of each facet that any query shares with a sample."""
     if not shared:
-        return []
+        return {}
     queries = np.unique(np.linspace(0, len(scores) - 1, min(len(scores), _MOST_QUERIES)).astype(np.intp))
-    order = np.argsort(-scores[queries], axis=1)
-    ranks = np.arange(1, scores.shape[1] + 1, dtype=np.float32)
-    precisions: list[float] = []
-    for is_shared in shared:
-        relevant = np.take_along_axis(is_shared[queries], order, axis=1).astype(np.float32)
-        n_relevant = relevant.sum(axis=1)
-        sums = (np.cumsum(relevant, axis=1) / ranks * relevant).sum(axis=1)
-        if n_relevant.any():
-            precisions.append(float(np.mean(sums[n_relevant > 0] / n_relevant[n_relevant > 0])))
-    return precisions
+    order = rank_gallery(scores[queries])
+    precisions = {
+        name: average_precisions_of_hits(np.take_along_axis(is_shared[queries], order, axis=1))
+        for name, is_shared in shared.items()
+    }
+    # A query that shares the facet with no sample has none.
+    return {
+        name: float(np.nanmean(values)) for name, values in precisions.items() if not np.isnan(values).all()
+    }

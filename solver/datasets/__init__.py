@@ -2,10 +2,13 @@
 
 from solver.datasets.annotated import (
     LABEL,
+    PARTNER,
     AnnotatedFeatures,
+    RowClasses,
     annotate_rows,
     draw_split,
     load_annotated_npz,
+    row_classes,
     training_rows,
 )
 from solver.datasets.arrays import PairedFeatures, load_npz
@@ -16,11 +19,13 @@ from solver.datasets.wikipedia import load_wikipedia
 
 __all__ = [
     "LABEL",
+    "PARTNER",
     "PROTOCOLS",
     "AnnotatedFeatures",
     "PairedFeatures",
     "PictureTextRow",
     "PublishedProtocol",
+    "RowClasses",
     "SyntheticPairs",
     "annotate_rows",
     "draw_split",
@@ -29,6 +34,7 @@ __all__ = [
     "load_protocol",
     "load_wikipedia",
     "make_low_rank_pairs",
+    "row_classes",
     "read_picture_text_table",
     "training_rows",
 ]

@@ -1,4 +1,8 @@
-"""Paired features with all that their rows carry: labels, facets, and which rows are partners."""
+"""Paired features with all that their rows carry: labels, facets, and which rows are partners.
+
+Methods that learn from one class of each row learn from labels where there are such. Without labels, rows
+that are partners are a class of their own, and without partners either, rows of the same first facet are one.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +21,16 @@ from solver.validation.errors import DatasetError
 
 LABEL = "label"
 """Name of the facet of the labels."""
+PARTNER = "partner"
+"""Name of what is learned from partners."""
 _PREFIX = "facet_"
 """Of the arrays that hold a facet."""
 _TEST_SHARE = 5
 """One row in five tests where no split is given: enough queries, and most rows to learn from."""
 _MOST_PARTNERS = 64
 """Partners of a row on average: names that more rows share are those of classes."""
-_REQUIRED = ("x", "z", "labels")
-_READ = (*_REQUIRED, "split", "is_test", "pairs")
+_REQUIRED = ("x", "z")
+_READ = (*_REQUIRED, "labels", "split", "is_test", "pairs")
 
 Values = Sequence[Collection[str]]
 """Values of each row; none where they are unknown."""
@@ -40,10 +46,69 @@ class AnnotatedFeatures:
         Rows of both modalities with one class each and a split.
     annotations : Annotations
         What is known of the rows.
+    class_name : str
+        What the classes are: "label", "partner", or a facet.
     """
 
     features: PairedFeatures
     annotations: Annotations
+    class_name: str = LABEL
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowClasses:
+    """One class of each row.
+
+    Parameters
+    ----------
+    names : ndarray of shape (n_rows,)
+        The classes; empty where a row has none.
+    kind : str
+        "label", "partner", or a facet.
+    """
+
+    names: npt.NDArray[np.str_]
+    kind: str
+
+    @property
+    def rows(self) -> npt.NDArray[np.intp]:
+        """Rows that have a class."""
+        return np.flatnonzero(self.names != "")
+
+    def draw_split(
+        self, partners: Sequence[str] | None = None, random_state: int = 0
+    ) -> npt.NDArray[np.bool]:
+        """Return which rows are trained on, as `draw_split`; only labels are drawn one by one."""
+        labels = self.names if self.kind == LABEL else np.full(len(self.names), "")
+        return draw_split(labels, partners, random_state)
+
+
+def row_classes(
+    labels: Sequence[str], partners: Sequence[str], facets: Mapping[str, tuple[Values, Values]]
+) -> RowClasses | None:
+    """Return the classes to learn from: labels, or else partners, or else values of the first facet.
+
+    Parameters
+    ----------
+    labels : sequence of str
+        Label of each row; empty where it has none.
+    partners : sequence of str
+        Rows of the same name are partners; empty where a row has none.
+    facets : mapping of str to tuple
+        As `annotate_rows` takes them; of several values of a row the first counts.
+
+    Returns
+    -------
+    RowClasses or None
+        None if nothing is known of any row.
+    """
+    for kind, names in ((LABEL, labels), (PARTNER, partners)):
+        if any(names):
+            return RowClasses(np.asarray(names, np.str_), kind)
+    for kind, sides in facets.items():
+        values = [[*x, *z, ""][0] for x, z in zip(*sides, strict=True)]
+        return RowClasses(np.asarray(values, np.str_), kind)
+    return None
 
 
 def annotate_rows(
@@ -54,7 +119,8 @@ def annotate_rows(
     Parameters
     ----------
     facets : mapping of str to tuple
-        Values of the rows of the first and of the second modality, by facet; one facet at least.
+        Values of the rows of the first and of the second modality, by facet; one facet at least, unless
+        partners are named.
     partners : sequence of str, optional
         Rows of the same name are partners of each other; empty where a row has none. When left out, the two
         samples of each row are partners and no others.
@@ -65,7 +131,7 @@ def annotate_rows(
         If rows have too many partners, as where the names are those of classes.
     """
     facet_objects = {name: Facet.of(*sides) for name, sides in facets.items()}
-    n_rows = len(next(iter(facet_objects.values())).x_indicators)
+    n_rows = len(partners) if partners is not None else len(next(iter(facet_objects.values())).x_indicators)
     rows = np.arange(n_rows)
     pairs = np.column_stack([rows, rows]) if partners is None else _pairs(partners)
     return Annotations((n_rows, n_rows), facet_objects, pairs)
@@ -95,8 +161,10 @@ def draw_split(
     return is_train[unit_of_row]
 
 
-def load_annotated_npz(file: str | Path, random_state: int = 0) -> AnnotatedFeatures:
-    """Load an archive of features with labels, facets and partners.
+def load_annotated_npz(
+    file: str | Path, random_state: int = 0, *, use_labels: bool = True, use_pairs: bool = True
+) -> AnnotatedFeatures:
+    """Load an archive of features with labels, facets and partners; rows without a class are left out.
 
     Parameters
     ----------
@@ -104,7 +172,7 @@ def load_annotated_npz(file: str | Path, random_state: int = 0) -> AnnotatedFeat
         A NumPy .npz archive without pickled objects. Row i of all arrays belongs together:
 
         * ``x`` (n, p) and ``z`` (n, q): features of both modalities;
-        * ``labels`` (n,): the main label, integers or strings;
+        * ``labels`` (n,): the main label of each row, integers or strings; may be left out;
         * ``split`` (n,) of "train" and "test", or ``is_test`` (n,) of booleans; without either, a fifth of
           each class is drawn;
         * ``facet_NAME`` (n,), any number: another property; unknown where it is empty or negative;
@@ -112,34 +180,49 @@ def load_annotated_npz(file: str | Path, random_state: int = 0) -> AnnotatedFeat
           picture; none where it is empty or negative. Without it the two samples of a row are partners.
     random_state : int, >= 0
         Seed of the drawn split.
+    use_labels, use_pairs : bool
+        Whether labels, and partners, are looked at.
 
     Raises
     ------
     DatasetError
         If the file or one of the arrays is missing, damaged or does not fit the others; names the array.
+        If nothing is left to learn from.
     """
     path = Path(file)
     arrays = _read_arrays(path)
     X, Z = (stacked_features({name: arrays[name]}, path) for name in ("x", "z"))
+    if len(X) != len(Z):
+        raise DatasetError(f"{path}: different lengths: z has {len(Z)} rows, x has {len(X)}")
     columns = {
         name: _words(array, name, path, len(X))
         for name, array in arrays.items()
         if name not in ("x", "z", "is_test")
     }
-    if "" in columns["labels"]:
+    if "" in columns.get("labels", ()):
         raise DatasetError(f"{path}: labels: row {columns['labels'].index('')} has none")
-    labels, partners = np.asarray(columns["labels"], np.str_), columns.get("pairs")
+    ids, nothing = [f"row-{row:06d}" for row in range(len(X))], [""] * len(X)
+    labels = columns.get("labels", nothing) if use_labels else nothing
+    partners = columns.get("pairs", ids) if use_pairs else nothing
+    values = {name: _as_values(columns[name]) for name in columns if name.startswith(_PREFIX)}
+    facets = {name.removeprefix(_PREFIX): (rows, rows) for name, rows in values.items()}
+    classes = row_classes(labels, partners, facets)
+    if classes is None:
+        raise DatasetError(f"{path} has no labels, pairs or facets to learn from")
+    if classes.kind == LABEL:
+        facets = {LABEL: (_as_values(labels),) * 2, **facets}
     is_train = _training_rows(columns.get("split"), arrays.get("is_test"), path, len(X))
     if is_train is None:
-        is_train = draw_split(labels, partners, random_state)
-    ids = tuple(f"row-{row:06d}" for row in range(len(X)))
-    facets = {LABEL: columns["labels"]}
-    facets |= {name.removeprefix(_PREFIX): columns[name] for name in columns if name.startswith(_PREFIX)}
-    values = {name: [(word,) if word else () for word in column] for name, column in facets.items()}
-    return AnnotatedFeatures(
-        PairedFeatures(X, Z, labels, is_train, ids, ids),
-        annotate_rows({name: (rows, rows) for name, rows in values.items()}, partners),
-    )
+        is_train = classes.draw_split(columns.get("pairs") if use_pairs else None, random_state)
+    rows = classes.rows
+    annotations = annotate_rows(facets, partners).subset(rows, rows)
+    names = tuple(ids[row] for row in rows)
+    features = PairedFeatures(X[rows], Z[rows], classes.names[rows], is_train[rows], names, names)
+    return AnnotatedFeatures(features, annotations, classes.kind)
+
+
+def _as_values(words: Sequence[str]) -> Values:
+    return [(word,) if word else () for word in words]
 
 
 def _read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:

@@ -10,6 +10,11 @@ from pathlib import Path
 from solver.datasets.boundary import reading
 from solver.validation.errors import DatasetError
 
+_LABEL = "label"
+"""Column of the classes, if none is named."""
+_OTHER_SEPARATORS = (";", "\t")
+"""What programs write between cells in place of a comma."""
+
 
 @dataclass(frozen=True, slots=True)
 class PictureTextRow:
@@ -45,7 +50,7 @@ def read_picture_text_table(
     id_column: str = "id",
     picture_column: str = "image",
     text_column: str = "text",
-    label_columns: tuple[str, ...] = ("label",),
+    label_columns: tuple[str, ...] | None = ("label",),
     split_column: str | None = None,
 ) -> list[PictureTextRow]:
     """Read a CSV table whose pictures are files in the same folder or below it.
@@ -56,8 +61,8 @@ def read_picture_text_table(
         UTF-8 CSV with a header.
     id_column, picture_column, text_column : str
         Names of the columns.
-    label_columns : tuple of str
-        Columns whose values become the classes; empty cells are left out.
+    label_columns : tuple of str or None
+        Columns whose values become the classes; empty cells are left out. None: "label", if there is one.
     split_column : str, optional
         "train" there, in any case, marks the training split; every row is trained on when left out.
 
@@ -68,10 +73,16 @@ def read_picture_text_table(
         repeats or a text is empty; names the line.
     """
     path = Path(file)
+    header, lines = _read_cells(path)
+    if label_columns is None:
+        label_columns = (_LABEL,) if _LABEL in header else ()
     columns = _Columns(id_column, picture_column, text_column, label_columns, split_column)
+    columns.check(header, path)
     rows: dict[str, PictureTextRow] = {}
-    for line_number, cells in _read_cells(path, columns):
+    for line_number, cells in lines:
         where = f"{path}, line {line_number}"
+        if None in cells or None in cells.values():
+            raise DatasetError(f"{where}: expected {len(header)} cells")
         row = columns.row(cells, path.parent, where)
         if not row.id or row.id in rows:
             raise DatasetError(f"{where}: id {row.id!r} is empty or repeated")
@@ -79,16 +90,11 @@ def read_picture_text_table(
     return list(rows.values())
 
 
-def _read_cells(path: Path, columns: _Columns) -> list[tuple[int, dict[str, str]]]:
-    """Return the number of each row's last line, and its cells by column."""
+def _read_cells(path: Path) -> tuple[Sequence[str], list[tuple[int, dict[str, str]]]]:
+    """Return the header, and the number of each row's last line with its cells by column."""
     with reading(path, "CSV table"), path.open(encoding="utf-8-sig", newline="") as stream:
         reader = csv.DictReader(stream)
-        columns.check(reader.fieldnames or [], path)
-        rows = [(reader.line_num, cells) for cells in reader]
-    for line_number, cells in rows:
-        if None in cells or None in cells.values():
-            raise DatasetError(f"{path}, line {line_number}: expected {len(reader.fieldnames or [])} cells")
-    return rows
+        return reader.fieldnames or [], [(reader.line_num, cells) for cells in reader]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,9 @@ class _Columns:
         """Check that the header has every column once."""
         missing = [name for name in self.names if name not in header]
         if missing:
-            raise DatasetError(f"{path} has no column {_quote(missing)}; it has {_quote(header)}")
+            raise DatasetError(
+                f"{path} has no column {_quote(missing)}; it has {_quote(header)}{_hint(header)}"
+            )
         repeated = sorted({name for name in header if list(header).count(name) > 1})
         if repeated:
             raise DatasetError(f"{path} has the columns {_quote(repeated)} more than once")
@@ -135,3 +143,9 @@ class _Columns:
 
 def _quote(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names)
+
+
+def _hint(header: Sequence[str]) -> str:
+    """Say which separator a header of one column seems to have in place of the comma."""
+    separator = next((sign for sign in _OTHER_SEPARATORS if len(header) == 1 and sign in header[0]), None)
+    return f": expected commas between cells, not {separator!r}" if separator else ""

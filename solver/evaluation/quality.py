@@ -3,11 +3,6 @@
 MAP of a label alone does not see whether an item of the right class is also of the right colour, or the
 partner of the query. So the facets, the pairs, and the graded relevance that counts both are measured side by
 side, and an objective says which of them decides. As everywhere here, ties are broken by gallery index.
-
-References
-----------
-K. Järvelin and J. Kekäläinen, Cumulated gain-based evaluation of IR techniques, ACM TOIS 20(4), 2002.
-C. Burges et al., Learning to rank using gradient descent, ICML 2005 (the gain 2^grade - 1).
 """
 
 from __future__ import annotations
@@ -19,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from solver.evaluation.gains import FIRST_PAGE, discounted_gains, ideal_gains
 from solver.evaluation.metrics import as_projections, average_precisions_of_hits, query_blocks
 from solver.evaluation.ranking import BoolArray, rank_gallery, shared_classes
 from solver.linalg.matrices import FloatArray
@@ -26,8 +22,6 @@ from solver.supervision.annotations import Annotations, Facet
 from solver.validation.errors import InvalidInputError, InvalidParameterError
 from solver.validation.parameters import NOT_NEGATIVE, one_of
 
-FIRST_PAGE = 10
-"""Items that a person sees before turning the page."""
 OBJECTIVES = ("ndcg", "map", "recall")
 """What a model can be chosen by: graded nDCG@10, MAP, and R@10 of the partner."""
 Objective = str | Mapping[str, float]
@@ -306,14 +300,8 @@ def _normalised_gains(
 ) -> FloatArray:
     """Return nDCG of each query's first page; the ideal is the best ranking of the whole gallery."""
     n_shown = min(FIRST_PAGE, grades.shape[1])
-    discounts = 1.0 / np.log2(np.arange(2, n_shown + 2))
-    shown = grades.ravel()[places[:, :n_shown]].astype(np.float64)
-    gain = (np.exp2(shown) - 1.0) @ discounts
-    # 2^g - 1 is the sum of 2^(h - 1) over the grades h from 1 to g, so it takes no sorting.
-    ideal, sums = np.zeros(len(grades)), np.concatenate([[0.0], np.cumsum(discounts)])
-    for grade in range(1, top_grade + 1):
-        n_better = np.count_nonzero(grades >= grade, axis=1)
-        ideal += 2.0 ** (grade - 1) * sums[np.minimum(n_better, n_shown)]
+    gain = discounted_gains(grades.ravel()[places[:, :n_shown]])
+    ideal = ideal_gains(grades, n_shown, top_grade)
     return np.where(ideal > 0.0, gain / np.where(ideal > 0.0, ideal, 1.0), np.nan)
 
 

@@ -91,3 +91,32 @@ def project_affinely(
     # In the wider of both precisions: large samples may meet small factors, or the reverse.
     projected: FloatArray = np.asarray(array @ factors + intercept).astype(factors.dtype, copy=False)
     return projected
+
+
+def check_array(name: str, array: FloatArray, shape: tuple[int | None, ...]) -> None:
+    """Check that an array consists of finite floats and has the expected shape.
+
+    Parameters
+    ----------
+    name : str
+        Name of the array, for the error message.
+    array : ndarray
+        The array to check.
+    shape : tuple of int or None
+        None stands for any length.
+
+    Raises
+    ------
+    InvalidInputError
+        If it does not.
+    """
+    if array.dtype not in (np.float32, np.float64):
+        raise InvalidInputError(f"{name} must hold floats, got dtype {array.dtype}")
+    fits = array.ndim == len(shape) and all(
+        size in (None, length) for size, length in zip(shape, array.shape, strict=True)
+    )
+    if not fits:
+        expected = tuple("any" if size is None else size for size in shape)
+        raise InvalidInputError(f"{name} must have shape {expected}, got {array.shape}")
+    if not np.isfinite(array).all():
+        raise InvalidInputError(f"{name} contains NaN or infinity")

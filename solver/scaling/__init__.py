@@ -1,1 +1,1 @@
-"""Scaling of features: what the service needs, and the same as an estimator of scikit-learn."""
+"""Preparing features: scaling, for the service and as an estimator, and explicit feature maps of kernels."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from solver.linalg.matrices import FloatArray, Samples
 from solver.logistic import LinearClassifier
-from solver.semantic.feature_maps import FeatureMap
+from solver.scaling.feature_maps import FeatureMap
 from solver.semantic.neighbours import NeighbourClassifier
 
 Classifier = LinearClassifier | NeighbourClassifier
@@ -32,7 +32,7 @@ class WeightedClassifier:
 
     @property
     def kind(self) -> str:
-        """Either "linear", a logistic regression, or "neighbours", a vote of the other modality's samples."""
+        """Either "linear", a linear classifier, or "neighbours", a vote of labelled samples."""
         return "neighbours" if isinstance(self.classifier, NeighbourClassifier) else "linear"
 
 
@@ -98,10 +98,20 @@ class Ensemble:
         share : float in (0, 1)
             Its weight; all other weights are multiplied by ``1 - share``.
         """
-        heaviest, branches = self.heaviest_branch, []
-        for branch in self.branches:
-            members = [replace(member, weight=(1.0 - share) * member.weight) for member in branch.classifiers]
-            if branch is heaviest:
-                members.append(WeightedClassifier(classifier, share))
-            branches.append(Branch(branch.feature_map, tuple(members)))
+        place = self.branches.index(self.heaviest_branch)
+        branches = list(self.scale_weights(1.0 - share).branches)
+        members = (*branches[place].classifiers, WeightedClassifier(classifier, share))
+        branches[place] = replace(branches[place], classifiers=members)
         return Ensemble(tuple(branches))
+
+    def scale_weights(self, factor: float) -> Ensemble:
+        """Return the ensemble with all weights multiplied by a factor, which is no longer an average."""
+        return Ensemble(
+            tuple(
+                Branch(
+                    branch.feature_map,
+                    tuple(replace(member, weight=factor * member.weight) for member in branch.classifiers),
+                )
+                for branch in self.branches
+            )
+        )

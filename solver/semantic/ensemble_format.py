@@ -12,34 +12,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import scipy.sparse
-
-from solver.linalg.matrices import FloatArray, Samples, is_sparse
+from solver.linalg.matrices import FloatArray
+from solver.linalg.samples import check_array
 from solver.logistic import LinearClassifier
-from solver.projector import check_array
-from solver.scaling.scaler import Scaler
+from solver.scaling.feature_map_format import (
+    HAS_SPARSE_LANDMARKS,
+    check_magnitude,
+    describe_feature_map,
+    feature_map_arrays,
+    feature_map_parts,
+    read_feature_map,
+)
 from solver.semantic.ensemble import Branch, Classifier, Ensemble, WeightedClassifier
-from solver.semantic.feature_maps import FeatureMap
 from solver.semantic.neighbours import NeighbourClassifier
-from solver.validation.errors import InvalidInputError, InvalidParameterError
+from solver.validation.errors import InvalidInputError
 
-MAX_MAGNITUDE = 1e15
-"""Largest landmark, whitening, coefficient or factor: sums of its squares are finite, even in float32."""
-
-_SCALER_ARRAYS = ("mean", "scale")
-_DENSE_LANDMARKS = ("landmarks",)
-_SPARSE_LANDMARKS = ("landmarks", "landmark_columns", "landmark_ends")
-"""Entries that are not zero, the column of each, and the end of each row among them."""
 _LINEAR_ARRAYS = ("coefficients", "intercepts")
 _NEIGHBOUR_ARRAYS = (*_LINEAR_ARRAYS, "anchors", "indicators")
-_BOUNDED_ARRAYS = frozenset({"landmarks", "whitening", *_NEIGHBOUR_ARRAYS})
-
 _MAP = "map"
 _INVERSE_TEMPERATURE = "read_out_scale"
-_HAS_SPARSE_LANDMARKS = "has_sparse_landmarks"
 _REQUIRED_FIELDS = {"scaling": str, "kernel": str, "gamma": float, "weight": float, "is_exclusive": bool}
-_OPTIONAL_FIELDS = {_INVERSE_TEMPERATURE: float, _HAS_SPARSE_LANDMARKS: bool, _MAP: int}
+_OPTIONAL_FIELDS = {_INVERSE_TEMPERATURE: float, HAS_SPARSE_LANDMARKS: bool, _MAP: int}
 
 Description = Mapping[str, Any]
 """The JSON object of one classifier."""
@@ -152,95 +145,16 @@ def _numbered_branches(ensemble: Ensemble) -> Iterator[tuple[int, Branch]]:
         first += len(branch.classifiers)
 
 
-def feature_map_parts(feature_map: FeatureMap) -> dict[str, FloatArray]:
-    """Return the arrays of a feature map by the end of their names."""
-    return {
-        "mean": feature_map.scaler.mean_,
-        "scale": feature_map.scaler.scale_,
-        "whitening": feature_map.whitening,
-        **_landmark_arrays(feature_map.landmarks),
-    }
-
-
-def describe_feature_map(feature_map: FeatureMap) -> dict[str, Any]:
-    """Return everything of a feature map that is not an array, as JSON values."""
-    description: dict[str, Any] = {
-        "scaling": feature_map.scaler.kind_,
-        "kernel": feature_map.kernel,
-        "gamma": feature_map.gamma,
-    }
-    if is_sparse(feature_map.landmarks):
-        description[_HAS_SPARSE_LANDMARKS] = True
-    return description
-
-
-def feature_map_arrays(description: Description) -> tuple[str, ...]:
-    """Return the ends of the names of the arrays that a feature map with this description has."""
-    landmarks = _SPARSE_LANDMARKS if description.get(_HAS_SPARSE_LANDMARKS) else _DENSE_LANDMARKS
-    return (*_SCALER_ARRAYS, "whitening", *landmarks)
-
-
 def _classifier_arrays(description: Description) -> tuple[str, ...]:
     return _NEIGHBOUR_ARRAYS if _INVERSE_TEMPERATURE in description else _LINEAR_ARRAYS
-
-
-def _take_parts(name: str, parts: tuple[str, ...], arrays: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
-    """Return the parts of a classifier or feature map, none with entries whose sums would overflow."""
-    taken = {part: arrays[f"{name}_{part}"] for part in parts}
-    for part in taken.keys() & _BOUNDED_ARRAYS:
-        if np.abs(taken[part]).max(initial=0.0) > MAX_MAGNITUDE:
-            raise InvalidInputError(
-                f"{name}_{part} must not exceed {MAX_MAGNITUDE:g}: sums of it would overflow"
-            )
-    return taken
-
-
-def read_feature_map(name: str, description: Description, arrays: Mapping[str, FloatArray]) -> FeatureMap:
-    """Rebuild a feature map whose arrays begin with this name; raises InvalidInputError."""
-    parts = _take_parts(name, feature_map_arrays(description), arrays)
-    n_features = parts["mean"].shape[0] if parts["mean"].ndim else 0
-    check_array(f"{name}_mean", parts["mean"], (n_features,))
-    check_array(f"{name}_scale", parts["scale"], (n_features,))
-    landmarks: Samples = parts["landmarks"]
-    if description.get(_HAS_SPARSE_LANDMARKS):
-        landmarks = _read_sparse_landmarks(name, parts, n_features)
-    else:
-        check_array(f"{name}_landmarks", landmarks, (None, n_features))
-    check_array(f"{name}_whitening", parts["whitening"], (landmarks.shape[0], None))
-    gamma = description["gamma"]
-    if not 0.0 <= gamma < np.inf:
-        raise InvalidInputError(f"{name}: gamma must be finite and >= 0, got {gamma}")
-    try:
-        scaler = Scaler.restore(description["scaling"], parts["mean"], parts["scale"])
-        return FeatureMap(scaler, description["kernel"], gamma, landmarks, parts["whitening"])
-    except InvalidParameterError as error:
-        raise InvalidInputError(f"{name}: {error}") from error
-
-
-def _landmark_arrays(landmarks: Samples) -> dict[str, FloatArray]:
-    if not is_sparse(landmarks):
-        return {"landmarks": landmarks}
-    columns, ends = landmarks.indices.astype(np.int64), landmarks.indptr[1:].astype(np.int64)
-    return dict(zip(_SPARSE_LANDMARKS, (landmarks.data, columns, ends), strict=True))
-
-
-def _read_sparse_landmarks(name: str, parts: Mapping[str, FloatArray], n_features: int) -> Samples:
-    entries, columns, ends = (parts[part] for part in _SPARSE_LANDMARKS)
-    check_array(f"{name}_landmarks", entries, (None,))
-    for part, numbers, largest in (("columns", columns, n_features - 1), ("ends", ends, len(entries))):
-        is_valid = numbers.dtype == np.int64 and numbers.ndim == 1
-        if not (is_valid and ((numbers >= 0) & (numbers <= largest)).all()):
-            raise InvalidInputError(f"{name}_landmark_{part} must hold integers from 0 to {largest}")
-    row_ends = np.concatenate([[0], ends])
-    if len(columns) != len(entries) or row_ends[-1] != len(entries) or (np.diff(row_ends) < 0).any():
-        raise InvalidInputError(f"{name}_landmarks do not match their columns and ends")
-    return scipy.sparse.csr_array((entries, columns, row_ends), shape=(len(ends), n_features))
 
 
 def _read_classifier(
     name: str, description: Description, arrays: Mapping[str, FloatArray], n_mapped: int
 ) -> Classifier:
-    parts = _take_parts(name, _classifier_arrays(description), arrays)
+    parts = {part: arrays[f"{name}_{part}"] for part in _classifier_arrays(description)}
+    for part, array in parts.items():
+        check_magnitude(f"{name}_{part}", array)
     check_array(f"{name}_coefficients", parts["coefficients"], (n_mapped, None))
     n_scores, is_exclusive = parts["coefficients"].shape[1], description["is_exclusive"]
     check_array(f"{name}_intercepts", parts["intercepts"], (n_scores,))

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from typing import ClassVar, Self
 
+import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
@@ -14,12 +15,14 @@ from solver.base import CrossModalEstimator
 from solver.bilinear.estimator import LowRankBilinear
 from solver.linalg.matrices import FloatArray, is_sparse
 from solver.linalg.row_space import most_compact
-from solver.logistic import class_targets
+from solver.logistic import Targets, class_targets
 from solver.losses.base import LOSSES
-from solver.progress import Progress, StepProgress
+from solver.progress import Progress, StepProgress, WorkPlan
+from solver.scaling.feature_maps import KERNELS, check_features
 from solver.scaling.scaler import SCALINGS
-from solver.semantic.feature_maps import KERNELS, check_features
 from solver.semantic.fusion import FusionOptions, Side, fuse
+from solver.semantic.kernel_ridge import KernelRidgeOptions, blend_kernel_ridge
+from solver.semantic.matrix import MatrixOptions, choose_alpha_fraction, warn_of_low_rank
 from solver.semantic.neighbours import MAX_INVERSE_TEMPERATURE
 from solver.semantic.posteriors import Posteriors
 from solver.semantic.search import SEARCHED_SCALINGS, SearchOptions, fit_posteriors
@@ -39,15 +42,22 @@ from solver.validation.parameters import (
     some_of,
 )
 
+_STAGE_COSTS = {"x": 0.43, "z": 0.43, "fusion": 0.07, "kernel ridge": 0.05, "M": 0.02}
+"""Shares of the time of a fit that searches, about as measured on some hundred samples."""
+_FEW_STEPS = 20
+"""Steps of each of the last stages, about: they are short."""
+
 
 class SemanticBilinear(CrossModalEstimator):
     """Bilinear similarity ``p(x)^T M q(z)`` of class posteriors, with a nuclear-norm penalty on M.
 
     That two samples belong to one class is no bilinear function of their features, but its probability is
     one of their class posteriors: ``P(same | x, z) = sum_c p(c|x) p(c|z)``. So each modality learns
-    posteriors first: an average of logistic regressions on kernel feature maps, chosen by out-of-fold
-    likelihood (`solver.semantic.search`). M is then fitted as in `LowRankBilinear`, on out-of-fold
-    posteriors, so that it sees how far they can be trusted.
+    posteriors first: an average of classifiers on kernel feature maps, chosen by out-of-fold likelihood
+    (`solver.semantic.search`), with a share of kernel ridge regression on all samples where that helps
+    (`solver.semantic.kernel_ridge`). M is the identity, which is optimal for true posteriors, unless one
+    fitted as in `LowRankBilinear` ranks held-out samples better (`solver.semantic.matrix`); both are
+    judged on out-of-fold posteriors, which show how far they can be trusted.
 
     A share of each posterior comes from a classifier that has learned from both modalities: a second
     bilinear similarity, with the softmax loss on the feature maps themselves, compares a sample with the
@@ -57,10 +67,11 @@ class SemanticBilinear(CrossModalEstimator):
     Parameters
     ----------
     loss : {"squared", "logistic", "softmax"}
-        Loss of the similarity, see `LowRankBilinear`. With "squared" M is the identity where the posteriors
+        Loss of a learned M, see `LowRankBilinear`. With "squared" M is the identity where the posteriors
         are calibrated.
-    alpha_fraction : float in (0, 1)
-        Penalty weight as a share of `alpha_max`.
+    alpha_fraction : float in (0, 1) or None
+        Penalty weight of a learned M as a share of `alpha_max`. When None, M is learned only where held-out
+        samples prefer that to the identity, with a weight that is chosen by them.
     scalings : tuple of str
         Kinds of `FeatureScaler` to try.
     kernels : tuple of {"linear", "rbf", "laplacian"}
@@ -70,13 +81,13 @@ class SemanticBilinear(CrossModalEstimator):
     n_folds : int, >= 2
         Number of folds; fewer are used where classes have fewer samples.
     n_kept : int, >= 1
-        Feature maps that pass the screening: logistic regressions are fitted on these only.
+        Feature maps that pass the screening: classifiers are fitted on these only.
     n_rounds : int, >= 1
         Classifiers in the average, counted with repetition.
     max_samples : int, >= 10
-        Samples of a modality that classifiers are chosen on, and that vote as anchors; the chosen
-        classifiers are fitted on all. Of sparse samples with many features at most as many are taken as
-        can be made dense within 1 GiB in float64, at least 11 585.
+        Samples of a modality that classifiers are chosen on, that vote as anchors, and that kernel ridge
+        regression learns from; the other classifiers are fitted on all. Of sparse samples with many features
+        at most as many are taken as can be made dense within 1 GiB in float64, at least 11 585.
     neighbour_share : float in [0, 1)
         Share of the posteriors that comes from votes of the other modality's samples; 0 for none.
     inverse_temperature : float in (0, 1e4]
@@ -93,8 +104,8 @@ class SemanticBilinear(CrossModalEstimator):
     ----------
     x_posteriors_, z_posteriors_ : Posteriors
         Fitted class posteriors of both modalities.
-    bilinear_ : LowRankBilinear
-        M, with its certificate.
+    bilinear_ : LowRankBilinear or None
+        A learned M, with its certificate; None where M is the identity.
     singular_values_ : ndarray of shape (rank,)
         Singular values of M, in descending order.
     rank_ : int
@@ -102,7 +113,8 @@ class SemanticBilinear(CrossModalEstimator):
 
     Notes
     -----
-    It learns from equal classes: `Labels`, or `MultiLabels` with a posterior for each label.
+    It learns from equal classes: `Labels`, or `MultiLabels` with a posterior for each label. A learned M
+    whose rank is below the number of classes, under `Labels`, gives a `RankWarning`.
 
     Examples
     --------
@@ -116,11 +128,12 @@ class SemanticBilinear(CrossModalEstimator):
 
     x_posteriors_: Posteriors
     z_posteriors_: Posteriors
+    bilinear_: LowRankBilinear | None
 
     _fitted_attribute = "bilinear_"
     _parameter_rules: ClassVar[dict[str, Rule]] = {
         "loss": one_of(*LOSSES),
-        "alpha_fraction": FRACTION,
+        "alpha_fraction": optional(FRACTION),
         "scalings": some_of(*SCALINGS),
         "kernels": some_of(*KERNELS),
         "n_landmarks": COUNT,
@@ -139,7 +152,7 @@ class SemanticBilinear(CrossModalEstimator):
         self,
         *,
         loss: str = "squared",
-        alpha_fraction: float = 1e-3,
+        alpha_fraction: float | None = None,
         scalings: tuple[str, ...] = SEARCHED_SCALINGS,
         kernels: tuple[str, ...] = KERNELS,
         n_landmarks: int = 400,
@@ -188,8 +201,9 @@ class SemanticBilinear(CrossModalEstimator):
         supervision : Labels or MultiLabels
             Classes of both.
         callback : callable, optional
-            Called with a `StepProgress` at each step of the search for posteriors, and with an
-            `IterationProgress` after each iteration on M; an exception it raises ends the fit.
+            Called with a `StepProgress` at each step of the search for posteriors and of the choice of M,
+            with the share of the work that is done, and with an `IterationProgress` after each iteration on a
+            learned M; an exception it raises ends the fit.
         reuse : SemanticBilinear or None
             Fitted on similar samples: its choice of classifiers is fitted to these ones. A modality is
             searched all the same if samples or parameters rule out one of its classifiers.
@@ -205,10 +219,11 @@ class SemanticBilinear(CrossModalEstimator):
         self._check_parameters()
         steps = itertools.count(1)
 
-        def heartbeat() -> None:
+        def report(share: float) -> None:
             if callback is not None:
-                callback(StepProgress(next(steps)))
+                callback(StepProgress(next(steps), share))
 
+        work = WorkPlan(report)
         x_samples, z_samples = check_features(X, "X"), check_features(Z, "Z")
         x_targets, z_targets = class_targets(supervision, type(self).__name__)
         check_sizes(x_samples, z_samples, supervision)
@@ -220,8 +235,12 @@ class SemanticBilinear(CrossModalEstimator):
         limits = (most_compact(side.shape[1]) for side in (x_samples, z_samples) if is_sparse(side))
         max_samples = min([self.max_samples, *limits])
         search = self._search_options(max_samples)
-        x = Side(x_samples, x_targets, fit_posteriors(x_samples, x_targets, search, heartbeat, x_configs))
-        z = Side(z_samples, z_targets, fit_posteriors(z_samples, z_targets, search, heartbeat, z_configs))
+        work.plan(_STAGE_COSTS)
+        work.begin("x", search.n_steps(x_configs))
+        x = Side(x_samples, x_targets, fit_posteriors(x_samples, x_targets, search, work, x_configs))
+        work.begin("z", search.n_steps(z_configs))
+        z = Side(z_samples, z_targets, fit_posteriors(z_samples, z_targets, search, work, z_configs))
+        work.begin("fusion", _FEW_STEPS)
         options = FusionOptions(
             float(self.neighbour_share),
             float(self.inverse_temperature),
@@ -229,16 +248,21 @@ class SemanticBilinear(CrossModalEstimator):
             self.random_state,
             self._n_jobs(),
         )
-        x_posteriors, z_posteriors = fuse(x, z, supervision, options, heartbeat)
-        predicted = x_posteriors.out_of_fold, z_posteriors.out_of_fold
-        bilinear = LowRankBilinear(
-            alpha_fraction=self.alpha_fraction,
-            loss=self.loss,
-            tol=self.tol,
-            fit_intercept=False,
-            n_threads=self.n_jobs,
+        fused = fuse(x, z, supervision, options, work)
+        work.begin("kernel ridge", _FEW_STEPS)
+        exact = KernelRidgeOptions(max_samples, self.n_folds, self.random_state)
+        x_posteriors, z_posteriors = (
+            blend_kernel_ridge(side.samples, side.targets, posteriors, exact, work)
+            for side, posteriors in zip((x, z), fused, strict=True)
         )
-        self.bilinear_ = bilinear.fit(*predicted, supervision, callback=callback)
+        predicted, targets = (x_posteriors.out_of_fold, z_posteriors.out_of_fold), (x_targets, z_targets)
+        matrix_options = MatrixOptions(self.loss, max_samples, self.random_state, self.n_jobs)
+        work.begin("M", _FEW_STEPS)
+        fraction = self._choose_alpha_fraction(predicted, targets, supervision, matrix_options, work)
+        self.bilinear_ = None
+        if fraction is not None:
+            self.bilinear_ = self._fit_matrix(predicted, supervision, fraction, callback)
+            warn_of_low_rank(self.bilinear_.rank_, self.loss, targets)
         self.x_posteriors_, self.z_posteriors_ = x_posteriors, z_posteriors
         self.n_features_x_, self.n_features_z_ = x_samples.shape[1], z_samples.shape[1]
         return self
@@ -247,29 +271,60 @@ class SemanticBilinear(CrossModalEstimator):
     def singular_values_(self) -> FloatArray:
         """Singular values of M, in descending order."""
         self._check_fitted()
-        return self.bilinear_.singular_values_
+        n_classes = self.x_posteriors_.out_of_fold.shape[1]
+        return np.ones(n_classes) if self.bilinear_ is None else self.bilinear_.singular_values_
 
     @property
     def rank_(self) -> int:
         """Rank of M."""
-        self._check_fitted()
-        return self.bilinear_.rank_
+        return len(self.singular_values_)
 
     @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
         self._check_fitted()
-        return self.bilinear_.project_x(self._predict_x(X))
+        posteriors = self._predict_x(X)
+        return posteriors if self.bilinear_ is None else self.bilinear_.project_x(posteriors)
 
     @override
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
         self._check_fitted()
-        return self.bilinear_.project_z(self._predict_z(Z))
+        posteriors = self._predict_z(Z)
+        return posteriors if self.bilinear_ is None else self.bilinear_.project_z(posteriors)
 
     def _predict_x(self, X: npt.ArrayLike) -> FloatArray:
         return self.x_posteriors_.predict(check_features(X, "X", self.n_features_x_))
 
     def _predict_z(self, Z: npt.ArrayLike) -> FloatArray:
         return self.z_posteriors_.predict(check_features(Z, "Z", self.n_features_z_))
+
+    def _choose_alpha_fraction(
+        self,
+        predicted: tuple[FloatArray, FloatArray],
+        targets: tuple[Targets, Targets],
+        supervision: Supervision,
+        options: MatrixOptions,
+        heartbeat: Callable[[], None],
+    ) -> float | None:
+        """Return the penalty weight of M; None for the identity."""
+        if self.alpha_fraction is not None:
+            return float(self.alpha_fraction)
+        return choose_alpha_fraction(predicted, targets, supervision, options, heartbeat)
+
+    def _fit_matrix(
+        self,
+        predicted: tuple[FloatArray, FloatArray],
+        supervision: Supervision,
+        alpha_fraction: float,
+        callback: Callable[[Progress], None] | None,
+    ) -> LowRankBilinear:
+        bilinear = LowRankBilinear(
+            alpha_fraction=alpha_fraction,
+            loss=self.loss,
+            tol=self.tol,
+            fit_intercept=False,
+            n_threads=self.n_jobs,
+        )
+        return bilinear.fit(*predicted, supervision, callback=callback)
 
     def _search_options(self, max_samples: int) -> SearchOptions:
         return SearchOptions(

@@ -68,6 +68,35 @@ def stratified_sample(targets: Targets, max_samples: int, rng: np.random.Generat
     return np.flatnonzero(is_sampled)
 
 
+def paired_folds(
+    x_targets: Targets, z_targets: Targets, max_samples: int, n_folds: int, seed: int
+) -> tuple[list[Indices], list[Indices]]:
+    """Return equally many folds of a sample of each modality.
+
+    Of paired rows with equal classes both are in the same fold.
+
+    Parameters
+    ----------
+    x_targets, z_targets : Targets
+        Classes of both modalities.
+    max_samples : int
+        As in `stratified_sample`.
+    n_folds : int
+        Maximum number of folds, as in `usable_folds`.
+    seed : int
+        Seed of the sample and of the folds.
+    """
+    # Both generators start equal: of paired rows with equal classes both fall into the same fold.
+    x_rng, z_rng = (np.random.default_rng(seed) for _ in range(2))
+    x_rows = stratified_sample(x_targets, max_samples, x_rng)
+    z_rows = stratified_sample(z_targets, max_samples, z_rng)
+    x_sample, z_sample = x_targets.subset(x_rows), z_targets.subset(z_rows)
+    n_usable = min(usable_folds(x_sample, n_folds), usable_folds(z_sample, n_folds))
+    x_folds = [x_rows[fold] for fold in make_folds(x_sample, n_usable, x_rng)]
+    z_folds = [z_rows[fold] for fold in make_folds(z_sample, n_usable, z_rng)]
+    return x_folds, z_folds
+
+
 def complement(rows: Indices, n_samples: int) -> Indices:
     """Return all other rows, in ascending order."""
     return np.delete(np.arange(n_samples), rows)

@@ -12,7 +12,7 @@ from solver.bilinear.estimator import LowRankBilinear
 from solver.linalg.matrices import FloatArray, Samples
 from solver.linalg.row_space import compact, lift_factors
 from solver.logistic import Targets
-from solver.semantic.folds import make_folds, stratified_sample, usable_folds
+from solver.semantic.folds import paired_folds
 from solver.semantic.neighbours import NeighbourClassifier
 from solver.semantic.posteriors import Posteriors
 from solver.supervision.base import Indices, Supervision
@@ -155,19 +155,13 @@ class _SplitSide:
 
 def _split(x: Side, z: Side, options: FusionOptions) -> tuple[_SplitSide, _SplitSide]:
     """Sample both modalities, and deal each sample into the same number of folds."""
-    # Both generators start equal: of paired rows with equal classes both fall into the same fold.
-    x_rng, z_rng = (np.random.default_rng(options.seed) for _ in range(2))
-    x_rows = stratified_sample(x.targets, options.max_samples, x_rng)
-    z_rows = stratified_sample(z.targets, options.max_samples, z_rng)
-    x_targets, z_targets = x.targets.subset(x_rows), z.targets.subset(z_rows)
-    n_folds = min(usable_folds(x_targets, _N_FOLDS), usable_folds(z_targets, _N_FOLDS))
-    x_folds = [x_rows[fold] for fold in make_folds(x_targets, n_folds, x_rng)]
-    z_folds = [z_rows[fold] for fold in make_folds(z_targets, n_folds, z_rng)]
-    return _SplitSide(x, _map_samples(x), x_rows, x_folds), _SplitSide(z, _map_samples(z), z_rows, z_folds)
+    x_folds, z_folds = paired_folds(x.targets, z.targets, options.max_samples, _N_FOLDS, options.seed)
+    return _split_side(x, x_folds), _split_side(z, z_folds)
 
 
-def _map_samples(side: Side) -> Samples:
-    return side.posteriors.ensemble.heaviest_branch.feature_map.transform(side.samples)
+def _split_side(side: Side, folds: list[Indices]) -> _SplitSide:
+    feature_map = side.posteriors.ensemble.heaviest_branch.feature_map
+    return _SplitSide(side, feature_map.transform(side.samples), np.sort(np.concatenate(folds)), folds)
 
 
 def _fit_classifiers(

@@ -1,4 +1,4 @@
-"""Class posteriors by similarity-weighted voting over labelled anchors of the other modality."""
+"""Class posteriors by similarity-weighted voting over labelled anchors, of the same or the other modality."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class NeighbourClassifier:
     intercepts : ndarray of shape (rank,)
         Constant part of the projection.
     anchors : ndarray of shape (n_anchors, rank)
-        Projected training samples of the other modality; a similarity is an inner product with one.
+        Projected training samples; a similarity is an inner product with one.
     indicators : ndarray of shape (n_anchors, n_classes)
         1 where an anchor belongs to a class, else 0.
     inverse_temperature : float in (0, 1e4]

@@ -11,29 +11,30 @@ import numpy as np
 from solver.linalg.centered import Centered
 from solver.linalg.matrices import FloatArray, Samples, is_sparse
 from solver.linalg.row_space import RowSpaceBasis, can_be_compact, lift_factors
-from solver.logistic import Regression, Targets
-from solver.semantic.ensemble import Branch, Ensemble, WeightedClassifier
-from solver.semantic.feature_maps import FeatureMap, FeatureMapConfig
+from solver.logistic import Targets
+from solver.scaling.feature_maps import FeatureMap, FeatureMapConfig
+from solver.semantic.ensemble import Branch, Classifier, Ensemble, WeightedClassifier
 from solver.semantic.folds import complement
+from solver.semantic.learners import Learner
 from solver.supervision.base import Indices
 
 
 @dataclass(frozen=True, slots=True)
 class ClassifierConfig:
-    """How one logistic regression of an ensemble is fitted.
+    """How one classifier of an ensemble is fitted.
 
     Parameters
     ----------
     feature_map : FeatureMapConfig
         Kind of its feature map; classifiers of equal kinds share one.
-    inverse_penalty : float
-        ``C`` of its logistic regression.
+    learner : Learner
+        Fits it to the mapped samples.
     weight : float
         Share of the ensemble's average.
     """
 
     feature_map: FeatureMapConfig
-    inverse_penalty: float
+    learner: Learner
     weight: float
 
 
@@ -68,7 +69,7 @@ class Posteriors:
     log_loss : float
         Mean negative log-likelihood of the out-of-fold predictions, in nats per sample.
     configs : tuple of ClassifierConfig
-        How the logistic regressions were fitted.
+        How the classifiers were fitted.
     """
 
     ensemble: Ensemble
@@ -120,12 +121,11 @@ def fit_ensemble(
             heartbeat()
             config, predicted = plan.config, plan.out_of_fold
             if predicted is None:
-                regressions = [Regression(targets.is_exclusive) for _ in folds]
                 predicted = cross_predict(
-                    regressions, mapped, targets, folds, config.inverse_penalty, n_jobs, heartbeat
+                    [config.learner.fit] * len(folds), mapped, targets, folds, n_jobs, heartbeat
                 )
             out_of_fold += config.weight * predicted
-            classifier = Regression(targets.is_exclusive).fit(mapped, targets, config.inverse_penalty)
+            classifier = config.learner.fit(mapped, targets)
             lifted = replace(classifier, coefficients=lift_factors(basis, classifier.coefficients))
             members.append(WeightedClassifier(lifted, config.weight))
         branches.append(Branch(feature_maps[kind], tuple(members)))
@@ -134,20 +134,19 @@ def fit_ensemble(
 
 
 def cross_predict(
-    regressions: Sequence[Regression],
+    fits: Sequence[Callable[[Samples, Targets], Classifier]],
     mapped: Samples,
     targets: Targets,
     folds: Sequence[Indices],
-    inverse_penalty: float,
     n_jobs: int,
     heartbeat: Callable[[], None],
 ) -> FloatArray:
-    """Return a prediction for each sample by a regression fitted on the other folds.
+    """Return a prediction for each sample by a classifier fitted on the other folds.
 
     Parameters
     ----------
-    regressions : sequence of Regression
-        One for each fold; each starts from its previous fit.
+    fits : sequence of callable
+        One for each fold; returns a classifier of mapped samples.
     mapped : Samples
         Mapped samples. Sparse and `Centered` ones are fitted one fold at a time, whatever `n_jobs`:
         the optimiser keeps tens of copies of the coefficients of all their features.
@@ -155,8 +154,6 @@ def cross_predict(
         Classes of the samples.
     folds : sequence of ndarray of int
         A partition of the rows.
-    inverse_penalty : float
-        ``C`` of the logistic regressions.
     n_jobs : int
         Maximum number of folds fitted in parallel.
     heartbeat : callable
@@ -166,13 +163,12 @@ def cross_predict(
         n_jobs = 1
     predicted = np.zeros(targets.indicators.shape)
 
-    def predict_fold(regression: Regression, fold: Indices) -> None:
+    def predict_fold(fit: Callable[[Samples, Targets], Classifier], fold: Indices) -> None:
         rest = complement(fold, mapped.shape[0])
-        classifier = regression.fit(mapped[rest], targets.subset(rest), inverse_penalty)
-        predicted[fold] = classifier.predict(mapped[fold])
+        predicted[fold] = fit(mapped[rest], targets.subset(rest)).predict(mapped[fold])
 
     with ThreadPoolExecutor(n_jobs) as pool:
-        futures = [pool.submit(predict_fold, *pair) for pair in zip(regressions, folds, strict=True)]
+        futures = [pool.submit(predict_fold, *pair) for pair in zip(fits, folds, strict=True)]
         try:
             for future in futures:
                 future.result()

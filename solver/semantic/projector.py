@@ -11,11 +11,12 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from solver.linalg.matrices import FloatArray, Samples, is_sparse
+from solver.linalg.samples import check_array
 from solver.losses.base import LOSSES
-from solver.projector import Projector, check_array, match_probability, project_in_range
+from solver.projector import Projector, match_probability, project_in_range
+from solver.scaling.feature_map_format import MAX_MAGNITUDE
 from solver.semantic.ensemble import Ensemble
 from solver.semantic.ensemble_format import (
-    MAX_MAGNITUDE,
     array_names,
     check_description,
     describe_ensemble,
@@ -73,13 +74,14 @@ class PosteriorProjector(Projector):
     @classmethod
     def of(cls, estimator: SemanticBilinear) -> PosteriorProjector:
         """Return the projector of a fitted estimator."""
-        return cls(
-            estimator.x_posteriors_.ensemble,
-            estimator.z_posteriors_.ensemble,
-            estimator.bilinear_.x_factors_.astype(np.float32),
-            estimator.bilinear_.z_factors_.astype(np.float32),
-            estimator.bilinear_.loss,
-        )
+        ensembles = estimator.x_posteriors_.ensemble, estimator.z_posteriors_.ensemble
+        bilinear = estimator.bilinear_
+        if bilinear is None:
+            # The inner product of posteriors is a probability, as is what the squared loss fits.
+            identity = np.eye(estimator.rank_, dtype=np.float32)
+            return cls(*ensembles, identity, identity, "squared")
+        x_factors, z_factors = bilinear.x_factors_, bilinear.z_factors_
+        return cls(*ensembles, x_factors.astype(np.float32), z_factors.astype(np.float32), bilinear.loss)
 
     @property
     @override

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
-import scipy.linalg
 from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 
 from solver.linalg.matrices import FloatArray, Samples
 from solver.logistic import Regression, Targets
-from solver.semantic.feature_maps import FeatureMap, FeatureMapConfig
+from solver.scaling.feature_maps import FeatureMap, FeatureMapConfig
 from solver.semantic.folds import (
     check_classes_can_be_held_out,
-    complement,
     make_folds,
     stratified_sample,
     usable_folds,
+)
+from solver.semantic.learners import (
+    VOTE_SHARPNESS,
+    Learner,
+    LogisticLearner,
+    RidgeScreening,
+    VoteLearner,
 )
 from solver.semantic.posteriors import (
     ClassifierConfig,
@@ -38,10 +44,12 @@ WIDTHS = {"linear": (1.0,), "rbf": (0.3, 1.0, 3.0), "laplacian": (0.3, 1.0, 3.0)
 """Kernel widths to try: exponents at the median distance, three for each kernel, half a decade apart."""
 INVERSE_PENALTIES = (3.0, 15.0, 75.0)
 """Inverse penalties ``C`` to try of the logistic regressions, each five times weaker than the one before."""
-_RIDGES = 10.0 ** np.arange(-4.0, 1.1, 0.5)
-"""Ridge penalties of the screening, as shares of the largest eigenvalue of the covariance matrix."""
 _MAX_LOSS_RATIO = 1.02
 """Weaker penalties are skipped once the log loss exceeds the best one by 2 %: they overfit still more."""
+
+
+_MAX_RIDGE_FEATURES = 2000
+"""Their covariance matrix takes 32 MB, and its eigenvectors a few seconds for each fold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +87,14 @@ class SearchOptions:
     max_samples: int
     seed: int
     n_jobs: int
+
+    def n_steps(self, configs: Sequence[ClassifierConfig] = ()) -> int:
+        """Return about how many steps a search takes, or a fit of classifiers that were chosen before."""
+        if configs:
+            return len(configs) * (1 + self.n_folds)
+        n_maps = len(self.scalings) * sum(len(WIDTHS[kernel]) for kernel in self.kernels)
+        n_classifiers = self.n_kept * len(INVERSE_PENALTIES) + len(VOTE_SHARPNESS)
+        return (n_maps + n_classifiers) * (1 + self.n_folds) + n_classifiers
 
     def allow(self, kind: FeatureMapConfig, samples: Samples) -> bool:
         """Return whether a kind of feature map is in the search space and suits the samples."""
@@ -119,9 +135,10 @@ def fit_posteriors(
     Notes
     -----
     Everything is judged by out-of-fold predictions. A ridge regression of the class indicators, where
-    all penalties share one eigendecomposition, screens the feature maps; logistic regressions are fitted on
-    the best of them. The average is built greedily: each round adds, with repetition, the classifier that
-    makes it most likely [1]_.
+    all penalties share one eigendecomposition, screens the feature maps. On the best of them logistic
+    regressions are fitted; the ridge regressions of kernel maps, calibrated by a temperature, are candidates
+    too, and so are votes of the nearest samples on the best kernel map. The average is built greedily: each
+    round adds, with repetition, the classifier that makes it most likely [1]_.
 
     References
     ----------
@@ -143,12 +160,35 @@ def fit_posteriors(
             feature_maps = {kind: kind.fit(sample, options.n_landmarks, options.seed) for kind in kinds}
         else:
             search = _Search(sample, sample_targets, folds, options, heartbeat)
-            feature_maps = search.screen_feature_maps()
-            plans = search.choose_classifiers(feature_maps)
+            screened = search.screen_feature_maps()
+            plans = search.choose_classifiers(screened)
+            feature_maps = {entry.kind: entry.feature_map for entry in screened}
         if len(rows) < samples.shape[0]:
             folds = make_folds(targets, usable_folds(targets, options.n_folds), rng)
             plans = [replace(plan, out_of_fold=None) for plan in plans]
         return fit_ensemble(samples, targets, feature_maps, plans, folds, options.n_jobs, heartbeat)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ScreenedMap:
+    """A feature map with the ridge regression that it was screened by.
+
+    Parameters
+    ----------
+    kind : FeatureMapConfig
+        Its kind.
+    feature_map : FeatureMap
+        Fitted.
+    mapped : ndarray of shape (n_samples, n_mapped)
+        Mapped samples, in coordinates of their row space.
+    ridge : RidgeScreening
+        The regression.
+    """
+
+    kind: FeatureMapConfig
+    feature_map: FeatureMap
+    mapped: FloatArray
+    ridge: RidgeScreening
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,7 +201,7 @@ class _Search:
     options: SearchOptions
     heartbeat: Callable[[], None]
 
-    def screen_feature_maps(self) -> dict[FeatureMapConfig, FeatureMap]:
+    def screen_feature_maps(self) -> list[_ScreenedMap]:
         """Return the feature maps with the smallest out-of-fold error of ridge regression, best first.
 
         Maps that leave sparse samples too large to be made dense are skipped.
@@ -172,26 +212,29 @@ class _Search:
             for kernel in self.options.kernels
             for width in WIDTHS[kernel]
         ]
-        screened: list[tuple[float, FeatureMapConfig, FeatureMap]] = []
+        screened: list[_ScreenedMap] = []
         for kind in kinds:
             if kind.suits(self.samples):
                 self.heartbeat()
                 feature_map = kind.fit(self.samples, self.options.n_landmarks, self.options.seed)
                 mapped, _ = to_row_space(feature_map.transform(self.samples))
                 if isinstance(mapped, np.ndarray):
-                    screened.append((self._ridge_error(mapped), kind, feature_map))
+                    ridge = RidgeScreening.of(mapped, self.targets, self.folds, self.heartbeat)
+                    screened.append(_ScreenedMap(kind, feature_map, mapped, ridge))
+                    screened.sort(key=lambda entry: entry.ridge.error)
+                    del screened[self.options.n_kept :]
         if not screened:
             raise InvalidInputError("none of the given scalings and kernels suits these samples")
-        screened.sort(key=lambda entry: entry[0])
-        return {kind: feature_map for _, kind, feature_map in screened[: self.options.n_kept]}
+        return screened
 
-    def choose_classifiers(self, feature_maps: dict[FeatureMapConfig, FeatureMap]) -> list[ClassifierPlan]:
+    def choose_classifiers(self, screened: Sequence[_ScreenedMap]) -> list[ClassifierPlan]:
         """Return the classifiers of an average that is likely out of fold, with their predictions."""
         configs: list[ClassifierConfig] = []
         predictions: list[FloatArray] = []
-        for kind, feature_map in feature_maps.items():
-            for inverse_penalty, predicted in self._predict_candidates(feature_map).items():
-                configs.append(ClassifierConfig(kind, inverse_penalty, 0.0))
+        kernel_maps = [entry for entry in screened if entry.kind.kernel != "linear"]
+        for entry in screened:
+            for learner, predicted in self._predict_candidates(entry, votes=entry in kernel_maps[:1]):
+                configs.append(ClassifierConfig(entry.kind, learner, 0.0))
                 predictions.append(predicted)
         weights = _greedy_weights(predictions, self.targets, self.options.n_rounds)
         return [
@@ -200,47 +243,41 @@ class _Search:
             if weight > 0.0
         ]
 
-    def _predict_candidates(self, feature_map: FeatureMap) -> dict[float, FloatArray]:
-        """Return out-of-fold predictions by inverse penalty, up to the first that clearly overfits."""
-        mapped, _ = to_row_space(feature_map.transform(self.samples))
+    def _predict_candidates(self, entry: _ScreenedMap, votes: bool) -> Iterator[tuple[Learner, FloatArray]]:
+        """Yield classifiers of a feature map with their out-of-fold predictions."""
+        yield from self._predict_logistic(entry.mapped)
+        if self.targets.is_exclusive and entry.feature_map.n_mapped <= _MAX_RIDGE_FEATURES:
+            yield entry.ridge.to_learner(self.targets)
+        if votes:
+            yield from self._predict_votes(entry.mapped)
+
+    def _predict_logistic(self, mapped: Samples) -> Iterator[tuple[Learner, FloatArray]]:
+        """Yield logistic regressions by inverse penalty, up to the first that clearly overfits."""
         regressions = [Regression(self.targets.is_exclusive) for _ in self.folds]
-        predictions: dict[float, FloatArray] = {}
         best_loss = np.inf
         for inverse_penalty in INVERSE_PENALTIES:
             self.heartbeat()
+            # Each starts from its previous fit.
+            fits = [partial(regression.fit, inverse_penalty=inverse_penalty) for regression in regressions]
             predicted = cross_predict(
-                regressions,
-                mapped,
-                self.targets,
-                self.folds,
-                inverse_penalty,
-                self.options.n_jobs,
-                self.heartbeat,
+                fits, mapped, self.targets, self.folds, self.options.n_jobs, self.heartbeat
             )
-            predictions[inverse_penalty] = predicted
+            yield LogisticLearner(inverse_penalty), predicted
             loss = self.targets.log_loss(predicted)
             if loss > _MAX_LOSS_RATIO * best_loss:
                 break  # the weakest penalties also take longest
             best_loss = min(best_loss, loss)
-        return predictions
 
-    def _ridge_error(self, mapped: FloatArray) -> float:
-        """Return the smallest mean squared out-of-fold error of all ridge penalties."""
-        indicators, errors = self.targets.indicators, np.zeros(len(_RIDGES))
-        exact = mapped.astype(np.float64)
-        for fold in self.folds:
+    def _predict_votes(self, mapped: FloatArray) -> Iterator[tuple[Learner, FloatArray]]:
+        """Yield votes of each sharpness."""
+        for sharpness in VOTE_SHARPNESS:
             self.heartbeat()
-            rest = complement(fold, len(exact))
-            mean, target_mean = exact[rest].mean(axis=0), indicators[rest].mean(axis=0)
-            centred = exact[rest] - mean
-            values, vectors = scipy.linalg.eigh(centred.T @ centred / len(rest), check_finite=False)
-            cross_products = vectors.T @ (centred.T @ (indicators[rest] - target_mean)) / len(rest)
-            rotated = (exact[fold] - mean) @ vectors
-            for number, ridge in enumerate(_RIDGES * max(values[-1], np.finfo(np.float64).tiny)):
-                coefficients = cross_products / (np.maximum(values, 0.0) + ridge)[:, None]
-                predicted = target_mean + rotated @ coefficients
-                errors[number] += float(np.sum((predicted - indicators[fold]) ** 2))
-        return float(errors.min()) / len(exact)
+            learner = VoteLearner(sharpness, self.options.max_samples, self.options.seed)
+            fits = [learner.fit] * len(self.folds)
+            yield (
+                learner,
+                cross_predict(fits, mapped, self.targets, self.folds, self.options.n_jobs, self.heartbeat),
+            )
 
 
 def _greedy_weights(predictions: Sequence[FloatArray], targets: Targets, n_rounds: int) -> list[float]:

@@ -51,7 +51,7 @@ class Facet:
     def of(cls, x_values: Sequence[Collection[str]], z_values: Sequence[Collection[str]]) -> Self:
         """Return the facet of samples with these values; an empty collection where it is unknown."""
         values = tuple(sorted({value for side in (x_values, z_values) for entry in side for value in entry}))
-        return cls(values, *(_indicators(side, values) for side in (x_values, z_values)))
+        return cls(values, *(indicators_of(side, values) for side in (x_values, z_values)))
 
     @property
     def is_exclusive(self) -> bool:
@@ -190,7 +190,8 @@ class Annotations:
         return paired
 
 
-def _indicators(entries: Sequence[Collection[str]], values: tuple[str, ...]) -> BoolArray:
+def indicators_of(entries: Sequence[Collection[str]], values: tuple[str, ...]) -> BoolArray:
+    """Return which of the values each entry has, (n_entries, n_values)."""
     columns = {value: column for column, value in enumerate(values)}
     indicators = np.zeros((len(entries), len(values)), np.bool_)
     for row, entry in enumerate(entries):

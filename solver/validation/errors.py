@@ -67,3 +67,7 @@ class ArtifactError(SolverError, ValueError):
 
 class ConvergenceWarning(UserWarning):
     """A fit missed its tolerance: at the iteration limit, or because the gap no longer decreased."""
+
+
+class RankWarning(UserWarning):
+    """A learned matrix has a lower rank than there are classes: it may leave out those with few samples."""

@@ -17,9 +17,9 @@ from solver.linalg.row_space import RowSpaceBasis, can_be_compact, compact, most
 from solver.logistic import Regression, Targets
 from solver.projector import AffineProjector, Projector
 from solver.scaling.estimator import FeatureScaler
+from solver.scaling.feature_maps import FeatureMap
 from solver.scaling.scaler import SCALINGS
 from solver.semantic.estimator import SemanticBilinear
-from solver.semantic.feature_maps import FeatureMap
 from solver.semantic.projector import PosteriorProjector
 from solver.supervision.labels import Labels
 from solver.validation.errors import InvalidInputError, OutOfRangeError

@@ -10,7 +10,8 @@ valid are looked up under a limiter of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -18,7 +19,7 @@ from anyio import from_thread
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.middleware.queues import Asker, ConcurrencyLimiter, OnChange
+from app.api.middleware.queues import Asker, ConcurrencyLimiter, OnChange, Ride
 from app.api.middleware.workload import Workload, Workloads, collection_of
 from app.api.newest import set_newest
 
@@ -46,7 +47,11 @@ class ConcurrencyLimits:
 
     def __init__(self, running: int, waiting: int, streams: int, workloads: Workloads) -> None:
         all_but_one = max(running - 1, 1)
-        self.reads = ConcurrencyLimiter("read", running, waiting, of_collection=all_but_one)
+        # One core is left for the event loop.
+        rides = min(max((os.cpu_count() or 1) - 1, 1), all_but_one)
+        self.reads = ConcurrencyLimiter(
+            "read", running, waiting, of_collection=all_but_one, rides_of_group=rides
+        )
         self.writes = ConcurrencyLimiter("write", running, waiting, of_collection=all_but_one)
         self.imports = ConcurrencyLimiter(
             "import", running, 0, whole=True, of_caller=all_but_one, of_collection=all_but_one
@@ -96,7 +101,9 @@ class _Place:
         self._limiter = limiter
         self._has_body = has_body
         self._asker = Asker(collection)
-        self._is_held = False
+        self._ride: Ride | None = None
+        self.is_deferred = False
+        """Whether the route takes the place, rather than the end of the body."""
 
     async def admit(self, caller: str, reads_body: bool) -> None:
         self._asker = Asker(self._asker.collection, caller)
@@ -105,15 +112,15 @@ class _Place:
         else:
             self._limiter.check(self._asker)
 
-    async def take(self) -> None:
-        if not self._is_held:
-            await self._limiter.enter(self._asker)
-            self._is_held = True
+    async def take(self, group: Hashable | None = None) -> Ride:
+        if self._ride is None:
+            self._ride = await self._limiter.enter(self._asker, group)
+        return self._ride
 
     def give_back(self) -> None:
-        if self._is_held:
-            self._is_held = False
-            self._limiter.leave(self._asker)
+        ride, self._ride = self._ride, None
+        if ride is not None:
+            self._limiter.leave(self._asker, ride)
 
 
 _CURRENT: ContextVar[_Place | None] = ContextVar("place", default=None)
@@ -159,7 +166,8 @@ class AdmissionMiddleware:
 
         async def receive_and_enter() -> Message:
             message = await receive()
-            if message["type"] == "http.request" and not message.get("more_body", False):
+            is_last = message["type"] == "http.request" and not message.get("more_body", False)
+            if is_last and not place.is_deferred:
                 await place.take()
             return message
 
@@ -192,6 +200,31 @@ async def admit(scope: Scope, caller: str, reads_body: bool = False) -> None:
     place: _Place | None = scope.get("state", {}).get(_STATE)
     if place is not None:
         await place.admit(caller, reads_body)
+
+
+def defer_place(scope: Scope) -> None:
+    """Let the route of a request take its place with `take_place`, once it knows whom to share it with."""
+    scope["state"][_STATE].is_deferred = True
+
+
+async def take_place(scope: Scope, group: Hashable | None = None) -> Ride:
+    """Wait for the place of a request that was admitted; raises OverloadedError.
+
+    Parameters
+    ----------
+    scope : dict
+        The request.
+    group : hashable, optional
+        Others of this group may share the place.
+    """
+    place: _Place = scope["state"][_STATE]
+    return await place.take(group)
+
+
+def give_back_place(scope: Scope) -> None:
+    """Give the place of a request to others; `take_place` waits for another one."""
+    place: _Place = scope["state"][_STATE]
+    place.give_back()
 
 
 def _has_body(scope: Scope) -> bool:

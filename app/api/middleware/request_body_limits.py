@@ -11,6 +11,7 @@ bodies together, nor a limit that changes once the key is known.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 
@@ -122,10 +123,11 @@ class IncomingBody:
             return await self._receive()
         self._check(self.announced)
         began = time.monotonic()
-        with anyio.move_on_after(self._longest_wait()) as timer:
-            message = await self._receive()
-        if timer.cancelled_caught:
-            raise BodyTimeoutError
+        try:
+            async with asyncio.timeout(self._longest_wait()):
+                message = await self._receive()
+        except TimeoutError as error:
+            raise BodyTimeoutError from error
         self._credit -= time.monotonic() - began
         if message["type"] == "http.request":
             self._count(len(message.get("body", b"")))

@@ -84,6 +84,8 @@ def _log(scope: Scope, status: int, seconds: float) -> None:
     level = logging.WARNING if status >= 500 else logging.INFO
     if scope["path"] in _PROBES and level == logging.INFO:
         level = logging.DEBUG
+    if not _logger.isEnabledFor(level):
+        return
     fields = {
         "method": scope["method"],
         "path": scope["path"],

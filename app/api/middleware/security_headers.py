@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.header_names import SECURITY_HEADERS
+
+_HEADERS = [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in SECURITY_HEADERS.items()]
 
 
 class SecurityHeadersMiddleware:
@@ -25,9 +26,9 @@ class SecurityHeadersMiddleware:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in SECURITY_HEADERS.items():
-                    headers.setdefault(name, value)
+                own = list(message.get("headers", ()))
+                names = {name.lower() for name, _ in own}
+                message = {**message, "headers": own + [entry for entry in _HEADERS if entry[0] not in names]}
             await send(message)
 
         await self._app(scope, receive, send_with_headers)

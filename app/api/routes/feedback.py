@@ -19,14 +19,12 @@ from app.api.schemas.feedback import (
     FeedbackPageOut,
 )
 from app.api.state import ApiLimits
-from app.services.catalogue.feedback import NewFeedback
+from app.services.catalogue.feedback import LARGEST_ID, NewFeedback
 
 router = APIRouter(
     prefix="/v1/collections/{collection}/feedback", tags=["feedback"], dependencies=[Depends(may_write)]
 )
 _MAX_PAGE = 1000
-_LARGEST_ID = 2**53 - 1
-"""Largest integer that every reader of JSON keeps exactly."""
 
 
 def _parse(limits: ApiLimits, body: bytes) -> list[NewFeedback]:
@@ -78,7 +76,7 @@ def list_feedback(
     "/{feedback_id}", status_code=status.HTTP_204_NO_CONTENT, responses=responses(401, 403, 404, 422)
 )
 def delete_feedback(
-    collection: str, feedback_id: Annotated[int, Path(ge=1, le=_LARGEST_ID)], service: Feedback
+    collection: str, feedback_id: Annotated[int, Path(ge=1, le=LARGEST_ID)], service: Feedback
 ) -> None:
     """Delete one feedback; the next retrain does not learn from it."""
     service.delete(collection, feedback_id)

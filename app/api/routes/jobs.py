@@ -76,8 +76,9 @@ def _require_job(job_id: str, training: Training, response: Response, last_event
 async def job_events(job_id: str, state: State, last_event: LastEvent = 0) -> AsyncIterator[ServerSentEvent]:
     """Follow a job as server-sent events.
 
-    An event `progress` for each step of the training (`phase`, `iteration`, `objective`, `gap`, `rank`), an
-    event `state` for each new state; the stream ends after the last one. Every event has a number: a client
+    An event `progress` for each step of the training (`phase`, `percent`, an estimate of `seconds_left`; of
+    iterations also `iteration`, `objective`, `gap`, `rank`), an event `state` for each new state; the stream
+    ends after the last. Every event has a number: a client
     that was cut off resumes with `Last-Event-ID`, as browsers do by themselves. Of a job that ended more than
     a day ago only the last state may be left.
     """

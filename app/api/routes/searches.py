@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Annotated, get_args
 
 from fastapi import APIRouter, Depends, Response
@@ -30,14 +32,17 @@ from app.api.schemas.searches import (
     SearchOptions,
     SearchOut,
 )
+from app.api.search_batches import Answer
 from app.api.state import ApiLimits
-from app.domain.entities import Content
-from app.services.serving.search import Query, SearchService
+from app.domain.entities import Content, SearchResult
+from app.services.serving.search import Query, SearchService, SingleSearch
 
 router = APIRouter(
     prefix="/v1/collections/{collection}/search", tags=["search"], dependencies=[Depends(may_search)]
 )
 _OPTIONAL = get_args(OptionalField)
+_QUICK_HITS = 100
+"""Results of a quick search: showing them takes no longer than most scans."""
 _REFUSALS = responses(401, 403, 404, 409, *OF_BODIES)
 _VALUES, _LISTS = ("k", "offset", "filter"), ("include",)
 _OPTIONS = schema_of(SearchOptions)["properties"]
@@ -70,6 +75,10 @@ def _parse_form(form: FormFields) -> tuple[Query, SearchOptions]:
     return Query(Content(picture=form.picture, picture_field="picture")), validate(SearchOptions, options)
 
 
+READ_SEARCH = read_json_or_form(_parse_search, _parse_form, _BODY, _VALUES, search_body_bytes, _LISTS)
+"""The dependency that reads query and options of one search."""
+
+
 @router.post("/{source}-to-{target}", responses=_REFUSALS, response_model=SearchOut)
 @works_as(Workload.READ)
 def search(
@@ -78,14 +87,11 @@ def search(
     target: str,
     search: Search,
     own_revision: OwnRevision,
-    request: Annotated[
-        tuple[Query, SearchOptions],
-        read_json_or_form(_parse_search, _parse_form, _BODY, _VALUES, search_body_bytes, _LISTS),
-    ],
+    request: Annotated[tuple[Query, SearchOptions], READ_SEARCH],
 ) -> Response:
     """Rank the target modality for one query of the source modality."""
     query, options = request
-    (answer,) = _run(search, collection, (source, target), [query], options, own_revision(collection))
+    (answer,) = run(search, collection, (source, target), [query], options, own_revision(collection))
     return Response(answer, media_type="application/json")
 
 
@@ -104,11 +110,34 @@ def search_batch(
 ) -> Response:
     """Answer many queries, all from one snapshot."""
     queries, options = request
-    answers = _run(search, collection, (source, target), queries, options, own_revision(collection))
+    answers = run(search, collection, (source, target), queries, options, own_revision(collection))
     return Response(b'{"results":[' + b",".join(answers) + b"]}", media_type="application/json")
 
 
-def _run(
+def run_together(
+    service: SearchService, collection: str, direction: tuple[str, str], searches: Sequence[SingleSearch]
+) -> list[Answer]:
+    """Return the answers to searches of several callers, as of `SearchService.search_together`, as JSON."""
+    results = service.search_together(collection, *direction, searches)
+    return [
+        _encode(collection, result, search.fields) if isinstance(result, SearchResult) else result
+        for search, result in zip(searches, results, strict=True)
+    ]
+
+
+def single_search(query: Query, options: SearchOptions, least_revision: int | None) -> SingleSearch:
+    """Return a search that is quick enough to be answered together with others; see `is_quick`."""
+    return SingleSearch(query, options.k, options.offset, _fields_of(options), least_revision)
+
+
+def is_quick(query: Query, options: SearchOptions) -> bool:
+    """Return whether a search takes so short that others can wait for it."""
+    has_picture = query.content is not None and query.content.picture is not None
+    is_filtered = not options.filter.to_filter().is_empty
+    return not has_picture and not is_filtered and options.offset + options.k <= _QUICK_HITS
+
+
+def run(
     service: SearchService,
     collection: str,
     direction: tuple[str, str],
@@ -117,7 +146,7 @@ def _run(
     least_revision: int | None,
 ) -> list[bytes]:
     """Return each query's answer as JSON, encoded here in a thread rather than in the event loop."""
-    include = set(_OPTIONAL if options.include is None else options.include)
+    include = _fields_of(options)
     results = service.search(
         collection,
         *direction,
@@ -129,4 +158,12 @@ def _run(
         aside,
         least_revision,
     )
-    return [SearchOut.of(collection, result, include).model_dump_json().encode() for result in results]
+    return [_encode(collection, result, include) for result in results]
+
+
+def _fields_of(options: SearchOptions) -> set[str]:
+    return set(_OPTIONAL if options.include is None else options.include)
+
+
+def _encode(collection: str, result: SearchResult, include: AbstractSet[str]) -> bytes:
+    return SearchOut.of(collection, result, include).model_dump_json().encode()

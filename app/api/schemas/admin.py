@@ -11,16 +11,20 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
     StringConstraints,
+    TypeAdapter,
     WithJsonSchema,
 )
 
 from app.api.schemas.base import Integer, Strict, one_of, whole
 from app.domain.entities import ApiKey, Job, KeyBounds, Scope, Supervision, TrainingParameters
+from app.domain.entities.held_out_quality import Objective
 from app.domain.limits import MAX_KEY_COLLECTIONS, MAX_NAME, STORABLE_PATTERN
 from app.services.training.parameters import (
     LARGEST_ALPHA,
     LARGEST_SEED,
+    LARGEST_WEIGHT,
     LONGEST_FACET,
     MOST_FACETS,
     MOST_ITERATIONS,
@@ -40,12 +44,26 @@ _FacetKeys = Annotated[
     list[_FacetKey], Field(max_length=MOST_FACETS, json_schema_extra={"uniqueItems": True})
 ]
 
+_FACET_KEYS: TypeAdapter[list[str]] = TypeAdapter(_FacetKeys, config=ConfigDict(strict=True))
+_AUTO: TypeAdapter[Literal["auto"]] = TypeAdapter(Literal["auto"])
+
+
+def _read_facets(value: Any) -> list[str] | Literal["auto"]:
+    # By form, so that errors name fields of what was sent; those of a union name its members.
+    return _AUTO.validate_python(value) if isinstance(value, str) else _FACET_KEYS.validate_python(value)
+
+
+_Facets = Annotated[
+    list[str] | Literal["auto"],
+    PlainValidator(_read_facets, json_schema_input_type=_FacetKeys | Literal["auto"]),
+]
+
 
 class SupervisionIn(Strict):
     """What of that which items carry is learned from."""
 
     labels: bool = Field(True, description="all labels of an item; the first of them by other methods")
-    facets: _FacetKeys | Literal["auto"] = Field(
+    facets: _Facets = Field(
         "auto",
         description="metadata keys whose values are learned like labels, or `auto` for those that look "
         "categorical: short texts, small whole numbers, true or false, with two values or more on items of "
@@ -61,6 +79,32 @@ class SupervisionIn(Strict):
         return Supervision(self.labels, tuple(self.facets), self.pairs, self.feedback)
 
 
+class ObjectiveWeightsIn(Strict):
+    """Weights of measures; what the held-out items have nothing to measure with is left out of the mean."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"minProperties": 1})
+
+    ndcg: float = Field(0.0, ge=0, le=LARGEST_WEIGHT)
+    map: float = Field(0.0, ge=0, le=LARGEST_WEIGHT)
+    recall: float = Field(0.0, ge=0, le=LARGEST_WEIGHT)
+
+
+_Measure = Literal["ndcg", "map", "recall"]
+_MEASURE: TypeAdapter[_Measure] = TypeAdapter(_Measure)
+
+
+def _read_objective(value: Any) -> Objective:
+    # By form, as facets are.
+    if isinstance(value, dict):
+        return ObjectiveWeightsIn.model_validate(value).model_dump(exclude_unset=True)
+    return _MEASURE.validate_python(value)
+
+
+_Objective = Annotated[
+    Objective, PlainValidator(_read_objective, json_schema_input_type=_Measure | ObjectiveWeightsIn)
+]
+
+
 class RetrainIn(Strict):
     """Options of a retrain; everything has a default."""
 
@@ -71,6 +115,7 @@ class RetrainIn(Strict):
                 {},
                 {"method": "lrbs", "alpha": 0.001, "scaling": "l2"},
                 {"supervision": {"facets": "auto", "feedback": False}, "objective": "ndcg"},
+                {"objective": {"ndcg": 2, "recall": 1}},
             ],
             "if": {
                 "properties": {"method": {"enum": ["semantic", "composite"]}},
@@ -99,11 +144,11 @@ class RetrainIn(Strict):
     max_iter: Integer = Field(200, ge=1, le=MOST_ITERATIONS)
     seed: Integer = Field(0, ge=0, le=LARGEST_SEED)
     supervision: SupervisionIn = Field(default_factory=SupervisionIn)
-    objective: Literal["ndcg", "map", "recall"] | None = Field(
+    objective: _Objective | None = Field(
         None,
         description="what held-out quality is: graded nDCG@10 over facets and pairs, mean average precision "
-        "by label, or how often the partner is among the first ten; when absent `ndcg` where there is more "
-        "than one facet or pairs, and `map` otherwise",
+        "by label, how often the partner is among the first ten, or a weighted mean of these; when absent "
+        "`ndcg` where there is more than one facet or pairs, and `map` otherwise",
     )
 
     def to_parameters(self) -> TrainingParameters:

@@ -39,7 +39,9 @@ class ParametersOut(_Read):
     max_iter: int
     seed: int = Field(description="of the held-out split")
     supervision: SupervisionOut
-    objective: str | None = Field(description="ndcg, map or recall; null where it was left open")
+    objective: str | dict[str, float] | None = Field(
+        description="ndcg, map or recall, or weights of these; null where it was left open"
+    )
 
 
 class DataOut(_Read):
@@ -74,7 +76,9 @@ class SelectionOut(_Read):
     held_out_map: dict[str, float] = Field(
         description="MAP by label of each method tried, averaged over both directions; empty without labels"
     )
-    objective: str = Field(description="what the method was chosen by: ndcg, map or recall")
+    objective: str | dict[str, float] = Field(
+        description="what the method was chosen by: ndcg, map or recall, or weights of these"
+    )
     values: dict[str, float] = Field(description="held-out value of the objective of each method tried")
     refused: dict[str, str] = Field(description="why other methods were not tried")
     candidates: list[CandidateOut] = Field(description="what the method chose from, the best first")
@@ -103,7 +107,9 @@ class ClassifierOut(_Read):
     scaling: str
     kernel: str
     weight: float
-    kind: str = Field(description="linear: a logistic regression; neighbours: a vote of similar items")
+    kind: str = Field(
+        description="linear: a linear classifier of mapped features; neighbours: a vote of similar items"
+    )
 
 
 class PosteriorsOut(_Read):
@@ -116,15 +122,15 @@ class PosteriorsOut(_Read):
 class FitOut(_Read):
     """The fit on all training items."""
 
-    alpha: float | None = Field(description="penalty weight; null for methods that have none")
+    alpha: float | None = Field(description="penalty weight of M; null where there is none")
     scaling: str | None
     rank: int
     singular_values: list[float] | None = Field(None, description="of M; not in lists")
-    convergence: ConvergenceOut | None = Field(description="null for methods that do not iterate")
+    convergence: ConvergenceOut | None = Field(description="of the fit of M; null where there was none")
     history: list[IterationOut] | None = Field(None, description="a thousand steps at most; not in lists")
     posteriors: list[PosteriorsOut]
     weights: dict[str, float] = Field(
-        description="of the terms of composite: facet:<name>, pairs, cosine, signs; empty for other methods"
+        description="terms of composite: facet:<name>, pairs, distinctness, cosine, signs; empty for others"
     )
 
 
@@ -172,9 +178,38 @@ class GateOut(_Read):
     new_map: float | None
     active_map: float | None
     tolerance: float = Field(description="how much lower the new value may be")
-    objective: str = Field(description="what decides: ndcg, map or recall")
+    objective: str | dict[str, float] = Field(
+        description="what decides: ndcg, map or recall, or weights of these"
+    )
     new_value: float | None = Field(description="of the objective")
     active_value: float | None
+
+
+class IndexSpecOut(_Read):
+    """A kind of index and its parameters."""
+
+    kind: str = Field(description="`exact`, `ivf-flat` or `ivf-sq8`")
+    lists: int
+    probes: int = Field(description="lists that the search of a first page without a filter visits")
+
+
+class IndexTrialOut(_Read):
+    """A candidate as it was measured."""
+
+    spec: IndexSpecOut
+    recall_at_10: float
+    milliseconds: float = Field(description="median of one search for ten items")
+    build_seconds: float
+    bytes_per_item: float
+
+
+class IndexChoiceOut(_Read):
+    """How the index of one modality's gallery was chosen."""
+
+    spec: IndexSpecOut
+    reason: str
+    exact_milliseconds: float | None = Field(description="of an exact search, in the same run")
+    trials: list[IndexTrialOut]
 
 
 class IndexOut(_Read):
@@ -183,6 +218,9 @@ class IndexOut(_Read):
     recall_at_10: dict[str, float] = Field(description="as measured; empty where the indexes are exact")
     needed: float
     is_exact: bool = Field(description="whether the indexes are exact, so that none had to be measured")
+    choices: dict[str, IndexChoiceOut] = Field(
+        description="by modality, of galleries that are large enough for approximate indexes"
+    )
 
 
 class TrainingReportOut(_Read):

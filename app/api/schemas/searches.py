@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema, model_validator
@@ -125,7 +126,7 @@ class HitOut(BaseModel):
     content_url: str | None = None
 
     @classmethod
-    def of(cls, collection: str, hit: Hit, include: set[str]) -> HitOut:
+    def of(cls, collection: str, hit: Hit, include: AbstractSet[str]) -> HitOut:
         """Return the wire form with the optional fields that were asked for."""
         item = hit.item
         return cls(
@@ -145,7 +146,8 @@ class NoticeOut(BaseModel):
 
     code: NoticeCode = Field(
         description="`unknown-words`: words of the query that the model does not know; `no-words`: the query "
-        "has none; `not-ranked`: items that the model cannot place"
+        "has none; `weak-match`: even the first hit hardly matches the text; `not-ranked`: items "
+        "that the model cannot place"
     )
     message: str
     words: list[str] = Field(description="the first 20 words that it is about")
@@ -169,7 +171,7 @@ class SearchOut(BaseModel):
     hits: list[HitOut]
 
     @classmethod
-    def of(cls, collection: str, result: SearchResult, include: set[str]) -> SearchOut:
+    def of(cls, collection: str, result: SearchResult, include: AbstractSet[str]) -> SearchOut:
         """Return the wire form."""
         return cls(
             model_version=result.model_version,

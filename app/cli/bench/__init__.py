@@ -5,7 +5,9 @@ from __future__ import annotations
 import typer
 
 from app.cli.bench.imports import import_command
+from app.cli.bench.index import index_command
 from app.cli.bench.overload import overload_command
+from app.cli.bench.search import search_command
 from app.cli.bench.solver import solver_command
 
 __all__ = ["bench"]
@@ -18,4 +20,6 @@ bench = typer.Typer(
 )
 bench.command("solver")(solver_command)
 bench.command("import")(import_command)
+bench.command("search")(search_command)
+bench.command("index")(index_command)
 bench.command("overload")(overload_command)

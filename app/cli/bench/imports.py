@@ -17,7 +17,7 @@ from rich.table import Table
 from app.bootstrap import build
 from app.cli.bench.processes import ServerProcess
 from app.cli.console import LOG, OUT, JsonFlag
-from app.cli.train import train
+from app.cli.local_training import train
 from app.domain.entities import Content, Modality, Scope
 from app.services.catalogue.preparation import NewItem
 from app.services.training.requests import TrainingParameters

@@ -7,170 +7,164 @@ import os
 import platform
 import shlex
 import sys
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from app.cli.compare.cache import FileCache
-from app.cli.compare.quality import CAPTION, quality_table, quality_values
-from app.cli.compare.report import (
-    RunDescription,
-    chosen_rows,
-    require_report_libraries,
-    verdict,
-    write_report,
+from app.cli.compare.options import (
+    ArchiveOption,
+    CacheOption,
+    CollectionOption,
+    DataOption,
+    FacetsOption,
+    FoldsOption,
+    ImageEncoderOption,
+    JobsOption,
+    JsonOption,
+    LabelsOption,
+    MethodsOption,
+    PairsOption,
+    ProtocolOption,
+    ReportOption,
+    SeedOption,
+    SetNames,
+    SplitColumnOption,
+    TableOption,
+    TextEncoderOption,
+    TrecOption,
 )
+from app.cli.compare.printing import print_comparison, size_line
+from app.cli.compare.quality import quality_values
+from app.cli.compare.report import RunDescription, require_report_libraries, write_report
 from app.cli.compare.sets import ComparedSet
-from app.cli.compare.sources import ProtocolName, Sources
+from app.cli.compare.sources import Loaders, Sources
 from app.cli.compare.tables import TableColumns
-from app.cli.console import progress
+from app.cli.console import LOG, LabelColumnOption, PairColumnOption, Show, progress, read_names
+from app.cli.encoder_options import read_encoder
+from app.domain.entities import Supervision
 from app.domain.errors import InvalidFieldError
 from app.settings import Settings
 from solver import InvalidParameterError
-from solver.comparison import (
-    METHODS,
-    CellOutcome,
-    Comparison,
-    ComparisonRow,
-    chosen_methods,
-    write_qrels,
-    write_run,
-)
+from solver.comparison import CellOutcome, Comparison, chosen_methods, write_qrels, write_run
 from solver.comparison import compare as compare_methods
-from solver.datasets import PROTOCOLS, PublishedProtocol
+from solver.datasets import PARTNER, PROTOCOLS, PublishedProtocol
 
-_out, _log = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
-_WIDEST = 1000
-"""Characters of the widest table: far more than one of sixteen facets has."""
-_OPTIONAL = " and ".join(name for name, method in METHODS.items() if method.is_optional)
+Part = tuple[ComparedSet, Comparison]
+"""A set and the comparison on it."""
 
 
 def compare(
-    sets: Annotated[
-        list[str] | None,
-        typer.Argument(help="such as wikipedia_cnn; NAME@SEED draws another split"),
-    ] = None,
-    protocol: Annotated[
-        ProtocolName | None, typer.Option(help="a published setting, with the files of --data")
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(exists=True, file_okay=False, help="folder with the protocol's file")
-    ] = None,
-    npz: Annotated[
-        Path | None,
-        typer.Option(
-            help="archive of x, z and labels; split or is_test, pairs and facet_NAME where there are such"
-        ),
-    ] = None,
-    table: Annotated[Path | None, typer.Option(help="CSV of pictures and texts")] = None,
-    collection: Annotated[
-        str | None, typer.Option("--collection", "-c", help="stored items; those of one pair_id are partners")
-    ] = None,
-    facets: Annotated[
-        str,
-        typer.Option(help="comma-separated columns or metadata keys; those with repeated values when absent"),
-    ] = "",
+    sets: SetNames = None,
+    protocol: ProtocolOption = None,
+    data: DataOption = None,
+    npz: ArchiveOption = None,
+    table: TableOption = None,
+    collection: CollectionOption = None,
+    labels: LabelsOption = True,
+    facets: FacetsOption = "",
+    pairs: PairsOption = True,
     id_column: str = "id",
     picture_column: str = "image",
     text_column: str = "text",
-    label_column: Annotated[str, typer.Option(help="comma-separated, the main label first")] = "label",
-    pair_column: Annotated[
-        str | None, typer.Option(help="rows of the same value are partners; each its own when absent")
-    ] = None,
-    split_column: Annotated[
-        str | None,
-        typer.Option(
-            help="'train' and 'test'; 'split' when absent, or a fifth of each label is drawn to test"
-        ),
-    ] = None,
-    picture_encoder: Annotated[
-        str, typer.Option(help='type, or JSON such as \'{"type": "onnx", "path": "model.onnx"}\'')
-    ] = "hog-color",
-    text_encoder: Annotated[str, typer.Option(help="type or JSON")] = "tfidf",
-    methods: Annotated[
-        str, typer.Option(help=f"comma-separated, of {', '.join(METHODS)}; without {_OPTIONAL} when absent")
-    ] = "",
-    seed: Annotated[int, typer.Option(min=0, help="of folds and resampling")] = 0,
-    folds: Annotated[int, typer.Option(min=2, help="of the cross-validation")] = 3,
-    jobs: Annotated[int | None, typer.Option(min=1, help="processes; one a core when absent")] = None,
-    cache: Annotated[
-        Path | None, typer.Option(file_okay=False, help="folder of the cache; in LRBS_DATA_DIR when absent")
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(file_okay=False, help="folder for report.html and report.md")
-    ] = None,
-    trec: Annotated[
-        Path | None, typer.Option(file_okay=False, help="folder for TREC runs and qrels (large)")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print the rows as JSON")] = False,
+    label_column: LabelColumnOption = None,
+    pair_column: PairColumnOption = None,
+    split_column: SplitColumnOption = None,
+    image_encoder: ImageEncoderOption = "hog-color",
+    text_encoder: TextEncoderOption = "tfidf",
+    methods: MethodsOption = "",
+    seed: SeedOption = 0,
+    folds: FoldsOption = 3,
+    jobs: JobsOption = None,
+    cache: CacheOption = None,
+    report: ReportOption = None,
+    trec: TrecOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare methods: tuned by cross-validation in the training split, then evaluated on the test split."""
     if report is not None:
         require_report_libraries()  # now rather than after half an hour
-    method_names = _methods(methods)
-    settings = Settings()
+    names, settings = _methods(methods), Settings()
     store = FileCache(cache or settings.data_dir / "comparisons")
     columns = TableColumns(
         id_column,
         picture_column,
         text_column,
-        _names(label_column),
-        _names(facets) or None,
+        None if label_column is None else read_names(label_column),
         pair_column,
         split_column,
-        picture_encoder,
-        text_encoder,
+        read_encoder("--image-encoder", image_encoder),
+        read_encoder("--text-encoder", text_encoder),
     )
-    sources = Sources(tuple(sets or ()), protocol, data, npz, table, collection, columns)
-    loaders = sources.loaders(settings, store, seed)
-    compared_names = f"{len(method_names)} methods on {', '.join(loaders)}"
-    title = f"Compares {compared_names}; seed {seed}, {folds} folds; {machine()}."
-    parts: list[tuple[ComparedSet, Comparison]] = []
-    with progress(_log, title) as show:
-        for name, load in loaders.items():
-            show(f"{name}: loading", 0, 0, "")
-            compared = load()
-            _log.print(_size_line(compared), highlight=False)
-
-            def report_cell(
-                done: int, total: int, outcome: CellOutcome, was_stored: bool, name: str = name
-            ) -> None:
-                show(name, done, total, f"{outcome.method}{', from the cache' if was_stored else ''}")
-
-            comparison = compare_methods(
-                compared.data,
-                annotations=compared.annotations,
-                dataset=compared.name,
-                methods=method_names,
-                n_folds=folds,
-                random_state=seed,
-                n_jobs=jobs,
-                store=store,
-                on_outcome=report_cell,
-            )
-            parts.append((compared, comparison))
-            for failure in comparison.failures:
-                _log.print(f"{compared.name}: {failure}", highlight=False, markup=False)
-    protocols = [
-        published_protocol(compared.name) if sources.are_published else None for compared, _ in parts
-    ]
+    supervision = Supervision(labels, read_names(facets) or "auto", pairs)
+    sources = Sources(tuple(sets or ()), protocol, data, npz, table, collection, columns, supervision)
+    parts = _compare_sets(sources.loaders(settings, store, seed), _Run(names, seed, folds, jobs, store))
+    protocols = [published_protocol(part[0].name) if sources.are_published else None for part in parts]
     if trec is not None:
         for _, comparison in parts:
             _write_trec(trec, comparison)
     if report is not None:
         run = RunDescription(shlex.join(["lrbs", *sys.argv[1:]]), machine(), seed, folds)
         page, _ = write_report(report, parts, protocols, run)
-        _log.print(f"report: {page}", highlight=False)
+        LOG.print(f"report: {page}", highlight=False)
+    _print_parts(parts, protocols, as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """How methods are compared on each set."""
+
+    methods: list[str] | None
+    seed: int
+    n_folds: int
+    n_jobs: int | None
+    store: FileCache
+
+
+def _compare_sets(loaders: Loaders, run: _Run) -> list[Part]:
+    count = "" if run.methods is None else f"{len(run.methods)} "
+    title = (
+        f"Compares {count}methods on {', '.join(loaders)}; seed {run.seed}, {run.n_folds} folds; {machine()}."
+    )
+    parts: list[Part] = []
+    with progress(LOG, title) as show:
+        for name, load in loaders.items():
+            show(f"{name}: loading", 0, 0, "")
+            compared = load()
+            LOG.print(size_line(compared), highlight=False)
+            comparison = _compare_set(name, compared, run, show)
+            parts.append((compared, comparison))
+            for failure in comparison.failures:
+                LOG.print(f"{compared.name}: {failure}", highlight=False, markup=False)
+    return parts
+
+
+def _compare_set(name: str, compared: ComparedSet, run: _Run, show: Show) -> Comparison:
+    def report_cell(done: int, total: int, outcome: CellOutcome, was_stored: bool) -> None:
+        show(name, done, total, f"{outcome.method}{', from the cache' if was_stored else ''}")
+
+    return compare_methods(
+        compared.data,
+        annotations=compared.annotations,
+        dataset=compared.name,
+        methods=run.methods or default_methods(compared),
+        n_folds=run.n_folds,
+        random_state=run.seed,
+        n_jobs=run.n_jobs,
+        store=run.store,
+        on_outcome=report_cell,
+    )
+
+
+def _print_parts(parts: Sequence[Part], protocols: Sequence[PublishedProtocol | None], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps([row for _, comparison in parts for row in _values(comparison)], indent=2))
         return
     for (compared, comparison), published in zip(parts, protocols, strict=True):
-        _print(compared, comparison, published)
+        print_comparison(compared, comparison, published)
 
 
 def machine() -> str:
@@ -183,16 +177,22 @@ def published_protocol(name: str) -> PublishedProtocol | None:
     return next((protocol for key, protocol in PROTOCOLS.items() if name.startswith(key)), None)
 
 
-def _methods(names: str) -> list[str]:
+def default_methods(compared: ComparedSet) -> list[str]:
+    """Return the methods that suit what a set is learned from: of pairs, those that learn from pairs."""
+    methods = chosen_methods(None)
+    if compared.class_name == PARTNER:
+        methods = tuple(method for method in methods if method.learns_from_pairs)
+    return [method.name for method in methods]
+
+
+def _methods(names: str) -> list[str] | None:
+    if not names:
+        return None
     try:
-        selected = chosen_methods([name.strip() for name in names.split(",")] if names else None)
+        selected = chosen_methods([name.strip() for name in names.split(",")])
     except InvalidParameterError as error:
         raise InvalidFieldError("--methods", str(error)) from error
     return [method.name for method in selected]
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _values(comparison: Comparison) -> list[dict[str, Any]]:
@@ -226,60 +226,3 @@ def _write_trec(folder: Path, comparison: Comparison) -> None:
                 gallery_ids=ids[1],
                 tag=name,
             )
-
-
-def _size_line(compared: ComparedSet) -> str:
-    data = compared.data
-    n_train = int(data.is_train.sum())
-    return (
-        f"{compared.name}: {n_train} rows to train, {len(data.labels) - n_train} to test, "
-        f"{len(set(data.labels.tolist()))} classes; {compared.features}"
-    )
-
-
-def _print(compared: ComparedSet, comparison: Comparison, protocol: PublishedProtocol | None) -> None:
-    title = f"{comparison.dataset}: test MAP in %, chance {comparison.chance:.1%}"
-    table = Table(title=title, box=box.SIMPLE, title_justify="left", padding=(0, 1, 0, 0))
-    first, second = compared.modalities
-    for name in ("method", "PCA", first, second, "average", "95 %", "p", "fit, s"):
-        table.add_column(name, justify="left" if name in ("method", "PCA") else "right", no_wrap=True)
-    for row in sorted(comparison.rows, key=lambda row: (row.pca, -row.average)):
-        table.add_row(*_cells(row))
-    _out.print(table)
-    for pca in (False, True):
-        rows = [row for row in comparison.rows if row.pca == pca]
-        if rows:
-            _out.print(f"{'With' if pca else 'Without'} PCA: {verdict(rows)}", highlight=False)
-    _print_quality(comparison)
-    if protocol is not None:
-        numbers = ", ".join(f"{name} {value:.2%}" for name, value in protocol.published.items())
-        differences = "; ".join(protocol.differences(compared.data)) or "same dimensions and split sizes"
-        _out.print(f"Published, average: {numbers}. {differences}.", highlight=False, markup=False)
-
-
-def _print_quality(comparison: Comparison) -> None:
-    header, lines = quality_table(comparison, chosen_rows(comparison))
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
-    for name in header:
-        table.add_column(name, justify="left" if name in ("method", "PCA") else "right", no_wrap=True)
-    for line in lines:
-        table.add_row(*line)
-    # However many facets there are, a column that is cut off says nothing.
-    wide = Console(soft_wrap=True, width=_WIDEST)
-    wide.width = max(_out.width, wide.measure(table).maximum)
-    wide.print(table)
-    _out.print(CAPTION, highlight=False, markup=False)
-
-
-def _cells(row: ComparisonRow) -> tuple[Any, ...]:
-    low, high = row.intervals["average"]
-    return (
-        row.method,
-        "99 %" if row.pca else "none",
-        f"{100 * row.image_query:.2f}",
-        f"{100 * row.text_query:.2f}",
-        f"{100 * row.average:.2f}",
-        f"{100 * low:.1f}-{100 * high:.1f}",
-        "" if row.p_value is None else f"{row.p_value:.4f}",
-        f"{row.fit_seconds:.2f}",
-    )

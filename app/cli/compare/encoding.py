@@ -34,15 +34,17 @@ class SetEncoder:
     def __init__(self, encoders: EncoderRegistry, cache: FileCache) -> None:
         self._encoders, self._cache = encoders, cache
 
-    def encode(self, contents: Sequence[Content], encoder: str, option: str, is_train: IsTrain) -> Matrix:
+    def encode(
+        self, contents: Sequence[Content], encoder: Mapping[str, Any], option: str, is_train: IsTrain
+    ) -> Matrix:
         """Return features of contents.
 
         Parameters
         ----------
         contents : sequence of Content
             At least one.
-        encoder : str
-            As of `encoder_options`.
+        encoder : mapping
+            Its options.
         option : str
             Option of the command line that names the encoder, for messages.
         is_train : ndarray of bool
@@ -54,7 +56,7 @@ class SetEncoder:
             If there is no such encoder, or it takes other contents; names the option.
         """
         try:
-            options = self._encoders.settle(encoder_options(encoder))
+            options = self._encoders.settle(encoder)
             made: Any = self._encoders.make(options)
             made.check("content", contents[0])
         except InvalidFieldError as error:
@@ -88,21 +90,9 @@ class SetEncoder:
         return _dense(item_features(items, made))
 
 
-def encoder_options(encoder: str) -> dict[str, Any]:
-    """Return the options of an encoder from its type, such as "tfidf", or from a JSON object.
-
-    Raises
-    ------
-    InvalidFieldError
-        If it begins like an object and is not one with a type.
-    """
-    if not encoder.lstrip().startswith("{"):
-        return {"type": encoder}
-    try:
-        options: dict[str, Any] = json.loads(encoder)
-    except ValueError as error:
-        raise InvalidFieldError("encoder", f"expected a type or a JSON object, {error}") from error
-    return options
+def encoder_words(options: Mapping[str, Any]) -> str:
+    """Return the type of an encoder, or those of its parts: ``hog-color+onnx``."""
+    return "+".join(str(part.get("type")) for part in options.get("parts", [options]))
 
 
 def _dense(features: Any) -> Matrix:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from solver import RankingQuality, RetrievalQuality
 from solver.comparison import Comparison
+from solver.datasets import LABEL
 
+_RANK = "rank"
+"""Column of the partner's rank, the one that is no share."""
 CAPTION = (
     "Test split, both directions averaged, in % but for the rank; of the rows with and without PCA the one "
     "that did better in cross-validation. nDCG counts how many facets an item shares with the query, and "
@@ -21,6 +24,8 @@ CAPTION = (
 def quality_table(comparison: Comparison, numbers: Sequence[int]) -> tuple[list[str], list[list[str]]]:
     """Return header and lines of some rows of a comparison, best nDCG first.
 
+    A measure that there is nothing to measure by has no column: MAP without labels, ranks without partners.
+
     Parameters
     ----------
     comparison : Comparison
@@ -30,18 +35,35 @@ def quality_table(comparison: Comparison, numbers: Sequence[int]) -> tuple[list[
     """
     means = {number: comparison.qualities[number].mean for number in numbers}
     ordered = sorted(numbers, key=lambda number: -_or_zero(means[number].ndcg))
-    facets = list(means[ordered[0]].facet_precision)
-    header = ["method", "PCA", "MAP", "nDCG@10", "R@1", "R@10", "rank"]
-    header += [*(f"{name} P@10" for name in facets), "lists"]
+    columns = {
+        name: [value(means[number]) for number in ordered]
+        for name, value in _measures(means[ordered[0]]).items()
+    }
+    columns = {name: values for name, values in columns.items() if not all(map(math.isnan, values))}
     lines = [
         [
             comparison.rows[number].method,
             "99 %" if comparison.rows[number].pca else "none",
-            *_cells(means[number]),
+            *(_cell(name, values[place]) for name, values in columns.items()),
+            f"{means[number].n_lists} of {means[number].n_queries}",
         ]
-        for number in ordered
+        for place, number in enumerate(ordered)
     ]
-    return header, lines
+    return ["method", "PCA", *columns, "lists"], lines
+
+
+def _measures(mean: RankingQuality) -> dict[str, Callable[[RankingQuality], float]]:
+    measures: dict[str, Callable[[RankingQuality], float]] = {
+        "nDCG@10": lambda quality: quality.ndcg,
+        "R@1": lambda quality: quality.recall_at_1,
+        "R@10": lambda quality: quality.recall_at_10,
+        _RANK: lambda quality: quality.median_rank,
+    }
+    if LABEL in mean.facet_map:
+        measures = {"MAP": lambda quality: quality.map, **measures}
+    for facet in mean.facet_precision:
+        measures[f"{facet} P@10"] = lambda quality, facet=facet: quality.facet_precision[facet]  # type: ignore[misc]
+    return measures
 
 
 def quality_values(quality: RetrievalQuality) -> dict[str, Any]:
@@ -50,20 +72,10 @@ def quality_values(quality: RetrievalQuality) -> dict[str, Any]:
     return values
 
 
-def _cells(mean: RankingQuality) -> list[str]:
-    return [
-        _percent(mean.map),
-        _percent(mean.ndcg),
-        _percent(mean.recall_at_1),
-        _percent(mean.recall_at_10),
-        "-" if math.isnan(mean.median_rank) else f"{mean.median_rank:g}",
-        *(_percent(value) for value in mean.facet_precision.values()),
-        f"{mean.n_lists} of {mean.n_queries}",
-    ]
-
-
-def _percent(value: float) -> str:
-    return "-" if math.isnan(value) else f"{100 * value:.1f}"
+def _cell(name: str, value: float) -> str:
+    if math.isnan(value):
+        return "-"
+    return f"{value:g}" if name == _RANK else f"{100 * value:.1f}"
 
 
 def _or_zero(value: float) -> float:

@@ -23,6 +23,7 @@ from app.services.training.eligibility import class_of
 from solver import Annotations
 from solver.datasets import (
     LABEL,
+    PARTNER,
     PairedFeatures,
     PictureTextRow,
     annotate_rows,
@@ -69,6 +70,8 @@ class ComparedSet:
         Names of both modalities.
     annotations : Annotations or None
         What is known of the rows; label and partner when absent.
+    class_name : str
+        What the classes are: "label", "partner", or a facet.
     """
 
     name: str
@@ -78,6 +81,18 @@ class ComparedSet:
     rows: tuple[PictureTextRow, ...] = ()
     modalities: tuple[str, str] = ("image", "text")
     annotations: Annotations | None = None
+    class_name: str = LABEL
+
+    @property
+    def classes(self) -> str:
+        """What the classes are, in words."""
+        words = {LABEL: "classes", PARTNER: "groups of partners"}
+        return words.get(self.class_name, f"values of {self.class_name!r}")
+
+
+def relevance_of(class_name: str) -> str:
+    """Return when an item answers a query, if classes are these."""
+    return "partner" if class_name == PARTNER else f"same {class_name}"
 
 
 class SetLoader:

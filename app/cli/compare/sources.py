@@ -10,9 +10,10 @@ from pathlib import Path
 from app.bootstrap import build
 from app.cli.compare.cache import FileCache
 from app.cli.compare.encoding import SetEncoder
-from app.cli.compare.sets import ComparedSet, SetLoader
+from app.cli.compare.sets import ComparedSet, SetLoader, relevance_of
 from app.cli.compare.stored import load_collection
 from app.cli.compare.tables import TableColumns, load_table
+from app.domain.entities import Supervision
 from app.domain.errors import InvalidFieldError
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.settings import Settings
@@ -48,7 +49,9 @@ class Sources:
     collection : str or None
         A stored collection.
     columns : TableColumns
-        Of the table; its facets are those of the collection, too.
+        Of the table.
+    supervision : Supervision
+        What of one's own data counts: labels, facets, pairs.
     """
 
     sets: tuple[str, ...]
@@ -58,6 +61,7 @@ class Sources:
     table: Path | None
     collection: str | None
     columns: TableColumns
+    supervision: Supervision
 
     def loaders(self, settings: Settings, cache: FileCache, seed: int) -> Loaders:
         """Return what loads each set; the names of sets are checked before the first is loaded.
@@ -79,16 +83,16 @@ class Sources:
         self._check()
         encoders = EncoderRegistry(_LIMITS)
         npz, table, collection, encoder = self.npz, self.table, self.collection, SetEncoder(encoders, cache)
+        supervision = self.supervision
         if self.protocol is not None and self.data is not None:
             protocol, folder = self.protocol, self.data
             return {protocol.value: lambda: _load_protocol(protocol, folder)}
         if npz is not None:
-            return {npz.stem: lambda: _load_archive(npz, seed)}
+            return {npz.stem: lambda: _load_archive(npz, supervision, seed)}
         if table is not None:
-            return {table.stem: lambda: load_table(table, self.columns, encoder, seed)}
+            return {table.stem: lambda: load_table(table, self.columns, supervision, encoder, seed)}
         if collection is not None:
-            facets = self.columns.facets
-            return {collection: lambda: _load_stored(settings, collection, facets, encoder, seed)}
+            return {collection: lambda: _load_stored(settings, collection, supervision, encoder, seed)}
         loader = SetLoader(settings.test_data, encoders, cache)
         loader.check(self.sets)
         return {name: lambda name=name: loader.load(name) for name in self.sets}  # type: ignore[misc]
@@ -107,8 +111,11 @@ class Sources:
                 "sets",
                 "give one or more sets, or --protocol with --data, or one of --npz, --table and --collection",
             )
-        if self.npz is not None and self.columns.facets is not None:
+        if self.npz is not None and self.supervision.facets != "auto":
             raise InvalidFieldError("--facets", "the facets of an archive are its arrays facet_NAME")
+        if self.are_published and self.supervision != Supervision():
+            option = "--facets" if self.supervision.facets != "auto" else "--no-labels and --no-pairs"
+            raise InvalidFieldError(option, "of one's own data only: --npz, --table and --collection")
 
 
 def _load_protocol(protocol: ProtocolName, folder: Path) -> ComparedSet:
@@ -117,18 +124,24 @@ def _load_protocol(protocol: ProtocolName, folder: Path) -> ComparedSet:
     return ComparedSet(protocol.value, data, features)
 
 
-def _load_archive(file: Path, seed: int) -> ComparedSet:
-    loaded = load_annotated_npz(file, seed)
+def _load_archive(file: Path, supervision: Supervision, seed: int) -> ComparedSet:
+    loaded = load_annotated_npz(file, seed, use_labels=supervision.labels, use_pairs=supervision.pairs)
     data = loaded.features
     features = f"x: {data.X.shape[1]}-d; z: {data.Z.shape[1]}-d (from {file.name})"
     return ComparedSet(
-        file.stem, data, features, "same label", modalities=("x", "z"), annotations=loaded.annotations
+        file.stem,
+        data,
+        features,
+        relevance_of(loaded.class_name),
+        modalities=("x", "z"),
+        annotations=loaded.annotations,
+        class_name=loaded.class_name,
     )
 
 
 def _load_stored(
-    settings: Settings, name: str, facets: tuple[str, ...] | None, encoder: SetEncoder, seed: int
+    settings: Settings, name: str, supervision: Supervision, encoder: SetEncoder, seed: int
 ) -> ComparedSet:
     services = build(settings)
     services.schema.set_up()
-    return load_collection(services, name, facets, encoder, seed)
+    return load_collection(services, name, supervision, encoder, seed)

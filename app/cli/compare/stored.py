@@ -7,22 +7,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from app.bootstrap import Services
-from app.cli.compare.encoding import SetEncoder
-from app.cli.compare.facets import facets_of
-from app.cli.compare.sets import ComparedSet
-from app.domain.entities import Collection, Item, Matrix
+from app.cli.compare.encoding import SetEncoder, encoder_words
+from app.cli.compare.learned import CarriedRows, learned_rows
+from app.cli.compare.sets import ComparedSet, relevance_of
+from app.domain.entities import Collection, Item, Matrix, Supervision
 from app.domain.errors import InvalidFieldError
-from app.services.training.eligibility import class_of
-from solver.datasets import LABEL, PairedFeatures, annotate_rows, draw_split
+from solver.datasets import PairedFeatures
 
 
 def load_collection(
-    services: Services, name: str, facets: Sequence[str] | None, encoder: SetEncoder, seed: int
+    services: Services, name: str, supervision: Supervision, encoder: SetEncoder, seed: int
 ) -> ComparedSet:
     """Return the pairs of a collection: items of both modalities with the same `pair_id`.
 
     An item that may not be trained on is for the test, and so is its partner; without any, a fifth of each
-    class is.
+    class is. Pairs without a class to learn from are left out.
 
     Parameters
     ----------
@@ -30,8 +29,8 @@ def load_collection(
         Built by `app.bootstrap.build`; the schema must be current.
     name : str
         Collection.
-    facets : sequence of str, optional
-        Metadata keys that are facets; those that put items together when left out.
+    supervision : Supervision
+        What of what items carry counts; facets are metadata keys.
     encoder : SetEncoder
         Encodes what is encoded with the model.
     seed : int
@@ -42,38 +41,43 @@ def load_collection(
     CollectionNotFoundError
         If there is no such collection.
     InvalidFieldError
-        If no pair has a label, or a facet does not exist; names the option.
+        If there is no pair, nothing to learn from, or a facet does not exist; names the option.
     """
     with services.database.read() as work:
         collection = work.collections.get(name)
         items = [change.item for change in work.items.changes_since(collection, 0) if change.item]
-    pairs = [(x, z) for x, z in _partners(collection, items) if x.labels or z.labels]
+    pairs = _partners(collection, items)
     if not pairs:
         raise InvalidFieldError(
-            "--collection", f"no two items of {name!r} have the same pair_id and a label: nothing to compare"
+            "--collection", f"no two items of {name!r} have the same pair_id: nothing to compare"
         )
-    labels = np.asarray([class_of(x.labels or z.labels) for x, z in pairs], np.str_)
-    partners = [x.pair_id or "" for x, _ in pairs]
-    is_train = np.asarray([x.train and z.train for x, z in pairs])
-    if is_train.all():
-        is_train = draw_split(labels, partners, seed)
+    learned = learned_rows(_rows_of(pairs), supervision, "--collection", seed)
+    pairs = [pairs[row] for row in learned.rows.tolist()]
     sides = [x for x, _ in pairs], [z for _, z in pairs]
-    metadata = [item.metadata for item in sides[0]], [item.metadata for item in sides[1]]
-    values = [item.labels for item in sides[0]], [item.labels for item in sides[1]]
     first, second = (
-        encoder.encode_items(side, modality.encoder, is_train)
+        encoder.encode_items(side, modality.encoder, learned.is_train)
         for side, modality in zip(sides, collection.modalities, strict=True)
     )
     x_ids, z_ids = (tuple(item.id for item in side) for side in sides)
+    classes = learned.classes
     return ComparedSet(
         name=name,
-        data=PairedFeatures(first, second, labels, is_train, x_ids, z_ids),
+        data=PairedFeatures(first, second, classes.names, learned.is_train, x_ids, z_ids),
         features=_description(collection, (first, second), len(items) - 2 * len(pairs)),
-        relevance="same label",
+        relevance=relevance_of(classes.kind),
         modalities=collection.modality_names,
-        annotations=annotate_rows(
-            {LABEL: values, **facets_of(metadata, is_train.tolist(), facets)}, partners
-        ),
+        annotations=learned.annotations,
+        class_name=classes.kind,
+    )
+
+
+def _rows_of(pairs: Sequence[tuple[Item, Item]]) -> CarriedRows:
+    is_train = np.asarray([x.train and z.train for x, z in pairs])
+    return CarriedRows(
+        ([x.labels for x, _ in pairs], [z.labels for _, z in pairs]),
+        [x.pair_id or "" for x, _ in pairs],
+        ([x.metadata for x, _ in pairs], [z.metadata for _, z in pairs]),
+        None if is_train.all() else is_train,
     )
 
 
@@ -92,7 +96,7 @@ def _partners(collection: Collection, items: Sequence[Item]) -> list[tuple[Item,
 
 def _description(collection: Collection, features: Sequence[Matrix], n_left_out: int) -> str:
     words = "; ".join(
-        f"{modality.name}: {rows.shape[1]}-d {modality.encoder['type']}"
+        f"{modality.name}: {rows.shape[1]}-d {encoder_words(modality.encoder)}"
         for modality, rows in zip(collection.modalities, features, strict=True)
     )
-    return f"{words}; {n_left_out} items are in no pair with a label" if n_left_out else words
+    return f"{words}; {n_left_out} items are in no pair that is used" if n_left_out else words

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from app.cli.compare.encoding import SetEncoder, encoder_options
-from app.cli.compare.facets import facets_of
-from app.cli.compare.sets import ComparedSet
-from app.domain.entities import Content, Matrix
+from app.cli.compare.encoding import SetEncoder, encoder_words
+from app.cli.compare.learned import CarriedRows, learned_rows
+from app.cli.compare.sets import ComparedSet, relevance_of
+from app.domain.entities import Content, Matrix, Supervision
 from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words
-from app.services.training.eligibility import class_of
-from solver.datasets import (
-    LABEL,
-    PairedFeatures,
-    PictureTextRow,
-    annotate_rows,
-    draw_split,
-    read_picture_text_table,
-    training_rows,
-)
+from solver.datasets import PairedFeatures, PictureTextRow, read_picture_text_table, training_rows
 
 _SPLIT = "split"
 """Column that is taken for the split if none is named."""
@@ -38,31 +30,30 @@ class TableColumns:
     ----------
     id, picture, text : str
         Columns.
-    labels : tuple of str
-        Columns of the labels, the main one first.
-    facets : tuple of str or None
-        Columns that are facets; those that put rows together when absent.
+    labels : tuple of str or None
+        Columns of the labels, the main one first; "label" when absent, if there is one.
     pair : str or None
         Column whose equal values make rows partners; the id when absent.
     split : str or None
         Column of "train" and "test"; "split" when absent, if there is one.
-    picture_encoder, text_encoder : str
-        As of `encoder_options`.
+    image_encoder, text_encoder : mapping
+        Options of the encoders.
     """
 
     id: str
     picture: str
     text: str
-    labels: tuple[str, ...]
-    facets: tuple[str, ...] | None
+    labels: tuple[str, ...] | None
     pair: str | None
     split: str | None
-    picture_encoder: str
-    text_encoder: str
+    image_encoder: Mapping[str, Any]
+    text_encoder: Mapping[str, Any]
 
 
-def load_table(file: Path, columns: TableColumns, encoder: SetEncoder, seed: int) -> ComparedSet:
-    """Return the set of a table; rows without a label are left out.
+def load_table(
+    file: Path, columns: TableColumns, supervision: Supervision, encoder: SetEncoder, seed: int
+) -> ComparedSet:
+    """Return the set of a table; rows without a class to learn from are left out.
 
     Parameters
     ----------
@@ -70,6 +61,8 @@ def load_table(file: Path, columns: TableColumns, encoder: SetEncoder, seed: int
         UTF-8 CSV with a header, the pictures in its folder or below it.
     columns : TableColumns
         What its columns hold.
+    supervision : Supervision
+        What of it counts; facets are columns.
     encoder : SetEncoder
         Encodes pictures and texts.
     seed : int
@@ -82,27 +75,30 @@ def load_table(file: Path, columns: TableColumns, encoder: SetEncoder, seed: int
     InvalidFieldError
         If a column or an encoder does not fit; names the option.
     """
-    rows = _labelled_rows(file, columns)
-    labels = np.asarray([class_of(row.labels) for row in rows], np.str_)
-    partners = None if columns.pair is None else _column(rows, columns.pair, "--pair-column")
-    is_train = _split(rows, columns.split, labels, partners, seed)
+    all_rows = _rows(file, columns)
+    partners = None if columns.pair is None else _column(all_rows, columns.pair, "--pair-column")
     used = (columns.pair, columns.split or _SPLIT)
-    metadata = [{key: row.other[key] for key in row.other if key not in used} for row in rows]
-    facets = facets_of((metadata, metadata), is_train.tolist(), columns.facets)
-    pictures, texts = _encode(rows, columns, encoder, is_train)
-    ids, values = tuple(row.id for row in rows), [row.labels for row in rows]
-    types = [encoder_options(name)["type"] for name in (columns.picture_encoder, columns.text_encoder)]
+    metadata = [{key: row.other[key] for key in row.other if key not in used} for row in all_rows]
+    labels = [row.labels for row in all_rows]
+    carried = CarriedRows((labels, labels), partners, (metadata, metadata), _split(all_rows, columns.split))
+    learned = learned_rows(carried, supervision, "--table", seed)
+    rows = [all_rows[row] for row in learned.rows.tolist()]
+    pictures, texts = _encode(rows, columns, encoder, learned.is_train)
+    ids = tuple(row.id for row in rows)
+    types = [encoder_words(options) for options in (columns.image_encoder, columns.text_encoder)]
+    classes = learned.classes
     return ComparedSet(
         name=file.stem,
-        data=PairedFeatures(pictures, texts, labels, is_train, ids, ids),
+        data=PairedFeatures(pictures, texts, classes.names, learned.is_train, ids, ids),
         features=f"pictures: {pictures.shape[1]}-d {types[0]}; texts: {texts.shape[1]}-d {types[1]}",
-        relevance="same label",
+        relevance=relevance_of(classes.kind),
         rows=tuple(rows),
-        annotations=annotate_rows({LABEL: (values, values), **facets}, partners),
+        annotations=learned.annotations,
+        class_name=classes.kind,
     )
 
 
-def _labelled_rows(file: Path, columns: TableColumns) -> list[PictureTextRow]:
+def _rows(file: Path, columns: TableColumns) -> list[PictureTextRow]:
     rows = read_picture_text_table(
         file,
         id_column=columns.id,
@@ -112,23 +108,12 @@ def _labelled_rows(file: Path, columns: TableColumns) -> list[PictureTextRow]:
     )
     if not rows:
         raise InvalidFieldError("--table", f"{file} has no rows")
-    rows = [row for row in rows if row.labels]
-    if not rows:
-        raise InvalidFieldError(
-            "--label-column", f"no row of {file} has a value in {join_words(columns.labels)}"
-        )
     return rows
 
 
-def _split(
-    rows: Sequence[PictureTextRow],
-    name: str | None,
-    labels: npt.NDArray[np.str_],
-    partners: Sequence[str] | None,
-    seed: int,
-) -> npt.NDArray[np.bool]:
+def _split(rows: Sequence[PictureTextRow], name: str | None) -> npt.NDArray[np.bool] | None:
     if name is None and _SPLIT not in rows[0].other:
-        return draw_split(labels, partners, seed)
+        return None
     return training_rows(_column(rows, name or _SPLIT, "--split-column"), f"column {name or _SPLIT!r}")
 
 
@@ -148,6 +133,6 @@ def _encode(
     ]
     texts = [Content(text=row.text) for row in rows]
     return (
-        encoder.encode(pictures, columns.picture_encoder, "--picture-encoder", is_train),
+        encoder.encode(pictures, columns.image_encoder, "--image-encoder", is_train),
         encoder.encode(texts, columns.text_encoder, "--text-encoder", is_train),
     )

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from app.domain.names import join_words
+
+Objective = str | Mapping[str, float]
+"""One of "ndcg", "map" and "recall", or a weight for each of some of them: their weighted mean."""
 _MEASURES = {"map": "MAP", "ndcg": "nDCG@10", "recall": "recall@10"}
 
 
-def measure_of(objective: str) -> str:
+def measure_of(objective: Objective) -> str:
     """Return what people call an objective."""
-    return _MEASURES.get(objective, objective)
+    if isinstance(objective, str):
+        return _MEASURES.get(objective, objective)
+    weights = {_MEASURES.get(name, name): weight for name, weight in objective.items() if weight > 0.0}
+    if len(weights) == 1:
+        return next(iter(weights))
+    return f"mean of {join_words((f'{weight:g} x {name}' for name, weight in weights.items()), 'and')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +108,7 @@ class Gate:
         MAP of each version, averaged over both directions.
     tolerance : float
         Accepted loss of the objective.
-    objective : {"ndcg", "map", "recall"}
+    objective : {"ndcg", "map", "recall"} or mapping of str to float
         What decides.
     new_value, active_value : float or None
         Value of the objective of each version.
@@ -111,7 +120,7 @@ class Gate:
     new_map: float | None = None
     active_map: float | None = None
     tolerance: float = 0.0
-    objective: str = "map"
+    objective: Objective = "map"
     new_value: float | None = None
     active_value: float | None = None
 

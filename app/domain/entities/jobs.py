@@ -58,7 +58,7 @@ class Job:
     parameters : mapping
         As requested.
     progress : mapping
-        Phase, iteration, objective, gap, rank.
+        Phase, percent, an estimate of the seconds left; of iterations also objective, gap and rank.
     error : str or None
         Why it failed.
     model_version : int or None

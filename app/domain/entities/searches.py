@@ -59,7 +59,7 @@ class Hit:
     item: Item
 
 
-NoticeCode = Literal["unknown-words", "no-words", "not-ranked"]
+NoticeCode = Literal["unknown-words", "no-words", "weak-match", "not-ranked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Notice:
     ----------
     code : NoticeCode
         What it is about, for programs: words of the query that the model does not know; a query without a
-        word; items that are not ranked.
+        word; a text that even the first result hardly matches; items that are not ranked.
     message : str
         The same in words.
     words : tuple of str

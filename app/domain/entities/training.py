@@ -8,6 +8,8 @@ from typing import Any, Literal, Self
 
 import msgspec
 
+from app.domain.entities.held_out_quality import Objective
+
 
 @dataclass(frozen=True, slots=True)
 class Supervision:
@@ -64,10 +66,11 @@ class TrainingParameters:
         Of the held-out split.
     supervision : Supervision
         What to learn from.
-    objective : {"ndcg", "map", "recall"} or None
+    objective : {"ndcg", "map", "recall"}, mapping of str to float, or None
         What the method is chosen by, and a version compared with the active one: graded nDCG@10, mean average
-        precision by label, or the share of queries whose partner is among the first ten. None stands for
-        "ndcg" where there is more than one facet or pairs, and "map" otherwise.
+        precision by label, the share of queries whose partner is among the first ten, or the mean of some of
+        these with the given weights. None stands for "ndcg" where there is more than one facet or pairs, and
+        "map" otherwise.
     """
 
     method: str = "auto"
@@ -77,7 +80,7 @@ class TrainingParameters:
     max_iter: int = 200
     seed: int = 0
     supervision: Supervision = field(default_factory=Supervision)
-    objective: str | None = None
+    objective: Objective | None = None
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:

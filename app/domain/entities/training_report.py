@@ -8,7 +8,8 @@ from typing import Any, Self
 
 import msgspec
 
-from app.domain.entities.held_out_quality import Gate, HeldOutQuality, measure_of
+from app.domain.entities.held_out_quality import Gate, HeldOutQuality, Objective, measure_of
+from app.domain.entities.index_choice import IndexChoice
 from app.domain.entities.report_upgrade import upgraded_report, upgraded_to_format_3
 from app.domain.entities.training import TrainingParameters
 from app.domain.errors import UnknownReportFormatError
@@ -106,7 +107,7 @@ class Selection:
         Methods that were not evaluated, each with the reason.
     candidates : tuple of CandidateQuality
         Combinations that the selected method was evaluated with, the best first.
-    objective : {"ndcg", "map", "recall"}
+    objective : {"ndcg", "map", "recall"} or mapping of str to float
         What the method was selected by.
     values : mapping of str to float
         Held-out value of the objective of each evaluated method.
@@ -115,7 +116,7 @@ class Selection:
     held_out_map: Mapping[str, float]
     refused: Mapping[str, str]
     candidates: tuple[CandidateQuality, ...]
-    objective: str = "map"
+    objective: Objective = "map"
     values: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -183,7 +184,7 @@ class ClassifierSummary:
     weight : float
         Weight of its posteriors in the average.
     kind : {"linear", "neighbours"}
-        A logistic regression, or a vote by similarity to labelled items of the other modality.
+        A linear classifier, or a vote by similarity to labelled items.
     """
 
     scaling: str
@@ -215,7 +216,7 @@ class Fit:
     Parameters
     ----------
     alpha : float or None
-        Penalty weight; None for methods that have none.
+        Penalty weight of M; None where there is none.
     scaling : str or None
         Kind of feature scaling; None where it is part of each classifier.
     rank : int
@@ -223,7 +224,7 @@ class Fit:
     singular_values : tuple of float
         Singular values of M, in descending order.
     convergence : Convergence or None
-        State in which the fit ended; None for methods that do not iterate.
+        State in which the fit of M ended; None where there was none.
     history : tuple of Iteration
         At most 1000 iterations, evenly spaced.
     posteriors : tuple of PosteriorsSummary
@@ -254,11 +255,15 @@ class IndexRecall:
         Smallest recall with which a version may serve.
     is_exact : bool
         Whether the indexes compare a query with every row, so that there is nothing to measure.
+    choices : mapping of str to IndexChoice
+        How the index was chosen, by modality of the gallery; galleries of a usual size are not in it: they
+        are searched exactly.
     """
 
     recall_at_10: Mapping[str, float]
     needed: float
     is_exact: bool = False
+    choices: Mapping[str, IndexChoice] = field(default_factory=dict)
 
     @property
     def refusal(self) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -76,6 +77,14 @@ class Database(Protocol):
         patience_seconds : float, optional
             How long a statement may take, where the database can limit it; longer ones raise
             DatabaseUnavailableError.
+        """
+        ...
+
+    def change_mark(self) -> Hashable | None:
+        """Return a mark that is the same as an earlier one only if nothing was committed in between.
+
+        It costs microseconds and waits for nothing. None where only a transaction shows it, or where the
+        database does not answer.
         """
         ...
 

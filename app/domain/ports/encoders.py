@@ -16,6 +16,11 @@ class Encoder(Protocol):
     """
 
     @property
+    def content_form(self) -> str:
+        """What it takes: ``"picture"``, ``"text"`` or ``"vector"``, of which only features are stored."""
+        ...
+
+    @property
     def is_fitted_with_model(self) -> bool:
         """Whether features depend on what a retrain learned."""
         ...

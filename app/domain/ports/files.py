@@ -108,8 +108,8 @@ class BundleFiles(StoredFiles, Protocol):
         """
         ...
 
-    def open(self, folder: str, manifest_hash: str, without: str | None = None) -> Path:
-        """Return the folder, checked but for a part that is not read; raises DamagedBundleError."""
+    def open(self, folder: str, manifest_hash: str, without: Sequence[str] = ()) -> Path:
+        """Return the folder, checked but for parts that are not read; raises DamagedBundleError."""
         ...
 
 

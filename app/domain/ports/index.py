@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from app.domain.entities import Matrix, Vector
+from app.domain.entities.index_choice import IndexSpec
 
 
 class GalleryIndex(Protocol):
@@ -28,6 +31,15 @@ class GalleryIndex(Protocol):
         """The (size, rank) rows themselves."""
         ...
 
+    @property
+    def n_bytes(self) -> int:
+        """Memory, that of the rows included."""
+        ...
+
+    def rebuild(self, vectors: Matrix) -> GalleryIndex:
+        """Return an index of the same kind over other rows of the same space, without learning from them."""
+        ...
+
     def search(
         self, query: Vector, k: int, alive: npt.NDArray[np.bool] | None
     ) -> tuple[npt.NDArray[np.intp], Vector]:
@@ -43,4 +55,60 @@ class GalleryIndex(Protocol):
         alive : ndarray of bool, shape (size,), or None
             Which rows may be returned; None for all.
         """
+        ...
+
+    def search_many(
+        self, queries: Matrix, ks: Sequence[int], alive: npt.NDArray[np.bool] | None
+    ) -> list[tuple[npt.NDArray[np.intp], Vector]]:
+        """Return for each query what `search` would return, to the bit, in less time where that is possible.
+
+        Parameters
+        ----------
+        queries : ndarray of shape (n_queries, rank)
+            Projected queries.
+        ks : sequence of int
+            `k` of each.
+        alive : ndarray of bool, shape (size,), or None
+            As of `search`.
+        """
+        return [self.search(query, k, alive) for query, k in zip(queries, ks, strict=True)]
+
+
+class ApproximateIndex(GalleryIndex, Protocol):
+    """An index that visits a part of the rows; `GalleryIndex.search` returns `k` rows when `k` are alive.
+
+    Its scores are exact. A search that a part of the rows could not answer compares all that are alive.
+    """
+
+    @property
+    def spec(self) -> IndexSpec:
+        """What it is."""
+        ...
+
+    def with_probes(self, probes: int) -> Self:
+        """Return the same index with another number of probes; they share their memory."""
+        ...
+
+
+class ApproximateIndexes(Protocol):
+    """Builds approximate indexes, and keeps them in files."""
+
+    def candidates(self, vectors: Matrix, queries: Matrix) -> Iterator[ApproximateIndex]:
+        """Yield indexes over the rows, built one after the other; seeded.
+
+        Parameters
+        ----------
+        vectors : ndarray of shape (size, rank)
+            The gallery, finite.
+        queries : ndarray of shape (n_queries, rank)
+            Projections of the other modality, finite, from which an index may learn what will be asked.
+        """
+        ...
+
+    def save(self, index: GalleryIndex, path: Path) -> bool:
+        """Write an index without its rows; return False, and write nothing, for one that is exact."""
+        ...
+
+    def load(self, path: Path, vectors: Matrix) -> GalleryIndex:
+        """Read an index over the rows that it was built over; raises DamagedBundleError."""
         ...

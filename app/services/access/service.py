@@ -6,6 +6,7 @@ import hashlib
 import re
 import secrets
 import threading
+from collections.abc import Hashable
 from datetime import UTC, datetime
 
 from app.domain.entities import ApiKey, KeyBounds, Scope
@@ -24,7 +25,8 @@ from app.services.access.rates import RateLimits
 _PREFIX = "lrbs_"
 _SECRET = re.compile(_PREFIX + r"[A-Za-z0-9_-]{43}")
 _MOST_SEEN = 10_000
-"""Hashes of valid secrets that are remembered; of more, the one used least recently is dropped."""
+"""Valid keys that are remembered, by the hashes of their secrets; of more, the one looked up least recently
+is dropped."""
 _UNBOUND = KeyBounds()
 _LATEST = datetime(9999, 12, 31, tzinfo=UTC)
 """A day before the calendar ends: the time has to remain a date in every time zone."""
@@ -45,7 +47,8 @@ class AccessService:
         self._database = database
         self._rates = rates
         self._used_at: dict[str, datetime] = {}
-        self._seen: dict[str, None] = {}
+        self._seen: dict[str, tuple[Hashable | None, ApiKey]] = {}
+        """Keys with the mark of the database from before they were looked up."""
         self._lock = threading.Lock()
 
     def create(
@@ -110,13 +113,27 @@ class AccessService:
         if not secret:
             raise KeyMissingError
         hashed = _hash(secret)
-        key = None
+        key, mark = None, self._database.change_mark()
         if _SECRET.fullmatch(secret):
             with self._database.read() as work:
                 key = work.keys.find(hashed)
-        self._note(hashed, key is not None)
+        self._note(hashed, mark, key)
         if key is None:
             raise UnauthenticatedError("the key is unknown or was revoked")
+        return self._admit(key, scope)
+
+    def recall(self, secret: str, scope: Scope) -> ApiKey | None:
+        """Do what `require` does, without a transaction; None, and nothing is counted, where it needs one.
+
+        It does not where nothing was committed to the database since the key was looked up.
+        """
+        mark, key = self._seen.get(_hash(secret), (None, None))
+        if key is None or mark is None or mark != self._database.change_mark():
+            return None
+        return self._admit(key, scope)
+
+    def _admit(self, key: ApiKey, scope: Scope) -> ApiKey:
+        """Return a key that exists if it may make a call, which is counted."""
         now = datetime.now(UTC)
         if key.bounds.expires_at is not None and key.bounds.expires_at <= now:
             raise UnauthenticatedError("the key has expired")
@@ -131,11 +148,11 @@ class AccessService:
         """Return whether a secret was valid when this process last looked it up."""
         return _hash(secret) in self._seen
 
-    def _note(self, hashed: str, is_valid: bool) -> None:
+    def _note(self, hashed: str, mark: Hashable | None, key: ApiKey | None) -> None:
         with self._lock:
             self._seen.pop(hashed, None)
-            if is_valid:
-                self._seen[hashed] = None
+            if key is not None:
+                self._seen[hashed] = mark, key
             if len(self._seen) > _MOST_SEEN:
                 del self._seen[next(iter(self._seen))]
 

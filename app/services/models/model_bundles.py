@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,16 @@ import numpy as np
 
 from app.domain.entities import Collection, Features, Matrix, ModelVersion, TrainingReport
 from app.domain.errors import DamagedBundleError
-from app.domain.ports import BundleFiles, EncoderSource, IndexFiles
+from app.domain.ports import ApproximateIndexes, BundleFiles, EncoderSource, GalleryIndex, IndexFiles
 from solver import ArtifactError, Projector, load_projector, save_projector
 
 _GALLERIES = "galleries.json"
 _ENCODERS = "encoders.json"
 _HELD_OUT_MODEL = "judged"
 """Folder of the model that the held-out figures belong to; the name is part of the file format."""
+_INDEXES = "indexes"
+"""Folder of the approximate indexes, for large galleries; without them the galleries are searched exactly."""
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +61,8 @@ class LoadedModel:
         By modality: item ids and their projections.
     held_out_damage : str or None
         What is wrong with the bundle's `HeldOutModel`, which no search needs.
+    indexes : mapping of str to GalleryIndex
+        Approximate indexes over the rows of large galleries, by modality.
     """
 
     version: int
@@ -66,6 +72,7 @@ class LoadedModel:
     modality_names: tuple[str, str]
     galleries: Mapping[str, tuple[tuple[str, ...], Matrix]]
     held_out_damage: str | None = None
+    indexes: Mapping[str, GalleryIndex] = field(default_factory=dict)
 
     def project(self, modality: str, features: Features) -> Matrix:
         """Return the (n, rank) projections of features of one modality; see `can_be_ranked`."""
@@ -83,13 +90,22 @@ class ModelBundles:
         Where they are stored.
     index_files : IndexFiles
         Format of the stored galleries.
+    approximate_indexes : ApproximateIndexes
+        Format of the indexes of large ones.
     encoders : EncoderSource
         Restores encoders from their state.
     """
 
-    def __init__(self, files: BundleFiles, index_files: IndexFiles, encoders: EncoderSource) -> None:
+    def __init__(
+        self,
+        files: BundleFiles,
+        index_files: IndexFiles,
+        approximate_indexes: ApproximateIndexes,
+        encoders: EncoderSource,
+    ) -> None:
         self._files = files
         self._index_files = index_files
+        self._approximate_indexes = approximate_indexes
         self._encoders = encoders
 
     def publish(
@@ -125,6 +141,9 @@ class ModelBundles:
             _write_json(folder / _GALLERIES, {name: ids for name, (ids, _) in model.galleries.items()})
             for side, name in zip("xz", model.modality_names, strict=True):
                 self._index_files.save(model.galleries[name][1], folder / f"{side}.faiss")
+                if (index := model.indexes.get(name)) is not None:
+                    (folder / _INDEXES).mkdir(exist_ok=True)
+                    self._approximate_indexes.save(index, folder / _INDEXES / side)
 
         return self._files.write(f"{collection.id}-v{model.version}", fill, manifest)
 
@@ -145,7 +164,7 @@ class ModelBundles:
 
     def load(self, collection: Collection, version: ModelVersion) -> LoadedModel:
         """Load a bundle; raises DamagedBundleError if a file that serves differs from what was published."""
-        folder, held_out_damage = self._open(version)
+        folder, held_out_damage, has_indexes = self._open(version)
         try:
             projector, _ = load_projector(folder)
             states = json.loads((folder / _ENCODERS).read_text(encoding="utf-8"))
@@ -153,6 +172,7 @@ class ModelBundles:
         except (ArtifactError, OSError, ValueError) as error:
             raise DamagedBundleError(f"bundle {version.bundle}: its model cannot be read") from error
         encoders, galleries = {}, {}
+        indexes: dict[str, GalleryIndex] = {}
         for side, modality in zip("xz", collection.modalities, strict=True):
             # Early releases stored no state of encoders that are not fitted.
             state = states.get(modality.name, {})
@@ -164,6 +184,9 @@ class ModelBundles:
                 sizes = f"{len(vectors)} rows, {len(item_ids)} items of {modality.name!r}"
                 raise DamagedBundleError(f"bundle {version.bundle}: {sizes}")
             galleries[modality.name] = (item_ids, vectors)
+            path = folder / _INDEXES / side
+            if has_indexes and path.is_file():
+                indexes |= self._load_index(version, modality.name, path, vectors)
         return LoadedModel(
             version.version,
             version.index_revision,
@@ -172,19 +195,43 @@ class ModelBundles:
             collection.modality_names,
             galleries,
             held_out_damage,
+            indexes,
         )
 
-    def _open(self, version: ModelVersion) -> tuple[Path, str | None]:
-        """Return the folder of a bundle, and what is wrong with the part that no search needs.
+    def _load_index(
+        self, version: ModelVersion, modality: str, path: Path, vectors: Matrix
+    ) -> dict[str, GalleryIndex]:
+        """Return the approximate index of a modality by its name; none where another release wrote it."""
+        try:
+            return {modality: self._approximate_indexes.load(path, vectors)}
+        except DamagedBundleError as error:
+            _logger.warning("%s: searching %s exactly: %s", version.bundle, modality, error)
+            return {}
+
+    def _open(self, version: ModelVersion) -> tuple[Path, str | None, bool]:
+        """Return the folder of a bundle, the damage of its held-out model, and whether its indexes are whole.
 
         Raises DamagedBundleError if any other part is damaged.
         """
         try:
-            return self._files.open(version.bundle, version.manifest_hash), None
+            return self._files.open(version.bundle, version.manifest_hash), None, True
+        except DamagedBundleError:
+            # Raises again unless only these parts are damaged.
+            folder = self._files.open(
+                version.bundle, version.manifest_hash, without=[_HELD_OUT_MODEL, _INDEXES]
+            )
+        index_damage = self._damage(version, _HELD_OUT_MODEL)
+        if index_damage is not None:
+            _logger.warning("%s: searching exactly, as an index is damaged: %s", version.bundle, index_damage)
+        return folder, self._damage(version, _INDEXES), index_damage is None
+
+    def _damage(self, version: ModelVersion, without: str) -> str | None:
+        """Return what is wrong with a bundle apart from one part; None if nothing is."""
+        try:
+            self._files.open(version.bundle, version.manifest_hash, without=[without])
         except DamagedBundleError as error:
-            # Raises again unless only the held-out model is damaged.
-            folder = self._files.open(version.bundle, version.manifest_hash, without=_HELD_OUT_MODEL)
-            return folder, str(error)
+            return str(error)
+        return None
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from app.domain.entities import Activation, BuiltModel, Collection, Job, JobState, ModelVersion
 from app.domain.errors import (
@@ -150,7 +151,8 @@ class ModelRegistry:
             If the job was cancelled, or belongs to another worker by now.
         """
         end = built.report.fit.convergence
-        progress = {"phase": "done", **({} if end is None else asdict(end))}
+        progress: dict[str, Any] = {"phase": "done", "percent": 100.0, "seconds_left": 0}
+        progress |= {} if end is None else asdict(end)
         with self._database.write() as work:
             collection = work.collections.lock(job.collection)
             work.jobs.heartbeat(job, lease_seconds, progress)

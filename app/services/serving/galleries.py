@@ -9,10 +9,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from app.domain.entities import ItemFilter, Matrix, Vector
+from app.domain.ports import GalleryIndex
 from app.services.serving.merge_policy import SegmentSize, runs_to_merge
 from app.services.serving.segments import IndexedItem, IndexFactory, Mask, Segment, SegmentView
+
+_NO_ITEM = IndexedItem("", (), {})
+"""Stands in a segment for an item that is gone; no item has an empty id."""
+_Candidate = tuple[float, str, IndexedItem]
+"""Negative score, id and item: candidates in ascending order are results, the best first."""
 
 
 class Gallery:
@@ -49,6 +56,29 @@ class Gallery:
         """Return a gallery of one segment; `vectors` are the (n_items, rank) projections."""
         segments = [SegmentView.of_all(Segment(items, make_index(vectors)))] if len(items) else []
         return cls(segments, make_index, unranked)
+
+    @classmethod
+    def from_index(
+        cls,
+        items: Sequence[IndexedItem | None],
+        index: GalleryIndex,
+        make_index: IndexFactory,
+        unranked: frozenset[str] = frozenset(),
+    ) -> Gallery:
+        """Return a gallery of one segment with a given index.
+
+        Parameters
+        ----------
+        items : sequence of IndexedItem or None
+            One per row of the index; None where the row's item is not in the gallery.
+        index, make_index, unranked
+            As of `Segment` and `Gallery`.
+        """
+        alive = np.asarray([item is not None for item in items], np.bool)
+        n_live = int(np.count_nonzero(alive))
+        segment = Segment([item or _NO_ITEM for item in items], index)
+        view = SegmentView(segment, None if n_live == len(items) else alive, n_live)
+        return cls([view] if n_live else [], make_index, unranked)
 
     @property
     def size(self) -> int:
@@ -131,18 +161,39 @@ class Gallery:
         depths = [min(depth, size) for size in sizes]
         return [self._rank(query, depths, masks)[offset : offset + k] for query in queries]
 
+    def search_many(
+        self, queries: Matrix, pages: Sequence[tuple[int, int]]
+    ) -> list[list[tuple[IndexedItem, float]]]:
+        """Return what `search` would return for each query with its own page, to the bit, and no filter.
+
+        Parameters
+        ----------
+        queries : ndarray of shape (n_queries, rank)
+            Projected queries.
+        pages : sequence of (int, int)
+            `k` and `offset` of each.
+        """
+        candidates: list[list[_Candidate]] = [[] for _ in pages]
+        depths = [min(offset + k, self.size) for k, offset in pages]
+        for view in self.segments:
+            ks = [min(depth, view.n_live) for depth in depths]
+            best = view.segment.index.search_many(queries, ks, view.alive)
+            for of_query, (rows, scores) in zip(candidates, best, strict=True):
+                of_query += _candidates(view.segment, rows, scores)
+        return [
+            _in_order(of_query)[offset : offset + k]
+            for of_query, (k, offset) in zip(candidates, pages, strict=True)
+        ]
+
     def _rank(
         self, query: Vector, depths: Sequence[int], masks: Sequence[Mask | None]
     ) -> list[tuple[IndexedItem, float]]:
         """Return the best items of each segment, ranked together."""
-        candidates: list[tuple[float, str, IndexedItem]] = []
+        candidates: list[_Candidate] = []
         for view, depth, mask in zip(self.segments, depths, masks, strict=True):
             rows, scores = view.segment.index.search(query, depth, mask)
-            items = view.segment.items
-            for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
-                candidates.append((-score, items[row].id, items[row]))
-        candidates.sort(key=lambda candidate: candidate[:2])
-        return [(item, -negative) for negative, _, item in candidates]
+            candidates += _candidates(view.segment, rows, scores)
+        return _in_order(candidates)
 
     def _merge(self, views: Sequence[SegmentView]) -> Iterator[SegmentView]:
         """Yield the views after the merges that are due."""
@@ -150,9 +201,20 @@ class Gallery:
         sizes = [SegmentSize(view.n_live, len(view.segment.items)) for view in views]
         for run in runs_to_merge(sizes):
             yield from views[next_view : run.start]
-            yield SegmentView.merge(views[run.start : run.stop], self._make_index)
+            yield SegmentView.merge(views[run.start : run.stop])
             next_view = run.stop
         yield from views[next_view:]
 
     def _with(self, views: Iterable[SegmentView], unranked: frozenset[str]) -> Gallery:
         return Gallery(views, self._make_index, unranked)
+
+
+def _candidates(segment: Segment, rows: npt.NDArray[np.intp], scores: Vector) -> Iterator[_Candidate]:
+    items = segment.items
+    for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
+        yield -score, items[row].id, items[row]
+
+
+def _in_order(candidates: list[_Candidate]) -> list[tuple[IndexedItem, float]]:
+    candidates.sort(key=lambda candidate: candidate[:2])
+    return [(item, -negative) for negative, _, item in candidates]

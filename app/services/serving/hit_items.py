@@ -21,7 +21,7 @@ _BYTES_PER_ID_BYTE_IN_ADDRESS = 3
 
 
 def fetch_hit_items(
-    work: UnitOfWork,
+    work: UnitOfWork | None,
     collection: Collection,
     modality: str,
     hits: Iterable[IndexedItem],
@@ -30,10 +30,12 @@ def fetch_hit_items(
 ) -> dict[str, Item]:
     """Return the items of search results by id, without features and fields that were not requested.
 
+    Of items that have nothing but a vector the ranking knows everything, and nothing is read.
+
     Parameters
     ----------
-    work : UnitOfWork
-        Transaction to read from.
+    work : UnitOfWork or None
+        Transaction to read from; None for items of which the ranking knows everything.
     collection : Collection
         Of the items, as the snapshot has it. Items written since are shown as they were ranked.
     modality : str
@@ -63,7 +65,8 @@ def fetch_hit_items(
     for start in range(0, len(item_ids), _ITEMS_PER_FETCH):
         batch_ids = item_ids[start : start + _ITEMS_PER_FETCH]
         batch = {item_id: _as_ranked(ranked[item_id], modality, fields) for item_id in batch_ids}
-        for item in work.items.get_many(collection, batch_ids, fields).values():
+        stored = {} if work is None else work.items.get_many(collection, batch_ids, fields)
+        for item in stored.values():
             if item.revision <= collection.revision:
                 batch[item.id] = item
         n_bytes += sum(n_results_by_id[item.id] * json_bytes(item) for item in batch.values())

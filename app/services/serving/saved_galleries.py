@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from app.domain.entities import Collection, ModelVersion, SavedGallery
+from app.domain.entities import Collection, Matrix, ModelVersion, SavedGallery
 from app.domain.errors import CollectionNotFoundError, DamagedBundleError
-from app.domain.ports import BundleFiles, Database, UnitOfWork
+from app.domain.ports import ApproximateIndexes, BundleFiles, Database, UnitOfWork
 from app.services.serving.galleries import Gallery
 from app.services.serving.pacing import in_batches
 from app.services.serving.segments import IndexedItem, IndexFactory
@@ -26,6 +26,8 @@ from app.services.storage.garbage_collector import sweep_unused
 from app.services.storage.ownership import ManagedFiles
 from app.services.storage.writing import lock_collection
 
+_INDEXES = "indexes"
+"""Folder of the approximate indexes, which are not needed to serve."""
 _GRACE_SECONDS = 3600.0
 """Unreferenced folders younger than this stay: another process may be about to record them."""
 _ITEMS_PER_BATCH = 250
@@ -44,6 +46,8 @@ class SavedGalleries:
         The folder they are kept in; it holds nothing else.
     make_index : callable
         Builds an index over projected rows.
+    approximate_indexes : ApproximateIndexes
+        Keeps the indexes of large galleries.
     owns_files : callable
         Returns whether this database may decide which files are unused.
     """
@@ -53,11 +57,13 @@ class SavedGalleries:
         database: Database,
         files: BundleFiles,
         make_index: IndexFactory,
+        approximate_indexes: ApproximateIndexes,
         owns_files: Callable[[], bool],
     ) -> None:
         self._database = database
         self._files = files
         self._make_index = make_index
+        self._approximate_indexes = approximate_indexes
         self._owns_files = owns_files
         self._managed = ManagedFiles("galleries", files, self._find_used)
 
@@ -76,9 +82,9 @@ class SavedGalleries:
         if saved is None or saved.model_bundle != version.bundle or saved.revision > collection.revision:
             return None
         try:
-            folder = self._files.open(saved.folder, saved.manifest_hash)
+            folder, has_indexes = self._open(saved)
             return saved.revision, {
-                name: self._read(folder, side, pause)
+                name: self._read(folder, side, has_indexes, pause)
                 for side, name in zip("xz", collection.modality_names, strict=True)
             }
         except (DamagedBundleError, OSError) as error:  # the folder may be removed while it is read
@@ -137,6 +143,15 @@ class SavedGalleries:
             return False
         return True
 
+    def _open(self, saved: SavedGallery) -> tuple[Path, bool]:
+        """Return a folder, and whether its indexes are whole; raises DamagedBundleError if others are not."""
+        try:
+            return self._files.open(saved.folder, saved.manifest_hash), True
+        except DamagedBundleError as error:
+            folder = self._files.open(saved.folder, saved.manifest_hash, without=[_INDEXES])
+            _logger.warning("%s: searching exactly, as an index is damaged: %s", saved.folder, error)
+            return folder, False
+
     def _find_used(self, folders: Sequence[str]) -> set[str]:
         with self._database.read() as work:
             return work.collections.used_galleries(folders)
@@ -155,9 +170,20 @@ class SavedGalleries:
         vectors = [view.live_vectors() for view in gallery.segments]
         array = np.concatenate(vectors) if vectors else np.zeros((0, 0), np.float32)
         np.save(folder / f"{side}.npy", array, allow_pickle=False)
+        self._write_index(folder, side, gallery, array)
         (folder / f"{side}-unranked.json").write_text(json.dumps(sorted(gallery.unranked)), encoding="utf-8")
 
-    def _read(self, folder: Path, side: str, pause: Callable[[], None]) -> Gallery:
+    def _write_index(self, folder: Path, side: str, gallery: Gallery, vectors: Matrix) -> None:
+        """Write an approximate index over all rows, if the largest segment has one."""
+        largest = max(gallery.segments, key=lambda view: view.n_live, default=None)
+        if largest is None or largest.segment.index.is_exact:
+            return
+        is_whole = len(gallery.segments) == 1 and largest.alive is None
+        index = largest.segment.index if is_whole else largest.segment.index.rebuild(vectors)
+        (folder / _INDEXES).mkdir(exist_ok=True)
+        self._approximate_indexes.save(index, folder / _INDEXES / side)
+
+    def _read(self, folder: Path, side: str, has_indexes: bool, pause: Callable[[], None]) -> Gallery:
         # First: it is absent in a folder of an early release, and in one that was just removed, where the
         # next file is missed.
         path = folder / f"{side}-unranked.json"
@@ -177,4 +203,8 @@ class SavedGalleries:
                 ]
                 pause()
         vectors = np.load(folder / f"{side}.npy", allow_pickle=False)
+        path = folder / _INDEXES / side
+        if has_indexes and path.is_file():
+            index = self._approximate_indexes.load(path, vectors)
+            return Gallery.from_index(items, index, self._make_index, frozenset(unranked))
         return Gallery.from_items(items, vectors, self._make_index, frozenset(unranked))

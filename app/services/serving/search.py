@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Collection as AbstractCollection
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from app.domain.entities import (
     HIT_FIELDS,
@@ -21,16 +23,16 @@ from app.domain.entities import (
     SearchResult,
     WordReport,
 )
-from app.domain.errors import InvalidFieldError, UnknownLabelError, UnknownModalityError
+from app.domain.errors import InvalidFieldError, ServiceError, UnknownLabelError, UnknownModalityError
 from app.domain.names import join_path
 from app.domain.ports import UnitOfWork
 from app.services.models.features import item_features
 from app.services.serving.galleries import Gallery
 from app.services.serving.hit_items import fetch_hit_items
-from app.services.serving.notices import unranked_notices, word_notices
+from app.services.serving.notices import unranked_notices, weak_match_notices, word_notices
 from app.services.serving.segments import IndexedItem
 from app.services.serving.snapshot import Snapshot
-from app.services.serving.snapshot_reader import SnapshotReader
+from app.services.serving.snapshot_reader import MustWaitError, SnapshotReader
 from app.services.serving.waiting_room import ReleaseSlot
 from solver import can_be_ranked, is_finite
 
@@ -45,9 +47,55 @@ class Query:
     """Where the query stands in the request, such as ``queries.0``."""
 
     @property
+    def is_text(self) -> bool:
+        """Whether it is a text of its own."""
+        return self.content is not None and self.content.text is not None
+
+    @property
     def field(self) -> str:
         """Path of the content or id in the request."""
         return join_path(self.path, "item_id" if self.content is None else self.content.field)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """Parameters of `SearchService.search`, and when it began."""
+
+    source: str
+    target: str
+    queries: Sequence[Query]
+    k: int
+    offset: int
+    item_filter: ItemFilter
+    fields: AbstractCollection[str]
+    began: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Prepared:
+    """Projected queries of a request, their words, and which of them can match anything."""
+
+    projected: Matrix
+    words: Sequence[WordReport | None]
+    can_match: npt.NDArray[np.bool]
+
+
+@dataclass(frozen=True, slots=True)
+class SingleSearch:
+    """One search without a filter; parameters as of `SearchService.search`."""
+
+    query: Query
+    k: int
+    offset: int
+    fields: AbstractSet[str]
+    min_revision: int | None
+    began: float = field(default_factory=time.perf_counter)
+
+    def request(self, source: str, target: str) -> _Request:
+        """Return it with its direction."""
+        return _Request(
+            source, target, [self.query], self.k, self.offset, ItemFilter(), self.fields, self.began
+        )
 
 
 class SearchService:
@@ -115,23 +163,113 @@ class SearchService:
         """
         began = time.perf_counter()
         self._check_hits(len(queries), k, offset)
+        request = _Request(source, target, queries, k, offset, item_filter, fields, began)
+        recalled = self._snapshots.recall(collection)
+        if recalled is not None and _is_in_memory(recalled, request):
+            return self._answer(recalled, None, request)
         # One transaction, so that hits are shown with the content that their scores were computed from.
         with self._snapshots.open(collection, release_slot, min_revision) as (snapshot, work):
-            _check_direction(snapshot, source, target)
-            _check_labels(snapshot, item_filter)
-            projected = _project(snapshot, work, source, queries)
-            gallery = snapshot.galleries[target]
-            words = [_look_up_words(snapshot, source, query) for query in queries]
-            can_match = np.asarray([report is None or report.n_known > 0 for report in words], np.bool)
-            ranked = iter(gallery.search(projected[can_match], k, offset, item_filter))
-            pages = [next(ranked) if is_ranked else [] for is_ranked in can_match]
-            hits = (item for page in pages for item, _ in page)
-            items = fetch_hit_items(work, snapshot.collection, target, hits, fields, self._max_answer_bytes)
-        took_ms = (time.perf_counter() - began) * 1000.0
+            return self._answer(snapshot, work, request)
+
+    def search_together(
+        self, collection: str, source: str, target: str, searches: Sequence[SingleSearch]
+    ) -> list[SearchResult | Exception | None]:
+        """Answer searches of several callers from one snapshot, each as `search` would.
+
+        Parameters
+        ----------
+        collection, source, target
+            As of `search`.
+        searches : sequence of SingleSearch
+            Quick ones: the first answer comes with the last.
+
+        Returns
+        -------
+        list
+            For each its result, or the error that `search` would raise; None where `search` has to answer it,
+            which may wait.
+        """
+        requests = [search.request(source, target) for search in searches]
+        recalled = self._snapshots.recall(collection)
+        if recalled is not None and all(_is_in_memory(recalled, request) for request in requests):
+            return self._answer_each(recalled, None, requests)
+        revisions = [search.min_revision for search in searches if search.min_revision is not None]
+        least = max(revisions) if len(revisions) == len(searches) else None
+        try:
+            with self._snapshots.open(collection, None, least, may_wait=False) as (snapshot, work):
+                return self._answer_each(snapshot, work, requests)
+        except (MustWaitError, ServiceError):
+            return [None] * len(searches)
+
+    def _answer_each(
+        self, snapshot: Snapshot, work: UnitOfWork | None, requests: Sequence[_Request]
+    ) -> list[SearchResult | Exception | None]:
+        """Answer requests of one query each, none of which has a filter; they are ranked together."""
+        outcomes: dict[int, SearchResult | Exception | None] = {}
+        prepared: dict[int, _Prepared] = {}
+        for number, request in enumerate(requests):
+            encoder = snapshot.model.encoders.get(request.source)
+            if encoder is not None and encoder.content_form != "vector" and not encoder.is_fitted_with_model:
+                outcomes[number] = None  # such an encoder takes many times as long as a search
+                continue
+            try:
+                self._check_hits(1, request.k, request.offset)
+                prepared[number] = _prepare(snapshot, work, request)
+            except Exception as error:
+                outcomes[number] = error
+        ranked = [number for number, part in prepared.items() if part.can_match[0]]
+        pages: dict[int, list[tuple[IndexedItem, float]]] = {key: [] for key in prepared}
+        if ranked:
+            pages |= zip(
+                ranked,
+                snapshot.galleries[requests[0].target].search_many(
+                    np.concatenate([prepared[number].projected for number in ranked]),
+                    [(requests[number].k, requests[number].offset) for number in ranked],
+                ),
+                strict=True,
+            )
+        for number, part in prepared.items():
+            try:
+                (outcomes[number],) = self._show(snapshot, work, requests[number], part, [pages[number]])
+            except Exception as error:
+                outcomes[number] = error
+        return [outcomes[number] for number in range(len(requests))]
+
+    def _answer(self, snapshot: Snapshot, work: UnitOfWork | None, request: _Request) -> list[SearchResult]:
+        """Answer from a snapshot; `work` may be None where everything `_is_in_memory`."""
+        prepared = _prepare(snapshot, work, request)
+        pages = _rank(snapshot.galleries[request.target], prepared, request)
+        return self._show(snapshot, work, request, prepared, pages)
+
+    def _show(
+        self,
+        snapshot: Snapshot,
+        work: UnitOfWork | None,
+        request: _Request,
+        prepared: _Prepared,
+        pages: Sequence[list[tuple[IndexedItem, float]]],
+    ) -> list[SearchResult]:
+        """Return the results of ranked queries, with what they show of the items."""
+        target, gallery = request.target, snapshot.galleries[request.target]
+        hits = (item for page in pages for item, _ in page)
+        read_from = None if _is_all_ranked(snapshot, target) else work
+        items = fetch_hit_items(
+            read_from, snapshot.collection, target, hits, request.fields, self._max_answer_bytes
+        )
+        took_ms = (time.perf_counter() - request.began) * 1000.0
         of_gallery = unranked_notices(gallery, target)
         return [
-            _result(snapshot, gallery, page, offset, items, took_ms, (*word_notices(report), *of_gallery))
-            for page, report in zip(pages, words, strict=True)
+            _result(
+                snapshot,
+                gallery,
+                query,
+                page,
+                request.offset,
+                items,
+                took_ms,
+                (*word_notices(report), *of_gallery),
+            )
+            for query, page, report in zip(request.queries, pages, prepared.words, strict=True)
         ]
 
     def _check_hits(self, n_queries: int, k: int, offset: int) -> None:
@@ -149,11 +287,34 @@ class SearchService:
             )
 
 
-def _project(snapshot: Snapshot, work: UnitOfWork, source: str, queries: Sequence[Query]) -> Matrix:
+def _prepare(snapshot: Snapshot, work: UnitOfWork | None, request: _Request) -> _Prepared:
+    """Check a request, and project its queries."""
+    _check_direction(snapshot, request.source, request.target)
+    _check_labels(snapshot, request.item_filter)
+    projected = _project(snapshot, work, request.source, request.queries)
+    words = [_look_up_words(snapshot, request.source, query) for query in request.queries]
+    can_match = np.asarray([report is None or report.n_known > 0 for report in words], np.bool)
+    return _Prepared(projected, words, can_match)
+
+
+def _is_in_memory(snapshot: Snapshot, request: _Request) -> bool:
+    """Return whether a search reads nothing but its snapshot: neither queries nor hits are stored items."""
+    has_items = any(query.item_id is not None for query in request.queries)
+    return not has_items and _is_all_ranked(snapshot, request.target)
+
+
+def _is_all_ranked(snapshot: Snapshot, modality: str) -> bool:
+    """Return whether a gallery has all that results show of its items: those made from a vector alone."""
+    encoder = snapshot.model.encoders.get(modality)
+    return encoder is not None and encoder.content_form == "vector"
+
+
+def _project(snapshot: Snapshot, work: UnitOfWork | None, source: str, queries: Sequence[Query]) -> Matrix:
     encoder = snapshot.model.encoders[source]
     features: list[Features] = []
     for query in queries:
         if query.item_id is not None:
+            assert work is not None
             features.append(_item_features(snapshot, work, source, query.field, query.item_id))
         elif query.content is not None:
             encoder.check(query.field, query.content)
@@ -182,11 +343,18 @@ def _look_up_words(snapshot: Snapshot, source: str, query: Query) -> WordReport 
     return None if query.content is None else snapshot.model.encoders[source].look_up_words(query.content)
 
 
+def _rank(gallery: Gallery, prepared: _Prepared, request: _Request) -> list[list[tuple[IndexedItem, float]]]:
+    """Return a page of results for each query; an empty one for texts without a known word."""
+    queries = prepared.projected[prepared.can_match]
+    pages = iter(gallery.search(queries, request.k, request.offset, request.item_filter))
+    return [next(pages) if is_ranked else [] for is_ranked in prepared.can_match]
+
+
 def _check_direction(snapshot: Snapshot, source: str, target: str) -> None:
     names = snapshot.collection.modality_names
-    for field, name in (("source", source), ("target", target)):
+    for end, name in (("source", source), ("target", target)):
         if name not in names:
-            raise UnknownModalityError(field, name, names)
+            raise UnknownModalityError(end, name, names)
     if source == target:
         raise InvalidFieldError("target", f"must be the other modality than {source!r}")
 
@@ -200,6 +368,7 @@ def _check_labels(snapshot: Snapshot, item_filter: ItemFilter) -> None:
 def _result(
     snapshot: Snapshot,
     gallery: Gallery,
+    query: Query,
     page: list[tuple[IndexedItem, float]],
     offset: int,
     items: Mapping[str, Item],
@@ -217,5 +386,5 @@ def _result(
         exact=gallery.is_exact,
         took_ms=took_ms,
         hits=tuple(hits),
-        notices=notices,
+        notices=(*weak_match_notices(hits), *notices) if query.is_text else notices,
     )

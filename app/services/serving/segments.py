@@ -7,7 +7,7 @@ alive bitset, and a view is a segment together with one such bitset.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -62,10 +62,10 @@ class Segment:
 
     @cached_property
     def estimated_bytes(self) -> int:
-        """Estimated memory, from a sample of the items; the index holds a second copy of the projections."""
+        """Estimated memory, from a sample of the items."""
         step = max(len(self.items) // _SAMPLED_ITEMS, 1)
         sizes = [_estimate_item_bytes(item) for item in self.items[::step]]
-        return 2 * self.index.vectors.nbytes + len(self.items) * sum(sizes) // max(len(sizes), 1)
+        return self.index.n_bytes + len(self.items) * sum(sizes) // max(len(sizes), 1)
 
     @cached_property
     def row_by_id(self) -> Mapping[str, int]:
@@ -129,14 +129,18 @@ class SegmentView:
         return cls(segment, None, len(segment.items))
 
     @classmethod
-    def merge(cls, views: Iterable[SegmentView], make_index: IndexFactory) -> SegmentView:
-        """Return a view of one new segment that holds the live rows of some views, in order."""
+    def merge(cls, views: Sequence[SegmentView]) -> SegmentView:
+        """Return a view of one new segment that holds the live rows of some views, in order.
+
+        Its index is of the kind of the largest one's.
+        """
         items: list[IndexedItem] = []
         vectors: list[Matrix] = []
         for view in views:
             items += view.live_items()
             vectors.append(view.live_vectors())
-        return cls.of_all(Segment(items, make_index(np.concatenate(vectors))))
+        largest = max(views, key=lambda view: view.n_live)
+        return cls.of_all(Segment(items, largest.segment.index.rebuild(np.concatenate(vectors))))
 
     def without(self, item_ids: Collection[str]) -> SegmentView:
         """Return the view after a deletion; itself when none of the items is alive in it."""

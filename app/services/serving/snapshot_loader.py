@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace as replace_fields
 
-from app.domain.entities import Collection, ModelVersion
+from app.domain.entities import Collection, Matrix, ModelVersion
 from app.domain.errors import DamagedBundleError
-from app.domain.ports import UnitOfWork
+from app.domain.ports import GalleryIndex, UnitOfWork
 from app.services.models.model_bundles import LoadedModel, ModelBundles
 from app.services.serving.fallback import FallbackPolicy
 from app.services.serving.galleries import Gallery
@@ -53,7 +53,11 @@ class SnapshotLoader:
         self._saved_galleries = saved_galleries
         self._fallback = fallback
         self._unservable: dict[int, tuple[str, LoadFailure]] = {}
-        """By collection that nothing can serve: its active bundle, and why."""
+        """By collection that nothing can serve: its active bundle, and why.
+
+        Not the last failure of the history, which may be of any kind: once another bundle is active, it is
+        read without a pause.
+        """
         self._lock = threading.Lock()
         self.n_damaged = 0
         """How often a version could not be loaded because its bundle is damaged."""
@@ -163,7 +167,7 @@ class SnapshotLoader:
             return self._load_bundle_galleries(work, collection, model, version.bundle, pause)
         revision, galleries = saved
         as_saved = replace_fields(collection, revision=revision, purged_through=0)
-        return Snapshot(as_saved, replace_fields(model, galleries={}), galleries, version.bundle)
+        return Snapshot(as_saved, replace_fields(model, galleries={}, indexes={}), galleries, version.bundle)
 
     def _load_bundle_galleries(
         self,
@@ -182,16 +186,28 @@ class SnapshotLoader:
             pause()
         galleries = {}
         for name, (ids, vectors) in model.galleries.items():
-            row_by_id = {item_id: row for row, item_id in enumerate(ids)}
-            indexed = [item for item in items[name] if item.id in row_by_id]
-            galleries[name] = Gallery.from_items(
-                indexed,
-                vectors[[row_by_id[item.id] for item in indexed]],
-                self._make_index,
-                frozenset(item.id for item in items[name] if item.id not in row_by_id),
-            )
+            galleries[name] = self._make_gallery(items[name], ids, vectors, model.indexes.get(name))
             pause()
         as_bundled = replace_fields(collection, revision=revision)
         # The galleries hold copies: the bundle's own arrays can be freed.
-        model = replace_fields(model, galleries={})
+        model = replace_fields(model, galleries={}, indexes={})
         return Snapshot(as_bundled, model, galleries, bundle, n_unsaved=sum(map(len, items.values())))
+
+    def _make_gallery(
+        self,
+        items: Sequence[IndexedItem],
+        ids: Sequence[str],
+        vectors: Matrix,
+        index: GalleryIndex | None,
+    ) -> Gallery:
+        """Return the gallery of some items, of those whose ids name a row of a bundle."""
+        row_by_id = {item_id: row for row, item_id in enumerate(ids)}
+        unranked = frozenset(item.id for item in items if item.id not in row_by_id)
+        indexed = [item for item in items if item.id in row_by_id]
+        if index is None:
+            rows = vectors[[row_by_id[item.id] for item in indexed]]
+            return Gallery.from_items(indexed, rows, self._make_index, unranked)
+        by_row: list[IndexedItem | None] = [None] * len(ids)
+        for item in indexed:
+            by_row[row_by_id[item.id]] = item
+        return Gallery.from_index(by_row, index, self._make_index, unranked)

@@ -9,7 +9,7 @@ resources that others need to them meanwhile.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -26,6 +26,10 @@ from app.services.serving.waiting_room import ReleaseSlot
 
 _SWAP_WAIT_SECONDS = 2.0
 """How long a search waits for another version while the one before could answer; small ones load faster."""
+
+
+class MustWaitError(Exception):
+    """A caller that waits for nothing would have to wait for a reload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +70,38 @@ class SnapshotReader:
         self._state = state
         self._updater = updater
         self._scheduler = ReloadScheduler(updater.reload, state.waiting_room)
+        self._current: dict[str, tuple[Hashable, Collection]] = {}
+        """Collections whose snapshot was up to date, by name, with the mark of the database from before."""
 
     @property
     def n_damaged(self) -> int:
         """How often a version could not be loaded because its bundle is damaged."""
         return self._updater.n_damaged
 
+    def recall(self, name: str) -> Snapshot | None:
+        """Return the snapshot of the committed state; None if only a transaction can show which one that is.
+
+        No transaction is needed where nothing was committed since a search found its snapshot to be up to
+        date: it then contains every write, of whatever process.
+
+        Parameters
+        ----------
+        name : str
+            Name of a collection.
+        """
+        mark, collection = self._current.get(name, (None, None))
+        if collection is None or mark != self._database.change_mark():
+            return None
+        snapshot = self._state.cache.get(collection.id)
+        return snapshot if snapshot is not None and self._is_current(snapshot, collection) else None
+
     @contextmanager
     def open(
-        self, name: str, release_slot: ReleaseSlot | None = None, min_revision: int | None = None
+        self,
+        name: str,
+        release_slot: ReleaseSlot | None = None,
+        min_revision: int | None = None,
+        may_wait: bool = True,
     ) -> Iterator[tuple[Snapshot, UnitOfWork]]:
         """Open a snapshot to answer from, and a read transaction.
 
@@ -91,9 +118,13 @@ class SnapshotReader:
             without it the caller waits as long as it takes.
         min_revision : int, optional
             The last write of the caller, which the snapshot must contain; that of this process when None.
+        may_wait : bool
+            Whether to wait for a reload where that is needed; a few writes are replayed in any case.
 
         Raises
         ------
+        MustWaitError
+            If it may not wait and would have to.
         CollectionNotFoundError
             If there is no such collection.
         ModelNotTrainedError
@@ -106,14 +137,18 @@ class SnapshotReader:
         began = time.monotonic()
         awaits_swap = True
         while True:
+            mark = self._database.change_mark()
             with ExitStack() as until_answered:
                 work = until_answered.enter_context(self._database.read())
                 collection = self._get_collection(work, name)
                 action = self._decide(collection, work, awaits_swap, min_revision)
                 if isinstance(action, _Serve):
+                    self._remember(collection, action.snapshot, mark)
                     yield action.snapshot, work
                     return
             waited = time.monotonic() - began
+            if isinstance(action, _Wait) and not may_wait:
+                raise MustWaitError
             if isinstance(action, _ReplayFew):
                 with ExitStack() as until_answered:
                     opened = self._updater.replay_few(collection, release_slot, until_answered)
@@ -172,11 +207,24 @@ class SnapshotReader:
 
     def evict(self, collection_ids: Iterable[int]) -> None:
         """Drop deleted collections, which frees their memory."""
-        self._updater.evict(collection_ids)
+        evicted = set(collection_ids)
+        for name, (_, collection) in list(self._current.items()):
+            if collection.id in evicted:
+                self._current.pop(name, None)
+        self._updater.evict(evicted)
 
     def peek_all(self) -> dict[int, Snapshot]:
         """Return the snapshots in memory as they are, by the collections' identity."""
         return self._state.cache.snapshots()
+
+    def _remember(self, collection: Collection, snapshot: Snapshot, mark: Hashable | None) -> None:
+        """Record that a snapshot is up to date, if it is; `mark` is from before `collection` was read."""
+        if mark is not None and self._is_current(snapshot, collection):
+            self._current[collection.name] = mark, collection
+
+    def _is_current(self, snapshot: Snapshot, collection: Collection) -> bool:
+        is_newest = snapshot.collection.revision == collection.revision
+        return is_newest and self._state.fallback.is_settled(snapshot, collection)
 
     def _get_collection(self, work: UnitOfWork, name: str) -> Collection:
         try:

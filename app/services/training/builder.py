@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib.metadata import version as package_version
 from typing import TYPE_CHECKING, Any
 
@@ -16,25 +16,37 @@ from app.domain.entities import (
     Item,
     Matrix,
     ModelVersion,
+    Supervision,
     TrainingParameters,
     TrainingReport,
 )
 from app.domain.entities.held_out_quality import Gate
 from app.domain.entities.training_report import IndexRecall, LeftOut, TrainingData
 from app.domain.errors import DamagedBundleError, StorageFullError, StorageReadOnlyError, TrainingDataError
-from app.domain.ports import Database, EncoderSource, GalleryIndex
+from app.domain.ports import Database, EncoderSource
 from app.services.models.features import item_features
 from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBundles
-from app.services.training.evaluation import PromotionGates, compare_with_active, index_recall
-from app.services.training.judgements import judgements_of
+from app.services.training.evaluation import PromotionGates, compare_with_active
+from app.services.training.index_tuning import IndexTuner
+from app.services.training.items import LabelledItems
+from app.services.training.judgements import Judgements, judgements_of
 from app.services.training.partners import pairs_of
+from app.services.training.progress import Report, StagedReport, TimedReport
 from solver import SolverError, can_be_ranked
 
 if TYPE_CHECKING:
-    from app.services.training.select_and_fit import Report, SelectedModel
+    from app.services.training.select_and_fit import SelectedModel
 
 _PROJECTION_BATCH = 2000
 """Items projected at a time: their features have to fit into memory beside the model."""
+_STAGES = {
+    "encoding": (0.01, 0.03),
+    "learning": (0.03, 0.9),
+    "indexing": (0.9, 0.96),
+    "judging": (0.96, 0.98),
+    "writing": (0.98, 0.99),
+}
+"""Shares of the time of a training, measured with the default method on some thousands of items."""
 _ITEMS_SHOWN = 20
 """Ids in a report: enough to look into a problem, and few enough to read."""
 _WRITE_AGAIN_SECONDS = 1.0
@@ -54,8 +66,8 @@ class ModelBuilder:
         Where bundles are written.
     encoders : EncoderSource
         Makes encoders, fitted ones included.
-    make_index : callable
-        Builds the index whose recall is measured.
+    tuner : IndexTuner
+        Chooses the index of each gallery.
     gates : PromotionGates
         What a version has to reach to serve.
     patience_seconds : float
@@ -67,14 +79,14 @@ class ModelBuilder:
         database: Database,
         bundles: ModelBundles,
         encoders: EncoderSource,
-        make_index: Callable[[Matrix], GalleryIndex],
+        tuner: IndexTuner,
         gates: PromotionGates,
         patience_seconds: float,
     ) -> None:
         self._database = database
         self._bundles = bundles
         self._encoders = encoders
-        self._make_index = make_index
+        self._tuner = tuner
         self._gates = gates
         self._patience_seconds = patience_seconds
 
@@ -97,61 +109,81 @@ class ModelBuilder:
         StorageFullError, StorageReadOnlyError
             If the disk still takes no writes after some patience.
         """
+        staged = StagedReport(TimedReport(report))
+        staged({"phase": "loading"})
+        inputs = self._read(name, parameters.supervision)
+        learned = self._learn(inputs, parameters, staged)
+        staged.enter(*_STAGES["indexing"])
+        model, index_recall = self._tuner.tune(_place(inputs, learned, staged))
+        staged.enter(*_STAGES["judging"])
+        staged({"phase": "judging"})
+        training_report = self._judge(inputs, learned, model, parameters, index_recall)
+        staged.enter(*_STAGES["writing"])
+        staged({"phase": "writing"})
+        folder, manifest_hash = self._publish_patiently(
+            inputs.collection, model, training_report, learned.selected.judged, staged
+        )
+        return self._read_back(inputs.collection, model, training_report, folder, manifest_hash)
+
+    def _read(self, name: str, supervision: Supervision) -> _Inputs:
+        with self._database.read() as work:
+            collection = work.collections.get(name)
+            active = None
+            if collection.active_version is not None:
+                active = work.models.get(collection, collection.active_version)
+            feedback = work.feedback.all(collection) if supervision.feedback else ()
+            judgements, queries = judgements_of(collection, feedback)
+            return _Inputs(
+                collection,
+                work.models.next_version(collection),
+                active,
+                [change.item for change in work.items.changes_since(collection, 0) if change.item],
+                judgements,
+                queries,
+            )
+
+    def _learn(self, inputs: _Inputs, parameters: TrainingParameters, staged: StagedReport) -> _Learned:
         # With scikit-learn and the estimators, which no process needs but the one that trains.
         from app.services.training.data import training_data
         from app.services.training.select_and_fit import select_and_fit
 
-        report({"phase": "loading"})
-        with self._database.read() as work:
-            collection = work.collections.get(name)
-            version = work.models.next_version(collection)
-            active = None
-            if collection.active_version is not None:
-                active = work.models.get(collection, collection.active_version)
-            items = [change.item for change in work.items.changes_since(collection, 0) if change.item]
-            feedback = work.feedback.all(collection) if parameters.supervision.feedback else ()
-            judgements, queries = judgements_of(collection, feedback)
-        report({"phase": "encoding"})
-        encoders = self._fit_encoders(collection, items)
+        staged.enter(*_STAGES["encoding"])
+        staged({"phase": "encoding"})
+        encoders = self._fit_encoders(inputs.collection, inputs.items)
         data, data_hash, outliers = training_data(
-            collection, [*items, *queries], encoders, parameters.supervision, judgements
+            inputs.collection,
+            [*inputs.items, *inputs.queries],
+            encoders,
+            parameters.supervision,
+            inputs.judgements,
         )
+        staged.enter(*_STAGES["learning"])
         try:
-            selected = select_and_fit(data, parameters, collection.modality_names, report)
+            selected = select_and_fit(data, parameters, inputs.collection.modality_names, staged)
         except SolverError as error:
             raise TrainingDataError(str(error)) from error
-        model = LoadedModel(
-            version, collection.revision, selected.projector, encoders, collection.modality_names, {}
-        )
-        galleries = {name: _project_all(model, name, items, report) for name in collection.modality_names}
-        model = replace(model, galleries=galleries)
-        report({"phase": "judging"})
-        training_report = TrainingReport(
+        return _Learned(encoders, data, data_hash, outliers, selected)
+
+    def _judge(
+        self,
+        inputs: _Inputs,
+        learned: _Learned,
+        model: LoadedModel,
+        parameters: TrainingParameters,
+        index_recall: IndexRecall,
+    ) -> TrainingReport:
+        selected = learned.selected
+        return TrainingReport(
             selected.method,
             parameters,
             package_version("lrbs"),
-            TrainingData(
-                selected.items,
-                selected.classes,
-                selected.unmatched_labels,
-                data_hash,
-                _left_out(outliers),
-                _left_out(_not_ranked(galleries, items)),
-                data.n_values(),
-                0 if data.groups is None else len(pairs_of(*data.groups)),
-                0 if data.signs is None else int(data.signs.nnz),
-            ),
+            _describe_data(learned, _not_ranked(model.galleries, inputs.items)),
             selected.selection,
             selected.fit,
             selected.held_out_quality,
-            self._compare(collection, active, selected, items),
-            self._measure(model),
+            self._compare(inputs.collection, inputs.active, selected, inputs.items),
+            index_recall,
         )
-        report({"phase": "writing"})
-        folder, manifest_hash = self._publish_patiently(
-            collection, model, training_report, selected.judged, report
-        )
-        return self._read_back(collection, model, training_report, folder, manifest_hash)
 
     def _publish_patiently(
         self,
@@ -213,21 +245,6 @@ class ModelBuilder:
             encoders[modality.name] = encoder
         return encoders
 
-    def _measure(self, model: LoadedModel) -> IndexRecall:
-        """Return the recall of each gallery's index for projections of the other modality.
-
-        The recall of exact indexes is not measured.
-        """
-        # A one-row index tests this as well; full ones would take as much memory as the vectors.
-        if all(self._make_index(vectors[:1]).is_exact for _, vectors in model.galleries.values()):
-            return IndexRecall({}, self._gates.index_recall, is_exact=True)
-        first, second = model.modality_names
-        recalls = {
-            target: index_recall(self._make_index(model.galleries[target][1]), model.galleries[source][1])
-            for source, target in ((first, second), (second, first))
-        }
-        return IndexRecall(recalls, self._gates.index_recall)
-
     def _compare(
         self,
         collection: Collection,
@@ -251,6 +268,85 @@ class ModelBuilder:
             selected.selection.objective,
             self._gates.tolerance,
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Inputs:
+    """What a training starts from, all of one revision.
+
+    Parameters
+    ----------
+    collection : Collection
+        What is trained.
+    version : int
+        Number of the new version.
+    active : ModelVersion or None
+        The version that serves.
+    items : list of Item
+        All items.
+    judgements : mapping
+        Feedback.
+    queries : list of Item
+        Queries of the feedback that are no items.
+    """
+
+    collection: Collection
+    version: int
+    active: ModelVersion | None
+    items: list[Item]
+    judgements: Judgements
+    queries: list[Item]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Learned:
+    """What was learned from the inputs.
+
+    Parameters
+    ----------
+    encoders : dict of str to encoder
+        By modality; some were fitted.
+    data : LabelledItems
+        What was learned from.
+    data_hash : str
+        Hash of that.
+    outliers : dict of str to list of str
+        Ids of the items that were left out, by modality.
+    selected : SelectedModel
+        The projector, and how good it is.
+    """
+
+    encoders: dict[str, Any]
+    data: LabelledItems
+    data_hash: str
+    outliers: dict[str, list[str]]
+    selected: SelectedModel
+
+
+def _place(inputs: _Inputs, learned: _Learned, report: Report) -> LoadedModel:
+    """Return the new version with all items projected."""
+    collection = inputs.collection
+    names = collection.modality_names
+    model = LoadedModel(
+        inputs.version, collection.revision, learned.selected.projector, learned.encoders, names, {}
+    )
+    galleries = {name: _project_all(model, name, inputs.items, report) for name in names}
+    return replace(model, galleries=galleries)
+
+
+def _describe_data(learned: _Learned, not_ranked: Mapping[str, Sequence[str]]) -> TrainingData:
+    data, selected = learned.data, learned.selected
+    return TrainingData(
+        selected.items,
+        selected.classes,
+        selected.unmatched_labels,
+        learned.data_hash,
+        _left_out(learned.outliers),
+        _left_out(not_ranked),
+        data.n_values(),
+        0 if data.groups is None else len(pairs_of(*data.groups)),
+        0 if data.signs is None else int(data.signs.nnz),
+    )
 
 
 def _not_ranked(

@@ -16,11 +16,11 @@ from app.services.training.costs import (
 from app.services.training.items import LabelledItems, with_labels
 from app.services.training.methods import (
     LowRankMethod,
-    Report,
     SemanticMethod,
     TrainingMethod,
     default_scalings,
 )
+from app.services.training.progress import Report
 from solver import is_sparse
 
 _FEW_ITEMS = 1000

@@ -7,8 +7,10 @@ import time
 
 from app.domain.entities import TrainingParameters
 from app.services.training.items import LabelledItems
-from app.services.training.methods import PAUSE_SECONDS, FullFit, HeldOutFit, Report
-from solver import CompositeBilinear, Progress
+from app.services.training.methods import PAUSE_SECONDS, FullFit, HeldOutFit, step_of
+from app.services.training.progress import Report
+from app.services.training.short_queries import short_queries
+from solver import CompositeBilinear, Progress, StepProgress
 
 
 class CompositeMethod:
@@ -43,15 +45,16 @@ class CompositeMethod:
 
     def _fit(self, data: LabelledItems, phase: str) -> CompositeBilinear:
         reported_at = -math.inf
-        step = 0
 
-        def follow(_: Progress) -> None:
-            nonlocal reported_at, step
-            step += 1
-            if time.monotonic() - reported_at >= PAUSE_SECONDS:
+        def follow(progress: Progress) -> None:
+            nonlocal reported_at
+            if isinstance(progress, StepProgress) and time.monotonic() - reported_at >= PAUSE_SECONDS:
                 reported_at = time.monotonic()
-                self._report({"phase": f"{phase} terms", "step": step})
+                self._report({"phase": f"{phase} terms", **step_of(progress)})
 
         estimator = CompositeBilinear(random_state=self._parameters.seed)
-        estimator.fit(data.X, data.Z, data.annotations(), callback=follow, reuse=self._chosen)
+        annotations = data.annotations()
+        # What was chosen with them is taken over.
+        queries = short_queries(data, annotations) if self._chosen is None else (None, None)
+        estimator.fit(data.X, data.Z, annotations, callback=follow, reuse=self._chosen, queries=queries)
         return estimator

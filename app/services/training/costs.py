@@ -13,9 +13,10 @@ _OPERATIONS_A_SECOND, _MOST_SECONDS = 3e10, 300.0
 """Of two cores on small arrays, and how long a method may take that was not requested by name."""
 _FLOAT = 8
 _SEARCHED = 3000
-_TABLES, _SEARCHED_TABLES, _SQUARES = 8, 24, 10
+_TABLES, _SEARCHED_TABLES, _SQUARES, _KERNELS = 8, 40, 10, 4
 """Arrays that are needed at once: samples x classes for the posteriors, the same of searched samples (one for
-each candidate), classes x classes (or features x features) for the similarity."""
+each candidate), classes x classes (or features x features) for the similarity, and the kernel between all
+searched samples of one modality."""
 _COORDINATES = 3000
 """Numbers of an item that "composite" works with: 1500 principal coordinates, and the same rotated."""
 _HEADS, _OPTIMISED = 18, 40
@@ -70,6 +71,7 @@ def posteriors_too_large(
     n_items, n_classes = sizes.n_x + sizes.n_z, sizes.n_classes
     n_searched = min(n_items, max(_SEARCHED, 2 * n_classes))
     floats = (_TABLES * n_items + _SEARCHED_TABLES * n_searched + _SQUARES * n_classes) * n_classes
+    floats += _KERNELS * max(min(sizes.n_x, n_searched), min(sizes.n_z, n_searched)) ** 2
     what = f"posteriors of {n_classes} labels for each of {n_items} items"
     if features is not None:
         what += f", learned from {features[0]} and {features[1]} features,"

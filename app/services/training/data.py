@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,11 @@ def training_data(
         for part in (rows.indptr, rows.indices, rows.data) if is_sparse(rows) else (rows,):
             digest.update(part.tobytes())
         digest.update("\x00".join(traits.label(item) for item in learned).encode())
-    data = traits.attach((features[0], features[1]), (chosen[0], chosen[1]))
+    x_name, z_name = collection.modality_names
+    data = replace(
+        traits.attach((features[0], features[1]), (chosen[0], chosen[1])),
+        encoders=(encoders[x_name], encoders[z_name]),
+    )
     if data.has_more_than_labels:
         digest.update(_text_of(data).encode())
     return data, digest.hexdigest(), outliers

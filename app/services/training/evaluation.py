@@ -11,7 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from app.domain.entities import Item, Matrix
-from app.domain.entities.held_out_quality import Curve, DirectionQuality, Gate, HeldOutQuality
+from app.domain.entities.held_out_quality import (
+    Curve,
+    DirectionQuality,
+    Gate,
+    HeldOutQuality,
+    Objective,
+)
 from app.domain.ports import GalleryIndex
 from app.services.models.features import item_features
 from app.services.models.model_bundles import HeldOutModel, LoadedModel
@@ -33,6 +39,7 @@ from solver import (
 _RECALL_LEVELS = np.linspace(0.0, 1.0, 21)
 _MIN_COMPARED = 8
 """Held-out items of each modality below which a comparison would be too noisy to be meaningful."""
+_NO_COMMON_CLASS = "the items that are new to both have no class in common"
 _DEPTH, _MAX_QUERIES = 10, 200
 """Recall is that of a first page of results; 200 queries of 10 hits each give it to about one percent."""
 _ROUNDING = 1e-5
@@ -47,12 +54,9 @@ class PromotionGates:
     ----------
     tolerance : float
         How much lower than the active version's its held-out objective may be.
-    index_recall : float
-        Recall@10 of its index against the exact ranking.
     """
 
     tolerance: float
-    index_recall: float
 
 
 def measure(projector: Projector, held_out: LabelledItems) -> RetrievalQuality:
@@ -148,7 +152,7 @@ def compare_with_active(
     held_out: LabelledItems | None,
     active: tuple[LoadedModel, HeldOutModel | None],
     items: Mapping[str, Item],
-    objective: str,
+    objective: Objective,
     tolerance: float,
 ) -> Gate:
     """Compare a new version with the active one on items that neither was trained on.
@@ -166,7 +170,7 @@ def compare_with_active(
         The active version, and its second projector if it has one.
     items : mapping of str to Item
         All items by id.
-    objective : str
+    objective : str or mapping of str to float
         What decides.
     tolerance : float
         How much lower the new one's value of it may be.
@@ -184,28 +188,35 @@ def compare_with_active(
     ]
     by_new = new.projector.project_x(common.X), new.projector.project_z(common.Z)
     by_active = judged.projector.project_x(features[0]), judged.projector.project_z(features[1])
+    return _compare_projected((by_new, by_active), common, model, objective, tolerance)
+
+
+def _compare_projected(
+    projected: tuple[tuple[Matrix, Matrix], tuple[Matrix, Matrix]],
+    common: LabelledItems,
+    active: LoadedModel,
+    objective: Objective,
+    tolerance: float,
+) -> Gate:
+    """Compare the projections of the same items, first by the new version, then by the active one."""
     x_rows, z_rows = (
         np.flatnonzero(can_be_ranked(first) & can_be_ranked(second))
-        for first, second in zip(by_new, by_active, strict=True)
+        for first, second in zip(*projected, strict=True)
     )
-    counts = dict(zip(model.modality_names, (len(x_rows), len(z_rows)), strict=True))
+    counts = dict(zip(active.modality_names, (len(x_rows), len(z_rows)), strict=True))
     if min(counts.values()) < _MIN_COMPARED:
-        return Gate(model.version, "too few of the items that are new to both can be ranked by both")
+        return Gate(active.version, "too few of the items that are new to both can be ranked by both")
     ranked = common.take(x_rows, z_rows)
     try:
-        new_quality, active_quality = (
-            _measure_projected((x[x_rows], z[z_rows]), ranked) for x, z in (by_new, by_active)
-        )
+        qualities = [_measure_projected((x[x_rows], z[z_rows]), ranked) for x, z in projected]
     except SupervisionError:
-        return Gate(model.version, "the items that are new to both have no class in common")
-    new_value, active_value = (
-        objective_value(quality, objective) for quality in (new_quality, active_quality)
-    )
+        return Gate(active.version, _NO_COMMON_CLASS)
+    new_value, active_value = (objective_value(quality, objective) for quality in qualities)
     if not (math.isfinite(new_value) and math.isfinite(active_value)):
-        return Gate(model.version, "the items that are new to both have no class in common")
-    new_map, active_map = (_label_map(quality, ranked) for quality in (new_quality, active_quality))
+        return Gate(active.version, _NO_COMMON_CLASS)
+    new_map, active_map = (_label_map(quality, ranked) for quality in qualities)
     return Gate(
-        model.version, None, counts, new_map, active_map, tolerance, objective, new_value, active_value
+        active.version, None, counts, new_map, active_map, tolerance, objective, new_value, active_value
     )
 
 

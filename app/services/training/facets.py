@@ -53,6 +53,10 @@ class Annotated(Protocol):
 
 Sides = tuple[Sequence[Annotated], Sequence[Annotated]]
 """Items of both modalities."""
+MetadataSides = tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
+"""Metadata of the items of both modalities."""
+Labels = Sequence[tuple[str, ...]]
+"""Labels of items."""
 
 
 def facet_values(metadata: Mapping[str, Any], key: str) -> tuple[str, ...]:
@@ -79,41 +83,55 @@ def facet_keys(sides: Sides, supervision: Supervision) -> dict[str, str]:
     TrainingDataError
         If a key that was asked for has no value that stands on items of both modalities.
     """
+    x_items, z_items = sides
+    metadata = [item.metadata for item in x_items], [item.metadata for item in z_items]
     if supervision.facets == "auto":
-        return {_facet_name(key): key for key in _categorical_keys(sides, supervision.labels)}
+        labels = [item.labels for items in sides for item in items] if supervision.labels else None
+        return {facet_name(key): key for key in categorical_keys(metadata, labels)}
     for key in supervision.facets:
-        x, z = (Counter(_all_values(items, key)) for items in sides)
+        x, z = (Counter(_all_values(side, key)) for side in metadata)
         if not x.keys() & z.keys():
             raise TrainingDataError(
                 f"facet {key!r}: no value of this metadata key stands on training items of both modalities"
             )
-    return {_facet_name(key): key for key in supervision.facets}
+    return {facet_name(key): key for key in supervision.facets}
 
 
-def _facet_name(key: str) -> str:
+def facet_name(key: str) -> str:
+    """Return the name of the facet of a metadata key."""
     return f"metadata.{key}" if key == LABEL else key
 
 
-def _categorical_keys(sides: Sides, with_labels: bool) -> list[str]:
-    counts = Counter(key for items in sides for item in items for key in item.metadata)
-    partitions = {_partition([item.labels for items in sides for item in items])} if with_labels else set()
+def categorical_keys(sides: MetadataSides, labels: Labels | None) -> list[str]:
+    """Return the metadata keys that are facets by themselves, sorted.
+
+    Parameters
+    ----------
+    sides : tuple of sequence of mapping
+        Metadata of the items of both modalities.
+    labels : sequence of tuple of str or None
+        Labels of all items, those of the first modality first: a key that divides the items as they do is
+        left out.
+    """
+    counts = Counter(key for side in sides for metadata in side for key in metadata)
+    partitions = set() if labels is None else {_partition(labels)}
     keys: list[str] = []
     for key, _ in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))[:_MOST_KEYS]:
         if not _is_categorical(sides, key):
             continue
-        partition = _partition([facet_values(item.metadata, key) for items in sides for item in items])
+        partition = _partition([facet_values(metadata, key) for side in sides for metadata in side])
         if partition not in partitions:
             partitions.add(partition)
             keys.append(key)
     return sorted(keys[:_MOST_FACETS])
 
 
-def _is_categorical(sides: Sides, key: str) -> bool:
+def _is_categorical(sides: MetadataSides, key: str) -> bool:
     counters: list[Counter[str]] = []
-    for items in sides:
-        if any(_categorical(value) is None for item in items for value in _entries(item.metadata.get(key))):
+    for side in sides:
+        if any(_categorical(value) is None for metadata in side for value in _entries(metadata.get(key))):
             return False
-        counts = Counter(_all_values(items, key))
+        counts = Counter(_all_values(side, key))
         if len(counts) > min(counts.total() // _ITEMS_PER_VALUE, _MOST_VALUES):
             return False
         counters.append(counts)
@@ -126,9 +144,9 @@ def _partition(values: Sequence[tuple[str, ...]]) -> tuple[int, ...]:
     return tuple(numbers.setdefault(entry, len(numbers)) for entry in values)
 
 
-def _all_values(items: Sequence[Annotated], key: str) -> Iterator[str]:
-    for item in items:
-        yield from facet_values(item.metadata, key)
+def _all_values(side: Sequence[Mapping[str, Any]], key: str) -> Iterator[str]:
+    for metadata in side:
+        yield from facet_values(metadata, key)
 
 
 def _entries(value: Any) -> list[Any]:

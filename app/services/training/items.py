@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
+from app.domain.ports import Encoder
 from app.services.training.facets import LABEL
 from app.services.training.holdout import Parts, keys_of, split_by_class, split_partners
 from app.services.training.partners import Names, Rows, pairs_of
@@ -40,6 +41,8 @@ class LabelledItems(LabelledPair):
         `pair_id` of the items of both modalities; empty where an item has no partner.
     signs : sparse array, optional
         As of `Annotations`.
+    encoders : tuple of Encoder, optional
+        Of both modalities, for queries that are made of the items' facets.
     """
 
     x_ids: Names
@@ -47,6 +50,7 @@ class LabelledItems(LabelledPair):
     facets: Mapping[str, tuple[Values, Values]] = field(default_factory=dict)
     groups: tuple[Names, Names] | None = None
     signs: scipy.sparse.csr_array | None = None
+    encoders: tuple[Encoder, Encoder] | None = None
 
     @property
     def has_more_than_labels(self) -> bool:
@@ -177,6 +181,7 @@ class LabelledItems(LabelledPair):
             {name: (x[x_rows], z[z_rows]) for name, (x, z) in self.facets.items()},
             None if self.groups is None else (self.groups[0][x_rows], self.groups[1][z_rows]),
             None if self.signs is None else scipy.sparse.csr_array(self.signs[x_rows][:, z_rows]),
+            self.encoders,
         )
 
     def _can_be_relevant(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from app.domain.entities.training_report import (
     PosteriorsSummary,
 )
 from app.services.training.items import LabelledItems, with_labels
+from app.services.training.progress import Report
 from solver import (
     DEFAULT_FRACTIONS,
     DEFAULT_SCALINGS,
@@ -36,8 +38,10 @@ from solver import (
     PosteriorProjector,
     Progress,
     Projector,
+    RankWarning,
     SemanticBilinear,
     SolverError,
+    StepProgress,
     SupervisionError,
     bidirectional_map,
     can_be_compact,
@@ -47,6 +51,7 @@ from solver import (
     select_on,
 )
 
+_logger = logging.getLogger(__name__)
 _LOOSE_TOL, _FEW_STEPS, _TRIAL_STEPS = 1e-2, 3, 30
 """Tolerance, and iterations of a candidate and of an evaluation: enough to compare, not to serve."""
 PAUSE_SECONDS = 0.5
@@ -54,9 +59,6 @@ PAUSE_SECONDS = 0.5
 _METHOD_OF_LOSS = {"logistic": "lrbs", "squared": "squared"}
 _FRACTIONS = {"logistic": DEFAULT_FRACTIONS, "squared": (0.03, 0.01, 0.003, 0.001, 0.0003)}
 """Shares of `alpha_max` to try; under the squared loss weak penalties cost little, and suit many classes."""
-
-Report = Callable[[Mapping[str, Any]], None]
-"""Receives progress; raises to end the training."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +83,7 @@ class FullFit:
     projector : Projector
         The fitted projector, which serves.
     bilinear : LowRankBilinear or None
-        M, with its certificate; None for a method that has several.
+        M, with its certificate; None for a method that has several, and where M is the identity.
     scaling : str or None
         Kind of feature scaling; None where it is part of each classifier.
     candidates : tuple of CandidateQuality
@@ -123,9 +125,21 @@ class TrainingMethod(Protocol):
 
 
 def evaluate_all(
-    methods: Sequence[TrainingMethod], fitting: LabelledItems, held_out: LabelledItems
+    methods: Sequence[TrainingMethod],
+    fitting: LabelledItems,
+    held_out: LabelledItems,
+    begin: Callable[[int], None],
 ) -> tuple[dict[str, HeldOutFit], dict[str, str]]:
     """Evaluate every method; return those that could be fitted, and the reasons of the others, by name.
+
+    Parameters
+    ----------
+    methods : sequence of TrainingMethod
+        What to evaluate.
+    fitting, held_out : LabelledItems
+        What they are fitted on, and evaluated on.
+    begin : callable
+        Called before each method with its number, from 0.
 
     Raises
     ------
@@ -134,7 +148,8 @@ def evaluate_all(
     """
     fits: dict[str, HeldOutFit] = {}
     errors: dict[str, SolverError] = {}
-    for method in methods:
+    for number, method in enumerate(methods):
+        begin(number)
         try:
             fits[method.name] = method.evaluate(fitting, held_out)
         except (SupervisionError, InvalidInputError, NumericalError) as error:
@@ -154,6 +169,11 @@ def iteration_of(progress: IterationProgress) -> Iteration:
         progress.rank,
         round(progress.seconds, 3),
     )
+
+
+def step_of(progress: StepProgress) -> dict[str, float]:
+    """Return a step as progress of a training: its number, and the share of the work that is done."""
+    return {"step": progress.number, **({} if progress.share is None else {"share": progress.share})}
 
 
 class LowRankMethod:
@@ -250,7 +270,10 @@ class LowRankMethod:
         self, data: LabelledPair, scaling: str, estimator: LowRankBilinear, phase: str
     ) -> AffineProjector:
         def follow(step: IterationProgress) -> None:
-            self._report({"phase": phase, **asdict(iteration_of(step))})
+            event = {"phase": phase, **asdict(iteration_of(step))}
+            if phase == "fitting" and event["gap"] is not None:
+                event["share"] = _converged_share(event["gap"], estimator.tol)
+            self._report(event)
 
         with warnings.catch_warnings():
             # The report says whether the fit converged.
@@ -261,7 +284,9 @@ class LowRankMethod:
         if isinstance(progress, IterationProgress):
             self._report({"phase": "choosing", **asdict(iteration_of(progress))})
         elif isinstance(progress, CandidateProgress):
-            self._report({"phase": "choosing", "candidate": progress.number, "candidates": progress.total})
+            share = progress.number / progress.total
+            event = {"phase": "choosing", "candidate": progress.number, "candidates": progress.total}
+            self._report({**event, "share": share})
 
 
 class SemanticMethod:
@@ -314,25 +339,27 @@ class SemanticMethod:
 
     def _fit(self, data: LabelledPair, phase: str) -> SemanticBilinear:
         reported_at = -math.inf
-        step = 0
 
-        def follow(_: Progress) -> None:
-            nonlocal reported_at, step
-            step += 1
-            if time.monotonic() - reported_at >= PAUSE_SECONDS:
+        def follow(progress: Progress) -> None:
+            nonlocal reported_at
+            if isinstance(progress, StepProgress) and time.monotonic() - reported_at >= PAUSE_SECONDS:
                 reported_at = time.monotonic()
-                self._report({"phase": f"{phase} posteriors", "step": step})
+                self._report({"phase": f"{phase} posteriors", **step_of(progress)})
 
         estimator = SemanticBilinear(tol=self._parameters.tol, random_state=self._parameters.seed)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(record=True) as rank_warnings:
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return estimator.fit(
+            warnings.simplefilter("always", RankWarning)
+            estimator.fit(
                 data.X,
                 data.Z,
                 Labels(data.x_labels, data.z_labels),
                 callback=follow,
                 reuse=self._chosen,
             )
+        for warning in rank_warnings:
+            _logger.warning("%s: %s", phase, warning.message)
+        return estimator
 
 
 def default_scalings(data: LabelledPair) -> tuple[str, ...]:
@@ -341,6 +368,13 @@ def default_scalings(data: LabelledPair) -> tuple[str, ...]:
     if all(can_be_compact(*samples.shape) for samples in sparse):
         return DEFAULT_SCALINGS
     return tuple(scaling for scaling in DEFAULT_SCALINGS if scaling != "center")
+
+
+def _converged_share(gap: float, tol: float) -> float:
+    """Return how far a fit is, from 0 to 1: the logarithm of the gap falls about evenly."""
+    if not math.isfinite(gap):
+        return 0.0
+    return min(max(1.0 - math.log(max(gap, tol) / tol) / math.log(1.0 / tol), 0.0), 1.0)
 
 
 def _map(projector: Projector, held_out: LabelledPair) -> DirectionalMap:

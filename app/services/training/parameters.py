@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from app.domain.entities import TrainingParameters
+from app.domain.entities import Supervision, TrainingParameters
+from app.domain.entities.held_out_quality import Objective
 from app.domain.errors import InvalidFieldError
 from app.domain.names import check_storable, join_words
 from solver import OBJECTIVES, SCALINGS
@@ -19,6 +20,8 @@ SMALLEST_ALPHA, LARGEST_ALPHA = 1e-30, 1e6
 MOST_ITERATIONS = 100_000
 MOST_FACETS, LONGEST_FACET = 32, 200
 """Facets of a request, and characters of a metadata key that is one."""
+LARGEST_WEIGHT = 1e6
+"""Of a measure in an objective; only the ratios of weights count, and their sum must not overflow."""
 
 
 def check_parameters(parameters: TrainingParameters) -> None:
@@ -40,6 +43,8 @@ def check_parameters(parameters: TrainingParameters) -> None:
     if not 0 <= parameters.seed <= LARGEST_SEED:
         raise InvalidFieldError("seed", f"expected 0 to {LARGEST_SEED}, got {parameters.seed}")
     _check_supervision(parameters)
+    if parameters.objective is not None:
+        _check_objective(parameters.objective, parameters.supervision)
 
 
 def learns_from_labels_only(parameters: TrainingParameters) -> bool:
@@ -49,16 +54,12 @@ def learns_from_labels_only(parameters: TrainingParameters) -> bool:
 
 
 def _check_supervision(parameters: TrainingParameters) -> None:
-    supervision, objective = parameters.supervision, parameters.objective
-    if objective is not None and objective not in OBJECTIVES:
-        raise InvalidFieldError("objective", f"expected {join_words(OBJECTIVES)}, got {objective!r}")
+    supervision = parameters.supervision
     if supervision.is_empty:
         raise InvalidFieldError("supervision", "expected something to learn from: all of it is left out")
     if not supervision.labels and learns_from_labels_only(parameters):
         method = "lrbs" if parameters.method == "auto" else parameters.method
         raise InvalidFieldError("supervision.labels", f"the method {method!r} learns from nothing else")
-    if objective == "recall" and not supervision.pairs:
-        raise InvalidFieldError("objective", "'recall' is that of partners: it needs supervision.pairs")
     if supervision.facets == "auto":
         return
     if len(supervision.facets) > MOST_FACETS:
@@ -70,3 +71,18 @@ def _check_supervision(parameters: TrainingParameters) -> None:
         if key in supervision.facets[:number]:
             raise InvalidFieldError(place, f"{key!r} is there twice")
         check_storable(place, key)
+
+
+def _check_objective(objective: Objective, supervision: Supervision) -> None:
+    is_name = isinstance(objective, str)
+    weights = {objective: 1.0} if isinstance(objective, str) else objective
+    for name, weight in weights.items():
+        place = "objective" if is_name else f"objective.{name}"
+        if name not in OBJECTIVES:
+            raise InvalidFieldError(place, f"expected {join_words(OBJECTIVES)}, got {name!r}")
+        if not 0.0 <= weight <= LARGEST_WEIGHT:
+            raise InvalidFieldError(place, f"expected a weight of 0 to {LARGEST_WEIGHT:g}, got {weight}")
+        if name == "recall" and weight > 0.0 and not supervision.pairs:
+            raise InvalidFieldError(place, "'recall' is that of partners: it needs supervision.pairs")
+    if not any(weights.values()):
+        raise InvalidFieldError("objective", "expected a weight above 0")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.domain.entities import TrainingParameters
-from app.domain.entities.held_out_quality import HeldOutQuality, measure_of
+from app.domain.entities.held_out_quality import HeldOutQuality, Objective, measure_of
 from app.domain.entities.training_report import Convergence, Fit, Selection
 from app.domain.errors import TrainingDataError
 from app.services.models.model_bundles import HeldOutModel
@@ -19,11 +19,11 @@ from app.services.training.items import LabelledItems
 from app.services.training.methods import (
     FullFit,
     HeldOutFit,
-    Report,
     TrainingMethod,
     evaluate_all,
     iteration_of,
 )
+from app.services.training.progress import Report, StagedReport
 from solver import (
     InvalidInputError,
     IterationProgress,
@@ -39,6 +39,8 @@ _HELD_OUT_SHARE = 0.2
 """Of the items of each modality: as in five-fold cross-validation."""
 _MOST_SAMPLES = 3000
 """Items of a modality that methods are compared on: more hardly change which one is better."""
+_EVALUATION_SHARE = 0.65
+"""Of the time of a training, as measured of "composite": choosing takes longer than the final fit."""
 _LONGEST_HISTORY = 1000
 """Iterations in a report: more than a curve on a page can show."""
 
@@ -105,8 +107,9 @@ def select_and_fit(
         If the items cannot be learned from.
     """
     objective = parameters.objective or data.default_objective
-    methods, too_costly = affordable_methods(parameters, data, report)
-    evaluation = _evaluate(methods, data, parameters, objective)
+    staged = StagedReport(report)
+    methods, too_costly = affordable_methods(parameters, data, staged)
+    evaluation = _evaluate(methods, data, parameters, objective, staged)
     held_out, best = evaluation.held_out, methods[0]
     judged, quality = None, HeldOutQuality()
     if held_out is not None:
@@ -115,6 +118,7 @@ def select_and_fit(
         projector = evaluation.fits[best.name].projector
         judged = HeldOutModel(projector, evaluation.fitting_ids)
         quality = held_out_quality(projector, held_out, names)
+    staged.enter(_EVALUATION_SHARE, 1.0)
     full_fit = best.fit(data)
     x_classes, z_classes = (
         {label for label in labels.tolist() if label} for labels in (data.x_labels, data.z_labels)
@@ -169,17 +173,26 @@ class _Evaluation:
 
 
 def _evaluate(
-    methods: Sequence[TrainingMethod], data: LabelledItems, parameters: TrainingParameters, objective: str
+    methods: Sequence[TrainingMethod],
+    data: LabelledItems,
+    parameters: TrainingParameters,
+    objective: Objective,
+    staged: StagedReport,
 ) -> _Evaluation:
     """Fit each method without the held-out items, and measure it on them.
 
     Where that is impossible, a method that needs no choice is trained without an evaluation.
     """
+    step = _EVALUATION_SHARE / len(methods)
+
+    def begin(number: int) -> None:
+        staged.enter(number * step, (number + 1) * step)
+
     # If no costlier method takes part, the evaluated model learns from as many items as the served one.
     is_cheap = all(method.name == "squared" for method in methods)
     try:
         fitting, held_out = data.split(_HELD_OUT_SHARE, _MOST_SAMPLES, parameters.seed, is_cheap)
-        fits, refused = evaluate_all(methods, fitting, held_out)
+        fits, refused = evaluate_all(methods, fitting, held_out, begin)
         qualities = {name: measure(fit.projector, held_out) for name, fit in fits.items()}
     except (SupervisionError, InvalidInputError) as error:
         if methods[0].must_choose:

@@ -5,6 +5,7 @@ import { Problem, call, storeKey } from "./api.js";
 import { byId } from "./elements.js";
 import { attempt, clearError } from "./messages.js";
 import { openModel } from "./model.js";
+import { resetOptions } from "./options.js";
 import { buildPanels } from "./panels.js";
 import { state } from "./state.js";
 
@@ -53,6 +54,7 @@ function openCollection(collection) {
   clearError();
   byId("results").hidden = true;
   byId("hits").replaceChildren();
+  resetOptions();
   buildPanels();
   openModel(buildPanels);
 }

@@ -3,6 +3,7 @@
 import { Problem, call, readKey } from "./api.js";
 import { byId } from "./elements.js";
 import { announce, attempt, showError } from "./messages.js";
+import { readOptions } from "./options.js";
 import { collectionPath, state } from "./state.js";
 import { readEvents } from "./stream.js";
 
@@ -75,6 +76,7 @@ function showState(text) {
 
 function showRunning(isRunning) {
   byId("retrain").hidden = isRunning;
+  byId("options").hidden = isRunning;
   byId("cancel").hidden = !isRunning;
   byId("cancel").disabled = false;
   byId("model-progress").hidden = !isRunning;
@@ -83,7 +85,11 @@ function showRunning(isRunning) {
 
 async function retrain(onChange) {
   const collection = state.collection;
-  const job = await (await call(`${adminPath(collection)}/retrain`, { method: "POST" })).json();
+  const job = await (await call(`${adminPath(collection)}/retrain`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(readOptions()),
+  })).json();
   if (state.collection === collection) await followToEnd(collection, job, onChange);
 }
 
@@ -127,12 +133,14 @@ async function follow(jobId, signal) {
   }
 }
 
-function showProgress({ phase, iteration, objective, gap, rank, candidate, candidates }) {
+function showProgress({ phase, iteration, objective, gap, rank, percent: done, seconds_left: secondsLeft }) {
   const parts = [`Training: ${PHASES[phase] ?? phase}`];
   if (iteration) parts.push(`step ${iteration}`, `objective ${Number(objective).toPrecision(4)}`, `rank ${rank}`);
   if (gap !== null && gap !== undefined) parts.push(`gap ${Number(gap).toExponential(1)}`);
+  if (done !== undefined) parts.push(`${Math.floor(done)} %`);
+  if (secondsLeft !== undefined) parts.push(`about ${secondsLeft} s left`);
   showState(parts.join(" · "));
-  if (candidates) byId("model-progress").value = candidate / candidates;
+  if (done !== undefined) byId("model-progress").value = done / 100;
 }
 
 async function describeOutcome(collection, finished) {

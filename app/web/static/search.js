@@ -2,6 +2,7 @@
 
 import { call } from "./api.js";
 import { byId, element, shorten } from "./elements.js";
+import { offerFeedback } from "./feedback.js";
 import { announce, attempt } from "./messages.js";
 import { release, showPicture } from "./pictures.js";
 import { collectionPath, plural, state } from "./state.js";
@@ -69,6 +70,7 @@ function showResults(source, target, query, result) {
   section.hidden = false;
   announce([hits.length ? `${count} found` : `No ${plural(target)} found`, ...notices].join(". "));
   bringIntoView(section, query.itemId !== undefined);
+  offerFeedback(source, target, query, hits);
 }
 
 function showQueryPicture(query) {

@@ -16,6 +16,8 @@ from tests.app.contract.gallery import GALLERIES, PRODUCTS, SPARES, VECTORS, pic
 
 _KEPT = {*GALLERIES, *os.environ.get("LRBS_CONTRACT_KEY_IDS", "").split(",")}
 _spares = itertools.cycle(SPARES)
+_STREAM_SECONDS = 2
+"""How long events are read: the stream of a job that waits for a worker does not end by itself."""
 _PICTURES = [
     Binary(picture(label, number, form))
     for number, label, form in ((0, "shoes", "PNG"), (1, "wallets", "JPEG"))
@@ -71,6 +73,8 @@ def before_call(
     """Keep the galleries and the keys of the run itself, and let valid data meet what it is valid for."""
     if case.meta is not None and case.meta.generation.mode.is_positive:
         _steer(case)
+    if case.operation.path.endswith("/events"):
+        kwargs["timeout"] = _STREAM_SECONDS
     last = re.findall(r"\{(\w+)\}$", case.operation.path)
     if case.method == "DELETE" and last and str(case.path_parameters.get(last[0])) in _KEPT:
         case.path_parameters[last[0]] = next(_spares)

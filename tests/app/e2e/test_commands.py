@@ -185,6 +185,33 @@ def test_a_table_is_brought_in_trained_and_searched(lrbs: Lrbs, tmp_path: Path) 
     assert (entries[0]["by"], entries[0]["reason"]) == ("command line", "worse on mobile")
     assert "version 2 after 1, by command line: worse" in said(lrbs("models", "things", "--history"))
     assert lrbs("models", "things", "--history", "--rollback").returncode == 2
+    check_feedback(lrbs, tmp_path / "brick9.png")
+
+
+def check_feedback(lrbs: Lrbs, picture: Path) -> None:
+    give = ("feedback", "give", "things")
+    by_text = ("image-grass1", "--relevant", "--text", "a lawn")
+    by_picture = ("text-sky1", "--not-relevant", "--picture", str(picture))
+    by_item = ("image-sky2", "--not-relevant", "--item", "text-brick1")
+    assert said(lrbs(*give, *by_text)) == "feedback 1 stored\n"
+    assert json.loads(said(lrbs(*give, *by_picture, "--json"))) == {"ids": [2]}
+    said(lrbs(*give, *by_item))
+    entries = [json.loads(line) for line in said(lrbs("feedback", "list", "things", "--json")).splitlines()]
+    shown = [(entry["source"], entry["target"], entry["item_id"], entry["relevant"]) for entry in entries]
+    assert shown == [
+        ("text", "image", "image-grass1", True),
+        ("image", "text", "text-sky1", False),
+        ("text", "image", "image-sky2", False),
+    ]
+    assert [entry["query"]["form"] for entry in entries] == ["text", "image_base64", "item_id"]
+    said(lrbs("feedback", "delete", "things", "2"))
+    first, last = said(lrbs("feedback", "list", "things")).splitlines()
+    assert first.endswith("relevant      image-grass1  to text 'a lawn'")
+    assert last.endswith("not relevant  image-sky2  to text item text-brick1")
+    fails(lrbs("feedback", "delete", "things", "2"), 1, "no feedback 2")
+    fails(lrbs(*give, "nothing", "--relevant", "--text", "a lawn"), 1, "no item 'nothing'")
+    for refused in (("image-sky2", "--text", "a lawn"), ("image-sky2", "--relevant")):
+        assert lrbs(*give, *refused).returncode == 2
 
 
 def test_arrays_are_brought_in_again_without_a_change(lrbs: Lrbs, tmp_path: Path) -> None:

@@ -206,6 +206,12 @@ def test_an_archive_of_ones_own_prints_what_users_look_for(tmp_path: Path) -> No
     assert " ".join(header.split()) == columns
     assert len(re.findall(r"of 30\b", done.stdout)) == 2
     assert "Published" not in done.stdout
+    done = lrbs("--npz", "shop.npz", "--no-labels", "--methods", "CCA", folder=tmp_path, data=None)
+    assert done.returncode == 0, done.stderr
+    assert "45 rows to train, 15 to test, 60 groups of partners" in done.stderr
+    assert "test MAP in %, relevant: partner" in done.stdout
+    header = next(line for line in done.stdout.splitlines() if "nDCG@10" in line)
+    assert header.split() == ["method", "PCA", "nDCG@10", "R@1", "R@10", "rank", *columns.split()[-3:]]
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,19 @@ def test_a_picture_that_is_none_is_told_in_prose(client: httpx.Client) -> None:
         assert "JPEG, PNG, WEBP, GIF or BMP" in answer.json()["detail"]
 
 
+def test_a_picture_as_the_body_is_told_where_it_belongs(client: httpx.Client) -> None:
+    for path in (f"{MIXED}/items", f"{MIXED}/search/image-to-text"):
+        answer = client.post(path, content=png(KINDS["sea"], 9))
+        assert field_of(answer) == "body"
+        assert "a multipart form with the file as its part 'picture'" in answer.json()["detail"]
+
+
+def test_an_empty_text_is_refused_as_such(client: httpx.Client) -> None:
+    answer = client.post(f"{MIXED}/items", json={"items": [{"modality": "text", "text": ""}]})
+    assert field_of(answer) == "items.0.text"
+    assert answer.json()["detail"] == "items.0.text: expected a text that is not empty"
+
+
 def search_with_picture(client: httpx.Client, **fields: str) -> httpx.Response:
     files = {"picture": ("a.png", png(KINDS["sea"], 9), "image/png")}
     return client.post(f"{MIXED}/search/image-to-text", files=files, data=fields)

@@ -32,6 +32,7 @@ class Watch:
 
 @pytest.fixture(scope="module")
 def browser(chromium: str) -> Iterator[Browser]:
+    expect.set_options(timeout=30_000)
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(
             executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
@@ -102,6 +103,7 @@ def scores(page: Page) -> list[float]:
 
 def wait_for_pictures(page: Page) -> None:
     expect(page.locator("#hits .hit-picture img").first).to_be_visible()
+    expect(page.locator("#hits img:not([src])")).to_have_count(0)  # with a key each picture is fetched first
     widths = page.locator("#hits img").evaluate_all(
         "images => Promise.all(images.map(image => image.decode().then(() => image.naturalWidth)))"
     )
@@ -158,7 +160,7 @@ def test_an_untrained_collection_is_explained(page: Page, demo_server: str, empt
 def vector_items(count: int) -> list[dict[str, Any]]:
     return [
         {"id": f"{side}-{number}", "modality": side, "labels": [str(number % 2)]}
-        | {"vector": [number % 2, 1 - number % 2, number / 100]}
+        | {"vector": [number % 2, 1 - number % 2, number / 100], "metadata": {"shape": number % 2}}
         for side in ("sound", "sketch")
         for number in range(count)
     ]
@@ -177,14 +179,43 @@ def vector_collection(demo_server: str, demo_key: str) -> Iterator[str]:
         client.delete(f"/v1/collections/{name}").raise_for_status()
 
 
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def use_key(page: Page, key: str) -> None:
+    page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", key)
+
+
+def choose_options(page: Page) -> None:
+    page.get_by_text("Options of the training").click()
+    page.get_by_label("feedback").uncheck()
+    page.get_by_label("metadata").select_option("chosen keys")
+    page.get_by_label("shape").check()
+    page.get_by_label("Judge models by").select_option("map")
+
+
+def judge_first_result(page: Page, client: httpx.Client, collection: str) -> None:
+    """Say that the first result is relevant, then that it is not, then nothing."""
+    up = page.get_by_role("button", name="Relevant: result 1", exact=True)
+    down = page.get_by_role("button", name="Not relevant: result 1", exact=True)
+    for button, other, stored in ((up, down, [True]), (down, up, [False]), (down, up, [])):
+        button.press("Enter")
+        expect(button).to_have_attribute("aria-pressed", "true" if stored else "false")
+        expect(other).to_have_attribute("aria-pressed", "false")
+        expect(button).to_be_focused()
+        feedback = client.get(f"/v1/collections/{collection}/feedback").json()["feedback"]
+        assert [entry["relevant"] for entry in feedback] == stored
+
+
 def test_a_key_that_may_not_train_is_exchanged_for_one_that_may(
     page: Page, demo_server: str, demo_key: str, vector_collection: str
 ) -> None:
-    headers = {"Authorization": f"Bearer {demo_key}"}
+    headers = bearer(demo_key)
     answer = httpx.post(f"{demo_server}/v1/admin/keys", json={"scope": "search"}, headers=headers)
     page.goto(demo_server)
     page.get_by_label("Collection").select_option(vector_collection)
-    page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", answer.json()["secret"])
+    use_key(page, answer.json()["secret"])
     page.get_by_role("button", name="Train", exact=True).click()
     expect(page.locator("#error")).to_contain_text("scope")
     page.get_by_label("This service requires a key").fill(demo_key)
@@ -198,14 +229,26 @@ def test_a_collection_is_trained_searched_and_its_retrain_cancelled(
 ) -> None:
     page.goto(demo_server)
     page.get_by_label("Collection").select_option(vector_collection)
-    page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", demo_key)
+    use_key(page, demo_key)
     state = page.locator("#model-state")
+    choose_options(page)
     page.get_by_role("button", name="Train", exact=True).click()
     expect(state).to_contain_text("Training", timeout=30_000)
+    expect(page.locator("#options")).to_be_hidden()
     expect(state).to_contain_text("Model 1 serves.", timeout=120_000)
     chip = page.locator(".chips button", has_text="sound-").first
     chip.click()
     expect(page.locator("#hits button").first).to_contain_text("sketch-")
+    with httpx.Client(base_url=demo_server, headers=bearer(demo_key), trust_env=False) as client:
+        jobs = client.get(f"/v1/admin/collections/{vector_collection}/jobs").json()["jobs"]
+        assert jobs[0]["parameters"]["supervision"] == {
+            "labels": True,
+            "facets": ["shape"],
+            "pairs": True,
+            "feedback": False,
+        }
+        assert jobs[0]["parameters"]["objective"] == "map"
+        judge_first_result(page, client, vector_collection)
     page.get_by_role("button", name="Retrain").click()
     page.get_by_role("button", name="Cancel").click()
     expect(state).to_contain_text("cancelled", timeout=30_000)
@@ -221,7 +264,7 @@ def test_a_training_asked_for_elsewhere_is_followed_and_the_method_told(
     headers = {"Authorization": f"Bearer {demo_key}"}
     state = page.locator("#model-state")
     page.goto(demo_server)
-    page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", demo_key)
+    use_key(page, demo_key)
     with httpx.Client(base_url=demo_server, headers=headers, trust_env=False, timeout=60.0) as client:
         there = {item["id"] for item in vector_items(20)}
         more = [item for item in vector_items(3000) if item["id"] not in there]
@@ -238,6 +281,33 @@ def test_a_training_asked_for_elsewhere_is_followed_and_the_method_told(
         page.get_by_label("Collection").select_option(vector_collection)
         expect(state).to_contain_text("Model 1 serves. It compares features.", timeout=60_000)
     assert watch.complaints == []
+
+
+def test_thumbs_are_for_keys_that_may_write(
+    opened: Page, demo_server: str, demo_key: str, picture: bytes
+) -> None:
+    thumbs = opened.locator("#hits .thumbs")
+    with httpx.Client(base_url=demo_server, headers=bearer(demo_key), trust_env=False) as client:
+        use_key(opened, client.post("/v1/admin/keys", json={"scope": "search"}).json()["secret"])
+        with opened.expect_response("**/feedback?limit=1") as answer:
+            search_text(opened, "boats on the sea")
+        assert answer.value.status == 403
+        expect(opened.locator("#hits li").first).to_be_visible()
+        expect(thumbs).to_have_count(0)
+        use_key(opened, demo_key)
+        choose_picture(opened, picture)
+        expect(thumbs).to_have_count(opened.locator("#hits > li").count())
+        path = urlsplit(answer.value.url).path
+        judge_first_result(opened, client, path.split("/")[3])
+        opened.get_by_role("button", name="Relevant: result 2", exact=True).click()
+        expect(opened.locator("#status")).to_contain_text("Stored: result 2 is relevant.")
+        (entry,) = client.get(path).json()["feedback"]
+        assert (entry["query"]["form"], entry["source"], entry["target"]) == (
+            "image_base64",
+            "image",
+            "text",
+        )
+        client.delete(f"{path}/{entry['id']}").raise_for_status()
 
 
 def test_a_file_that_is_no_picture_is_refused_readably(opened: Page) -> None:
@@ -284,8 +354,12 @@ def test_markup_in_a_query_stays_text(opened: Page, watch: Watch) -> None:
 
 
 @pytest.mark.parametrize("width", [360, 1400])
-def test_nothing_is_wider_than_the_window(opened: Page, width: int) -> None:
+def test_nothing_is_wider_than_the_window(opened: Page, width: int, demo_key: str) -> None:
+    use_key(opened, demo_key)
     opened.set_viewport_size({"width": width, "height": 800})
+    opened.get_by_text("Options of the training").click()
+    opened.get_by_label("metadata").select_option("chosen keys")
     search_text(opened, "boats on the sea")
     wait_for_pictures(opened)
+    expect(opened.locator("#hits .thumbs").first).to_be_visible()
     assert opened.evaluate("document.documentElement.scrollWidth") <= width

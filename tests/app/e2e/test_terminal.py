@@ -91,8 +91,9 @@ def test_long_work_says_what_it_does_without_a_terminal(lrbs: Lrbs, tmp_path: Pa
 
     trained = lrbs("train", "arrays")
     assert trained.returncode == 0, trained.stderr
-    assert trained.stderr.startswith("Training on 'arrays' (60 image and 60 text items)")
-    assert "training: " in trained.stderr
+    assert "learned from 45 image and 45 text items" in trained.stdout
+    assert trained.stderr.startswith("Training on 'arrays', which has 60 image and 60 text items: ")
+    assert re.search(r"training: [a-z ]+ \d+ %", trained.stderr)
     assert re.search(r"^done in \d+ s$", trained.stderr, re.MULTILINE)
     assert "Warning" not in trained.stderr
     assert re.search(

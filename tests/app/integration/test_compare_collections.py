@@ -9,18 +9,19 @@ from app.cli.compare.cache import FileCache
 from app.cli.compare.encoding import SetEncoder
 from app.cli.compare.sets import ComparedSet
 from app.cli.compare.stored import load_collection
-from app.domain.entities import Content, Modality
+from app.domain.entities import Content, Modality, Supervision
 from app.domain.errors import CollectionNotFoundError, InvalidFieldError
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.services.catalogue.service import NewItem
 from tests.app.integration.conftest import Pairs
 
 N_PAIRS = 10
+ALL = Supervision()
 
 
-def _load(pairs: Pairs, folder: Path) -> ComparedSet:
+def _load(pairs: Pairs, folder: Path, supervision: Supervision = ALL) -> ComparedSet:
     encoder = SetEncoder(EncoderRegistry(ContentLimits(1, 1, 1000)), FileCache(folder))
-    return load_collection(pairs.services, "shop", None, encoder, 0)
+    return load_collection(pairs.services, "shop", supervision, encoder, 0)
 
 
 def _items(pairs: Pairs, n_test: int) -> list[NewItem]:
@@ -59,6 +60,10 @@ def test_items_of_one_pair_id_are_rows_with_their_stored_features_and_facets(
     assert annotations.pairs.tolist() == [[row, row] for row in range(N_PAIRS)]
     assert loaded.data.Z.shape[0] == N_PAIRS
     assert loaded.data.Z[0].any()  # its label's word; its number is in no training text
+    unlabelled = _load(pairs, tmp_path, Supervision(labels=False))
+    assert unlabelled.data.labels.tolist() == [f"pair-{row}" for row in range(N_PAIRS)]
+    assert unlabelled.annotations is not None
+    assert set(unlabelled.annotations.facets) == {"colour"}
 
 
 def test_without_test_items_a_part_is_drawn(pairs: Pairs, tmp_path: Path) -> None:

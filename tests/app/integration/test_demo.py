@@ -7,7 +7,7 @@ import pytest
 
 from app.bootstrap import Services, build
 from app.cli import demo
-from app.cli.train import train
+from app.cli.local_training import train
 from app.domain.entities import Content, Modality, Scope
 from app.services.catalogue.service import NewItem
 from app.services.training.requests import TrainingParameters

@@ -20,8 +20,9 @@ from app.services.training.requests import TrainingParameters
 from app.services.training.select_and_fit import select_and_fit
 from solver.evaluation.metrics import chance_average_precision
 from solver.logistic import Targets
-from solver.semantic.feature_maps import FeatureMapConfig
+from solver.scaling.feature_maps import FeatureMapConfig
 from solver.semantic.folds import make_folds
+from solver.semantic.learners import LogisticLearner
 from solver.semantic.posteriors import ClassifierConfig, ClassifierPlan, fit_ensemble
 
 N_LABELS, OF_EACH, N_FEATURES = 2500, 2, 128
@@ -127,7 +128,7 @@ def test_a_fit_on_samples_that_stay_sparse_takes_no_more_than_the_bound_counts(
     targets = Targets(np.eye(n_labels)[data.z_labels.astype(int)], True)
     kind = FeatureMapConfig("l2", "linear", 1.0)
     feature_maps = {kind: kind.fit(data.Z, n_landmarks=1, seed=0)}
-    plan = ClassifierPlan(ClassifierConfig(kind, 3.0, 1.0))
+    plan = ClassifierPlan(ClassifierConfig(kind, LogisticLearner(3.0), 1.0))
     folds = make_folds(targets, 3, np.random.default_rng(0))
     tracemalloc.start()
     try:
@@ -147,7 +148,7 @@ def test_collections_of_few_labels_try_both_methods(n: Sizes) -> None:
 
 def test_bounds_say_what_they_are() -> None:
     many = Sizes(60_000, 60_000, 20_000)
-    assert "20000 labels for each of 120000 items would take about 3" in str(posteriors_too_large(many))
+    assert "20000 labels for each of 120000 items would take about 4" in str(posteriors_too_large(many))
     assert "at most 5 are taken unasked" in str(posteriors_too_slow(many))
     assert "3.6e+09 pairs of items of 20000 labels" in str(pairs_too_slow(many, 64))
     assert sums_too_large(4096, 2000) is None

@@ -234,6 +234,17 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "partners without pairs": ({"objective": "recall", "supervision": {"pairs": False}}, "objective"),
     "an unknown objective": ({"objective": "precision"}, "objective"),
+    "weights of partners without pairs": (
+        {"objective": {"ndcg": 2, "recall": 1}, "supervision": {"pairs": False}},
+        "objective.recall",
+    ),
+    "a weight of an unknown measure": ({"objective": {"ndcg": 1, "precision": 1}}, "objective.precision"),
+    "a weight below zero": ({"objective": {"ndcg": 1, "map": -1}}, "objective.map"),
+    "a weight in quotes": ({"objective": {"ndcg": "2"}}, "objective.ndcg"),
+    "weights of nothing": ({"objective": {"ndcg": 0}}, "objective"),
+    "no weights": ({"objective": {}}, "objective"),
+    "facets that are no list": ({"supervision": {"facets": 3}}, "supervision.facets"),
+    "a facet that is no text": ({"supervision": {"facets": ["colour", 3]}}, "supervision.facets.1"),
     "a penalty of a method without one": ({"method": "composite", "alpha": 0.1}, "alpha"),
     "a misspelt part": ({"supervision": {"pair": False}}, "supervision.pair"),
 }
@@ -265,6 +276,25 @@ def test_a_request_names_what_to_learn_from(shop: Pairs) -> None:
     assert report.parameters.supervision == Supervision(facets=("colour",), pairs=False)
     assert (report.parameters.objective, report.selection.objective) == ("map", "map")
     assert (report.data.facets, report.data.n_pairs) == ({"label": 3, "colour": 2}, 0)
+
+
+def test_an_objective_weighs_measures(shop: Pairs) -> None:
+    fill(shop)
+    weights = {"ndcg": 2, "recall": 1}
+    shop.train("a", replace(COMPOSITE, objective="ndcg"))
+    with shop.client() as client:
+        body = {"method": "composite", "objective": weights}
+        answer = client.post("/v1/admin/collections/a/retrain", json=body)
+        assert answer.status_code == 202, answer.text
+        assert run_here(shop.services) is not None
+        shown = client.get("/v1/admin/collections/a/models/2").json()["report"]
+    assert shown["parameters"]["objective"] == shown["selection"]["objective"] == weights
+    directions = shown["held_out"]["directions"].values()
+    ndcg, recall = (np.mean([way[name] for way in directions]) for name in ("ndcg_at_10", "recall_at_10"))
+    assert shown["selection"]["values"]["composite"] == pytest.approx((2 * ndcg + recall) / 3)
+    assert (shown["gate"]["objective"], shown["gate"]["skipped"]) == (weights, None)
+    report = shop.services.versions.model("a", 2).report
+    assert report.selection.measure == "mean of 2 x nDCG@10 and 1 x recall@10"
 
 
 def test_jobs_of_earlier_releases_are_trained_with_the_defaults(shop: Pairs) -> None:

@@ -104,7 +104,7 @@ def test_plain_progress_tells_each_step_and_now_and_then_how_far(monkeypatch: py
     with console.capture() as captured, progress(console, "Does something [long]: a minute.") as show:
         for step in range(1, 11):
             now = step * EVERY_SECONDS / 2
-            show("one" if step < 6 else "two", step, 0, "gap 1" if step == 10 else "")
+            show("one" if step < 6 else "two", step, 100 if step == 8 else 0, "gap 1" if step == 10 else "")
     lines = [re.sub(r"\s+", " ", line).strip() for line in captured.get().splitlines()]
     assert lines == [
         "Does something [long]: a minute.",
@@ -112,7 +112,7 @@ def test_plain_progress_tells_each_step_and_now_and_then_how_far(monkeypatch: py
         "8 s one 3",
         "12 s one 5",
         "15 s two 6",
-        "20 s two 8",
+        "20 s two 8 %",
         "25 s two 10, gap 1",
         "done in 25 s",
     ]

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from app.domain.entities import Content, Modality
@@ -75,3 +76,30 @@ def test_a_plural_finds_what_its_singular_does_where_parts_of_words_are_learned(
     ]
     assert len(ids[1]) == n_hits
     assert set(ids[1]) <= set(ids[0])
+
+
+def test_a_text_that_no_result_matches_is_named(pairs: Pairs) -> None:
+    modalities = [Modality("x", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
+    pairs.services.catalogue.create("shop", modalities)
+    rng = np.random.default_rng(0)
+    items = []
+    for number in range(60):
+        label, colour = ("handbag", "shoe")[number % 2], ("red", "blue", "grey")[number % 3]
+        row = np.concatenate([3 * np.eye(2)[number % 2], 3 * np.eye(3)[number % 3], rng.standard_normal(4)])
+        metadata = {"colour": colour}
+        items.append(pairs.item("x", f"x{number}", row, label, metadata=metadata))
+        text = Content(text=f"a {colour} {label}")
+        items.append(NewItem("text", text, f"t{number}", (label,), metadata=metadata))
+    pairs.services.catalogue.add_items("shop", items)
+    pairs.train("shop", TrainingParameters(method="composite"))
+
+    def codes(**query: object) -> list[str]:
+        answer = pairs.client().post(SEARCH, json=query).json()
+        assert answer["hits"]
+        return [notice["code"] for notice in answer["notices"]]
+
+    handbags = {"labels": ["handbag"]}
+    assert codes(text="red shoe") == []
+    assert codes(text="red shoe", filter=handbags) == ["weak-match"]
+    assert codes(text="red xyzzy shoe", filter=handbags) == ["weak-match", "unknown-words"]
+    assert codes(item_id="t1", filter=handbags) == []

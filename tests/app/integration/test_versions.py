@@ -360,29 +360,6 @@ def test_a_tolerance_lets_a_worse_version_serve(three: Any) -> None:
     close(lenient)
 
 
-def test_an_index_below_the_gate_does_not_serve(three: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Forgetful:
-        """An index that finds every second of its rows only."""
-
-        is_exact = False
-
-        def __init__(self, vectors: Any) -> None:
-            self.vectors, self.size = vectors, len(vectors)
-
-        def search(self, query: Any, k: int, alive: Any) -> Any:
-            scores = self.vectors[::2] @ query
-            best = np.argsort(-scores)[:k]
-            return 2 * best, scores[best]
-
-    monkeypatch.setattr(three.services.builder, "_make_index", Forgetful)
-    three.try_to_train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=2))
-    monkeypatch.undo()
-    report = three.services.versions.model("a", 4).report
-    assert report.index.recall_at_10["x"] < 0.9
-    assert "recall@10" in (report.not_activated or "")
-    assert active_versions(three) == [3]
-
-
 def test_old_versions_are_forgotten_but_never_the_last_two_that_served(either: Any) -> None:
     either.services = build(either.services.settings.model_copy(update={"keep_versions": 2}))
     either.fill("a")

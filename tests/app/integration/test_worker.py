@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.bootstrap import Services, build
-from app.cli.train import train
+from app.cli.local_training import train
 from app.domain.entities import Job, JobState
 from app.domain.entities.training_report import Iteration
 from app.domain.errors import DatabaseUnavailableError, SchemaOutdatedError, TrainingDataError
@@ -339,7 +339,13 @@ def test_each_step_of_the_fit_is_an_event(either: Any) -> None:
     steps = [event.data for event in events if event.data.get("phase") == "fitting"]
     fit = either.services.versions.model("a", 1).report.fit
     assert [step["iteration"] for step in steps] == list(range(1, fit.convergence.iteration + 1))
-    assert [Iteration(**{k: v for k, v in step.items() if k != "phase"}) for step in steps] == [*fit.history]
+    others = {"phase", "percent", "seconds_left"}
+    assert [Iteration(**{k: v for k, v in step.items() if k not in others}) for step in steps] == [
+        *fit.history
+    ]
+    percents = [event.data["percent"] for event in events if event.kind == "progress"]
+    assert percents == sorted(percents)
+    assert (percents[0], percents[-1]) == (0.0, 100.0)
     assert {"iteration", "objective", "gap", "rank"} <= steps[-1].keys()
     assert [event.data["state"] for event in events if event.kind == "state"] == [
         *("queued", "running", "succeeded")

@@ -8,7 +8,7 @@ from solver.comparison import METHODS, chosen_methods, compare
 from solver.comparison.methods import Axis
 from solver.comparison.rivals import KernelSemanticMatching, SemanticIdentity
 from solver.datasets import PairedFeatures
-from solver.semantic.feature_maps import FeatureMap
+from solver.scaling.feature_maps import FeatureMap
 from solver.validation.errors import InvalidInputError, InvalidParameterError
 
 SMALL: dict[str, Any] = {
@@ -19,7 +19,8 @@ SMALL: dict[str, Any] = {
 def test_the_identity_is_the_same_method_but_for_m(data: PairedFeatures) -> None:
     labels = Labels(data.labels)
     identity, learned = (
-        each(**SMALL).fit(data.X, data.Z, labels) for each in (SemanticIdentity, SemanticBilinear)
+        each(alpha_fraction=1e-3, **SMALL).fit(data.X, data.Z, labels)
+        for each in (SemanticIdentity, SemanticBilinear)
     )
     x, z = learned.x_posteriors_.predict(data.X), learned.z_posteriors_.predict(data.Z)
     np.testing.assert_array_equal(identity.similarity(data.X, data.Z), x @ z.T)

@@ -1,6 +1,7 @@
 """A composite similarity on planted data: every kind of supervision helps, and the file brings it back."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +17,15 @@ from solver import (
     InvalidInputError,
     Labels,
     PairedRows,
+    Queries,
     SignedPairs,
+    StepProgress,
     SupervisionError,
     load_projector,
     save_projector,
 )
+from solver.composite.hubness import distinctness, draw_bank
+from solver.composite.projector import Head
 
 QUICK = {"kernels": ("linear",), "scalings": ("center",)}
 N = 150
@@ -76,7 +81,7 @@ def test_hits_agree_in_every_facet(whole: CompositeBilinear) -> None:
     hits = _first_hits(whole)
     assert np.mean(PLANTED.colours[TEST][hits] == PLANTED.colours[TEST][:, None]) > 0.85
     assert np.mean(PLANTED.kinds[TEST][hits] == PLANTED.kinds[TEST][:, None]) > 0.85
-    assert set(whole.weights_) == {"facet:colour", "facet:kind", "pairs"}
+    assert set(whole.weights_) == {"facet:colour", "facet:kind", "pairs", "distinctness"}
     assert max(whole.weights_.values()) == 1.0
 
 
@@ -137,12 +142,26 @@ def test_two_fits_agree_and_a_choice_can_be_taken_over(whole: CompositeBilinear)
     again = _fit("colour", "kind", pairs=True)
     np.testing.assert_array_equal(again.project_x(PLANTED.X), whole.project_x(PLANTED.X))
     annotations = PLANTED.annotations(np.arange(N), "colour", "kind", pairs=True)
-    steps: list[int] = []
-    reused = CompositeBilinear(**QUICK).fit(
-        PLANTED.X, PLANTED.Z, annotations, reuse=whole, callback=lambda step: steps.append(1)
-    )
+    reused = CompositeBilinear(**QUICK).fit(PLANTED.X, PLANTED.Z, annotations, reuse=whole)
     assert reused.choice_ == whole.choice_
-    assert len(steps) < 40
+
+
+@pytest.mark.parametrize("is_chosen", [False, True])
+def test_the_share_of_the_work_rises_to_the_whole(is_chosen: bool, whole: CompositeBilinear) -> None:
+    seen: list[StepProgress] = []
+    annotations = PLANTED.annotations(TRAIN, "colour", "kind", pairs=True)
+    CompositeBilinear(**QUICK).fit(
+        PLANTED.X[TRAIN],
+        PLANTED.Z[TRAIN],
+        annotations,
+        callback=seen.append,
+        reuse=whole if is_chosen else None,
+    )
+    assert [step.number for step in seen] == list(range(1, len(seen) + 1))
+    shares = [step.share for step in seen]
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (0.0, 1.0)
+    assert max(np.diff(shares)) < 0.6
 
 
 def test_probabilities_are_calibrated(whole: CompositeBilinear) -> None:
@@ -233,6 +252,33 @@ def test_damaged_arrays_are_refused(
         load_projector(tmp_path)
 
 
+def test_the_bank_of_distinctness_is_saved_and_checked(tmp_path: Path) -> None:
+    plain = _fit(pairs=True).projector_
+    x, z = plain.project_x(PLANTED.X), plain.project_z(PLANTED.Z)
+    heads = (plain.x.heads[0], Head("distinctness", "distinctness", 0, 0.5))
+    assert plain.x.heads == heads[:1]
+    projector = replace(
+        plain,
+        x=replace(plain.x, heads=heads, bank=draw_bank(z)),
+        z=replace(plain.z, heads=heads, bank=draw_bank(x)),
+    )
+    assert projector.rank == plain.rank + 1
+    np.testing.assert_allclose(
+        projector.project_x(PLANTED.X), np.hstack([x, 0.5 * distinctness(x, draw_bank(z))]), atol=1e-5
+    )
+    save_projector(projector, tmp_path, {})
+    again, _ = load_projector(tmp_path)
+    np.testing.assert_array_equal(again.project_z(PLANTED.Z), projector.project_z(PLANTED.Z))
+    file = tmp_path / "model.safetensors"
+    arrays = load_file(file)
+    save_file({**arrays, "z_bank": np.ascontiguousarray(arrays["z_bank"][:, 1:])}, file)
+    with pytest.raises(ArtifactError, match="bank must have shape"):
+        load_projector(tmp_path)
+    save_file({name: array for name, array in arrays.items() if name != "x_bank"}, file)
+    with pytest.raises(ArtifactError, match="expected the arrays"):
+        load_projector(tmp_path)
+
+
 def test_other_supervision_is_refused() -> None:
     signs = scipy.sparse.coo_array(([1, -1], ([0, 1], [0, 1])), shape=(100, 100))
     with pytest.raises(SupervisionError, match="not SignedPairs"):
@@ -248,3 +294,46 @@ def test_other_supervision_is_refused() -> None:
 def test_samples_of_another_width_are_refused(whole: CompositeBilinear) -> None:
     with pytest.raises(InvalidInputError, match="X has 15 features, the model expects 20"):
         whole.project_x(PLANTED.Z)
+
+
+def _queries(annotations: Annotations, features: np.ndarray) -> Queries:
+    """Return noisy training samples as queries that name their colour alone."""
+    features = features + 4 * np.random.default_rng(0).standard_normal(features.shape).astype(np.float32)
+    entries = [[str(value)] for value in PLANTED.colours[TRAIN]]
+    return Queries.of(features, {"colour": entries}, annotations.facets)
+
+
+def test_short_queries_decide_about_weights_and_teach_nothing_else() -> None:
+    annotations = PLANTED.annotations(TRAIN, "colour", "kind", pairs=True)
+    X, Z = PLANTED.X[TRAIN], PLANTED.Z[TRAIN]
+    queries = _queries(annotations, X), _queries(annotations, Z)
+    first, second = (CompositeBilinear(**QUICK).fit(X, Z, annotations, queries=queries) for _ in range(2))
+    assert first.weights_ == second.weights_
+    without = CompositeBilinear(**QUICK).fit(X, Z, annotations)
+    share = [model.weights_["facet:colour"] / sum(model.weights_.values()) for model in (first, without)]
+    assert share[0] > share[1]
+    same = CompositeBilinear(**QUICK).fit(X, Z, annotations, reuse=without, queries=queries)
+    np.testing.assert_array_equal(same.project_z(Z), without.project_z(Z))
+
+
+def test_queries_that_do_not_match_are_refused() -> None:
+    annotations = PLANTED.annotations(TRAIN, "colour")
+    X, Z = PLANTED.X[TRAIN], PLANTED.Z[TRAIN]
+    with pytest.raises(InvalidInputError, match="queries of Z"):
+        CompositeBilinear().fit(X, Z, annotations, queries=(None, _queries(annotations, X)))
+    unknown = Queries(Z[:1], {"size": np.ones((1, 2), np.bool_)})
+    with pytest.raises(SupervisionError, match=r"queries of Z: there is no facet 'size'"):
+        CompositeBilinear().fit(X, Z, annotations, queries=(None, unknown))
+    narrow = Queries(X[:1], {"colour": np.ones((1, 2), np.bool_)})
+    with pytest.raises(SupervisionError, match=r"'colour' has 4 values, the queries have 2"):
+        CompositeBilinear().fit(X, Z, annotations, queries=(narrow, None))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_partners_without_anything_in_common_give_a_model_all_the_same(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, Z = rng.standard_normal((24, 5)), rng.standard_normal((24, 6))
+    fitted = CompositeBilinear(n_folds=3).fit(X, Z, PairedRows(24))
+    assert fitted.weights_["pairs"] > 0.0
+    assert max(fitted.weights_.values()) == 1.0
+    assert np.isfinite(fitted.project_x(X) @ fitted.project_z(Z).T).all()

@@ -11,11 +11,11 @@ from solver.composite.facet_terms import FacetLearner
 from solver.composite.folds import draw, make_parts
 from solver.composite.judgements import JudgedSimilarity
 from solver.composite.matching import fit_match_curve
-from solver.composite.pairs import CanonicalDirections
+from solver.composite.pairs import CanonicalDirections, cross_covariance
 from solver.composite.ridge import RIDGES, RidgePath
 from solver.composite.screening import candidate_maps, choose_map
 from solver.composite.space import PrincipalSpace
-from solver.semantic.feature_maps import FeatureMapConfig
+from solver.scaling.feature_maps import FeatureMapConfig
 from solver.validation.errors import InvalidInputError
 
 LINEAR = FeatureMapConfig("center", "linear", 1.0)
@@ -32,7 +32,7 @@ def _nothing() -> None:
 @pytest.mark.parametrize("ridge", [RIDGES[0], 1e-3, RIDGES[-1]])
 def test_scores_of_a_ridge_path_are_those_of_fits_without_the_sample(ridge: float) -> None:
     X, Y = _draw(25, 8), _draw(25, 3, seed=1)
-    fit = RidgePath(X).fit(Y, ridge)
+    (fit,) = RidgePath(X).fits(Y, [ridge])
     penalty = len(X) * ridge * np.var(X, axis=0).sum()
     whole = Ridge(alpha=penalty, solver="svd").fit(X, Y)
     np.testing.assert_allclose(X @ fit.coefficients + fit.intercepts, whole.predict(X), atol=1e-9)
@@ -68,6 +68,29 @@ def test_a_value_that_no_sample_has_gets_a_small_posterior() -> None:
     assert posteriors[:, 2].max() < 0.02
 
 
+@pytest.mark.parametrize("is_exclusive", [True, False])
+def test_a_calibration_that_starts_from_another_ends_at_the_same_posteriors(is_exclusive: bool) -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.standard_normal((500, 3))
+    targets = np.eye(3)[np.argmax(scores + rng.standard_normal((500, 3)), axis=1)]
+    first = Calibration.fit(scores, targets, is_exclusive)
+    other = Calibration.fit(0.5 * scores + 0.2, targets, is_exclusive)
+    again = Calibration.fit(scores, targets, is_exclusive, other)
+    np.testing.assert_allclose(again.posteriors(scores), first.posteriors(scores), atol=0.01)
+
+
+def test_scores_that_separate_all_values_still_give_posteriors_that_differ() -> None:
+    rng = np.random.default_rng(0)
+    targets = np.eye(3)[np.arange(90) % 3]
+    scores = targets + 0.1 * rng.random((90, 3))
+    calibration = Calibration.fit(scores, targets, is_exclusive=True)
+    for _ in range(3):
+        calibration = Calibration.fit(scores, targets, is_exclusive=True, start=calibration)
+    largest = calibration.posteriors(scores).max(axis=1).astype(np.float32)
+    assert largest.min() > 0.999
+    assert len(np.unique(largest)) > 10
+
+
 @pytest.mark.parametrize("n_components", [60, 20])
 @pytest.mark.parametrize("is_sparse", [False, True])
 def test_coordinates_keep_inner_products_of_centred_samples(n_components: int, is_sparse: bool) -> None:
@@ -98,7 +121,8 @@ def test_canonical_directions_find_what_pairs_have_in_common() -> None:
     sides = [np.hstack([common, rng.standard_normal((300, 4))]) for _ in range(2)]
     variances = [side.var(axis=0) for side in sides]
     pairs = np.column_stack([np.arange(300)] * 2)
-    directions = CanonicalDirections.fit((sides[0], sides[1]), (variances[0], variances[1]), pairs, 1e-4)
+    cross = cross_covariance((sides[0], sides[1]), pairs)
+    directions = CanonicalDirections.fit(cross, (variances[0], variances[1]), len(pairs), 1e-4)
     assert directions.correlations[1] > 0.95 > 0.5 > directions.correlations[2]
     x, z = sides[0] @ directions.x_coefficients, sides[1] @ directions.z_coefficients
     for number in range(2):
@@ -181,9 +205,9 @@ def test_the_map_that_predicts_is_chosen_and_a_linear_one_where_it_is_as_good() 
     circle = np.eye(2)[(np.linalg.norm(X, axis=1) > 1.1).astype(int)]
     configs = candidate_maps(X, ("center",), ("linear", "rbf"))
     rows = np.arange(150)
-    assert choose_map(X, configs, [(rows, circle)], 50, 0, _nothing).kernel == "rbf"
+    assert choose_map(X, configs, [(rows, circle)], _nothing).kernel == "rbf"
     linear = X @ np.array([[0.3], [0.1]])
-    assert choose_map(X, configs, [(rows, linear)], 50, 0, _nothing).kernel == "linear"
+    assert choose_map(X, configs, [(rows, linear)], _nothing).kernel == "linear"
 
 
 def test_no_suitable_map_is_an_error() -> None:

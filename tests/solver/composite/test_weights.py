@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from solver import Annotations, Facet, bidirectional_map
+from solver import Annotations, Facet, Queries, bidirectional_map
 from solver.composite.weights import GradedGain, HeldOutScores, WeightSearch
 
 
@@ -57,10 +57,73 @@ def test_a_term_of_noise_gets_no_weight() -> None:
 def test_the_quality_is_the_gain_plus_the_average_precision() -> None:
     part = _part(0)
     x, z = part.total({"a": 1.0}), np.eye(80, dtype=np.float32)
-    labels = [part.shared[0].astype(int)]
+    labels = [part.shared["a"].astype(int)]
     quality = WeightSearch([part]).quality({"a": 1.0, "noise": 0.0})
     gains = np.mean([_gain(part.grades, x), _gain(part.grades.T, x.T)])
     # Rows with the same relevant columns are of one class, so that classes can be read off the columns.
     classes = np.unique(labels[0], axis=0, return_inverse=True)[1].reshape(-1)
     column_classes = np.array([classes[np.argmax(column)] if column.any() else -1 for column in labels[0].T])
     assert quality - gains == pytest.approx(bidirectional_map(x, z, classes, column_classes).mean, abs=1e-5)
+
+
+def _part_with_queries(seed: int, other: str) -> HeldOutScores:
+    """Two facets; queries name a colour alone, and mean any value of the other."""
+    rng = np.random.default_rng(seed)
+    classes = {name: rng.integers(0, 4, (2, 80)) for name in (other, "colour")}
+    values = {name: [[[str(number)] for number in side] for side in sides] for name, sides in classes.items()}
+    annotations = Annotations((80, 80), {name: Facet.of(x, z) for name, (x, z) in values.items()})
+    asked = {other: rng.integers(0, 4, 40), "colour": rng.integers(0, 4, 40)}
+    named = {"colour": [[str(number)] for number in asked["colour"]]}
+    noise = {other: 0.3, "colour": 0.6}
+    terms = {
+        name: tuple(
+            np.eye(4)[side] + noise[name] * rng.standard_normal((len(side), 4))
+            for side in (sides[0], np.concatenate([sides[1], asked[name]]))
+        )
+        for name, sides in classes.items()
+    }
+    queries = Queries.of(np.zeros((40, 1)), named, annotations.facets)
+    return HeldOutScores.of(terms, annotations, (None, queries))
+
+
+def _gains(parts: list[HeldOutScores], weights: dict[str, float]) -> tuple[float, float]:
+    """nDCG@10 of samples, and of queries."""
+    samples = [
+        _gain(grades, total)
+        for part in parts
+        for grades, total in (
+            (part.grades, part.total(weights)),
+            (part.grades.T, part.total(weights).T),
+        )
+    ]
+    queries = [
+        _gain(scores.grades, sum(weights[name] * term for name, term in scores.terms.items()))
+        for part in parts
+        for scores in part.queries
+    ]
+    return float(np.mean(samples)), float(np.mean(queries))
+
+
+@pytest.mark.parametrize(("other", "is_better"), [("size", True), ("label", False)])
+def test_weights_suit_short_queries_as_far_as_samples_hardly_lose(other: str, is_better: bool) -> None:
+    parts = [_part_with_queries(seed, other) for seed in (0, 1)]
+    without = [HeldOutScores(p.terms, p.grades, p.shared, p.signs, p.is_match) for p in parts]
+    (first, _), (weights, _) = (WeightSearch(each).run(lambda: None) for each in (without, parts))
+    before, after = _gains(parts, first), _gains(parts, weights)
+    # A step that helps the queries costs more than half a percent of the labels' precision.
+    assert (after[1] > before[1]) == is_better
+    assert after[0] >= 0.995 * before[0]
+
+
+def test_a_query_scores_samples_of_the_other_modality() -> None:
+    facet = Facet.of([["red"], ["blue"], []], [["red"], ["blue"]])
+    annotations = Annotations((3, 2), {"colour": facet})
+    x, z = np.eye(5, 4), np.arange(12.0).reshape(3, 4)
+    queries = [Queries.of(np.zeros((n, 1)), {"colour": [["red"]] * n}, annotations.facets) for n in (2, 1)]
+    part = HeldOutScores.of({"facet:colour": (x, z)}, annotations, (queries[0], queries[1]))
+    of_x, of_z = part.queries
+    np.testing.assert_array_equal(part.terms["facet:colour"], x[:3] @ z[:2].T)
+    np.testing.assert_array_equal(of_x.terms["facet:colour"], x[3:] @ z[:2].T)
+    np.testing.assert_array_equal(of_z.terms["facet:colour"], z[2:] @ x[:3].T)
+    np.testing.assert_array_equal(of_x.grades, [[1, 0], [1, 0]])
+    np.testing.assert_array_equal(of_z.grades, [[1, 0, 0]])

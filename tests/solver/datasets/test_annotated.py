@@ -48,6 +48,31 @@ def test_without_pairs_the_samples_of_a_row_are_partners(tmp_path: Path) -> None
     assert annotations.pairs.tolist() == [[row, row] for row in range(6)]
 
 
+def test_without_labels_partners_are_the_classes_and_without_these_a_facet(tmp_path: Path) -> None:
+    loaded = load_annotated_npz(_write(tmp_path, labels=None))
+    assert (loaded.class_name, loaded.features.labels.tolist()) == ("partner", ["a", "a", "b", "c", "c"])
+    assert list(loaded.annotations.facets) == ["colour", "year"]
+    assert loaded.annotations.pairs.tolist()[-1] == [4, 4]
+    np.testing.assert_array_equal(loaded.features.X, ARRAYS["x"][[0, 1, 2, 4, 5]])
+    rows = load_annotated_npz(_write(tmp_path, pairs=None), use_labels=False)
+    assert len(set(rows.features.labels.tolist())) == 6
+    facet = load_annotated_npz(_write(tmp_path), use_labels=False, use_pairs=False)
+    assert (facet.class_name, facet.features.labels.tolist()) == (
+        "colour",
+        ["red", "blue", "red", "red", "blue"],
+    )
+    assert len(facet.annotations.pairs) == 0
+
+
+def test_partners_are_drawn_to_the_test_by_chance(tmp_path: Path) -> None:
+    names = np.arange(6)
+    changes = {"labels": None, "split": None, "pairs": names, "facet_colour": None, "facet_year": None}
+    splits = {
+        tuple(load_annotated_npz(_write(tmp_path, **changes), seed).features.is_train) for seed in range(8)
+    }
+    assert len(splits) > 1
+
+
 def test_a_mask_can_stand_for_the_split(tmp_path: Path) -> None:
     mask = np.array([1, 0, 0, 0, 0, 1])
     loaded = load_annotated_npz(_write(tmp_path, split=None, is_test=mask))
@@ -73,7 +98,10 @@ def test_names_of_classes_are_no_partners() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"labels": None}, "lacks labels"),
+        (
+            {"labels": None, "pairs": np.full(6, -1), "facet_colour": None, "facet_year": None},
+            "no labels, pairs",
+        ),
         ({"x": None, "z": None}, "lacks x, z"),
         ({"x": np.arange(6.0)}, "x must be a numeric matrix"),
         ({"z": np.full((6, 2), np.nan)}, "Z contains NaN"),

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,13 @@ def test_table_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
 def test_table_without_a_column_lists_those_it_has(tmp_path: Path) -> None:
     path = _table(tmp_path, "id,image,label\n")
     with pytest.raises(DatasetError, match="no column 'text'; it has 'id', 'image', 'label'"):
+        read_picture_text_table(path)
+
+
+@pytest.mark.parametrize("sign", [";", "\t"])
+def test_table_with_other_separators_is_refused_with_a_hint(tmp_path: Path, sign: str) -> None:
+    path = _table(tmp_path, HEADER.replace(",", sign))
+    with pytest.raises(DatasetError, match=re.escape(f"expected commas between cells, not {sign!r}")):
         read_picture_text_table(path)
 
 

@@ -140,3 +140,26 @@ def test_an_index_of_another_rank_is_refused(files: IndexFiles, tmp_path: Path) 
     files.save(rows_of(10), tmp_path / "index")
     with pytest.raises(DamagedBundleError, match="dimension"):
         files.load(tmp_path / "index", RANK + 1)
+
+
+@pytest.mark.parametrize("rank", [1, 17, 40])
+@pytest.mark.parametrize("n_dead", [None, 1000, 19_900])
+def test_many_queries_get_the_rows_and_scores_of_each_to_the_bit(
+    make: IndexFactory, rank: int, n_dead: int | None
+) -> None:
+    rng = np.random.default_rng(rank)
+    rows = rng.lognormal(size=(20_001, 1)) * rng.standard_normal((20_001, rank)) + 1.0
+    rows[100:140] = rows[-30:] = rows[7]
+    queries = np.concatenate([rows[7:8], rng.standard_normal((5, rank))]).astype(np.float32)
+    ks = [1, 3, 10, 25, 50, 100]
+    alive = None
+    if n_dead is not None:
+        alive = np.ones(len(rows), np.bool)
+        alive[rng.permutation(len(rows))[:n_dead]] = False
+    index = make(rows.astype(np.float32))
+    answers = index.search_many(queries, ks, alive)
+    for query, k, (best, scores) in zip(queries, ks, answers, strict=True):
+        expected, expected_scores = index.search(query, k, alive)
+        assert sorted(zip(scores.tolist(), best.tolist(), strict=True)) == sorted(
+            zip(expected_scores.tolist(), expected.tolist(), strict=True)
+        )

@@ -11,30 +11,33 @@ import pytest
 from PIL import Image
 
 from app.cli.compare.cache import FileCache
-from app.cli.compare.encoding import SetEncoder, encoder_options
+from app.cli.compare.command import default_methods
+from app.cli.compare.encoding import SetEncoder, encoder_words
 from app.cli.compare.facets import facets_of
 from app.cli.compare.quality import quality_table, quality_values
 from app.cli.compare.report import chosen_rows
 from app.cli.compare.sets import ComparedSet
 from app.cli.compare.sources import ProtocolName, Sources
 from app.cli.compare.tables import TableColumns, load_table
+from app.domain.entities import Supervision
 from app.domain.errors import InvalidFieldError
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.settings import Settings
 from solver import DatasetError, compare
+from solver.comparison import METHODS
 from solver.datasets import PairedFeatures, annotate_rows
 
 COLUMNS: dict[str, Any] = {
     "id": "id",
     "picture": "image",
     "text": "text",
-    "labels": ("label",),
-    "facets": None,
+    "labels": None,
     "pair": None,
     "split": None,
-    "picture_encoder": "hog-color",
-    "text_encoder": "tfidf",
+    "image_encoder": {"type": "hog-color"},
+    "text_encoder": {"type": "tfidf"},
 }
+ALL = Supervision()
 N_ROWS = 12
 
 
@@ -55,13 +58,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _load(folder: Path, **changes: Any) -> ComparedSet:
-    encoder = SetEncoder(EncoderRegistry(ContentLimits(1 << 20, 1 << 20, 1000)), FileCache(folder / "cache"))
-    return load_table(folder / "items.csv", TableColumns(**{**COLUMNS, **changes}), encoder, 0)
+def _load(folder: Path, supervision: Supervision = ALL, **changes: Any) -> ComparedSet:
+    return _load_file(folder / "items.csv", supervision, **changes)
+
+
+def _load_file(file: Path, supervision: Supervision, **changes: Any) -> ComparedSet:
+    registry = EncoderRegistry(ContentLimits(1 << 20, 1 << 20, 1000))
+    encoder = SetEncoder(registry, FileCache(file.parent / "cache"))
+    return load_table(file, TableColumns(**{**COLUMNS, **changes}), supervision, encoder, 0)
 
 
 def test_a_table_gives_features_split_facets_and_partners(folder: Path) -> None:
-    whole_words = '{"type": "tfidf", "characters": 0}'
+    whole_words = {"type": "tfidf", "characters": 0}
     loaded = _load(folder, split="part", pair="product", text_encoder=whole_words)
     data, annotations = loaded.data, loaded.annotations
     assert len(data.X) == len(data.Z) == N_ROWS - 1
@@ -76,9 +84,33 @@ def test_a_table_gives_features_split_facets_and_partners(folder: Path) -> None:
 
 
 def test_a_table_without_a_split_column_has_a_drawn_one(folder: Path) -> None:
-    data = _load(folder, facets=("part", "colour")).data
+    data = _load(folder, Supervision(facets=("part", "colour"))).data
     for label in ("bag", "shoe"):
         assert 1 <= int((~data.is_train[data.labels == label]).sum()) <= 2
+
+
+def test_without_labels_partners_are_learned_and_without_these_a_facet(folder: Path) -> None:
+    pairs = _load(folder, Supervision(labels=False), pair="product")
+    assert pairs.data.labels.tolist() == [f"p{row // 2}" for row in range(N_ROWS)]
+    assert (pairs.class_name, pairs.relevance, pairs.classes) == ("partner", "partner", "groups of partners")
+    assert pairs.annotations is not None
+    assert list(pairs.annotations.facets) == ["colour", "part"], "labels are no facet, either"
+    assert len(pairs.annotations.pairs) == 2 * N_ROWS
+    np.testing.assert_array_equal(pairs.data.is_train[::2], pairs.data.is_train[1::2])
+    assert default_methods(pairs) == ["LowRankBilinear", "CCA", "PLS", "MsAlg"]
+    rows = _load(folder, Supervision(labels=False))
+    assert len(set(rows.data.labels.tolist())) == N_ROWS
+    facet = _load(folder, Supervision(labels=False, facets=("colour",), pairs=False))
+    assert set(facet.data.labels.tolist()) == {"red", "blue"}
+    assert len(facet.rows) == 8, "a third of the rows have no colour"
+    assert (facet.class_name, facet.relevance) == ("colour", "same colour")
+    assert default_methods(facet) == [name for name, method in METHODS.items() if not method.is_optional]
+    assert facet.annotations is not None
+    assert len(facet.annotations.pairs) == 0
+    (folder / "plain.csv").write_text("id,image,text\n0,0.png,one\n1,1.png,two\n", encoding="utf-8")
+    with pytest.raises(InvalidFieldError, match="--table: its rows have no labels, pairs or facets"):
+        _load_file(folder / "plain.csv", Supervision(pairs=False))
+    assert _load_file(folder / "plain.csv", ALL).class_name == "partner"
 
 
 @pytest.mark.parametrize(
@@ -87,12 +119,11 @@ def test_a_table_without_a_split_column_has_a_drawn_one(folder: Path) -> None:
         ({"split": "fold"}, "--split-column: there is no other column 'fold'"),
         ({"split": "colour"}, "column 'colour': row 0 has 'red'"),
         ({"pair": "twin"}, "--pair-column: there is no other column 'twin'"),
-        ({"facets": ("size",)}, "--facets: no item has a value of 'size'"),
+        ({"supervision": Supervision(facets=("size",))}, "--facets: no item has a value of 'size'"),
         ({"labels": ("class",)}, "has no column 'class'"),
-        ({"picture_encoder": "sift"}, "--picture-encoder: "),
-        ({"picture_encoder": "tfidf"}, "--picture-encoder: content: expected a text"),
-        ({"text_encoder": '{"type": "tfidf", "max_features": 0}'}, "--text-encoder: .*max_features"),
-        ({"text_encoder": '{"type": '}, "--text-encoder: encoder: expected a type or a JSON object"),
+        ({"image_encoder": {"type": "sift"}}, "--image-encoder: "),
+        ({"image_encoder": {"type": "tfidf"}}, "--image-encoder: content: expected a text"),
+        ({"text_encoder": {"type": "tfidf", "max_features": 0}}, "--text-encoder: .*max_features"),
     ],
 )
 def test_columns_and_encoders_that_do_not_fit_are_named(
@@ -102,17 +133,19 @@ def test_columns_and_encoders_that_do_not_fit_are_named(
         _load(folder, **changes)
 
 
-def test_an_encoder_is_a_type_or_its_options() -> None:
-    assert encoder_options("tfidf") == {"type": "tfidf"}
-    assert encoder_options(' {"type": "tfidf", "ngrams": 1}') == {"type": "tfidf", "ngrams": 1}
+def test_features_are_described_by_the_types_of_their_encoders() -> None:
+    parts = [{"type": "hog-color"}, {"type": "onnx", "path": "a.onnx"}]
+    assert encoder_words({"type": "tfidf", "ngrams": 1}) == "tfidf"
+    assert encoder_words({"type": "combine", "parts": parts}) == "hog-color+onnx"
 
 
 def test_keys_that_put_training_rows_together_are_facets() -> None:
     entries: list[dict[str, Any]] = [
         {
-            "tags": ["a", "b"] if row % 2 else ["b"],
+            "tags": ["a", "b"] if row % 4 in (1, 2) else ["b"],
             "is_new": row % 2 == 0,
-            "label": row % 2,
+            "label": row % 3,
+            "is_old": row % 2 == 1,
             "constant": "x",
             "unique": str(row),
             "size": row + 0.5,
@@ -122,7 +155,7 @@ def test_keys_that_put_training_rows_together_are_facets() -> None:
     ]
     entries[0] |= {"constant": "y"}  # not in a training row
     facets = facets_of((entries, entries), [False] + [True] * 7, None)
-    assert list(facets) == ["is_new", "metadata.label", "tags"]
+    assert list(facets) == ["is_new", "metadata.label", "tags"]  # "is_old" divides the rows as "is_new" does
     assert facets["tags"][0][:2] == [("b",), ("a", "b")]
     assert facets["is_new"][1][:2] == [("true",), ("false",)]
     assert list(facets_of((entries, entries), [True] * 8, ["unique"])) == ["unique"]
@@ -138,7 +171,8 @@ def test_a_key_that_one_modality_lacks_is_no_facet() -> None:
 
 def _sources(**given: Any) -> Sources:
     none = dict.fromkeys(("protocol", "data", "npz", "table", "collection"))
-    return Sources(**{"sets": (), **none, "columns": TableColumns(**COLUMNS), **given})
+    columns = TableColumns(**COLUMNS)
+    return Sources(**{"sets": (), **none, "columns": columns, "supervision": ALL, **given})
 
 
 @pytest.mark.parametrize(
@@ -157,12 +191,20 @@ def test_exactly_one_kind_of_source_is_given(tmp_path: Path, given: dict[str, An
     assert refused.value.field == "sets"
 
 
-def test_facets_of_an_archive_are_its_own(tmp_path: Path) -> None:
-    columns = TableColumns(**{**COLUMNS, "facets": ("colour",)})
-    with pytest.raises(InvalidFieldError, match=r"--facets: .* facet_NAME"):
-        _sources(npz=Path("a.npz"), columns=columns).loaders(
-            Settings(data_dir=tmp_path), FileCache(tmp_path), 0
-        )
+@pytest.mark.parametrize(
+    ("given", "supervision", "message"),
+    [
+        ({"npz": Path("a.npz")}, Supervision(facets=("colour",)), r"--facets: .* facet_NAME"),
+        ({"sets": ("products",)}, Supervision(facets=("colour",)), "--facets: of one's own data only"),
+        ({"sets": ("products",)}, Supervision(labels=False), "--no-labels and --no-pairs: of one's own"),
+    ],
+)
+def test_what_a_source_cannot_leave_out_is_refused(
+    tmp_path: Path, given: dict[str, Any], supervision: Supervision, message: str
+) -> None:
+    sources = _sources(**given, supervision=supervision)
+    with pytest.raises(InvalidFieldError, match=message):
+        sources.loaders(Settings(data_dir=tmp_path), FileCache(tmp_path), 0)
 
 
 def test_the_quality_table_has_a_line_for_each_method_with_the_facets() -> None:
@@ -177,14 +219,12 @@ def test_the_quality_table_has_a_line_for_each_method_with_the_facets() -> None:
     options: dict[str, Any] = {"n_jobs": 1, "n_resamples": 50, "n_permutations": 50}
     comparison = compare(data, annotations=annotations, methods=["CCA", "MsAlg"], **options)
     header, lines = quality_table(comparison, chosen_rows(comparison))
-    assert header[2:7] == ["MAP", "nDCG@10", "R@1", "R@10", "rank"]
-    assert header[7:] == ["label P@10", "colour P@10", "lists"]
+    # Without partners there are no columns of their ranks.
+    assert header[2:] == ["MAP", "nDCG@10", "label P@10", "colour P@10", "lists"]
     assert {line[0] for line in lines} == {"CCA", "MsAlg"}
     gains = [float(line[3]) for line in lines]
     assert gains == sorted(gains, reverse=True)
-    for line in lines:
-        assert line[4:7] == ["-", "-", "-"]  # no partners
-        assert line[-1].endswith(" of 24")
+    assert all(line[-1].endswith(" of 24") for line in lines)
     found = quality_values(comparison.qualities[0])
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["mean"]["recall_at_1"] is None

@@ -82,6 +82,7 @@ def test_a_rare_word_is_learned_before_any_run_of_words() -> None:
         (0, "Red HANDBAGS, handbags!", 1, ("handbags",)),
         (5, "Red HANDBAGS, handbags!", 2, ()),
         (5, "hills tops", 2, ()),
+        (5, "grandchildren downhill", 1, ("downhill",)),
         (5, "sneakers", 0, ("sneakers",)),
         (5, "a coat for snakes or speakers", 1, ("coat", "snakes", "or", "speakers")),
         (5, "xyzzy", 0, ("xyzzy",)),

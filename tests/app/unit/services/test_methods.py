@@ -37,7 +37,7 @@ def test_the_other_method_is_used_when_one_cannot_be_fitted(
 ) -> None:
     methods = [LowRankMethod(TrainingParameters(), lambda _: None), _Refusing(kind("too odd"))]
     for order in (methods, methods[::-1]):
-        fits, refused = evaluate_all(order, *parts)
+        fits, refused = evaluate_all(order, *parts, lambda _: None)
         assert list(fits) == ["lrbs"]
         assert refused == {"refusing": "without held-out items: too odd"}
     report = TrainingReport.from_json({"methods": {"lrbs": 0.5}, "refused": refused})
@@ -47,7 +47,7 @@ def test_the_other_method_is_used_when_one_cannot_be_fitted(
 def test_when_none_can_be_fitted_the_first_says_why(parts: tuple[LabelledPair, LabelledPair]) -> None:
     methods = [_Refusing(InvalidInputError("too odd")), _Refusing(NumericalError("too large"), "second")]
     with pytest.raises(NumericalError, match="too large"):
-        evaluate_all(methods[::-1], *parts)
+        evaluate_all(methods[::-1], *parts, lambda _: None)
 
 
 def test_all_items_are_fitted_with_the_classifiers_that_were_selected(

@@ -26,7 +26,7 @@ _MAX_BLOCK_ENTRIES = 2**23
 """Entries of a block of sparse rows that is made dense: 32 MiB in float32."""
 _MAX_DENSE_FEATURES = 8192
 """Sparse landmarks with more features stay sparse: 400 dense ones would take over 13 MB in float32."""
-_MIN_RELATIVE_EIGENVALUE = 1e-6
+MIN_RELATIVE_EIGENVALUE = 1e-6
 """Smaller eigenvalues of the landmarks' kernel matrix are dropped: whitening by them amplifies rounding."""
 _MAX_LAPLACIAN_FEATURES = 256
 """L1 distances are no matrix product: their time grows with samples x landmarks x features."""
@@ -159,18 +159,11 @@ class FeatureMap:
         n_features = len(scaler.mean_)
         if kernel == "linear":
             return cls(scaler, kernel, 0.0, np.zeros((0, n_features)), np.zeros((0, n_features)))
-        rows = np.random.default_rng(seed).permutation(samples.shape[0])[:n_landmarks]
-        raw_landmarks = samples[np.sort(rows)]
-        if is_sparse(raw_landmarks) and n_features <= _MAX_DENSE_FEATURES:
-            raw_landmarks = raw_landmarks.toarray()
-        landmarks = scaler.transform(raw_landmarks)
-        if isinstance(landmarks, Centered):
-            landmarks = landmarks.sparse
-        distances = _kernel_distances(kernel, landmarks, landmarks)
-        positive = distances[distances > 0]
-        gamma = width / float(np.median(positive)) if len(positive) else 0.0
+        landmarks = draw_landmarks(samples, scaler, n_landmarks, seed)[0]
+        distances = kernel_distances(kernel, landmarks, landmarks)
+        gamma = gamma_of(distances, width)
         values, vectors = scipy.linalg.eigh(np.exp(-gamma * distances), check_finite=False)
-        is_large = values > _MIN_RELATIVE_EIGENVALUE * values[-1]
+        is_large = values > MIN_RELATIVE_EIGENVALUE * values[-1]
         whitening = np.ascontiguousarray(vectors[:, is_large] / np.sqrt(values[is_large]), np.float32)
         return cls(scaler, kernel, gamma, landmarks, whitening)
 
@@ -183,6 +176,17 @@ class FeatureMap:
     def n_mapped(self) -> int:
         """Number of features after the map."""
         return self.n_features if self.kernel == "linear" else int(self.whitening.shape[1])
+
+    def kernel_matrix(self, samples: Samples) -> tuple[Samples, FloatArray]:
+        """Return scaled samples, which can be landmarks, and the kernel between all of them, in float64.
+
+        Sparse samples stay sparse.
+        """
+        landmarks = self.scaler.transform(samples)
+        if isinstance(landmarks, Centered):
+            landmarks = landmarks.sparse
+        distances = kernel_distances(self.kernel, landmarks, landmarks)
+        return landmarks, np.exp(-self.gamma * distances.astype(np.float64))
 
     def transform(self, samples: Samples) -> Samples:
         """Return the mapped samples, of shape (n_samples, n_mapped), in float32.
@@ -219,18 +223,69 @@ class FeatureMap:
             scaled = scaled.sparse if isinstance(scaled, Centered) else scaled
         else:
             scaled = self.scaler.transform(to_dense(samples))
-        values = np.exp(-self.gamma * _kernel_distances(self.kernel, scaled, self.landmarks))
+        values = np.exp(-self.gamma * kernel_distances(self.kernel, scaled, self.landmarks))
         return values.astype(np.float32)
 
 
-def _kernel_distances(kernel: str, left: Samples, right: Samples) -> FloatArray:
-    """Return squared Euclidean distances for "rbf", L1 distances for "laplacian"."""
+def draw_landmarks(
+    samples: Samples, scaler: Scaler, n_landmarks: int, seed: int
+) -> tuple[Samples, npt.NDArray[np.intp]]:
+    """Return scaled samples drawn at random, as `FeatureMap.landmarks`, and their rows in ascending order.
+
+    Parameters
+    ----------
+    samples : ndarray or CSR array of shape (n_samples, n_features)
+        Raw features.
+    scaler : Scaler
+        Fitted to them.
+    n_landmarks : int
+        How many are drawn, at most.
+    seed : int
+        Seed of the draw.
+    """
+    rows = np.sort(np.random.default_rng(seed).permutation(samples.shape[0])[:n_landmarks])
+    raw = samples[rows]
+    if is_sparse(raw) and raw.shape[1] <= _MAX_DENSE_FEATURES:
+        raw = raw.toarray()
+    landmarks = scaler.transform(raw)
+    return landmarks.sparse if isinstance(landmarks, Centered) else landmarks, rows
+
+
+def gamma_of(distances: FloatArray, width: float) -> float:
+    """Return the gamma with which a kernel has this exponent at the median distance; 0 if all are 0."""
+    positive = distances[distances > 0]
+    return width / float(np.median(positive)) if len(positive) else 0.0
+
+
+def kernel_distances(kernel: str, left: Samples, right: Samples) -> FloatArray:
+    """Return squared Euclidean distances for "rbf", L1 distances for "laplacian", in float64.
+
+    Parameters
+    ----------
+    kernel : {"rbf", "laplacian"}
+        Kind of kernel.
+    left, right : ndarray or CSR array of shapes (n_left, n_features) and (n_right, n_features)
+        Scaled samples.
+    """
+    if kernel == "rbf" and left is right:
+        return _squared_distances(left)
     metrics = _pairwise_metrics()
     distances: FloatArray = (
         metrics.euclidean_distances(left, right, squared=True)
         if kernel == "rbf"
         else metrics.manhattan_distances(left, right)
     )
+    return distances
+
+
+def _squared_distances(samples: Samples) -> FloatArray:
+    """Return those between samples: one product of all, where scikit-learn makes many small ones."""
+    exact = samples.astype(np.float64)
+    products: FloatArray = (exact @ exact.T).toarray() if is_sparse(exact) else exact @ exact.T
+    norms = np.diag(products)
+    distances: FloatArray = norms[:, None] + norms - 2.0 * products
+    np.maximum(distances, 0.0, out=distances)
+    np.fill_diagonal(distances, 0.0)
     return distances
 
 

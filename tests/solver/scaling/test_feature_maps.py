@@ -3,7 +3,7 @@ import pytest
 from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 
-from solver.semantic.feature_maps import FeatureMap
+from solver.scaling.feature_maps import FeatureMap
 from solver.validation.errors import InvalidInputError, InvalidParameterError
 
 KERNELS = {"rbf": rbf_kernel, "laplacian": laplacian_kernel}

@@ -1,0 +1,76 @@
+"""`lrbs bench search`: searches per second over HTTP, beside the bare index and a bare endpoint."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from app.cli.bench.load_generators import COMPILED, OWN, installed_generator
+from app.cli.bench.search_measurement import DISTURBANCES, SearchBench, measure_search
+from app.cli.console import LOG, OUT, JsonFlag
+from app.domain.names import join_words
+from app.settings import Settings
+from solver.benchmark import machine
+
+_LOADS = ("answers/s", "p50 ms", "p95 ms", "p99 ms", "failures")
+
+
+def search_command(
+    items: Annotated[int, typer.Option(min=100, help="gallery size")] = 100_000,
+    dim: Annotated[int, typer.Option(min=2, help="numbers of each vector, and rank of the model")] = 40,
+    clients: Annotated[int, typer.Option(min=1, help="of the closed loop")] = 8,
+    processes: Annotated[int, typer.Option(min=1, help="of the server")] = 1,
+    seconds: Annotated[float, typer.Option(min=0.2, help="of each load")] = 5.0,
+    rounds: Annotated[int, typer.Option(min=1, help="each load is repeated; medians count")] = 3,
+    queries: Annotated[int, typer.Option(min=10, help="different queries, sent in turn")] = 2000,
+    during: Annotated[
+        str, typer.Option(help=f"comma-separated: also search during {join_words(DISTURBANCES, 'or')}")
+    ] = "",
+    client: Annotated[
+        str, typer.Option(help=f"auto, {OWN}, or a compiled one: {join_words(COMPILED, 'or')}")
+    ] = "auto",
+    database_url: Annotated[
+        str, typer.Option(help="an empty database; SQLite in a temporary folder when absent")
+    ] = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """Search a gallery of vectors over HTTP, in closed and open loops, and compare with its parts."""
+    disturbances = tuple(name.strip() for name in during.split(",") if name.strip())
+    for name in disturbances:
+        if name not in DISTURBANCES:
+            raise typer.BadParameter(f"unknown {name!r}: give some of {', '.join(DISTURBANCES)}")
+    if client not in ("auto", OWN, *COMPILED):
+        raise typer.BadParameter(f"unknown client {client!r}")
+    generator = installed_generator() if client == "auto" else client
+    with tempfile.TemporaryDirectory(prefix="lrbs-bench-") as folder, LOG.status("training") as status:
+        settings = Settings(
+            data_dir=Path(folder), database_url=database_url, processes=processes, rate_limit=0
+        )
+        bench = SearchBench(items, dim, clients, seconds, rounds, queries, disturbances, generator)
+        report = {"machine": machine(), **measure_search(bench, settings, status.update)}
+    if as_json:
+        typer.echo(json.dumps(report, indent=1))
+        return
+    _print(report)
+
+
+def _print(report: dict[str, Any]) -> None:
+    figures = Table("what", "measured")
+    for name, value in report.items():
+        if not isinstance(value, dict | list):
+            figures.add_row(
+                name.replace("_", " "), f"{value:,.3f}" if isinstance(value, float) else str(value)
+            )
+    OUT.print(figures)
+    loads = Table("load", *_LOADS)
+    for name, load in report["loads"].items():
+        numbers = (load[key] for key in ("qps", "p50", "p95", "p99"))
+        failures = sum(load["failures"].values())
+        loads.add_row(name, *("" if n is None else f"{n:,.2f}" for n in numbers), str(failures))
+    OUT.print(loads)
+    OUT.print(", ".join(f"{name} {value}" for name, value in report["machine"].items()))

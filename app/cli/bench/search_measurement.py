@@ -1,0 +1,354 @@
+"""The measurements of `lrbs bench search`: every ratio is taken within one run, in turns."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+
+from app.bootstrap import Services, build
+from app.cli.bench.load_client import PERCENTILES, LoadPlan, LoadResult
+from app.cli.bench.load_generators import OWN, OwnLoad, run_generator
+from app.cli.bench.processes import ServerProcess
+from app.cli.bench.search_gallery import (
+    NAME,
+    SEED,
+    SOURCE,
+    TARGET,
+    BenchKeys,
+    draw_queries,
+    item_lines,
+    prepare,
+)
+from app.domain.entities import Matrix
+from app.index.exact import ExactIndex
+from app.settings import Settings
+
+DISTURBANCES = ("replay", "swap", "import")
+_SEARCH = f"/v1/collections/{NAME}/search/{SOURCE}-to-{TARGET}"
+_BARE = "/search"
+_K = 10
+_ORACLE_QUERIES = 200
+"""Recall is measured to half a thousandth with these many queries of ten hits."""
+_OPEN_SHARE = 0.5
+"""Rate of the open loop, as a share of what the closed loop reached: half, at which queues stay short."""
+_OPEN_CONNECTIONS = 64
+_WARM_SHARE = 0.1
+"""Part of each load that is not counted."""
+_LONGEST_SECONDS = 3600.0
+"""An import that takes longer ends the measurement."""
+_WRITTEN, _WRITE_SECONDS = 10, 0.05
+"""Items of a write during a replay, and the pause after it: 200 items a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchBench:
+    """What is measured: parameters as of the command."""
+
+    items: int
+    dim: int
+    clients: int
+    seconds: float
+    rounds: int
+    queries: int
+    during: tuple[str, ...]
+    generator: str
+
+
+@dataclass(slots=True)
+class _Rounds:
+    """Results of one load, by round."""
+
+    results: list[LoadResult] = field(default_factory=list)
+
+    def qps(self) -> float:
+        return median(result.qps for result in self.results)
+
+    def summary(self) -> dict[str, Any]:
+        """Return medians over the rounds, and the sum of the failures."""
+        figures: dict[str, Any] = {"qps": self.qps()}
+        for name in PERCENTILES:
+            values = [v for result in self.results if (v := getattr(result, name)) is not None]
+            figures[name] = median(values) if values else None
+        failures: dict[str, int] = {}
+        for result in self.results:
+            for kind, count in result.failures.items():
+                failures[kind] = failures.get(kind, 0) + count
+        return {**figures, "failures": failures, "rounds": [result.qps for result in self.results]}
+
+
+def measure_search(bench: SearchBench, settings: Settings, on_phase: Callable[[str], None]) -> dict[str, Any]:
+    """Make a collection, start the service on it, and search it.
+
+    Parameters
+    ----------
+    bench : SearchBench
+        What is measured.
+    settings : Settings
+        Of the service; its database is empty.
+    on_phase : callable
+        Called with the name of each phase.
+
+    Returns
+    -------
+    dict
+        Of the command's JSON, without the machine; ``loads`` by name, latencies in ms.
+    """
+    services = build(settings)
+    keys = prepare(services, bench.dim, n_versions=2 if "swap" in bench.during else 1)
+    on_phase(f"importing {bench.items} items")
+    server = ServerProcess(settings)
+    try:
+        with _client(server.url, keys.admin) as client:
+            import_seconds = _import(client, bench.dim, 0, bench.items)
+            _wait_for_gallery(client, bench.dim)
+    finally:
+        server.stop()
+    rows = draw_queries(bench.dim, bench.queries)
+    bodies = [json.dumps({"vector": row, "k": _K}) for row in rows.tolist()]
+    gallery, ids, projected, rank = _project(services, rows)
+    services.database.engine.dispose()
+    server = ServerProcess(settings)
+    try:
+        measured = _Measurement(bench, server, keys, bodies, on_phase).run(gallery, ids, projected)
+    finally:
+        server.stop()
+    return {
+        "items": bench.items,
+        "dim": bench.dim,
+        "rank": rank,
+        "k": _K,
+        "clients": bench.clients,
+        "processes": settings.processes,
+        "seconds": bench.seconds,
+        "seed": SEED,
+        "load_generator": bench.generator,
+        "load_generator_beside_writes": OWN,
+        "items_imported_per_second": bench.items / import_seconds,
+        **measured,
+    }
+
+
+class _Measurement:
+    """The loads on one running service."""
+
+    def __init__(
+        self,
+        bench: SearchBench,
+        server: ServerProcess,
+        keys: BenchKeys,
+        bodies: Sequence[str],
+        on_phase: Callable[[str], None],
+    ) -> None:
+        self._bench = bench
+        self._server = server
+        self._keys = keys
+        self._bodies = bodies
+        self._on_phase = on_phase
+
+    def run(self, gallery: Matrix, ids: Sequence[str], projected: Matrix) -> dict[str, Any]:
+        cold = self._measure_cold()
+        recall = self._measure_recall(gallery, ids, projected)
+        loads, raw = self._measure_in_turns(gallery, projected)
+        names = f"http, {self._bench.clients} clients", f"bare, {self._bench.clients} clients"
+        http_qps, bare_qps = (loads[name].qps() for name in names)
+        raw_qps = median(1.0 / median(seconds) for seconds in raw)
+        raw_p50 = 1000.0 / raw_qps
+        summaries = {name: results.summary() for name, results in loads.items()}
+        one, bare_one = summaries["http, 1 client"]["p50"], summaries["bare, 1 client"]["p50"]
+        summaries |= self._measure_open(http_qps)
+        summaries |= self._measure_disturbed()
+        return {
+            "http_qps": http_qps,
+            "raw_index_qps": raw_qps,
+            "bare_endpoint_qps": bare_qps,
+            "share_of_the_slower": http_qps / min(raw_qps, bare_qps),
+            "recall_at_10": recall,
+            **{name: summaries[names[0]][name] for name in PERCENTILES},
+            "p50_of_one_client": one,
+            "p50_over_raw_and_bare": one - raw_p50 - bare_one,
+            "peak_memory_mib": self._server.peak_memory_mib(),
+            **cold,
+            "loads": summaries,
+        }
+
+    def _measure_cold(self) -> dict[str, float]:
+        """Return what a start costs: the time to ready, and that of the first searches."""
+        self._on_phase("first searches")
+        with _client(self._server.url, self._keys.search) as client:
+            times = []
+            for body in self._bodies[:10]:
+                began = time.perf_counter()
+                client.post(_SEARCH, content=body).raise_for_status()
+                times.append((time.perf_counter() - began) * 1000.0)
+        return {
+            "seconds_to_ready": self._server.seconds_to_ready,
+            "first_search_ms": times[0],
+            "next_searches_ms": median(times[1:]),
+        }
+
+    def _measure_recall(self, gallery: Matrix, ids: Sequence[str], projected: Matrix) -> float:
+        """Return the share of true neighbours among the hits, by scores in double precision."""
+        self._on_phase("recall")
+        exact, row_of_id = gallery.astype(np.float64), {item_id: row for row, item_id in enumerate(ids)}
+        n_true = n_expected = 0
+        with _client(self._server.url, self._keys.search) as client:
+            queries = zip(self._bodies[:_ORACLE_QUERIES], projected.astype(np.float64), strict=False)
+            for body, query in queries:
+                answer = client.post(_SEARCH, content=body).raise_for_status().json()
+                scores = exact @ query
+                depth = min(_K, len(scores))
+                least = np.partition(scores, len(scores) - depth)[len(scores) - depth]
+                rows = [row_of_id[hit["id"]] for hit in answer["hits"]]
+                n_true += int(np.count_nonzero(scores[rows] >= least))
+                n_expected += depth
+        return n_true / n_expected
+
+    def _measure_in_turns(
+        self, gallery: Matrix, projected: Matrix
+    ) -> tuple[dict[str, _Rounds], list[list[float]]]:
+        bench = self._bench
+        # A compiled generator cannot leave its first answers out: a load before each round warms both.
+        warm = 0.0 if bench.generator != OWN else bench.seconds * _WARM_SHARE
+        index, raw = ExactIndex(gallery), []
+        loads: dict[str, _Rounds] = {}
+        with _bare_endpoint() as bare:
+            urls = {"http": self._server.url + _SEARCH, "bare": bare + _BARE}
+            for url in urls.values():
+                run_generator(OWN, self._plan(url, bench.clients, min(bench.seconds, 1.0)))
+            for number in range(bench.rounds):
+                self._on_phase(f"round {number + 1} of {bench.rounds}")
+                raw.append(_raw_seconds(index, projected, bench.seconds / 2))
+                for connections in sorted({1, bench.clients}):
+                    for kind, url in urls.items():
+                        plan = self._plan(url, connections, bench.seconds, warm)
+                        name = f"{kind}, {connections} client{'s' if connections > 1 else ''}"
+                        result = run_generator(bench.generator, plan)
+                        loads.setdefault(name, _Rounds()).results.append(result)
+        return loads, raw
+
+    def _measure_open(self, closed_qps: float) -> dict[str, dict[str, Any]]:
+        rate = _OPEN_SHARE * closed_qps
+        self._on_phase(f"{rate:.0f} requests a second")
+        url = self._server.url + _SEARCH
+        plan = self._plan(url, _OPEN_CONNECTIONS, self._bench.seconds, 0.0, rate)
+        return {f"http, open loop, {rate:.0f}/s": asdict(run_generator(OWN, plan))}
+
+    def _measure_disturbed(self) -> dict[str, dict[str, Any]]:
+        works = {"replay": self._write, "swap": self._swap, "import": self._import_again}
+        results = {}
+        for name in (name for name in works if name in self._bench.during):
+            self._on_phase(f"during {name}")
+            plan = self._plan(self._server.url + _SEARCH, self._bench.clients, _LONGEST_SECONDS)
+            with OwnLoad(plan) as load, _client(self._server.url, self._keys.admin) as client:
+                works[name](client)
+                results[f"http, during {name}"] = asdict(load.stop())
+        return results
+
+    def _write(self, client: httpx.Client) -> None:
+        end, number = time.monotonic() + self._bench.seconds, 2 * self._bench.items
+        while time.monotonic() < end:
+            _import(client, self._bench.dim, number, _WRITTEN)
+            number += _WRITTEN
+            time.sleep(_WRITE_SECONDS)
+
+    def _swap(self, client: httpx.Client) -> None:
+        path = f"/v1/admin/collections/{NAME}/models/2/activate"
+        client.post(path).raise_for_status()
+        end, is_new = time.monotonic() + self._bench.seconds, False
+        while time.monotonic() < end or not is_new:
+            answer = client.post(_SEARCH, content=self._bodies[0]).raise_for_status().json()
+            is_new = answer["model_version"] == 2
+            time.sleep(_WRITE_SECONDS)
+
+    def _import_again(self, client: httpx.Client) -> None:
+        _import(client, self._bench.dim, self._bench.items, self._bench.items)
+
+    def _plan(
+        self, url: str, connections: int, seconds: float, warm: float = 0.0, rate: float | None = None
+    ) -> LoadPlan:
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        assert parts.port is not None
+        return LoadPlan(
+            parts.hostname,
+            parts.port,
+            parts.path,
+            self._keys.search,
+            self._bodies,
+            connections,
+            seconds,
+            warm,
+            rate,
+        )
+
+
+def _client(url: str, key: str) -> httpx.Client:
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    return httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=None)
+
+
+def _import(client: httpx.Client, dim: int, start: int, count: int) -> float:
+    """Import items of the gallery, and return how many seconds that took."""
+    began = time.perf_counter()
+    response = client.post(
+        f"/v1/collections/{NAME}/items:import",
+        content=item_lines(dim, start, count),
+        headers={"Content-Type": "application/x-ndjson"},
+    )
+    if response.raise_for_status().json()["created"] != count:
+        raise RuntimeError("the import did not create all items")
+    return time.perf_counter() - began
+
+
+def _wait_for_gallery(client: httpx.Client, dim: int) -> None:
+    """Search until the gallery with all items serves, which saves it for the next start."""
+    body = json.dumps({"vector": draw_queries(dim, 1)[0].tolist(), "k": 1})
+    client.post(_SEARCH, content=body).raise_for_status()
+
+
+def _project(services: Services, rows: Any) -> tuple[Matrix, list[str], Matrix, int]:
+    """Return the projected gallery, its ids, the projected queries, and the rank of the model."""
+    with services.snapshots.open(NAME) as (snapshot, _):
+        views = snapshot.galleries[TARGET].segments
+        gallery = np.concatenate([view.live_vectors() for view in views])
+        ids = [item.id for view in views for item in view.live_items()]
+        projected = np.concatenate([snapshot.model.project(SOURCE, row[None, :]) for row in rows])
+        return gallery, ids, projected, snapshot.model.projector.rank
+
+
+def _raw_seconds(index: ExactIndex, queries: Matrix, seconds: float) -> list[float]:
+    """Return the duration of each search of the index alone, one at a time in one thread."""
+    times: list[float] = []
+    end, number = time.perf_counter() + seconds, 0
+    while time.perf_counter() < end or not times:
+        began = time.perf_counter()
+        index.search(queries[number % len(queries)], _K, None)
+        times.append(time.perf_counter() - began)
+        number += 1
+    return times
+
+
+@contextmanager
+def _bare_endpoint() -> Iterator[str]:
+    """Serve the bare endpoint in a process of its own, and yield its base URL."""
+    command = [sys.executable, "-m", "app.cli.bench.bare_endpoint"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            if not url:
+                raise RuntimeError("the bare endpoint did not start")
+            yield url
+        finally:
+            process.terminate()

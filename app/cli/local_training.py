@@ -1,0 +1,87 @@
+"""Queue a retrain and wait for it in this process, as `lrbs train` and the demo do."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+
+from app.bootstrap import Services
+from app.cli.console import PERCENT
+from app.domain.entities import Job, JobState
+from app.domain.errors import JobNotFoundError, ServiceError, TrainingDataError
+from app.services.training.requests import TrainingParameters
+from app.worker import make_worker
+
+_POLL_SECONDS = 0.2
+
+
+def train(
+    services: Services,
+    name: str,
+    parameters: TrainingParameters,
+    on_progress: Callable[[str, int, int, str], None],
+) -> int:
+    """Queue a retrain, run it here unless a worker claims it, and return the new version.
+
+    Parameters
+    ----------
+    services : Services
+        Built by `app.bootstrap.build`; the schema must be current.
+    name : str
+        Collection.
+    parameters : TrainingParameters
+        What to train.
+    on_progress : callable
+        Called with (what, done, total, remark). The job is cancelled when it raises, or on Ctrl-C.
+
+    Raises
+    ------
+    TrainingDataError
+        If the job fails or is cancelled; carries its reason.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        # In a thread of its own, so that an interrupt cannot lose the job id.
+        request = pool.submit(services.training.request, name, parameters)
+        try:
+            job = request.result()
+            worker = pool.submit(_work_until_closed, services, job)
+            while not worker.done():
+                wait([worker], timeout=_POLL_SECONDS)
+                _show(services, job.id, on_progress)
+            closed = worker.result()
+        except BaseException:
+            with contextlib.suppress(ServiceError):
+                services.training.cancel(request.result().id)
+            raise
+    if closed.state is not JobState.SUCCEEDED or closed.model_version is None:
+        raise TrainingDataError(f"the retrain {closed.state.value}: {closed.error}")
+    return closed.model_version
+
+
+def _work_until_closed(services: Services, job: Job) -> Job:
+    """Run the job, or wait for the worker that claimed it; take over if that worker dies."""
+    name = job.collection
+    worker = make_worker(services)
+    try:
+        while job.state.is_open:
+            if worker.run_once(job.id) is None:
+                time.sleep(_POLL_SECONDS)
+            job = services.training.job(job.id)
+    except JobNotFoundError as error:
+        raise TrainingDataError(f"collection {name!r} was deleted during its retrain") from error
+    return job
+
+
+def _show(services: Services, job_id: str, on_progress: Callable[[str, int, int, str], None]) -> None:
+    try:
+        progress = services.training.job(job_id).progress
+    except ServiceError:
+        return  # the thread that works on the job gets the same error and handles it
+    gap, seconds_left = progress.get("gap"), progress.get("seconds_left")
+    remarks = [] if gap is None else [f"gap {gap:.1e}"]
+    if seconds_left is not None:
+        remarks.append(f"about {seconds_left} s left")
+    percent = int(progress.get("percent", 0.0))
+    on_progress(f"training: {progress.get('phase', 'waiting')}", percent, PERCENT, ", ".join(remarks))

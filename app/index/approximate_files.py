@@ -1,0 +1,56 @@
+"""Approximate indexes as the trainer builds them, and their files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+from typing_extensions import override
+
+from app.domain.entities import Matrix
+from app.domain.entities.index_choice import IndexSpec
+from app.domain.errors import DamagedBundleError
+from app.domain.ports import ApproximateIndex, ApproximateIndexes, GalleryIndex
+from app.index.balance import Balance
+from app.index.inverted_lists import KINDS, InvertedLists, build_candidates
+
+# The published types describe the C++ constructors, not the Python ones.
+_faiss: Any = faiss
+
+
+class InvertedListIndexes(ApproximateIndexes):
+    """Inverted lists; a file holds a line of JSON, three NumPy arrays, and the lists as FAISS writes them."""
+
+    @override
+    def candidates(self, vectors: Matrix, queries: Matrix) -> Iterator[ApproximateIndex]:
+        return build_candidates(vectors, queries)
+
+    @override
+    def save(self, index: GalleryIndex, path: Path) -> bool:
+        if not isinstance(index, InvertedLists):
+            return False
+        space = index.space
+        with path.open("wb") as stream:
+            stream.write(json.dumps(asdict(index.spec)).encode() + b"\n")
+            for array in (space.mean, space.row_map, space.query_map):
+                np.save(stream, array, allow_pickle=False)
+            faiss.write_index(index.lists, _faiss.PyCallbackIOWriter(stream.write))
+        return True
+
+    @override
+    def load(self, path: Path, vectors: Matrix) -> GalleryIndex:
+        try:
+            with path.open("rb") as stream:
+                spec = IndexSpec(**json.loads(stream.readline()))
+                space = Balance(*(np.load(stream, allow_pickle=False) for _ in range(3)))
+                lists = faiss.read_index(_faiss.PyCallbackIOReader(stream.read))
+        except (OSError, RuntimeError, TypeError, ValueError) as error:
+            raise DamagedBundleError(f"{path.name} is not a readable index") from error
+        if spec.kind not in KINDS or (lists.ntotal, lists.d) != vectors.shape:
+            raise DamagedBundleError(f"{path.name} is not an index of these {len(vectors)} rows")
+        return InvertedLists(vectors, space, lists, spec)

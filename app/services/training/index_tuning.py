@@ -1,0 +1,180 @@
+"""The choice of a gallery's index: the fastest that finds what the exact ranking has, or the exact one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+
+from app.domain.entities import Matrix
+from app.domain.entities.index_choice import IndexChoice, IndexSpec, IndexTrial
+from app.domain.entities.training_report import IndexRecall
+from app.domain.ports import ApproximateIndex, ApproximateIndexes, GalleryIndex
+from app.services.models.model_bundles import LoadedModel
+
+_DEPTH = 10
+"""Recall is that of a first page of results."""
+_QUERIES, _MIN_QUERIES = 400, 50
+"""Queries that recall is measured with: 400 of ten hits give a recall of 0.99 to about two thousandths."""
+_LEARNED_FROM = 50_000
+"""Other queries that an index may learn from: enough for a second moment of some hundred dimensions."""
+_MIN_SPEEDUP = 1.5
+"""An index that is not clearly faster is not worth its misses."""
+_TIE = 1.1
+"""Latencies within a tenth are noise of the measurement: the first candidate is chosen."""
+_FIRST_PROBES, _GROWTH = 4, 1.5
+"""Numbers of probes that are tried: 4, 6, 9, 13, ..."""
+_ROUNDING = 1e-5
+"""Relative difference of two float32 scores that may be rounding."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Truth:
+    """What the exact index answers: queries, the least score of a hit for each, and the time of a search."""
+
+    sample: Matrix
+    least_scores: npt.NDArray[np.float32]
+    milliseconds: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Attempt:
+    """A candidate with the probes that it needs, and its figures."""
+
+    index: ApproximateIndex
+    trial: IndexTrial
+    passes: bool
+
+
+class IndexTuner:
+    """Chooses the index of each gallery of a model.
+
+    Parameters
+    ----------
+    indexes : ApproximateIndexes
+        Builds the candidates.
+    make_exact : callable
+        Builds the index that they are compared with.
+    needed_recall : float
+        Recall@10 that an approximate index needs.
+    min_items : int
+        Smaller galleries are searched exactly, and nothing is measured.
+    """
+
+    def __init__(
+        self,
+        indexes: ApproximateIndexes,
+        make_exact: Callable[[Matrix], GalleryIndex],
+        needed_recall: float,
+        min_items: int,
+    ) -> None:
+        self._indexes = indexes
+        self._make_exact = make_exact
+        self._needed_recall = needed_recall
+        self._min_items = min_items
+
+    def tune(self, model: LoadedModel) -> tuple[LoadedModel, IndexRecall]:
+        """Return a model with the approximate indexes that are to serve, and how they were chosen."""
+        first, second = model.modality_names
+        choices: dict[str, IndexChoice] = {}
+        indexes: dict[str, GalleryIndex] = {}
+        recalls: dict[str, float] = {}
+        for target, source in ((first, second), (second, first)):
+            vectors, queries = model.galleries[target][1], model.galleries[source][1]
+            if len(vectors) < self._min_items or vectors.shape[1] == 0:
+                continue
+            chosen, choices[target] = self.choose(vectors, queries)
+            if chosen is not None:
+                indexes[target] = chosen.index
+                recalls[target] = chosen.trial.recall_at_10
+        report = IndexRecall(recalls, self._needed_recall, is_exact=not indexes, choices=choices)
+        return replace(model, indexes=indexes), report
+
+    def choose(self, vectors: Matrix, queries: Matrix) -> tuple[_Attempt | None, IndexChoice]:
+        """Return the candidate to publish, None for the exact index, and how it was chosen.
+
+        Parameters
+        ----------
+        vectors : ndarray of shape (size, rank)
+            The gallery.
+        queries : ndarray of shape (n_queries, rank)
+            Projections of the other modality: some are asked, an index may learn from the others.
+        """
+        if len(queries) < 2 * _MIN_QUERIES:
+            reason = f"{len(queries)} items of the other modality are too few to measure the recall with"
+            return None, IndexChoice(IndexSpec(), reason)
+        sample, others = _split(queries)
+        truth = self._search_exactly(vectors, sample)
+        attempts: list[_Attempt] = []
+        began = time.perf_counter()
+        for candidate in self._indexes.candidates(vectors, others):
+            build_seconds = time.perf_counter() - began
+            attempts.append(self._try(candidate, truth, build_seconds))
+            began = time.perf_counter()
+        trials = tuple(entry.trial for entry in attempts)
+        passing = [entry for entry in attempts if entry.passes]
+        if not passing:
+            reason = (
+                f"no candidate reached a recall@10 of {self._needed_recall:g} "
+                f"at {_MIN_SPEEDUP:g} times the speed of the exact search"
+            )
+            return None, IndexChoice(IndexSpec(), reason, truth.milliseconds, trials)
+        bound = _TIE * min(entry.trial.milliseconds for entry in passing)
+        chosen = next(entry for entry in passing if entry.trial.milliseconds <= bound)
+        speedup = truth.milliseconds / chosen.trial.milliseconds
+        reason = (
+            f"the fastest with a recall@10 of {self._needed_recall:g}: {speedup:.1f} times the exact search"
+        )
+        return chosen, IndexChoice(chosen.trial.spec, reason, truth.milliseconds, trials)
+
+    def _search_exactly(self, vectors: Matrix, sample: Matrix) -> _Truth:
+        exact = self._make_exact(vectors)
+        least, milliseconds = np.empty(len(sample), np.float32), []
+        for number, query in enumerate(sample):
+            began = time.perf_counter()
+            _, scores = exact.search(query, _DEPTH, None)
+            milliseconds.append(1000.0 * (time.perf_counter() - began))
+            margin = _ROUNDING * float(np.abs(scores).max(initial=0.0))
+            least[number] = scores[:_DEPTH].min(initial=np.inf) - margin
+        return _Truth(sample, least, median(milliseconds))
+
+    def _try(self, candidate: ApproximateIndex, truth: _Truth, build_seconds: float) -> _Attempt:
+        """Return a candidate with the fewest probes that reach the recall, or the first that are too slow."""
+        probes = _FIRST_PROBES
+        while True:
+            index = candidate.with_probes(min(probes, candidate.spec.lists))
+            recalls, milliseconds = _measure(index, truth)
+            is_fast = milliseconds * _MIN_SPEEDUP <= truth.milliseconds
+            # On both halves, as the probes are chosen by the same queries.
+            reaches = min(half.mean() for half in (recalls[::2], recalls[1::2])) >= self._needed_recall
+            if reaches or not is_fast or probes >= candidate.spec.lists:
+                break
+            probes = int(probes * _GROWTH)
+        size = max(index.size, 1)
+        figures = float(recalls.mean()), milliseconds, build_seconds, index.n_bytes / size
+        return _Attempt(index, IndexTrial(index.spec, *figures), bool(reaches and is_fast))
+
+
+def _split(queries: Matrix) -> tuple[Matrix, Matrix]:
+    """Return some queries to ask, and some of the others."""
+    n_sampled = min(_QUERIES, len(queries) // 2)
+    is_sampled = np.zeros(len(queries), np.bool)
+    is_sampled[np.linspace(0, len(queries) - 1, n_sampled).astype(np.intp)] = True
+    others = queries[~is_sampled]
+    return queries[is_sampled], others[:: max(len(others) // _LEARNED_FROM, 1)]
+
+
+def _measure(index: GalleryIndex, truth: _Truth) -> tuple[npt.NDArray[np.float64], float]:
+    """Return the recall of each query, and the median time of a search in ms."""
+    depth, milliseconds = min(_DEPTH, index.size), []
+    recalls = np.empty(len(truth.sample))
+    for number, query in enumerate(truth.sample):
+        began = time.perf_counter()
+        _, scores = index.search(query, _DEPTH, None)
+        milliseconds.append(1000.0 * (time.perf_counter() - began))
+        recalls[number] = np.count_nonzero(scores[:depth] >= truth.least_scores[number]) / depth
+    return recalls, median(milliseconds)

@@ -1,0 +1,71 @@
+// Options of a training: what it may learn from, and what is better.
+
+import { byId, element } from "./elements.js";
+import { attempt } from "./messages.js";
+import { listItems, state } from "./state.js";
+
+const KEYS_SHOWN = 32; // as many as a request may name
+
+byId("learn-facets").addEventListener("change", () => {
+  const isChosen = byId("learn-facets").value === "chosen";
+  byId("facet-keys").hidden = !isChosen;
+  if (isChosen) attempt(showKeys);
+});
+
+/** Return the options to their defaults, for another collection. */
+export function resetOptions() {
+  for (const name of ["labels", "pairs", "feedback"]) byId(`learn-${name}`).checked = true;
+  byId("learn-facets").value = "auto";
+  byId("objective").value = "";
+  byId("options").open = false;
+  byId("facet-keys").hidden = true;
+  clearKeys();
+}
+
+/** Return the body of a retrain request. */
+export function readOptions() {
+  const isChecked = (name) => byId(`learn-${name}`).checked;
+  return {
+    supervision: {
+      labels: isChecked("labels"),
+      facets: readFacets(byId("learn-facets").value),
+      pairs: isChecked("pairs"),
+      feedback: isChecked("feedback"),
+    },
+    objective: byId("objective").value || null,
+  };
+}
+
+function readFacets(choice) {
+  if (choice === "auto") return "auto";
+  if (choice === "none") return [];
+  return [...byId("facet-keys").querySelectorAll("input:checked")].map((box) => box.value);
+}
+
+function clearKeys() {
+  byId("facet-keys").replaceChildren(byId("facet-keys").querySelector("legend"));
+}
+
+/** Offer the metadata keys of the first items, the most frequent first. */
+async function showKeys() {
+  const collection = state.collection;
+  const sides = await Promise.all(Object.keys(collection.modalities).map(listItems));
+  if (state.collection !== collection) return;
+  const counts = new Map();
+  for (const item of sides.flat()) {
+    for (const key of Object.keys(item.metadata ?? {})) counts.set(key, (counts.get(key) ?? 0) + 1);
+  }
+  const keys = [...counts].sort((left, right) => right[1] - left[1]).map(([key]) => key);
+  clearKeys();
+  const boxes = keys.slice(0, KEYS_SHOWN).map(keyBox);
+  byId("facet-keys").append(...(boxes.length > 0 ? boxes : [element("span", "facts", "The items have no metadata.")]));
+}
+
+function keyBox(key) {
+  const label = element("label");
+  const box = element("input");
+  box.type = "checkbox";
+  box.value = key;
+  label.append(box, key);
+  return label;
+}

@@ -1,0 +1,144 @@
+"""The contract of ApproximateIndexes: recall, filters, ties, other rows, and files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.cli.bench.index import made_gallery
+from app.domain.errors import DamagedBundleError
+from app.domain.ports import ApproximateIndex, ApproximateIndexes
+from app.index.approximate_files import InvertedListIndexes
+from app.index.exact import ExactIndex
+from app.services.training.evaluation import index_recall
+
+INDEXES: ApproximateIndexes = InvertedListIndexes()
+ROWS, QUERIES = made_gallery(4000, 300, dim=12)
+ASKED = QUERIES[:60]
+
+
+@pytest.fixture(scope="module", params=[0, 1], ids=["flat", "sq8"])
+def index(request: pytest.FixtureRequest) -> ApproximateIndex:
+    return list(INDEXES.candidates(ROWS, QUERIES[60:]))[request.param].with_probes(40)
+
+
+def recall(index: Any, alive: Any = None, k: int = 10) -> float:
+    exact, n_hits = ExactIndex(index.vectors), 0
+    for query in ASKED:
+        best, _ = exact.search(query, k, alive)
+        rows, _ = index.search(query, k, alive)
+        assert len(rows) >= min(k, index.size if alive is None else alive.sum())
+        assert alive is None or alive[rows].all()
+        n_hits += len(set(best.tolist()) & set(rows.tolist()))
+    return n_hits / (k * len(ASKED))
+
+
+def test_more_probes_find_more(index: ApproximateIndex) -> None:
+    assert not index.is_exact
+    assert index.spec.lists > 40
+    recalls = [index_recall(index.with_probes(probes), ASKED) for probes in (4, 12, 40)]
+    assert recalls == sorted(recalls)
+    assert recalls[0] < 0.9
+    assert recalls[-1] > 0.98
+
+
+def test_scores_are_those_of_the_exact_index_to_the_bit(index: ApproximateIndex) -> None:
+    exact = ExactIndex(ROWS)
+    for query in ASKED:
+        rows, scores = exact.search(query, len(ROWS), None)
+        by_row = dict(zip(rows.tolist(), scores.tolist(), strict=True))
+        found, found_scores = index.search(query, 10, None)
+        assert [by_row[row] for row in found.tolist()] == found_scores.tolist()
+        assert (np.diff(found_scores) <= 0).all()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.003, 0.1, 0.6, 0.9])
+def test_a_filter_gives_k_rows_when_k_exist(index: ApproximateIndex, share: float) -> None:
+    by_chance = np.random.default_rng(1).random(len(ROWS)) < share
+    along_the_clusters = ROWS[:, 0] >= np.quantile(ROWS[:, 0], 1.0 - share) if share else by_chance
+    for alive in (by_chance, along_the_clusters):
+        if n_alive := int(alive.sum()):
+            assert recall(index, alive, min(n_alive, 10)) > 0.98
+        else:
+            assert len(index.search(ASKED[0], 10, alive)[0]) == 0
+
+
+def test_later_pages_are_as_complete(index: ApproximateIndex) -> None:
+    assert recall(index, k=100) > 0.98
+    assert recall(index, k=len(ROWS)) == 1.0
+
+
+def test_where_few_rows_are_alive_the_answer_is_exact(index: ApproximateIndex) -> None:
+    alive = np.zeros(len(ROWS), np.bool)
+    alive[::100] = True
+    assert recall(index.with_probes(1), alive) == 1.0
+
+
+def test_lists_with_too_few_rows_are_no_reason_to_return_fewer() -> None:
+    """The only rows alive are far from where the query leads."""
+    rows = np.concatenate([np.full((900, 4), 5.0), np.full((900, 4), -5.0)]).astype(np.float32)
+    rows += np.random.default_rng(0).normal(size=rows.shape).astype(np.float32)
+    index = next(INDEXES.candidates(rows, rows))
+    alive = np.arange(1800) >= 900
+    found, _ = index.search(np.ones(4, np.float32), 700, alive)
+    assert len(found) == 700
+    assert alive[found].all()
+
+
+def test_all_that_tie_with_the_last_come_back(index: ApproximateIndex) -> None:
+    rows = np.concatenate([ROWS, np.repeat(3.0 * ASKED[:1], 60, axis=0)]).astype(np.float32)
+    answer, _ = index.rebuild(rows).search(ASKED[0], 5, None)
+    assert set(answer.tolist()) == set(range(len(ROWS), len(rows)))
+
+
+def test_an_index_of_other_rows_keeps_its_recall(index: ApproximateIndex) -> None:
+    grown = np.concatenate([ROWS[1000:], made_gallery(8000, 1, dim=12)[0][4000:]])
+    rebuilt = index.rebuild(grown)
+    assert not rebuilt.is_exact
+    assert rebuilt.size == len(grown)
+    assert recall(rebuilt) > 0.97
+    assert recall(index) > 0.98, "the first is as it was"
+    assert index.rebuild(ROWS[:0]).size == 0
+
+
+def test_a_query_that_is_no_number_finds_nothing(index: ApproximateIndex) -> None:
+    rows, scores = index.search(np.full(12, np.nan, np.float32), 5, None)
+    assert (len(rows), len(scores)) == (0, 0)
+
+
+def test_a_stored_index_answers_the_same(index: ApproximateIndex, tmp_path: Path) -> None:
+    assert INDEXES.save(index, tmp_path / "index")
+    loaded: Any = INDEXES.load(tmp_path / "index", ROWS)
+    assert loaded.spec == index.spec
+    assert loaded.n_bytes == index.n_bytes > ROWS.nbytes
+    for query in ASKED:
+        for stored, kept in zip(loaded.search(query, 10, None), index.search(query, 10, None), strict=True):
+            assert stored.tolist() == kept.tolist()
+    assert recall(loaded.rebuild(ROWS[:3000])) > 0.97
+
+
+def test_an_exact_index_needs_no_file(tmp_path: Path) -> None:
+    assert not INDEXES.save(ExactIndex(ROWS), tmp_path / "index")
+    assert not (tmp_path / "index").exists()
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "cut", "foreign", "rows"])
+def test_a_damaged_file_is_refused(index: ApproximateIndex, tmp_path: Path, damage: str) -> None:
+    path, rows = tmp_path / "index", ROWS
+    INDEXES.save(index, path)
+    content = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    elif damage == "rows":
+        rows = ROWS[1:]
+    else:
+        path.write_bytes({"empty": b"", "cut": content[:-8], "foreign": b"garbage" * 100}[damage])
+    with pytest.raises(DamagedBundleError):
+        INDEXES.load(path, rows)
+
+
+def test_building_is_seeded() -> None:
+    first, second = (next(INDEXES.candidates(ROWS, QUERIES)).with_probes(4) for _ in range(2))
+    for query in ASKED:
+        assert first.search(query, 10, None)[0].tolist() == second.search(query, 10, None)[0].tolist()

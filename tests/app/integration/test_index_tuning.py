@@ -1,0 +1,179 @@
+"""The choice of an index by its recall, and the service that searches with it."""
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.bootstrap import build
+from app.cli.bench.index import made_gallery
+from app.domain.entities import ItemFilter, TrainingReport
+from app.domain.entities.index_choice import IndexSpec
+from app.domain.ports import ApproximateIndexes
+from app.index.approximate_files import InvertedListIndexes
+from app.index.exact import ExactIndex
+from app.services.serving.galleries import Gallery
+from app.services.serving.segments import IndexedItem
+from app.services.training import index_tuning
+from app.services.training.evaluation import index_recall
+from app.services.training.index_tuning import IndexTuner
+from app.settings import Settings
+from tests.app.closing import close
+from tests.app.integration.conftest import Pairs
+from tests.app.integration.test_saved_galleries import folders, wait
+
+INDEXES: ApproximateIndexes = InvertedListIndexes()
+
+
+def tuner(needed_recall: float = 0.99) -> IndexTuner:
+    return IndexTuner(INDEXES, ExactIndex, needed_recall, min_items=1)
+
+
+@pytest.fixture
+def any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Galleries of a test are too small, and its machine too busy, for a measured speed to decide."""
+    monkeypatch.setattr(index_tuning, "_MIN_SPEEDUP", 0.0)
+    monkeypatch.setattr(index_tuning, "_MIN_QUERIES", 10)
+
+
+@pytest.mark.usefixtures("any_speed")
+def test_the_published_index_finds_what_new_queries_look_for() -> None:
+    rows, queries = made_gallery(20_000, 2000)
+    chosen, choice = tuner().choose(rows, queries[:1000])
+    assert chosen is not None
+    assert choice.spec == chosen.index.spec
+    assert choice.spec.kind in ("ivf-flat", "ivf-sq8")
+    assert choice.spec.probes < choice.spec.lists / 4
+    assert [trial.recall_at_10 >= 0.99 for trial in choice.trials] == [True, True]
+    assert choice.exact_milliseconds is not None
+    assert index_recall(chosen.index, queries[1000:]) > 0.98
+
+
+def test_where_every_candidate_fails_the_gallery_stays_exact_and_says_so() -> None:
+    """Rows without any structure: whatever has the recall visits most of them."""
+    rows, queries = np.split(np.random.default_rng(0).normal(size=(3300, 64)).astype(np.float32), [3000])
+    chosen, choice = tuner().choose(rows, queries)
+    assert chosen is None
+    assert choice.spec == IndexSpec("exact")
+    assert "no candidate reached a recall@10 of 0.99" in choice.reason
+    assert len(choice.trials) == 2
+    assert choice.exact_milliseconds is not None
+
+
+def test_too_few_queries_measure_nothing() -> None:
+    rows, queries = made_gallery(500, 20)
+    chosen, choice = tuner().choose(rows, queries)
+    assert chosen is None
+    assert "20 items of the other modality are too few" in choice.reason
+    assert choice.trials == ()
+
+
+def test_a_gallery_takes_writes_with_an_approximate_index() -> None:
+    rows, queries = made_gallery(6000, 200, dim=8)
+    items = [IndexedItem(f"i{number:05d}", (), {}) for number in range(6000)]
+    index = next(INDEXES.candidates(rows[:4000], queries)).with_probes(40)
+    gallery = Gallery.from_index([*items[:3990], *[None] * 10], index, ExactIndex)
+    assert gallery.size == 3990
+    later = gallery.apply_write([], items[4000:4100], rows[4000:4100]).apply_write(["i00001"], [], rows[:0])
+    assert [type(view.segment.index) for view in later.segments] == [type(index), ExactIndex]
+    merged = later.apply_write([], items[4100:], rows[4100:])
+    assert [view.segment.index.is_exact for view in merged.segments] == [False]
+    assert merged.size == 3990 + 2000 - 1
+    for number, query in enumerate(queries[:40]):
+        for state in (gallery, later, merged):
+            (hits,) = state.search(query[None, :], 10, 0, ItemFilter())
+            found = {item.id for item, _ in hits}
+            assert len(found) == 10, number
+            assert not {f"i{row:05d}" for row in range(3990, 4000)} & found
+    best = rows[4000:6000] @ queries[0]
+    (hits,) = merged.search(queries[:1], 10, 0, ItemFilter())
+    if best.max() > hits[-1][1]:
+        assert f"i{4000 + int(best.argmax()):05d}" in {item.id for item, _ in hits}
+
+
+@pytest.fixture
+def large(
+    tmp_path: Path, vectors: Any, copy_migrated: Callable[[Path], None], any_speed: None
+) -> Iterator[Pairs]:
+    """Services to which a collection of 60 and 50 items is a large one."""
+    copy_migrated(tmp_path)
+    settings = Settings(data_dir=tmp_path, database_url="", approximate_from_items=55, save_after_items=12)
+    services = build(settings)
+    pairs = Pairs(services, vectors)
+    pairs.fill("a")
+    pairs.train("a")
+    yield pairs
+    close(services)
+
+
+def ask(pairs: Pairs) -> tuple[list[tuple[str, float]], bool]:
+    """Return the hits of a page, and whether they are said to be exact."""
+    result = pairs.search("a", k=5)
+    return [(hit.id, hit.score) for hit in result.hits], result.exact
+
+
+def ask_a_new_process(pairs: Pairs) -> tuple[list[tuple[str, float]], bool]:
+    fresh = build(pairs.services.settings.model_copy(update={"save_after_items": 10**9}))
+    answer = ask(Pairs(fresh, pairs.data))
+    close(fresh)
+    return answer
+
+
+def test_the_report_says_what_serves(large: Pairs) -> None:
+    report = large.services.versions.model("a", 1).report
+    assert not report.index.is_exact
+    assert report.index.recall_at_10["x"] >= 0.99
+    assert list(report.index.choices) == ["x"], "z is small"
+    assert report.index.choices["x"].spec.kind in ("ivf-flat", "ivf-sq8")
+    assert TrainingReport.from_json(report.to_json()) == report
+    shown = large.client().get("/v1/admin/collections/a/models/1").json()["report"]["index"]
+    assert shown["choices"]["x"]["spec"]["lists"] > 0
+    assert shown["choices"]["x"]["trials"][0]["milliseconds"] > 0
+
+
+def test_a_new_process_serves_the_published_index(large: Pairs) -> None:
+    hits, exact = ask(large)
+    assert not exact
+    ranking = {hit.id: hit.score for hit in large.search("a", k=100).hits}
+    assert len(ranking) == 60
+    assert [ranking[item_id] for item_id, _ in hits] == [score for _, score in hits]
+    assert ask_a_new_process(large) == (hits, False)
+    large.services.catalogue.add_items("a", [large.item("x", "new", large.data.X[0])])
+    large.services.catalogue.delete_item("a", hits[0][0])
+    after, exact = ask(large)
+    assert not exact
+    assert hits[0][0] not in {item_id for item_id, _ in after}
+    assert len(after) == 5
+    assert "new" in {hit.id for hit in large.search("a", k=100).hits}
+    assert ask_a_new_process(large) == (after, False)
+
+
+def test_a_damaged_index_is_replaced_by_the_exact_one(large: Pairs, caplog: pytest.LogCaptureFixture) -> None:
+    expected = [hit.id for hit in large.search("a", k=100).hits][:5]
+    folder = large.services.settings.data_dir / "models" / large.services.versions.model("a", 1).bundle
+    path = folder / "indexes" / "x"
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    with caplog.at_level(logging.WARNING):
+        hits, exact = ask_a_new_process(large)
+    assert exact
+    assert [item_id for item_id, _ in hits] == expected
+    assert "searching exactly" in caplog.text
+
+
+def test_saved_galleries_keep_the_index(large: Pairs) -> None:
+    items = [large.item("x", f"new{number:02d}", large.data.X[number] + 0.1) for number in range(14)]
+    large.services.catalogue.add_items("a", items)
+    hits, exact = ask(large)
+    assert not exact
+    wait()
+    (folder,) = folders(large)
+    assert (folder / "indexes" / "x").is_file()
+    assert not (folder / "indexes" / "z").exists()
+    assert ask_a_new_process(large)[1] is False
+    (folder / "indexes" / "x").write_bytes(b"garbage")
+    again, exact = ask_a_new_process(large)
+    assert exact
+    assert len(again) == len(hits) == 5

@@ -1,0 +1,100 @@
+"""Short queries that a retrain makes of the items' facets."""
+
+import numpy as np
+import pytest
+
+from app.domain.entities import Content
+from app.encoders.registry import ContentLimits, EncoderRegistry
+from app.encoders.texts import TfidfEncoder
+from app.services.training.items import LabelledItems, as_values
+from app.services.training.short_queries import frequent_combinations, short_queries
+
+TEXTS = ["a red handbag", "a blue handbag", "a red shoe", "a grey shoe"]
+COLOURS, KINDS = ["red", "blue", "red", "grey"], ["Handbags", "Handbags", "Shoes", "Shoes"]
+ENCODER = TfidfEncoder({"type": "tfidf", "characters": 5}, 1000).fit(TEXTS)
+PICTURES = EncoderRegistry(ContentLimits(1 << 20, 1 << 20, 1000)).make({"type": "hog-color"})
+
+
+def items(colours: list[str], kinds: list[str]) -> LabelledItems:
+    n = len(colours)
+    features, names = np.eye(n, 5, dtype=np.float32), np.asarray([str(number) for number in range(n)])
+    sides = [as_values([(value,) for value in side]) for side in (colours, kinds)]
+    facets = {name: (side, side) for name, side in zip(("colour", "kind"), sides, strict=True)}
+    blank = np.full(n, "")
+    return LabelledItems(features, features, blank, blank, names, names, facets, encoders=(PICTURES, ENCODER))
+
+
+def asked(data: LabelledItems) -> list[set[str]]:
+    """Return the values that each query names."""
+    annotations = data.annotations()
+    of_x, of_z = short_queries(data, annotations)
+    assert of_x is None
+    if of_z is None:
+        return []
+    named: list[set[str]] = [set() for _ in range(of_z.samples.shape[0])]
+    for facet, indicators in of_z.indicators.items():
+        for query, value in zip(*np.nonzero(indicators), strict=True):
+            named[query].add(annotations.facets[facet].values[value])
+    return named
+
+
+def test_queries_are_the_combinations_that_items_carry() -> None:
+    data = items(COLOURS, KINDS)
+    expected = [{"red", "Handbags"}, {"blue", "Handbags"}, {"red", "Shoes"}, {"grey", "Shoes"}]
+    assert sorted(map(sorted, asked(data))) == sorted(map(sorted, expected))
+    _, of_z = short_queries(data, data.annotations())
+    assert of_z is not None
+    encoded = ENCODER.encode([Content(text="blue Handbags")])
+    np.testing.assert_array_equal(of_z.samples.toarray()[0], encoded.toarray()[0])
+
+
+def test_of_items_that_are_held_out_nothing_is_used() -> None:
+    rows = np.asarray([0, 2, 3])
+    assert {"blue", "Handbags"} not in asked(items(COLOURS, KINDS).take(rows, rows))
+
+
+def test_numbers_and_truth_values_are_no_queries_of_any_encoder() -> None:
+    sides = {
+        name: (as_values([(value,)]),) * 2
+        for name, value in (("size", "42"), ("new", "true"), ("kind", "Shoes"))
+    }
+    assert frequent_combinations(sides) == []
+
+
+def test_of_many_items_evenly_spaced_ones_are_counted() -> None:
+    colours = as_values([("red",), ("blue",)] * 20_000)
+    kinds = as_values([("Shoes",)] * 40_000)
+    (first, *rest) = frequent_combinations({"colour": (colours, colours), "kind": (kinds, kinds)})
+    assert first in ((("colour", colour), ("kind", "Shoes")) for colour in ("red", "blue"))
+    assert len(rest) <= 1
+
+
+@pytest.mark.parametrize(
+    "colours",
+    [["17", "23", "17", "42"], ["true", "false", "true", "True"], ["mauve", "ochre", "mauve", "xyzzy"]],
+)
+def test_values_whose_words_no_text_has_make_no_query(colours: list[str]) -> None:
+    assert asked(items(colours, KINDS)) == []
+
+
+def test_without_encoders_or_with_one_facet_there_are_none() -> None:
+    data = items(COLOURS, KINDS)
+    one = LabelledItems(
+        data.X, data.Z, data.x_labels, data.z_labels, data.x_ids, data.z_ids, {"kind": data.facets["kind"]}
+    )
+    assert short_queries(one, one.annotations()) == (None, None)
+    assert frequent_combinations(one.facets) == []
+
+
+def test_the_most_frequent_combinations_come_first_and_equal_values_are_none() -> None:
+    sides = [
+        as_values(entries)
+        for entries in ([("a", "b"), ("b",), ()], [("x",), ("x",), ("x",)], [("B",), ("B",), ("B",)])
+    ]
+    facets = {name: (side, side) for name, side in zip("fgh", sides, strict=True)}
+    assert frequent_combinations(facets) == [
+        (("g", "x"), ("h", "B")),
+        (("f", "b"), ("g", "x")),
+        (("f", "a"), ("g", "x")),
+        (("f", "a"), ("h", "B")),
+    ]
