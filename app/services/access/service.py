@@ -25,8 +25,8 @@ from app.services.access.rates import RateLimits
 _PREFIX = "lrbs_"
 _SECRET = re.compile(_PREFIX + r"[A-Za-z0-9_-]{43}")
 _MOST_SEEN = 10_000
-"""Valid keys that are remembered, by the hashes of their secrets; of more, the one looked up least recently
-is dropped."""
+"""Valid keys that are remembered, by the hashes of their secrets; of more, the one used least recently is
+dropped."""
 _UNBOUND = KeyBounds()
 _LATEST = datetime(9999, 12, 31, tzinfo=UTC)
 """A day before the calendar ends: the time has to remain a date in every time zone."""
@@ -127,9 +127,11 @@ class AccessService:
 
         It does not where nothing was committed to the database since the key was looked up.
         """
-        mark, key = self._seen.get(_hash(secret), (None, None))
+        hashed = _hash(secret)
+        mark, key = self._seen.get(hashed, (None, None))
         if key is None or mark is None or mark != self._database.change_mark():
             return None
+        self._note(hashed, mark, key)
         return self._admit(key, scope)
 
     def _admit(self, key: ApiKey, scope: Scope) -> ApiKey:
