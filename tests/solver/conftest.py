@@ -7,8 +7,9 @@ import pytest
 import scipy.sparse
 import scipy.special
 
-from solver import LowRankBilinear, make_low_rank_pairs
+from solver import LowRankBilinear
 from solver.datasets import SyntheticPairs
+from tests.solver.every_estimator import make_pairs
 
 
 class DenseProblem:
@@ -73,4 +74,4 @@ def dense_problem() -> Callable[..., DenseProblem]:
 
 @pytest.fixture
 def pairs() -> SyntheticPairs:
-    return make_low_rank_pairs(60, 50, n_features_x=8, n_features_z=6, n_classes=4, noise=0.5, random_state=0)
+    return make_pairs()

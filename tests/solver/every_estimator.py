@@ -1,13 +1,14 @@
 """The estimators that keep the contract, with cheap and with invalid parameters."""
 
 import inspect
+from functools import cache
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 import solver
-from solver import Labels
+from solver import Labels, make_low_rank_pairs
 from solver.base import CrossModalEstimator, LinearCrossModalEstimator
 from solver.comparison.methods import METHODS
 from solver.datasets import SyntheticPairs
@@ -99,5 +100,15 @@ def cheap(Estimator: type[Any], **parameters: Any) -> Any:
     return Estimator(**{**CHEAP.get(Estimator.__name__, {}), **known})
 
 
+def make_pairs() -> SyntheticPairs:
+    return make_low_rank_pairs(60, 50, n_features_x=8, n_features_z=6, n_classes=4, noise=0.5, random_state=0)
+
+
 def fitted(Estimator: type[Any], pairs: SyntheticPairs, **parameters: Any) -> Any:
     return cheap(Estimator, **parameters).fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
+
+
+@cache
+def fitted_once(Estimator: type[Any]) -> Any:
+    """Return an estimator fitted on `make_pairs()`, for tests that leave it as it is."""
+    return fitted(Estimator, make_pairs())
