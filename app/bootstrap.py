@@ -28,6 +28,7 @@ from app.services.health.write_faults import WriteFaults
 from app.services.models.model_bundles import ModelBundles
 from app.services.models.registry import ModelRegistry
 from app.services.serving.gallery_saver import GallerySaver
+from app.services.serving.recall_monitor import RecallMonitor
 from app.services.serving.reload_scheduler import MAX_RELOADS
 from app.services.serving.saved_galleries import SavedGalleries
 from app.services.serving.search import SearchService
@@ -149,7 +150,7 @@ def build(settings: Settings) -> Services:
     database = SqlDatabase(engine, ownership.require)
     schema = SchemaService(SqlSchema(engine), ownership)
     bundles = ModelBundles(files.bundles, ExactIndexFiles(), InvertedListIndexes(), encoders)
-    snapshots = _build_snapshots(settings, database, bundles, ownership)
+    snapshots, recall_monitor = _build_snapshots(settings, database, bundles, ownership)
     removal = Removal(database, garbage_collector, lambda deleted: snapshots.evict([deleted]))
     training = TrainingService(database)
     gates = PromotionGates(settings.gate_tolerance)
@@ -164,7 +165,7 @@ def build(settings: Settings) -> Services:
         feedback=FeedbackService(
             database, files.pictures, encoders, garbage_collector, _MAX_FEEDBACK, settings.max_answer_bytes
         ),
-        search=SearchService(snapshots, _MAX_HITS, settings.max_answer_bytes),
+        search=SearchService(snapshots, recall_monitor, _MAX_HITS, settings.max_answer_bytes),
         training=training,
         versions=ModelRegistry(database, bundles, garbage_collector, settings.keep_versions),
         builder=ModelBuilder(database, bundles, encoders, tuner, gates, settings.model_write_seconds),
@@ -175,7 +176,7 @@ def build(settings: Settings) -> Services:
         tombstones=Tombstones(database, settings.sweep_grace_seconds),
         ownership=ownership,
         repair=BundleRepair(database, bundles, training, ownership.is_current),
-        status=StatusService(database, snapshots),
+        status=StatusService(database, snapshots, recall_monitor),
         readiness=_build_readiness(settings, database, schema, ownership, snapshots),
     )
 
@@ -285,7 +286,7 @@ def _build_imports(
 
 def _build_snapshots(
     settings: Settings, database: SqlDatabase, bundles: ModelBundles, ownership: Ownership
-) -> SnapshotReader:
+) -> tuple[SnapshotReader, RecallMonitor]:
     saved = SavedGalleries(
         database,
         BundleStore(settings.data_dir / "galleries"),
@@ -296,7 +297,9 @@ def _build_snapshots(
     state = ServingState(SnapshotCache(settings.resolved_snapshot_bytes))
     loader = SnapshotLoader(bundles, ExactIndex, saved, state.fallback)
     saver = GallerySaver(saved, settings.save_after_items)
-    return SnapshotReader(database, state, SnapshotUpdater(database, state, loader, saver))
+    updater = SnapshotUpdater(database, state, loader, saver)
+    monitor = RecallMonitor(state.cache, ExactIndex, _INDEX_RECALL, updater.search_exactly)
+    return SnapshotReader(database, state, updater), monitor
 
 
 def _copy_files(source: Path, target: Path) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 from app.api.middleware.queues import ConcurrencyLimiter
 from app.api.shares import Shares
 from app.domain.errors import ServiceError
-from app.services.health.status import StatusService
+from app.services.health.status import CollectionStatus, StatusService
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -203,15 +203,44 @@ class _Status(Collector):
                 ),
             )
         }
-        sides = ["collection", "modality"]
-        sizes = GaugeMetricFamily("lrbs_index_items", "Rows of an index.", labels=sides)
-        recall = GaugeMetricFamily("lrbs_index_recall", "Share of true neighbours found.", labels=sides)
         for status in statuses:
             for name, family in of_collection.items():
                 value = getattr(status, name)
                 if value is not None:
                     family.add_metric([status.name], value)
-            for family, values in ((sizes, status.index_sizes), (recall, status.recall)):
-                for modality, number in values.items():
-                    family.add_metric([status.name, modality], number)
-        yield from (*of_collection.values(), sizes, recall)
+        yield from of_collection.values()
+        yield from _indexes(statuses)
+
+
+def _indexes(statuses: Sequence[CollectionStatus]) -> Iterator[Metric]:
+    """Yield what is known of the index of each gallery."""
+    families = {
+        name: GaugeMetricFamily(f"lrbs_index_{name}", text, labels=["collection", "modality", *more])
+        for name, text, more in (
+            ("items", "Rows of an index.", []),
+            ("serves", "1 for the kind of index that serves.", ["kind"]),
+            ("fallback", "Whether an exact search stands in for the version's approximate index.", []),
+            ("recall", "Share of true neighbours found: by live queries, or else by the training's.", []),
+            ("recall_bound", "Bounds of the recall of live queries, wrong once in a million.", ["bound"]),
+            ("recall_queries", "Live queries that the recall was measured with.", []),
+            ("published_recall", "Recall of the version's approximate index in its training.", []),
+        )
+    }
+    for status, (modality, index) in ((one, entry) for one in statuses for entry in one.indexes.items()):
+        values: list[tuple[str, float | None, list[str]]] = [
+            ("items", index.n_items, []),
+            ("serves", 1, [index.kind]),
+            ("fallback", index.is_fallback, []),
+            ("recall", index.recall, []),
+            ("published_recall", index.published_recall, []),
+        ]
+        if index.live is not None:
+            values += [
+                ("recall_bound", index.live.lower, ["lower"]),
+                ("recall_bound", index.live.upper, ["upper"]),
+                ("recall_queries", index.live.n_queries, []),
+            ]
+        for name, value, more in values:
+            if value is not None:
+                families[name].add_metric([status.name, modality, *more], value)
+    yield from families.values()

@@ -7,17 +7,16 @@ hence each process writes the state of its collections to a file of its own, bes
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
+import msgspec
 from prometheus_client.multiprocess import mark_process_dead
 
-from app.services.health.status import CollectionStatus
-
-_Number = TypeVar("_Number", int, float)
+from app.services.health.status import CollectionStatus, IndexStatus
 
 
 class Shares:
@@ -54,7 +53,7 @@ class Shares:
                 continue  # its process has ended
             for entry in entries:
                 if entry["name"] in by_name:
-                    by_name[entry["name"]].append(CollectionStatus(**entry))
+                    by_name[entry["name"]].append(msgspec.convert(entry, CollectionStatus))
         return [_worst(status, by_name[status.name]) for status in statuses]
 
 
@@ -86,14 +85,15 @@ def _worst(own: CollectionStatus, statuses: Sequence[CollectionStatus]) -> Colle
         revision_lag=max(
             (status.revision_lag for status in statuses if status.revision_lag is not None), default=None
         ),
-        index_sizes=_minima(status.index_sizes for status in statuses),
-        recall=_minima(status.recall for status in statuses),
+        indexes=_worst_indexes([status.indexes for status in statuses]),
     )
 
 
-def _minima(values: Iterable[Mapping[str, _Number]]) -> dict[str, _Number]:
-    minima: dict[str, _Number] = {}
-    for numbers in values:
-        for name, number in numbers.items():
-            minima[name] = min(minima.get(name, number), number)
-    return minima
+def _worst_indexes(of_processes: Sequence[Mapping[str, IndexStatus]]) -> dict[str, IndexStatus]:
+    """Return by modality the index that serves instead of another one, or else has the lowest recall."""
+    worst: dict[str, IndexStatus] = {}
+    for name in dict.fromkeys(itertools.chain.from_iterable(of_processes)):
+        indexes = [indexes[name] for indexes in of_processes if name in indexes]
+        chosen = min(indexes, key=lambda index: (not index.is_fallback, index.recall))
+        worst[name] = dataclasses.replace(chosen, n_items=min(index.n_items for index in indexes))
+    return worst

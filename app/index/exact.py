@@ -15,6 +15,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from app.domain.entities import Matrix, Vector
+from app.domain.entities.index_choice import IndexSpec
 from app.domain.errors import DamagedBundleError
 from app.domain.ports import GalleryIndex, IndexFiles
 from app.index.candidates import BLOCK, best_of_blocks, candidate_rows, score_errors
@@ -58,6 +59,11 @@ class ExactIndex(GalleryIndex):
     @override
     def is_exact(self) -> bool:
         return True
+
+    @property
+    @override
+    def spec(self) -> IndexSpec:
+        return IndexSpec()
 
     @property
     @override

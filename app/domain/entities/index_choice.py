@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+EXACT = "exact"
+"""Kind of an index that compares a query with every row."""
+
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
@@ -19,7 +22,7 @@ class IndexSpec:
         Lists that a search of a first page without a filter visits, 0 for an exact index.
     """
 
-    kind: str = "exact"
+    kind: str = EXACT
     lists: int = 0
     probes: int = 0
 

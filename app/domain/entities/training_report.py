@@ -9,7 +9,7 @@ from typing import Any, Self
 import msgspec
 
 from app.domain.entities.held_out_quality import Gate, HeldOutQuality, Objective, measure_of
-from app.domain.entities.index_choice import IndexChoice
+from app.domain.entities.index_choice import EXACT, IndexChoice
 from app.domain.entities.report_upgrade import upgraded_report, upgraded_to_format_3
 from app.domain.entities.training import TrainingParameters
 from app.domain.errors import UnknownReportFormatError
@@ -264,6 +264,15 @@ class IndexRecall:
     needed: float
     is_exact: bool = False
     choices: Mapping[str, IndexChoice] = field(default_factory=dict)
+
+    @property
+    def published(self) -> dict[str, float]:
+        """Recall of the approximate indexes that were published, by modality."""
+        return {
+            name: self.recall_at_10[name]
+            for name, choice in self.choices.items()
+            if choice.spec.kind != EXACT and name in self.recall_at_10
+        }
 
     @property
     def refusal(self) -> str | None:

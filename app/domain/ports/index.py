@@ -22,6 +22,11 @@ class GalleryIndex(Protocol):
         ...
 
     @property
+    def spec(self) -> IndexSpec:
+        """What it is."""
+        ...
+
+    @property
     def size(self) -> int:
         """Number of rows."""
         ...
@@ -79,11 +84,6 @@ class ApproximateIndex(GalleryIndex, Protocol):
 
     Its scores are exact. A search that a part of the rows could not answer compares all that are alive.
     """
-
-    @property
-    def spec(self) -> IndexSpec:
-        """What it is."""
-        ...
 
     def with_probes(self, probes: int) -> Self:
         """Return the same index with another number of probes; they share their memory."""

@@ -2,28 +2,51 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
+from dataclasses import dataclass, field
 
 from app.domain.entities import Collection, JobState
+from app.domain.entities.index_choice import EXACT
 from app.domain.ports import Database
-from app.services.serving.galleries import Gallery
+from app.services.serving.recall_monitor import RecallMonitor
+from app.services.serving.recall_window import RecallEstimate
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshot_reader import SnapshotReader
-from app.services.training.evaluation import index_recall
 
 DATABASE_TIMEOUT_SECONDS = 2.0
 """How long the database may take for a health check or metrics: less than the usual timeouts of probes."""
-_QUERIES_PER_PROBE = 4
-"""A sample this small is noisy; the mean over many probes is not."""
-_ROWS_PER_QUERY = 250_000
-"""Fewer queries are asked of a larger segment, so that a probe never compares more than a million rows."""
-_PROBE_INTERVAL_SECONDS = 60.0
-"""Recall of an index changes slowly; scrapes are usually more frequent."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStatus:
+    """The index of one gallery as this process serves it.
+
+    Parameters
+    ----------
+    n_items : int
+        Items that it ranks.
+    kind : str
+        As of `IndexSpec`.
+    is_fallback : bool
+        Whether it is exact, though the version has an approximate one.
+    published_recall : float or None
+        Recall@10 of the version's approximate index, as its training measured it; None if it has none.
+    live : RecallEstimate or None
+        Recall@10 of live queries; None while it is not known, and for an exact index.
+    """
+
+    n_items: int
+    kind: str
+    is_fallback: bool = False
+    published_recall: float | None = None
+    live: RecallEstimate | None = None
+
+    @property
+    def recall(self) -> float:
+        """What is known of recall@10: of live queries, else of those of the training; 1 if it is exact."""
+        if self.live is not None:
+            return self.live.recall
+        return 1.0 if self.kind == EXACT or self.published_recall is None else self.published_recall
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,32 +63,19 @@ class CollectionStatus:
         Model version in this process's memory.
     revision_lag : int or None
         Writes that the next search here will replay first; None while no snapshot is in memory.
-    index_sizes : mapping of str to int
-        Rows of each modality's index.
-    recall : mapping of str to float
-        Fraction of the true neighbours found by each modality's index when it was last probed; 1 for an exact
-        index, which is not probed.
+    indexes : mapping of str to IndexStatus
+        By modality.
     """
 
     name: str
     active_version: int | None
     served_version: int | None
     revision_lag: int | None
-    index_sizes: Mapping[str, int]
-    recall: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class _Probe:
-    """Recall of a version's indexes, by modality, and when it was measured by the monotonic clock."""
-
-    probed_at: float
-    version: int
-    recall: dict[str, float]
+    indexes: Mapping[str, IndexStatus] = field(default_factory=dict)
 
 
 class StatusService:
-    """Reports what is served, and probes approximate indexes from time to time.
+    """Reports what is served.
 
     Parameters
     ----------
@@ -73,18 +83,19 @@ class StatusService:
         The source of truth.
     snapshots : SnapshotReader
         What is in this process's memory.
+    recall_monitor : RecallMonitor
+        Knows the recall of live queries.
     """
 
-    def __init__(self, database: Database, snapshots: SnapshotReader) -> None:
+    def __init__(self, database: Database, snapshots: SnapshotReader, recall_monitor: RecallMonitor) -> None:
         self._database = database
         self._snapshots = snapshots
-        self._probes: dict[int, _Probe] = {}
+        self._recall_monitor = recall_monitor
 
     def collections(self, limit: int) -> tuple[int, list[CollectionStatus]]:
         """Return the number of collections, and the status of the first `limit` of them by name."""
         collections = self._snapshots.list_collections(DATABASE_TIMEOUT_SECONDS)
         snapshots = self._snapshots.peek_all()
-        self._probes = {key: probe for key, probe in self._probes.items() if key in snapshots}
         statuses = [
             self._status(collection, snapshots.get(collection.id)) for collection in collections[:limit]
         ]
@@ -97,47 +108,21 @@ class StatusService:
 
     def _status(self, collection: Collection, snapshot: Snapshot | None) -> CollectionStatus:
         if snapshot is None:
-            return CollectionStatus(collection.name, collection.active_version, None, None, {}, {})
+            return CollectionStatus(collection.name, collection.active_version, None, None)
         return CollectionStatus(
             name=collection.name,
             active_version=collection.active_version,
             served_version=snapshot.model.version,
             revision_lag=max(collection.revision - snapshot.collection.revision, 0),
-            index_sizes={name: gallery.size for name, gallery in snapshot.galleries.items()},
-            recall=self._recall(snapshot),
+            indexes={name: self._index_status(snapshot, name) for name in snapshot.galleries},
         )
 
-    def _recall(self, snapshot: Snapshot) -> dict[str, float]:
-        now, version = time.monotonic(), snapshot.model.version
-        probe = self._probes.get(snapshot.collection.id)
-        if probe is None or probe.version != version or now - probe.probed_at > _PROBE_INTERVAL_SECONDS:
-            recall = {name: probe_recall(gallery) for name, gallery in snapshot.galleries.items()}
-            probe = self._probes[snapshot.collection.id] = _Probe(now, version, recall)
-        return probe.recall
-
-
-def probe_recall(gallery: Gallery, random_state: int | None = None) -> float:
-    """Return the mean recall@10 of a gallery's indexes, queried with some of their own rows.
-
-    Parameters
-    ----------
-    gallery : Gallery
-        What is probed; 1.0 when it is empty. A segment is weighted by its size; one with an exact index has
-        recall 1 by construction, and is not queried.
-    random_state : int, optional
-        Seed of the choice of rows; a different one each time when None.
-    """
-    rng = np.random.default_rng(random_state)
-    indexes = [view.segment.index for view in gallery.segments]
-    recalls = [
-        1.0 if index.is_exact else index_recall(index, index.vectors[_sample_rows(index.size, rng)])
-        for index in indexes
-    ]
-    sizes = [index.size for index in indexes]
-    return float(np.average(recalls, weights=sizes)) if sizes else 1.0
-
-
-def _sample_rows(size: int, rng: np.random.Generator) -> npt.NDArray[np.intp]:
-    """Return the numbers of some rows out of `size`."""
-    count = min(max(_QUERIES_PER_PROBE * _ROWS_PER_QUERY // max(size, 1), 1), _QUERIES_PER_PROBE)
-    return rng.integers(size, size=count)
+    def _index_status(self, snapshot: Snapshot, modality: str) -> IndexStatus:
+        gallery = snapshot.galleries[modality]
+        return IndexStatus(
+            gallery.size,
+            gallery.index_kind,
+            modality in snapshot.without_index,
+            snapshot.model.published_recall.get(modality),
+            None if gallery.is_exact else self._recall_monitor.estimate(snapshot, modality),
+        )

@@ -63,6 +63,8 @@ class LoadedModel:
         What is wrong with the bundle's `HeldOutModel`, which no search needs.
     indexes : mapping of str to GalleryIndex
         Approximate indexes over the rows of large galleries, by modality.
+    published_recall : mapping of str to float
+        Recall@10 of the approximate indexes that were published, as the training measured it, by modality.
     """
 
     version: int
@@ -73,6 +75,7 @@ class LoadedModel:
     galleries: Mapping[str, tuple[tuple[str, ...], Matrix]]
     held_out_damage: str | None = None
     indexes: Mapping[str, GalleryIndex] = field(default_factory=dict)
+    published_recall: Mapping[str, float] = field(default_factory=dict)
 
     def project(self, modality: str, features: Features) -> Matrix:
         """Return the (n, rank) projections of features of one modality; see `can_be_ranked`."""
@@ -196,6 +199,7 @@ class ModelBundles:
             galleries,
             held_out_damage,
             indexes,
+            version.report.index.published,
         )
 
     def _load_index(

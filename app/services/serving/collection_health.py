@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.domain.entities import Collection
@@ -28,7 +29,11 @@ class CollectionHealth:
 
 
 def assess(
-    collection: Collection, snapshot: Snapshot | None, failure: str | None, was_loaded: bool
+    collection: Collection,
+    snapshot: Snapshot | None,
+    failure: str | None,
+    was_loaded: bool,
+    given_up: Mapping[str, str],
 ) -> CollectionHealth:
     """Return how a collection stands.
 
@@ -42,6 +47,8 @@ def assess(
         Why the last load failed.
     was_loaded : bool
         Whether it was loaded once, even if it is no longer in memory.
+    given_up : mapping of str to str
+        Why this process gave up approximate indexes of the snapshot's model, by modality.
     """
     if snapshot is None:
         if failure is not None:
@@ -60,4 +67,7 @@ def assess(
         problems.append(f"{collection.name}: {reason}")
     if (damage := snapshot.model.held_out_damage) is not None:
         problems.append(f"{collection.name}: later versions cannot be compared with the served one: {damage}")
+    for modality in snapshot.without_index:
+        reason = given_up.get(modality, "its index is damaged, or was given up before")
+        problems.append(f"{collection.name}: {modality!r} is searched exactly: {reason}")
     return CollectionHealth(True, True, "; ".join(problems) or None)

@@ -6,12 +6,14 @@ shared with the gallery before it. Merges keep the segments few.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, MutableMapping, Sequence
+from dataclasses import replace as replace_fields
 
 import numpy as np
 import numpy.typing as npt
 
 from app.domain.entities import ItemFilter, Matrix, Vector
+from app.domain.entities.index_choice import IndexSpec
 from app.domain.ports import GalleryIndex
 from app.services.serving.merge_policy import SegmentSize, runs_to_merge
 from app.services.serving.segments import IndexedItem, IndexFactory, Mask, Segment, SegmentView
@@ -94,6 +96,30 @@ class Gallery:
     def is_exact(self) -> bool:
         """Whether every search returns the true best items."""
         return all(view.segment.index.is_exact for view in self.segments)
+
+    @property
+    def index_kind(self) -> str:
+        """Kind of the approximate index, ``exact`` where there is none; see `IndexSpec`."""
+        specs = (view.segment.index.spec for view in self.segments if not view.segment.index.is_exact)
+        return next(specs, IndexSpec()).kind
+
+    def exactly(self, made: MutableMapping[GalleryIndex, GalleryIndex]) -> Gallery:
+        """Return a gallery of the same items that is searched exactly.
+
+        Parameters
+        ----------
+        made : mapping of GalleryIndex to GalleryIndex
+            Exact indexes by what they stand for. Missing ones are added, for a gallery that differs a little.
+        """
+        views = []
+        for view in self.segments:
+            index = view.segment.index
+            if not index.is_exact:
+                if index not in made:
+                    made[index] = self._make_index(index.vectors)
+                view = replace_fields(view, segment=view.segment.with_index(made[index]))
+            views.append(view)
+        return self._with(views, self.unranked)
 
     def item_ids(self) -> Iterator[str]:
         """Yield the id of each item, including those that cannot be ranked."""

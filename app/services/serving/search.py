@@ -30,6 +30,7 @@ from app.services.models.features import item_features
 from app.services.serving.galleries import Gallery
 from app.services.serving.hit_items import fetch_hit_items
 from app.services.serving.notices import unranked_notices, weak_match_notices, word_notices
+from app.services.serving.recall_monitor import RecallMonitor
 from app.services.serving.segments import IndexedItem
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshot_reader import MustWaitError, SnapshotReader
@@ -105,13 +106,22 @@ class SearchService:
     ----------
     snapshots : SnapshotReader
         Opens what is searched.
+    recall_monitor : RecallMonitor
+        Sees the queries.
     max_hits : int
         Most results that one call may rank, over all its queries, those before `offset` included.
     max_answer_bytes : int
         Most bytes of the results' items in one call.
     """
 
-    def __init__(self, snapshots: SnapshotReader, max_hits: int, max_answer_bytes: int) -> None:
+    def __init__(
+        self,
+        snapshots: SnapshotReader,
+        recall_monitor: RecallMonitor,
+        max_hits: int,
+        max_answer_bytes: int,
+    ) -> None:
+        self._recall_monitor = recall_monitor
         self._max_hits = max_hits
         self._max_answer_bytes = max_answer_bytes
         self._snapshots = snapshots
@@ -220,14 +230,11 @@ class SearchService:
         ranked = [number for number, part in prepared.items() if part.can_match[0]]
         pages: dict[int, list[tuple[IndexedItem, float]]] = {key: [] for key in prepared}
         if ranked:
-            pages |= zip(
-                ranked,
-                snapshot.galleries[requests[0].target].search_many(
-                    np.concatenate([prepared[number].projected for number in ranked]),
-                    [(requests[number].k, requests[number].offset) for number in ranked],
-                ),
-                strict=True,
-            )
+            target = requests[0].target
+            queries = np.concatenate([prepared[number].projected for number in ranked])
+            sizes = [(requests[number].k, requests[number].offset) for number in ranked]
+            pages |= zip(ranked, snapshot.galleries[target].search_many(queries, sizes), strict=True)
+            self._recall_monitor.see(snapshot, target, queries)
         for number, part in prepared.items():
             try:
                 (outcomes[number],) = self._show(snapshot, work, requests[number], part, [pages[number]])
@@ -239,6 +246,7 @@ class SearchService:
         """Answer from a snapshot; `work` may be None where everything `_is_in_memory`."""
         prepared = _prepare(snapshot, work, request)
         pages = _rank(snapshot.galleries[request.target], prepared, request)
+        self._recall_monitor.see(snapshot, request.target, prepared.projected[prepared.can_match])
         return self._show(snapshot, work, request, prepared, pages)
 
     def _show(

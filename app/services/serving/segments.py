@@ -6,6 +6,7 @@ alive bitset, and a view is a segment together with one such bitset.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -66,6 +67,13 @@ class Segment:
         step = max(len(self.items) // _SAMPLED_ITEMS, 1)
         sizes = [_estimate_item_bytes(item) for item in self.items[::step]]
         return self.index.n_bytes + len(self.items) * sum(sizes) // max(len(sizes), 1)
+
+    def with_index(self, index: GalleryIndex) -> Segment:
+        """Return a segment of the same items with another index over the same rows."""
+        changed = copy.copy(self)
+        changed.index = index
+        changed.__dict__.pop("estimated_bytes", None)
+        return changed
 
     @cached_property
     def row_by_id(self) -> Mapping[str, int]:

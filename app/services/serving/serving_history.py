@@ -8,13 +8,14 @@ from app.services.serving.snapshot import LoadFailure
 
 
 class ServingHistory:
-    """Loads, failures and writes of this process, by the collections' identity."""
+    """Loads, failures, writes and given up indexes of this process, by the collections' identity."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._writes: dict[int, int] = {}
         self._failures: dict[int, LoadFailure] = {}
         self._loaded: set[int] = set()
+        self._given_up: dict[int, dict[tuple[str, str], str]] = {}
 
     def record_write(self, collection_id: int, revision: int) -> None:
         """Record the revision of a write that this process accepted."""
@@ -32,6 +33,17 @@ class ServingHistory:
         with self._lock:
             self._failures[collection_id] = failure
 
+    def record_given_up(self, collection_id: int, bundle: str, modality: str, reason: str) -> None:
+        """Record that this process searches a gallery of a model exactly from now on, and why."""
+        with self._lock:
+            before = self._given_up.get(collection_id, {})
+            self._given_up[collection_id] = {**before, (bundle, modality): reason}
+
+    def given_up(self, collection_id: int, bundle: str) -> dict[str, str]:
+        """Return why galleries of a model are searched exactly, by modality."""
+        reasons = self._given_up.get(collection_id, {})
+        return {modality: reason for (of_bundle, modality), reason in reasons.items() if of_bundle == bundle}
+
     def last_write(self, collection_id: int) -> int:
         """Return the revision of the last write that this process accepted; 0 when there was none."""
         return self._writes.get(collection_id, 0)
@@ -47,7 +59,7 @@ class ServingHistory:
     def collection_ids(self) -> set[int]:
         """Return the collections of which anything is recorded."""
         with self._lock:
-            return {*self._writes, *self._failures, *self._loaded}
+            return {*self._writes, *self._failures, *self._loaded, *self._given_up}
 
     def forget(self, collection_id: int) -> None:
         """Drop everything about a deleted collection."""
@@ -55,3 +67,4 @@ class ServingHistory:
             self._writes.pop(collection_id, None)
             self._failures.pop(collection_id, None)
             self._loaded.discard(collection_id)
+            self._given_up.pop(collection_id, None)

@@ -57,3 +57,12 @@ class Snapshot:
     def size(self) -> int:
         """Number of items in its galleries."""
         return sum(gallery.size for gallery in self.galleries.values())
+
+    @property
+    def without_index(self) -> list[str]:
+        """Modalities whose gallery is searched exactly, though the version has an index for it."""
+        return [
+            name
+            for name, gallery in self.galleries.items()
+            if name in self.model.published_recall and gallery.size and gallery.is_exact
+        ]

@@ -294,10 +294,12 @@ class SnapshotReader:
         return self._state.fallback.may_retry(self._state.history.last_failure(collection.id))
 
     def _assess(self, collection: Collection) -> CollectionHealth:
-        failure = self._state.history.last_failure(collection.id)
+        history, snapshot = self._state.history, self._state.cache.peek(collection.id)
+        failure = history.last_failure(collection.id)
         return assess(
             collection,
-            self._state.cache.peek(collection.id),
+            snapshot,
             None if failure is None else failure.reason,
-            self._state.history.was_loaded(collection.id),
+            history.was_loaded(collection.id),
+            {} if snapshot is None else history.given_up(collection.id, snapshot.model_bundle),
         )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
+import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace as replace_fields
 from weakref import WeakValueDictionary
@@ -16,7 +17,7 @@ from app.domain.errors import (
     OverloadedError,
     ServiceError,
 )
-from app.domain.ports import Database, UnitOfWork
+from app.domain.ports import Database, GalleryIndex, UnitOfWork
 from app.services.serving.gallery_saver import GallerySaver
 from app.services.serving.pacing import Pacer
 from app.services.serving.reload_scheduler import Reload, RequeuedError
@@ -28,6 +29,7 @@ from app.services.serving.waiting_room import ReleaseSlot
 
 _SHORT_WAIT_SECONDS = 0.05
 """A request waits this long for a replay of a few writes before it gives its concurrency slot to others."""
+_logger = logging.getLogger(__name__)
 
 
 class SnapshotUpdater:
@@ -118,6 +120,47 @@ class SnapshotUpdater:
             until_answered.push(attempt.pop_all())
             return snapshot, work
 
+    def search_exactly(self, snapshot: Snapshot, modality: str, reason: str) -> None:
+        """Search a gallery exactly from now on, as long as the snapshot's model serves in this process.
+
+        Parameters
+        ----------
+        snapshot : Snapshot
+            Of the model.
+        modality : str
+            Of the gallery.
+        reason : str
+            Why.
+        """
+        collection = snapshot.collection
+        self._state.history.record_given_up(collection.id, snapshot.model_bundle, modality, reason)
+        _logger.warning("%s: %s is searched exactly from now on: %s", collection.name, modality, reason)
+        made: dict[GalleryIndex, GalleryIndex] = {}
+        while (current := self._state.cache.peek(collection.id)) is not None:
+            exact = self._without_given_up(current, made)
+            if exact is current:
+                return
+            with self._exclusive(collection, None):
+                # A search may have replayed a write meanwhile.
+                if self._state.cache.peek(collection.id) is current:
+                    self._state.cache.put(exact)
+                    return
+
+    def _without_given_up(
+        self, snapshot: Snapshot, made: MutableMapping[GalleryIndex, GalleryIndex]
+    ) -> Snapshot:
+        """Return a snapshot without the indexes that were given up; itself if it has none of these.
+
+        `made` as of `Gallery.exactly`.
+        """
+        given_up = self._state.history.given_up(snapshot.collection.id, snapshot.model_bundle)
+        exact = {
+            name: gallery.exactly(made)
+            for name, gallery in snapshot.galleries.items()
+            if name in given_up and not gallery.is_exact
+        }
+        return replace_fields(snapshot, galleries={**snapshot.galleries, **exact}) if exact else snapshot
+
     def evict(self, collection_ids: Iterable[int]) -> None:
         """Drop deleted collections, which frees their memory."""
         with self._lock:
@@ -166,6 +209,7 @@ class SnapshotUpdater:
         That of a collection which is gone is dropped.
         """
         collection = snapshot.collection
+        snapshot = self._without_given_up(snapshot, {})
         with self._exclusive(collection, None):
             cached = self._state.cache.peek(collection.id)
             if cached is not None and cached.collection.revision > collection.revision:
@@ -173,7 +217,8 @@ class SnapshotUpdater:
             with self._database.read() as work:
                 exists = work.collections.get(collection.name).id == collection.id
             if exists:
-                self._publish(snapshot)
+                # Again, as an index may have been given up meanwhile.
+                self._publish(self._without_given_up(snapshot, {}))
             return True
 
     def _publish(self, snapshot: Snapshot) -> Snapshot:

@@ -16,6 +16,7 @@ from app.domain.entities import Collection, Content, ItemFilter, Job, JobState, 
 from app.main import create_app
 from app.services.catalogue.service import NewItem
 from app.services.serving.search import Query
+from app.services.training import index_tuning
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
@@ -95,6 +96,13 @@ def pairs(tmp_path: Path, vectors: SyntheticPairs, copy_migrated: Callable[[Path
     services = build(Settings(data_dir=tmp_path, database_url="", open_search=True))
     yield Pairs(services, vectors)
     close(services)
+
+
+@pytest.fixture
+def any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Galleries of a test are too small, and its machine too busy, for a measured speed to decide."""
+    monkeypatch.setattr(index_tuning, "_MIN_SPEEDUP", 0.0)
+    monkeypatch.setattr(index_tuning, "_MIN_QUERIES", 10)
 
 
 @pytest.fixture

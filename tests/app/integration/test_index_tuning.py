@@ -17,7 +17,6 @@ from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndex
 from app.services.serving.galleries import Gallery
 from app.services.serving.segments import IndexedItem
-from app.services.training import index_tuning
 from app.services.training.evaluation import index_recall
 from app.services.training.index_tuning import IndexTuner
 from app.settings import Settings
@@ -30,13 +29,6 @@ INDEXES: ApproximateIndexes = InvertedListIndexes()
 
 def tuner(needed_recall: float = 0.99) -> IndexTuner:
     return IndexTuner(INDEXES, ExactIndex, needed_recall, min_items=1)
-
-
-@pytest.fixture
-def any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Galleries of a test are too small, and its machine too busy, for a measured speed to decide."""
-    monkeypatch.setattr(index_tuning, "_MIN_SPEEDUP", 0.0)
-    monkeypatch.setattr(index_tuning, "_MIN_QUERIES", 10)
 
 
 @pytest.mark.usefixtures("any_speed")

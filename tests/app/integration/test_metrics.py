@@ -6,17 +6,12 @@ from typing import Any
 
 import anyio
 import httpx
-import numpy as np
 import pytest
 from anyio import to_thread
 
 from app.bootstrap import build
 from app.domain.entities import Scope
-from app.index.exact import ExactIndex
 from app.main import create_app
-from app.services.health.status import probe_recall
-from app.services.serving.galleries import Gallery
-from app.services.serving.segments import IndexedItem
 from app.settings import Settings
 from tests.app.closing import close
 from tests.app.e2e.refusals import check_problem, client_of
@@ -111,47 +106,6 @@ def test_a_database_that_is_away_is_told_not_an_error(pairs: Any, monkeypatch: p
     found = read(client)
     assert found["lrbs_database_up"] == 0
     assert "lrbs_collections" not in found
-
-
-class Forgetful(ExactIndex):
-    """Finds only the first half of its rows."""
-
-    @property
-    def is_exact(self) -> bool:
-        return False
-
-    def search(self, query: Any, k: int, alive: Any) -> Any:
-        return super().search(query, k, np.arange(self.size) < self.size // 2)
-
-
-class Silent(ExactIndex):
-    """Must not be searched."""
-
-    def search(self, query: Any, k: int, alive: Any) -> Any:
-        raise AssertionError
-
-
-def gallery_of(vectors: Any, kind: type[ExactIndex] = ExactIndex) -> Gallery:
-    return Gallery.from_items(
-        [IndexedItem(str(number), (), {}) for number in range(len(vectors))], vectors, kind
-    )
-
-
-def test_an_exact_index_is_not_probed() -> None:
-    vectors = np.random.default_rng(0).normal(size=(400, 8)).astype(np.float32)
-    assert probe_recall(gallery_of(vectors, Silent), 0) == 1
-
-
-def test_the_probe_notices_an_index_that_misses_neighbours() -> None:
-    vectors = np.random.default_rng(0).normal(size=(400, 8)).astype(np.float32)
-    assert probe_recall(gallery_of(vectors), 0) == 1
-    forgetful = gallery_of(vectors, Forgetful)
-    assert 0.2 < probe_recall(forgetful, 0) < 0.8
-    grown = Gallery([*forgetful.segments, *gallery_of(vectors).segments], ExactIndex)
-    assert 0.6 < probe_recall(grown, 0) < 0.9, "half of its rows are in an index that misses neighbours"
-    assert probe_recall(gallery_of(np.ones((30, 4), np.float32)), 0) == 1, "ties are no misses"
-    assert probe_recall(gallery_of(np.zeros((0, 4), np.float32))) == 1
-    assert probe_recall(gallery_of(np.zeros((5, 0), np.float32)), 0) == 1, "a model that learned nothing"
 
 
 def test_whoever_asks_for_metrics_without_end_keeps_nobody_from_readiness(

@@ -1,0 +1,234 @@
+"""The recall of approximate indexes, measured with live queries in the background.
+
+A training chooses an index by the queries that it knows. Later writes go into the same lists, and people ask
+for other things, so that an index may come to miss neighbours. A share of the queries is therefore answered
+once more, and compared with the exact ranking; an index that is below the gate with confidence is given up.
+
+Of a search only its projected query is kept, in memory until it was compared, and a hash of it afterwards.
+It is compared without the search's filter, on a first page: those that a filter leaves few rows for are
+answered exactly, and would hide what the others miss.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from app.domain.entities import Matrix, Vector
+from app.services.serving.galleries import Gallery
+from app.services.serving.pacing import Pacer
+from app.services.serving.recall_window import RecallEstimate, RecallWindow
+from app.services.serving.segments import IndexFactory
+from app.services.serving.snapshot import Snapshot
+from app.services.serving.snapshot_cache import SnapshotCache
+
+THREAD_NAME = "recall"
+_ONE_IN = 8
+"""Queries for each one that may be compared."""
+_MAX_PENDING = 64
+"""Queries that wait to be compared; others are not kept meanwhile."""
+_BATCH = 16
+"""Queries that are compared in one pass over the rows."""
+_DEPTH = 10
+"""Recall is that of a first page of results."""
+_ROUNDING = 1e-5
+"""Relative difference of two float32 scores that may be rounding: indexes sum in different orders."""
+_ROWS_PER_STEP = 1 << 15
+"""Rows between two pauses: some milliseconds for a batch."""
+_REST = 49.0
+"""Rest in relation to the work before it: comparisons take a fiftieth of a core."""
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sample:
+    """A projected query, and the gallery that was searched with it."""
+
+    collection_id: int
+    bundle: str
+    modality: str
+    query: Vector
+
+    @property
+    def gallery(self) -> tuple[int, str, str]:
+        return self.collection_id, self.bundle, self.modality
+
+
+@dataclass(slots=True, eq=False)
+class _Watched:
+    """What is known of the approximate indexes of one gallery."""
+
+    indexes: tuple[weakref.ref[object], ...]
+    window: RecallWindow = field(default_factory=RecallWindow)
+    estimate: RecallEstimate | None = None
+
+
+class RecallMonitor:
+    """Samples queries, and measures the recall of the indexes that answer them.
+
+    Parameters
+    ----------
+    cache : SnapshotCache
+        What is served.
+    make_index : callable
+        Builds an exact index.
+    needed_recall : float
+        Recall@10 below which an index is given up.
+    give_up : callable
+        Takes a snapshot, a modality and a reason; searches that gallery exactly from then on.
+    """
+
+    def __init__(
+        self,
+        cache: SnapshotCache,
+        make_index: IndexFactory,
+        needed_recall: float,
+        give_up: Callable[[Snapshot, str, str], None],
+    ) -> None:
+        self._cache = cache
+        self._make_index = make_index
+        self._needed_recall = needed_recall
+        self._give_up = give_up
+        self._n_seen = 0
+        self._pending: deque[_Sample] = deque()
+        self._watched: dict[tuple[int, str, str], _Watched] = {}
+        """Changed by the thread that measures alone."""
+        self._is_running = threading.Lock()
+
+    def see(self, snapshot: Snapshot, modality: str, queries: Matrix) -> None:
+        """Take note of a search, and keep one query of some; costs a search next to nothing.
+
+        Parameters
+        ----------
+        snapshot : Snapshot
+            It was answered from.
+        modality : str
+            Whose gallery was searched.
+        queries : ndarray of shape (n_queries, rank)
+            Projected queries.
+        """
+        if not len(queries) or snapshot.galleries[modality].is_exact:
+            return
+        # Threads that count at the same time lose a count, and nothing else.
+        before = self._n_seen
+        self._n_seen = before + len(queries)
+        if before // _ONE_IN == self._n_seen // _ONE_IN or len(self._pending) >= _MAX_PENDING:
+            return
+        query = queries[before % len(queries)].copy()
+        self._pending.append(_Sample(snapshot.collection.id, snapshot.model_bundle, modality, query))
+        if self._is_running.acquire(blocking=False):
+            try:
+                threading.Thread(target=self._measure_pending, name=THREAD_NAME, daemon=True).start()
+            except RuntimeError as error:  # the system has no thread left
+                self._is_running.release()
+                _logger.warning("recall is not measured: %s", error)
+
+    def estimate(self, snapshot: Snapshot, modality: str) -> RecallEstimate | None:
+        """Return the recall of a gallery's approximate indexes; None while too few queries were compared."""
+        watched = self._watched.get((snapshot.collection.id, snapshot.model_bundle, modality))
+        return None if watched is None else watched.estimate
+
+    def _measure_pending(self) -> None:
+        try:
+            while self._pending:
+                began = time.thread_time()
+                self._measure(self._take())
+                time.sleep(_REST * (time.thread_time() - began))
+        except Exception:
+            _logger.exception("recall could not be measured")
+        finally:
+            self._is_running.release()
+
+    def _take(self) -> list[_Sample]:
+        """Return some samples of the gallery that has waited longest."""
+        gallery = self._pending[0].gallery
+        taken: list[_Sample] = []
+        for _ in range(len(self._pending)):
+            sample = self._pending.popleft()
+            if sample.gallery == gallery and len(taken) < _BATCH:
+                taken.append(sample)
+            else:
+                self._pending.append(sample)
+        return taken
+
+    def _measure(self, samples: list[_Sample]) -> None:
+        """Compare some queries of one gallery, and give its index up if it misses too much."""
+        snapshots = self._cache.snapshots()
+        self._watched = {key: value for key, value in self._watched.items() if key[0] in snapshots}
+        collection_id, bundle, modality = samples[0].gallery
+        snapshot = snapshots.get(collection_id)
+        if snapshot is None or snapshot.model_bundle != bundle or snapshot.galleries[modality].is_exact:
+            return
+        gallery = snapshot.galleries[modality]
+        queries = np.stack([sample.query for sample in samples])
+        recalls = measure_recalls(gallery, queries, self._make_index, Pacer(lambda: False))
+        watched = self._watch(samples[0].gallery, gallery)
+        watched.window.add(queries, recalls)
+        estimate = watched.estimate = watched.window.estimate()
+        if estimate is not None and estimate.upper < self._needed_recall:
+            reason = (
+                f"recall@10 of {estimate.n_queries} live queries is {estimate.recall:.4f}, "
+                f"at most {estimate.upper:.4f}; {self._needed_recall:g} is needed"
+            )
+            self._give_up(snapshot, modality, reason)
+
+    def _watch(self, key: tuple[int, str, str], gallery: Gallery) -> _Watched:
+        """Return what is known of the indexes of a gallery: nothing yet of those that a merge has built."""
+        indexes = [view.segment.index for view in gallery.segments if not view.segment.index.is_exact]
+        watched = self._watched.get(key)
+        if watched is None or [reference() for reference in watched.indexes] != indexes:
+            watched = self._watched[key] = _Watched(tuple(map(weakref.ref, indexes)))
+        return watched
+
+
+def measure_recalls(
+    gallery: Gallery, queries: Matrix, make_index: IndexFactory, pause: Callable[[], None]
+) -> list[float]:
+    """Return the recall@10 of each query, compared with the exact ranking of the same gallery.
+
+    Parameters
+    ----------
+    gallery : Gallery
+        What is searched.
+    queries : ndarray of shape (n_queries, rank)
+        Projected queries.
+    make_index : callable
+        Builds an exact index.
+    pause : callable
+        Called between steps.
+    """
+    depth = min(_DEPTH, gallery.size)
+    if not depth:
+        return [1.0] * len(queries)
+    pages = gallery.search_many(queries, [(depth, 0)] * len(queries))
+    pause()
+    best = _best_scores(gallery, queries, depth, make_index, pause)
+    recalls = []
+    for page, scores in zip(pages, best, strict=True):
+        least = float(scores[0] - _ROUNDING * np.abs(scores).max())
+        recalls.append(sum(score >= least for _, score in page) / depth)
+    return recalls
+
+
+def _best_scores(
+    gallery: Gallery, queries: Matrix, depth: int, make_index: IndexFactory, pause: Callable[[], None]
+) -> Matrix:
+    """Return the largest scores of each query, shape (n_queries, depth), the smallest first."""
+    best = np.full((len(queries), depth), -np.inf, np.float32)
+    for view in gallery.segments:
+        vectors = view.segment.index.vectors
+        for start in range(0, len(vectors), _ROWS_PER_STEP):
+            step = slice(start, start + _ROWS_PER_STEP)
+            alive = None if view.alive is None else view.alive[step]
+            answers = make_index(vectors[step]).search_many(queries, [depth] * len(queries), alive)
+            for number, (_, scores) in enumerate(answers):
+                best[number] = np.sort(np.concatenate([best[number], scores]))[-depth:]
+            pause()
+    return best
