@@ -21,6 +21,7 @@ from rich.progress import (
 
 from app.domain.entities import TrainingReport
 from app.domain.entities.held_out_quality import DirectionQuality, Objective
+from app.domain.entities.index_choice import EXACT, IndexSpec
 from app.domain.names import join_words, some_of
 from app.services.training.parameters import METHODS
 from solver import OBJECTIVES, SCALINGS
@@ -168,6 +169,27 @@ def choice_lines(report: TrainingReport) -> list[str]:
         return lines
     figures = ", ".join(f"{method} {value:.4f}" for method, value in selection.values.items())
     return [f"chose {report.method!r} by held-out {selection.measure}: {figures}", *lines]
+
+
+def index_lines(report: TrainingReport) -> list[str]:
+    """Return lines that explain the choice of the index of each large gallery."""
+    lines = []
+    for name, choice in report.index.choices.items():
+        spec, recall = choice.spec, report.index.recall_at_10.get(name)
+        if spec.kind == EXACT or recall is None:
+            lines.append(f"{name} is searched exactly: {choice.reason}")
+            lines += [
+                f"{name} is not searched by {_describe(trial.spec)}: {trial.rejected}"
+                for trial in choice.trials
+                if trial.rejected is not None
+            ]
+        else:
+            lines.append(f"{name} is searched by {_describe(spec)}, recall@10 {recall:.4f}: {choice.reason}")
+    return lines
+
+
+def _describe(spec: IndexSpec) -> str:
+    return f"{spec.kind} ({spec.lists} lists, {spec.probes} probes)"
 
 
 def convergence_line(report: TrainingReport) -> str | None:

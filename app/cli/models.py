@@ -8,7 +8,7 @@ import typer
 
 from app.api.schemas.versions import ActivationOut, ModelOut
 from app.bootstrap import Services
-from app.cli.console import convergence_line, graded_figures, item_counts
+from app.cli.console import convergence_line, graded_figures, index_lines, item_counts
 from app.cli.ready import ready_services
 from app.domain.entities import Activation, ModelVersion
 from app.services.models.registry import LARGEST_VERSION
@@ -55,7 +55,12 @@ def _list(services: Services, collection: str, as_json: bool) -> None:
     if not versions:
         typer.echo(f"collection {collection!r} has no models yet: run lrbs train {collection}", err=True)
     for model in versions:
-        typer.echo(ModelOut.of(model).model_dump_json() if as_json else _model_line(model))
+        if as_json:
+            typer.echo(ModelOut.of(model).model_dump_json())
+            continue
+        typer.echo(_model_line(model))
+        for line in index_lines(model.report):
+            typer.echo(f"       {line}")
 
 
 def _model_line(model: ModelVersion) -> str:

@@ -13,6 +13,7 @@ from app.cli.console import (
     choice_lines,
     convergence_line,
     data_lines,
+    index_lines,
     known_method,
     known_objective,
     known_scaling,
@@ -109,7 +110,7 @@ def _print_report(version: int, report: TrainingReport) -> None:
     learned_from = " and ".join(f"{count} {name}" for name, count in report.data.items.items())
     what = f"version {version}: {report.method}, {scaled}{penalty}rank {fit.rank}"
     _out.print(f"{what}, learned from {learned_from} items")
-    for line in [*choice_lines(report), *data_lines(report), *label_lines(report)]:
+    for line in [*choice_lines(report), *data_lines(report), *label_lines(report), *index_lines(report)]:
         _out.print(line, markup=False)
     print_quality(report)
     if report.not_activated is not None:

@@ -201,6 +201,7 @@ class IndexTrialOut(_Read):
     milliseconds: float = Field(description="median of one search for ten items")
     build_seconds: float
     bytes_per_item: float
+    rejected: str | None = Field(None, description="why it may not serve")
 
 
 class IndexChoiceOut(_Read):

@@ -43,6 +43,8 @@ class IndexTrial:
         Time to build it.
     bytes_per_item : float
         Memory of the index with the factors.
+    rejected : str or None
+        Why it may not serve; None if it may, and in reports of earlier releases.
     """
 
     spec: IndexSpec
@@ -50,6 +52,7 @@ class IndexTrial:
     milliseconds: float
     build_seconds: float
     bytes_per_item: float
+    rejected: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,6 @@ class _Attempt:
 
     index: ApproximateIndex
     trial: IndexTrial
-    passes: bool
 
 
 class IndexTuner:
@@ -116,7 +115,7 @@ class IndexTuner:
             attempts.append(self._try(candidate, truth, build_seconds))
             began = time.perf_counter()
         trials = tuple(entry.trial for entry in attempts)
-        passing = [entry for entry in attempts if entry.passes]
+        passing = [entry for entry in attempts if entry.trial.rejected is None]
         if not passing:
             reason = (
                 f"no candidate reached a recall@10 of {self._needed_recall:g} "
@@ -156,7 +155,12 @@ class IndexTuner:
             probes = int(probes * _GROWTH)
         size = max(index.size, 1)
         figures = float(recalls.mean()), milliseconds, build_seconds, index.n_bytes / size
-        return _Attempt(index, IndexTrial(index.spec, *figures), bool(reaches and is_fast))
+        rejected = None
+        if not (reaches and is_fast):
+            speedup = f"{truth.milliseconds / milliseconds:.2g} times the speed of the exact search"
+            needed = f"{self._needed_recall:g} on both halves of the queries, at {_MIN_SPEEDUP:g} times"
+            rejected = f"recall@10 is {figures[0]:.4f} at {speedup}; {needed}, is needed"
+        return _Attempt(index, IndexTrial(index.spec, *figures, rejected))
 
 
 def _split(queries: Matrix) -> tuple[Matrix, Matrix]:

@@ -157,7 +157,14 @@ async function readReport(collection, version) {
 }
 
 const describeModel = (version, report) =>
-  [`Model ${version} serves.`, METHODS[report.method], describeQuality(report)].filter(Boolean).join(" ");
+  [`Model ${version} serves.`, METHODS[report.method], describeQuality(report), ...describeIndexes(report.index)]
+    .filter(Boolean).join(" ");
+
+/** Say how large galleries are searched; others are searched exactly. */
+const describeIndexes = ({ recall_at_10: recalls, choices }) =>
+  Object.entries(choices).map(([modality, { spec, reason }]) => (spec.kind === "exact"
+    ? `${modality} is searched exactly: ${reason}.`
+    : `${modality} is searched by inverted lists, which find ${(100 * recalls[modality]).toFixed(1)} % of the best ten.`));
 
 const percent = (share) => `${(100 * share).toFixed(0)} %`;
 

@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from app.bootstrap import build
 from app.cli.bench.index import made_gallery
+from app.cli.console import index_lines
+from app.cli.main import cli
 from app.domain.entities import ItemFilter, TrainingReport
 from app.domain.entities.index_choice import IndexSpec
 from app.domain.ports import ApproximateIndexes
@@ -20,6 +23,7 @@ from app.services.serving.segments import IndexedItem
 from app.services.training.evaluation import index_recall
 from app.services.training.index_tuning import IndexTuner
 from app.settings import Settings
+from solver.datasets import make_low_rank_pairs
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.test_saved_galleries import folders, wait
@@ -52,6 +56,7 @@ def test_where_every_candidate_fails_the_gallery_stays_exact_and_says_so() -> No
     assert choice.spec == IndexSpec("exact")
     assert "no candidate reached a recall@10 of 0.99" in choice.reason
     assert len(choice.trials) == 2
+    assert all(trial.rejected is not None for trial in choice.trials)
     assert choice.exact_milliseconds is not None
 
 
@@ -124,6 +129,12 @@ def test_the_report_says_what_serves(large: Pairs) -> None:
     shown = large.client().get("/v1/admin/collections/a/models/1").json()["report"]["index"]
     assert shown["choices"]["x"]["spec"]["lists"] > 0
     assert shown["choices"]["x"]["trials"][0]["milliseconds"] > 0
+    assert shown["choices"]["x"]["trials"][0]["rejected"] is None
+    choice = report.index.choices["x"]
+    assert index_lines(report) == [
+        f"x is searched by {choice.spec.kind} (32 lists, {choice.spec.probes} probes), "
+        f"recall@10 {report.index.recall_at_10['x']:.4f}: {choice.reason}"
+    ]
 
 
 def test_a_new_process_serves_the_published_index(large: Pairs) -> None:
@@ -169,3 +180,51 @@ def test_saved_galleries_keep_the_index(large: Pairs) -> None:
     again, exact = ask_a_new_process(large)
     assert exact
     assert len(again) == len(hits) == 5
+
+
+@pytest.fixture
+def formless(tmp_path: Path, copy_migrated: Callable[[Path], None]) -> Iterator[Pairs]:
+    """Services over a collection that is almost noise in all of its 48 dimensions, and large to them."""
+    copy_migrated(tmp_path)
+    data = make_low_rank_pairs(
+        2400, 300, n_features_x=48, n_features_z=48, n_classes=12, noise=12.0, random_state=3
+    )
+    settings = Settings(data_dir=tmp_path, database_url="", approximate_from_items=2000)
+    pairs = Pairs(build(settings), data)
+    pairs.make("a")
+    for side, rows, labels in (("x", data.X, data.x_labels), ("z", data.Z, data.z_labels)):
+        items = [
+            pairs.item(side, f"{side}{number}", row, f"class {label}", train=number < 300)
+            for number, (row, label) in enumerate(zip(rows, labels, strict=True))
+        ]
+        for start in range(0, len(items), 1000):
+            pairs.services.catalogue.add_items("a", items[start : start + 1000])
+    yield pairs
+    close(pairs.services)
+
+
+def test_a_training_whose_candidates_all_fail_says_why(
+    formless: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert formless.train("a") == 1
+    assert formless.search("a").exact
+    report = formless.services.versions.model("a", 1).report.index
+    assert (report.is_exact, report.recall_at_10, report.published) == (True, {}, {})
+    choice = report.choices["x"]
+    assert choice.spec == IndexSpec("exact")
+    assert [trial.spec.kind for trial in choice.trials] == ["ivf-flat", "ivf-sq8"]
+    with formless.client() as client:
+        shown = client.get("/v1/admin/collections/a/models/1").json()["report"]["index"]["choices"]["x"]
+        assert (
+            'lrbs_index_serves{collection="a",kind="exact",modality="x"} 1.0' in client.get("/metrics").text
+        )
+        assert "reason" not in client.get("/readyz").json(), "nothing was lost"
+    assert shown["reason"].startswith("no candidate reached a recall@10 of 0.99 at 1.5 times the speed")
+    for trial, stored in zip(shown["trials"], choice.trials, strict=True):
+        assert trial["rejected"] == stored.rejected
+        assert stored.rejected is not None
+        assert f"recall@10 is {stored.recall_at_10:.4f} at " in stored.rejected
+    monkeypatch.setenv("LRBS_DATA_DIR", str(formless.services.settings.data_dir))
+    listed = CliRunner().invoke(cli, ["models", "a"]).output
+    assert f"x is searched exactly: {choice.reason}" in listed
+    assert listed.count("x is not searched by ivf-") == 2
