@@ -10,7 +10,8 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from solver.base import CrossModalEstimator
-from solver.composite.learning import Choice, LearningOptions, learn
+from solver.composite.learning import learn
+from solver.composite.options import Choice, LearningOptions
 from solver.composite.projector import CompositeProjector
 from solver.linalg.matrices import FloatArray
 from solver.linalg.samples import check_samples
@@ -36,7 +37,8 @@ class CompositeBilinear(CrossModalEstimator):
     * With it, the product of both samples' distinctness, one minus the hubness [2]_: a sample that is near to
       all others of the other modality is ranked lower.
     * For judged pairs, such as clicks, a low-rank bilinear similarity in the coordinates of these directions,
-      with the logistic loss and the nuclear norm (`LowRankBilinear`).
+      with the logistic loss and the nuclear norm (`LowRankBilinear`). Its weight is chosen by other judged
+      pairs, after all others (`solver.composite.weights.WeightSearch`).
     * Where both modalities have the same number of features, the cosine of the features themselves: of
       vectors from one pretrained space this is the similarity before any training.
 
@@ -152,9 +154,9 @@ class CompositeBilinear(CrossModalEstimator):
             Fitted on similar samples: its feature maps, ridge and weights are taken over.
         queries : tuple of Queries or None
             Short queries of X and of Z that name values of facets. The terms do not learn from them; the
-            weights are chosen to suit them, too, as far as none of three measures of held-out samples is
-            lowered by more than half a percent: the graded gain, the average precision by label (by all
-            facets where none is called "label"), and the agreement with judged pairs.
+            weights are chosen to suit them, too, as far as neither of two measures of held-out samples is
+            lowered by more than half a percent: the graded gain, and the average precision by label (by all
+            facets where none is called "label").
 
         Raises
         ------

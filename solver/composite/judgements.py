@@ -15,22 +15,26 @@ from solver.validation.errors import ConvergenceWarning
 
 _ALPHA_FRACTION = 0.1
 """Penalty as a share of the smallest one whose solution is zero: a few hundred judgements fix few ranks."""
-_N_AXES = 64
-"""Leading principal axes, whitened, that stand for a sample where there are no canonical directions."""
+N_AXES = 64
+"""Leading canonical directions, or whitened principal axes without pairs, that stand for a sample: a few
+hundred judgements teach more of these than of 256 directions."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JudgedSimilarity:
     """A bilinear matrix between coordinates of both modalities, with the nuclear norm as penalty.
 
+    It is scaled so that the similarities of all samples have the mean square one: the more judged pairs there
+    are, the larger the matrix of a fit, and a weight that was chosen with fewer of them would not suit it.
+
     Parameters
     ----------
     x_factors : ndarray of shape (x_rank, rank)
-        ``U sqrt(S)``.
+        ``U sqrt(S)``, scaled.
     z_factors : ndarray of shape (z_rank, rank)
-        ``V sqrt(S)``.
+        ``V sqrt(S)``, scaled.
     duality_gap : float
-        Relative, of the fit on the coordinates: a certificate of this term.
+        Relative, of the fit on the coordinates before it is scaled: a certificate of this term.
     """
 
     x_factors: FloatArray
@@ -62,16 +66,19 @@ class JudgedSimilarity:
             estimator.fit(coordinates[0][rows], coordinates[1][columns], SignedPairs(signs[rows][:, columns]))
         if estimator.rank_ == 0:
             return None
-        return cls(
-            estimator.x_factors_.astype(np.float64),
-            estimator.z_factors_.astype(np.float64),
-            estimator.duality_gap_,
-        )
+        factors = estimator.x_factors_.astype(np.float64), estimator.z_factors_.astype(np.float64)
+        root = _mean_square(*(side @ each for side, each in zip(coordinates, factors, strict=True))) ** 0.25
+        return cls(factors[0] / root, factors[1] / root, estimator.duality_gap_)
 
 
 def whitened_axes(variances: FloatArray) -> FloatArray:
     """Return what maps principal coordinates to the leading ones of variance one, (rank, n_axes)."""
-    n_axes = min(_N_AXES, len(variances))
+    n_axes = min(N_AXES, len(variances))
     axes = np.zeros((len(variances), n_axes))
     axes[np.arange(n_axes), np.arange(n_axes)] = 1.0 / np.sqrt(variances[:n_axes] * n_axes)
     return axes
+
+
+def _mean_square(x: FloatArray, z: FloatArray) -> float:
+    """Return the mean square of the inner products of the rows of both arrays."""
+    return float(np.vdot(x.T @ x, z.T @ z)) / (len(x) * len(z))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse
 
+from solver.composite.agreement import SIGNS, JudgedScores
 from solver.composite.costs import costs_of_stages
 from solver.composite.facet_terms import FacetLearner, FacetPosteriors
 from solver.composite.folds import Part, draw, make_parts
 from solver.composite.hubness import distinctness, draw_bank
-from solver.composite.judgements import JudgedSimilarity, whitened_axes
+from solver.composite.judgements import N_AXES, JudgedSimilarity, whitened_axes
 from solver.composite.matching import fit_match_curve
+from solver.composite.options import Choice, LearningOptions
 from solver.composite.pairs import PAIR_RIDGES, CanonicalDirections, cross_covariance
 from solver.composite.projector import CompositeProjector, CompositeSide, Head, to_unit_length
 from solver.composite.ridge import RIDGES
@@ -27,7 +29,7 @@ from solver.supervision.base import Indices
 from solver.supervision.queries import Queries
 from solver.validation.errors import SupervisionError
 
-COSINE, PAIRS, SIGNS, DISTINCTNESS = "cosine", "pairs", "signs", "distinctness"
+COSINE, PAIRS, DISTINCTNESS = "cosine", "pairs", "distinctness"
 _FACET = "facet:"
 _N_PARTNER_TARGETS = 32
 """Leading coordinates of a sample's partner that a feature map is judged by, where there are pairs."""
@@ -37,38 +39,6 @@ Sides = tuple[FloatArray, FloatArray]
 """An array for each modality."""
 BothQueries = tuple[Queries | None, Queries | None]
 """Short queries of each modality."""
-
-
-@dataclass(frozen=True, slots=True)
-class LearningOptions:
-    """Parameters of `CompositeBilinear`, in its order."""
-
-    scalings: tuple[str, ...]
-    kernels: tuple[str, ...]
-    n_landmarks: int
-    n_components: int
-    n_folds: int
-    max_samples: int
-    seed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What is chosen on held-out samples, and can be taken over by a fit on similar ones.
-
-    Parameters
-    ----------
-    maps : tuple of FeatureMapConfig
-        Feature maps of both modalities.
-    pair_ridge : float or None
-        Ridge of the canonical directions; None without pairs.
-    weights : mapping of str to float
-        Weight of each term; the largest is 1.
-    """
-
-    maps: tuple[FeatureMapConfig, FeatureMapConfig]
-    pair_ridge: float | None
-    weights: Mapping[str, float]
 
 
 def learn(
@@ -119,7 +89,8 @@ def learn(
         raise SupervisionError(
             "nothing to learn from: no facet has two values on both sides, and neither pairs nor judged pairs"
         )
-    weights, quality = _choose_weights(held_out, reused, work)
+    judged = terms.judged_scores(parts, pair_ridge)
+    weights, quality = _choose_weights(held_out, judged, reused, work)
     work.begin("end", 1)
     work()
     curve = fit_match_curve(
@@ -166,10 +137,13 @@ def _choose_pair_ridge(
 
 
 def _choose_weights(
-    held_out: Sequence[HeldOutScores], reused: Choice | None, work: WorkPlan
+    held_out: Sequence[HeldOutScores],
+    judged: Sequence[JudgedScores],
+    reused: Choice | None,
+    work: WorkPlan,
 ) -> tuple[dict[str, float], float]:
     """Return the weights of the terms and their quality; those that are reused as far as the terms exist."""
-    search = WeightSearch(held_out, {DISTINCTNESS: PAIRS})
+    search = WeightSearch(held_out, {DISTINCTNESS: PAIRS}, judged)
     weights = {
         name: weight
         for name, weight in (reused.weights if reused else {}).items()
@@ -216,6 +190,7 @@ class _Terms:
         self._has_signs = annotations.signs is not None and annotations.signs.nnz > 0
         self._has_cosine = samples[0].shape[1] == samples[1].shape[1]
         self._part_directions: dict[tuple[bytes, float], CanonicalDirections] = {}
+        self._part_factors: dict[bytes, Sides | None] = {}
         self._facets: dict[str, tuple[FacetPosteriors, FacetPosteriors]] = {}
         self._exclusive = {name: facet.is_exclusive for name, facet in annotations.facets.items()}
         learners = [
@@ -242,37 +217,67 @@ class _Terms:
 
     def project_part(self, part: Part, pair_ridge: float | None) -> dict[str, Sides]:
         """Return the projections of a part by each term, which has not learned from it; then of queries."""
+        return self._project(part, self._queries, part, pair_ridge)
+
+    def judged_scores(self, parts: list[Part], pair_ridge: float | None) -> list[JudgedScores]:
+        """Return the scores of the judged pairs that have a sample in a part, by terms without this part."""
+        if self._annotations.signs is None or not self._has_signs:
+            return []
+        table = scipy.sparse.coo_array(self._annotations.signs)
+        scores = []
+        for part in parts:
+            touches = np.logical_or(*map(np.isin, table.coords, part))
+            sides = [np.unique(axis[touches].astype(np.intp), return_inverse=True) for axis in table.coords]
+            (x_rows, x_places), (z_rows, z_places) = sides
+            terms = {
+                name: np.sum(x[x_places] * z[z_places], axis=1)
+                for name, (x, z) in self._project((x_rows, z_rows), (None, None), part, pair_ridge).items()
+            }
+            scores.append(JudgedScores(terms, x_rows[x_places], z_rows[z_places], table.data[touches] > 0))
+        return scores
+
+    def _project(
+        self, rows: Part, queries: BothQueries, part: Part, pair_ridge: float | None
+    ) -> dict[str, Sides]:
+        """Return the projections of samples, then of queries, by terms that have not learned from a part.
+
+        The posteriors of a sample are those without itself.
+        """
+        query_coordinates = [
+            side if asked is not None else side[:0]
+            for side, asked in zip(self._query_coordinates, queries, strict=True)
+        ]
         terms: dict[str, Sides] = {}
         for name, fits in self._facets.items():
             x, z = (
-                np.vstack([fit.left_out[rows], fit.posteriors(query_rows)])
-                for fit, rows, query_rows in zip(fits, part, self._query_coordinates, strict=True)
+                np.vstack([fit.left_out[chosen], fit.posteriors(query_rows)])
+                for fit, chosen, query_rows in zip(fits, rows, query_coordinates, strict=True)
             )
             terms[_FACET + name] = x, z
         x_rows, z_rows = (
-            np.vstack([rows, query_rows])
-            for rows, query_rows in zip(self._rows(part), self._query_coordinates, strict=True)
+            np.vstack([chosen, query_rows])
+            for chosen, query_rows in zip(self._rows(rows), query_coordinates, strict=True)
         )
         if pair_ridge is not None:
             (directions,) = self._directions_without(part, [pair_ridge])
             x_bank, z_bank = (
-                draw_bank(np.delete(side, rows, axis=0) if len(rows) < len(side) else side)
-                for side, rows in zip(self._unit_vectors(directions), part, strict=True)
+                draw_bank(np.delete(side, out, axis=0) if len(out) < len(side) else side)
+                for side, out in zip(self._unit_vectors(directions), part, strict=True)
             )
             x, z = map(to_unit_length, directions.project(x_rows, z_rows))
             terms[PAIRS] = x, z
             terms[DISTINCTNESS] = distinctness(x, z_bank), distinctness(z, x_bank)
         if self._has_signs:
             self._heartbeat()
-            factors = self._judged_factors(self._annotations.without(*part), pair_ridge)
+            factors = self._judged_factors_without(part, pair_ridge)
             if factors is None:
                 terms[SIGNS] = np.zeros((len(x_rows), 1)), np.zeros((len(z_rows), 1))
             else:
                 terms[SIGNS] = x_rows @ factors[0], z_rows @ factors[1]
         if self._has_cosine:
             x, z = (
-                np.vstack([to_dense(side[rows]), *([] if queries is None else [to_dense(queries.samples)])])
-                for side, rows, queries in zip(self._samples, part, self._queries, strict=True)
+                np.vstack([to_dense(side[chosen]), *([] if asked is None else [to_dense(asked.samples)])])
+                for side, chosen, asked in zip(self._samples, rows, queries, strict=True)
             )
             terms[COSINE] = to_unit_length(x), to_unit_length(z)
         return terms
@@ -343,13 +348,20 @@ class _Terms:
         x, z = map(to_unit_length, directions.project(*self._coordinates))
         return x, z
 
+    def _judged_factors_without(self, part: Part, pair_ridge: float | None) -> Sides | None:
+        """Return the factors of the judged pairs outside a part; they are computed once."""
+        key = b"".join(rows.tobytes() for rows in part)
+        if key not in self._part_factors:
+            self._part_factors[key] = self._judged_factors(self._annotations.without(*part), pair_ridge)
+        return self._part_factors[key]
+
     def _judged_factors(self, annotations: Annotations, pair_ridge: float | None) -> Sides | None:
         """Return the factors of the judged pairs' similarity, for principal coordinates; None without one."""
         if annotations.signs is None:
             return None
         if pair_ridge is not None and len(annotations.pairs):
             directions = self._directions(annotations.pairs, pair_ridge)
-            bases = directions.x_coefficients, directions.z_coefficients
+            bases = directions.x_coefficients[:, :N_AXES], directions.z_coefficients[:, :N_AXES]
         else:
             bases = whitened_axes(self._spaces[0].variances), whitened_axes(self._spaces[1].variances)
         coordinates = self._coordinates[0] @ bases[0], self._coordinates[1] @ bases[1]

@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
 
+from solver.composite.agreement import SIGNS, Agreement, JudgedScores
 from solver.evaluation.gains import FIRST_PAGE, discounted_gains, ideal_gains
 from solver.evaluation.metrics import average_precisions_of_hits
 from solver.evaluation.ranking import rank_gallery
@@ -30,8 +30,11 @@ _FINE_FACTORS = (0.5, 0.7, 0.85, 1.2, 1.4, 2.0)
 """As `_FACTORS`, of the search for short queries, which starts from weights that are good already."""
 _TOLERATED_LOSS = 0.005
 """Of a measure of the samples, relative, for the sake of short queries: less than it varies between folds."""
-_FEW_JUDGED = 500
-"""Judged pairs whose agreement counts half: that of a few dozen is mostly chance."""
+_JUDGED_SHARES = (0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+"""Weights of the term of judged pairs to try, as shares of what makes it as large as all others together."""
+_JUDGED_LOSS = 0.0025
+"""Of a measure of the samples, relative, for the sake of judged pairs: with half a percent, clicks on one
+property of products cost more by the others than they won."""
 _MOST_QUERIES = 200
 """Queries of a part whose whole ranking is scored, an evenly spaced sample: sorting costs most."""
 
@@ -64,8 +67,6 @@ class HeldOutScores:
         Relevance, as of `Annotations.grades`.
     shared : mapping of str to ndarray of bool, shape (n_x, n_z)
         Which samples share a value, by facet.
-    signs : ndarray of int8, shape (n_x, n_z)
-        +1 for pairs that were judged relevant, -1 for those that were not, 0 for all others.
     is_match : ndarray of bool, shape (n_x, n_z)
         Which samples agree in every facet that is known of both, in one at least; without facets, which
         belong together.
@@ -76,7 +77,6 @@ class HeldOutScores:
     terms: Mapping[str, FloatArray]
     grades: npt.NDArray[np.int8]
     shared: Mapping[str, BoolArray]
-    signs: npt.NDArray[np.int8]
     is_match: BoolArray
     queries: tuple[QueryScores, ...] = ()
 
@@ -111,11 +111,8 @@ class HeldOutScores:
             of_z = {name: _inner(z[n_z:], x[:n_x]) for name, (x, z) in terms.items()}
             gallery = {name: facet.x_indicators for name, facet in annotations.facets.items()}
             query_scores.append(QueryScores(of_z, queries[1].grades(gallery)))
-        signs = np.zeros(annotations.shape, np.int8)
-        if annotations.signs is not None:
-            signs = annotations.signs.toarray().astype(np.int8)
         is_match = _match(annotations, tuple(shared.values()))
-        return cls(scores, annotations.grades(*rows), shared, signs, is_match, tuple(query_scores))
+        return cls(scores, annotations.grades(*rows), shared, is_match, tuple(query_scores))
 
     def total(self, weights: Mapping[str, float]) -> FloatArray:
         """Return the weighted sum of the terms' scores."""
@@ -134,28 +131,21 @@ class _Measures:
         Mean average precision of each facet, averaged over facets; 0 where there is none.
     label_precision : float
         That of the facet of the labels; of all facets where there is no such.
-    agreement : float
-        Of judged pairs.
     """
 
     gain: float
     precision: float
     label_precision: float
-    agreement: float
 
     @property
     def quality(self) -> float:
-        """Sum of the measures of everything."""
-        return self.gain + self.precision + self.agreement
+        """Sum of both measures of everything."""
+        return self.gain + self.precision
 
-    def is_within(self, other: _Measures) -> bool:
-        """Return whether the measures that people look at first are hardly worse than those of another."""
-        least = 1.0 - _TOLERATED_LOSS
-        return (
-            self.gain >= least * other.gain
-            and self.label_precision >= least * other.label_precision
-            and self.agreement >= least * other.agreement
-        )
+    def is_within(self, loss: float, other: _Measures) -> bool:
+        """Return whether what people look at first is hardly worse than another: by this share at most."""
+        least = 1.0 - loss
+        return self.gain >= least * other.gain and self.label_precision >= least * other.label_precision
 
 
 class WeightSearch:
@@ -163,13 +153,18 @@ class WeightSearch:
 
     The quality is the graded nDCG of the first ten results, plus the mean average precision of each facet,
     averaged over facets, where there are any: the first judges what is seen, the second the whole ranking.
-    Where pairs were judged, the share of relevant ones that score higher than others (the area under the ROC
-    curve, over the judged pairs of all parts) is added, shrunk where they are few.
 
     Samples say more than people type: from the best weights for them, a second ascent goes on to better ones
-    for short queries, if there are any, by their graded nDCG. It takes no step after which the gain, the
-    average precision of the labels, or the agreement with judged pairs is half a percent below that of the
-    first weights, so that queries that mean nothing do no harm.
+    for short queries, if there are any, by their graded nDCG. It takes no step after which the gain or the
+    average precision of the labels is half a percent below that of the first weights, so that queries that
+    mean nothing do no harm.
+
+    What judged pairs teach need not show in the facets, or else nobody would have to judge. So their term is
+    weighted last, with the other weights as they are, by the agreement with judged pairs that it has not
+    learned from (`Agreement`). A few hundred clicks tell a good weight from a bad one only roughly: the
+    smallest weight is taken that is within a standard error of the best one, among those with which the gain,
+    the average precision and that of the labels, and the short queries' gain lose a quarter of a percent at
+    most.
 
     Parameters
     ----------
@@ -177,12 +172,18 @@ class WeightSearch:
         Each is ranked by itself.
     bases : mapping of str to str
         Terms that cannot be without another one, which is named.
+    judged : sequence of JudgedScores
+        Judged pairs of each part, where there is a term of them.
     """
 
     def __init__(
-        self, parts: Sequence[HeldOutScores], bases: Mapping[str, str] = MappingProxyType({})
+        self,
+        parts: Sequence[HeldOutScores],
+        bases: Mapping[str, str] = MappingProxyType({}),
+        judged: Sequence[JudgedScores] = (),
     ) -> None:
         self._parts = parts
+        self._judged = judged
         self._bases = {term: base for term, base in bases.items() if term in parts[0].terms}
         self._directions = [
             (GradedGain(part.grades), GradedGain(np.ascontiguousarray(part.grades.T))) for part in parts
@@ -197,7 +198,7 @@ class WeightSearch:
         return _MOST_ROUNDS * len(self._parts[0].terms) * n_factors
 
     def quality(self, weights: Mapping[str, float]) -> float:
-        """Return the quality of weights: the sum of up to three measures, each at most 1."""
+        """Return the quality of weights: the sum of up to two measures, each at most 1."""
         return self._measure(weights).quality
 
     def _measure(self, weights: Mapping[str, float]) -> _Measures:
@@ -219,11 +220,12 @@ class WeightSearch:
             float(np.mean(gains)),
             precision,
             float(np.mean(of_labels)) if of_labels else precision,
-            self._agreement(weights),
         )
 
     def _query_gain(self, weights: Mapping[str, float]) -> float:
-        """Return the graded nDCG of short queries, averaged over parts and modalities."""
+        """Return the graded nDCG of short queries, averaged over parts and modalities; 0 without any."""
+        if not self._query_gains:
+            return 0.0
         totals = (
             _weighted_sum(scores.terms, weights, scores.grades.shape)
             for part in self._parts
@@ -233,35 +235,59 @@ class WeightSearch:
             np.mean([gain.mean(total) for gain, total in zip(self._query_gains, totals, strict=True)])
         )
 
-    def _agreement(self, weights: Mapping[str, float]) -> float:
-        """Return how often a relevant pair scores higher than one that is not; 0 where neither was judged."""
-        judged = [part for part in self._parts if part.signs.any()]
-        if not judged:
-            return 0.0
-        scores = np.concatenate([part.total(weights)[part.signs != 0] for part in judged])
-        is_relevant = np.concatenate([part.signs[part.signs != 0] for part in judged]) > 0
-        n_relevant, n_others = int(is_relevant.sum()), int((~is_relevant).sum())
-        if not n_relevant or not n_others:
-            return 0.0
-        rank_sum = float(rankdata(scores)[is_relevant].sum())
-        area = (rank_sum - n_relevant * (n_relevant + 1) / 2) / (n_relevant * n_others)
-        return area * len(scores) / (len(scores) + _FEW_JUDGED)
-
     def run(self, heartbeat: Callable[[], None]) -> tuple[dict[str, float], float]:
         """Return the weights and their quality; the largest weight is 1."""
-        equal = dict.fromkeys(self._parts[0].terms, 1.0)
-        weights = self._ascend(equal, self.quality, _FACTORS, lambda _: True, heartbeat)
-        if self._query_gains:
-            measures = self._measure(weights)
-            weights = self._ascend(
-                weights,
-                self._query_gain,
-                _FINE_FACTORS,
-                lambda trial: self._measure(trial).is_within(measures),
-                heartbeat,
-            )
+        others = [name for name in self._parts[0].terms if name != SIGNS]
+        weights = dict.fromkeys(others or [SIGNS], 1.0)
+        if others:
+            weights = self._with_judged(self._suit_queries(self._suit_samples(weights, heartbeat), heartbeat))
         largest = max(weights.values())
         return {name: weight / largest for name, weight in weights.items()}, self.quality(weights)
+
+    def _suit_samples(self, weights: Mapping[str, float], heartbeat: Callable[[], None]) -> dict[str, float]:
+        return self._ascend(weights, self.quality, _FACTORS, lambda _: True, heartbeat)
+
+    def _suit_queries(self, weights: dict[str, float], heartbeat: Callable[[], None]) -> dict[str, float]:
+        if not self._query_gains:
+            return weights
+        measures = self._measure(weights)
+        return self._ascend(
+            weights,
+            self._query_gain,
+            _FINE_FACTORS,
+            lambda trial: self._measure(trial).is_within(_TOLERATED_LOSS, measures),
+            heartbeat,
+        )
+
+    def _with_judged(self, weights: dict[str, float]) -> dict[str, float]:
+        """Return the weights with that of the term of judged pairs, where there is one."""
+        if SIGNS not in self._parts[0].terms:
+            return weights
+        agreement = Agreement(self._judged)
+        unit = _typical_size([part.total(weights) for part in self._parts])
+        before, is_allowed = agreement.of_queries({**weights, SIGNS: 0.0}), self._hardly_loses(weights)
+        trials = [({**weights, SIGNS: 0.0}, 0.0, 0.0)]
+        for share in _JUDGED_SHARES:
+            trial = {**weights, SIGNS: share * unit}
+            if not is_allowed(trial):
+                break
+            trials.append((trial, *agreement.mean_and_error(agreement.of_queries(trial) - before)))
+        _, best, error = max(trials, key=lambda trial: trial[1])
+        return next(trial for trial, gain, _ in trials if gain >= best - error)
+
+    def _hardly_loses(self, weights: dict[str, float]) -> Callable[[Mapping[str, float]], bool]:
+        """Return whether weights are hardly worse than these for samples and for short queries."""
+        least, measures, query_gain = 1.0 - _JUDGED_LOSS, self._measure(weights), self._query_gain(weights)
+
+        def is_allowed(trial: Mapping[str, float]) -> bool:
+            after = self._measure(trial)
+            return (
+                after.is_within(_JUDGED_LOSS, measures)
+                and after.precision >= least * measures.precision
+                and self._query_gain(trial) >= least * query_gain
+            )
+
+        return is_allowed
 
     def _ascend(
         self,
@@ -334,6 +360,11 @@ def _match(annotations: Annotations, shared: Sequence[BoolArray]) -> BoolArray:
         is_shared = np.logical_or(is_shared, one)
     match: BoolArray = np.logical_and(agrees, is_shared)
     return match
+
+
+def _typical_size(blocks: Sequence[FloatArray]) -> float:
+    """Return the standard deviation of scores, averaged over blocks."""
+    return float(np.mean([np.std(block, dtype=np.float64) for block in blocks]))
 
 
 def _inner(first: FloatArray, second: FloatArray) -> FloatArray:

@@ -14,6 +14,7 @@ from app.domain.entities import Feedback, Item, JobState, Supervision, TrainingR
 from app.domain.errors import InvalidFieldError, TrainingDataError
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings
+from solver.artifacts import load_projector
 from solver.datasets import SyntheticPairs
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
@@ -73,6 +74,13 @@ def fill(shop: Pairs, *, labels: bool = True, colours: bool = True, partners: bo
 
 def train(shop: Pairs, parameters: TrainingParameters = COMPOSITE) -> TrainingReport:
     return shop.services.versions.model("a", shop.train("a", parameters)).report
+
+
+def factors(shop: Pairs) -> dict[str, Any]:
+    """Return the arrays of the newest version's projector."""
+    bundle = shop.services.versions.models("a")[0].bundle
+    projector, _ = load_projector(shop.services.settings.data_dir / "models" / bundle)
+    return dict(projector.arrays())
 
 
 def test_everything_that_items_carry_teaches(shop: Pairs) -> None:
@@ -186,6 +194,7 @@ def store(shop: Pairs, entries: list[Feedback]) -> None:
 def test_feedback_is_learned_from_until_it_is_deleted(shop: Pairs) -> None:
     fill(shop)
     before = train(shop)
+    learned = factors(shop)
     query = Item("", "x", features=shop.data.X[5])
     store(
         shop,
@@ -205,7 +214,11 @@ def test_feedback_is_learned_from_until_it_is_deleted(shop: Pairs) -> None:
     assert without.data == before.data
     with shop.services.database.write() as work:
         work.feedback.keep_newest(work.collections.get("a"), 0)
-    assert train(shop).data == before.data
+    after = train(shop)
+    assert (after.data, after.fit.weights) == (before.data, before.fit.weights)
+    assert factors(shop).keys() == learned.keys()
+    for name, values in factors(shop).items():
+        np.testing.assert_array_equal(values, learned[name])
 
 
 def test_feedback_suffices(shop: Pairs) -> None:

@@ -22,6 +22,7 @@ from solver import (
     StepProgress,
     SupervisionError,
     load_projector,
+    measure_quality,
     save_projector,
 )
 from solver.composite.hubness import distinctness, draw_bank
@@ -117,6 +118,44 @@ def test_judged_pairs_alone_find_what_they_agree_in() -> None:
     assert model.weights_ == {"signs": 1.0}
     hits = _first_hits(model)
     assert np.mean(PLANTED.colours[TEST][hits] == PLANTED.colours[TEST][:, None]) > 0.6
+
+
+def _clicks(base: CompositeBilinear, planted: Planted) -> scipy.sparse.csr_array:
+    """What people who look for a colour think of the first ten results of 20 queries, 200 in all."""
+    similarity = base.similarity(planted.X[TRAIN], planted.Z[TRAIN])
+    rows = np.random.default_rng(0).permutation(len(TRAIN))[:20]
+    columns = np.argsort(-similarity[rows], axis=1)[:, :10]
+    agrees = planted.colours[rows][:, None] == planted.colours[columns]
+    places = np.repeat(rows, 10), columns.ravel()
+    return scipy.sparse.csr_array((np.where(agrees, 1, -1).ravel(), places), (len(TRAIN), len(TRAIN)))
+
+
+@pytest.mark.parametrize("pairs", [True, False])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_clicks_on_what_no_facet_tells_help_other_queries_until_they_are_deleted(
+    pairs: bool, seed: int
+) -> None:
+    planted = Planted(seed)
+    samples = planted.X[TRAIN], planted.Z[TRAIN]
+    annotations = planted.annotations(TRAIN, "kind", pairs=pairs)
+    before = CompositeBilinear(**QUICK).fit(*samples, annotations)
+    judged = replace(annotations, signs=_clicks(before, planted))
+    after = CompositeBilinear(**QUICK).fit(*samples, judged)
+    truth = planted.annotations(TEST, "kind", "colour", pairs=pairs)
+    gains = [
+        measure_quality(model.project_x(planted.X[TEST]), model.project_z(planted.Z[TEST]), truth).mean.ndcg
+        for model in (before, after)
+    ]
+    assert gains[1] > gains[0] + (0.0 if pairs else 0.1)  # pairs know colours already
+    deleted = CompositeBilinear(**QUICK).fit(*samples, replace(judged, signs=None))
+    for side, same in (
+        (before.projector_.x, deleted.projector_.x),
+        (before.projector_.z, deleted.projector_.z),
+    ):
+        np.testing.assert_array_equal(side.coefficients, same.coefficients)
+        np.testing.assert_array_equal(side.intercepts, same.intercepts)
+        assert side.heads == same.heads
+    assert deleted.weights_ == before.weights_
 
 
 def test_samples_in_one_space_are_compared_by_their_cosine() -> None:
