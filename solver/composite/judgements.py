@@ -67,7 +67,9 @@ class JudgedSimilarity:
         if estimator.rank_ == 0:
             return None
         factors = estimator.x_factors_.astype(np.float64), estimator.z_factors_.astype(np.float64)
-        root = _mean_square(*(side @ each for side, each in zip(coordinates, factors, strict=True))) ** 0.25
+        root = (
+            _mean_square(*(side @ factor for side, factor in zip(coordinates, factors, strict=True))) ** 0.25
+        )
         return cls(factors[0] / root, factors[1] / root, estimator.duality_gap_)
 
 

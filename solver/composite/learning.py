@@ -244,8 +244,8 @@ class _Terms:
         The posteriors of a sample are those without itself.
         """
         query_coordinates = [
-            side if asked is not None else side[:0]
-            for side, asked in zip(self._query_coordinates, queries, strict=True)
+            side if side_queries is not None else side[:0]
+            for side, side_queries in zip(self._query_coordinates, queries, strict=True)
         ]
         terms: dict[str, Sides] = {}
         for name, fits in self._facets.items():
@@ -276,8 +276,13 @@ class _Terms:
                 terms[SIGNS] = x_rows @ factors[0], z_rows @ factors[1]
         if self._has_cosine:
             x, z = (
-                np.vstack([to_dense(side[chosen]), *([] if asked is None else [to_dense(asked.samples)])])
-                for side, chosen, asked in zip(self._samples, rows, queries, strict=True)
+                np.vstack(
+                    [
+                        to_dense(side[chosen]),
+                        *([] if side_queries is None else [to_dense(side_queries.samples)]),
+                    ]
+                )
+                for side, chosen, side_queries in zip(self._samples, rows, queries, strict=True)
             )
             terms[COSINE] = to_unit_length(x), to_unit_length(z)
         return terms

@@ -159,12 +159,11 @@ class WeightSearch:
     average precision of the labels is half a percent below that of the first weights, so that queries that
     mean nothing do no harm.
 
-    What judged pairs teach need not show in the facets, or else nobody would have to judge. So their term is
+    What judged pairs teach is often nothing that the facets know, so they cannot choose it. Their term is
     weighted last, with the other weights as they are, by the agreement with judged pairs that it has not
-    learned from (`Agreement`). A few hundred clicks tell a good weight from a bad one only roughly: the
-    smallest weight is taken that is within a standard error of the best one, among those with which the gain,
-    the average precision and that of the labels, and the short queries' gain lose a quarter of a percent at
-    most.
+    learned from (`Agreement`). A few hundred clicks distinguish weights only roughly: the smallest weight is
+    taken that is within a standard error of the best one, among those with which the gain, the average
+    precision and that of the labels, and the short queries' gain lose a quarter of a percent at most.
 
     Parameters
     ----------
