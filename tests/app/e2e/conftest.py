@@ -158,7 +158,8 @@ def api(tmp_path: Path, copy_migrated: Callable[[Path], None]) -> Iterator[Api]:
 
 @pytest.fixture(scope="session")
 def _demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    server = Server(tmp_path_factory.mktemp("demo"), ("demo", "--no-open", "--per-kind", "10"))
+    folder, arguments = tmp_path_factory.mktemp("demo"), ("demo", "--no-open", "--per-kind", "10")
+    server = Server(folder, arguments, LRBS_APPROXIMATE_FROM_ITEMS="2500")
     try:
         server.wait_until_ready(300.0)
         key = re.search(r"admin key \(shown this once[^)]*\): (\S+)", server.said())

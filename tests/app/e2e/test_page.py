@@ -276,10 +276,18 @@ def test_a_training_asked_for_elsewhere_is_followed_and_the_method_told(
         expect(state).to_contain_text("Training")
         page.get_by_role("button", name="Cancel").click()
         expect(state).to_contain_text("cancelled", timeout=30_000)
-        client.post(f"{admin}/retrain", json={"method": "lrbs", "alpha": 0.1}).raise_for_status()
+        client.post(f"{admin}/retrain", json={"method": "lrbs", "alpha": 0.001}).raise_for_status()
         page.reload()
         page.get_by_label("Collection").select_option(vector_collection)
         expect(state).to_contain_text("Model 1 serves. It compares features.", timeout=60_000)
+        choices = client.get(f"{admin}/models/1").json()["report"]["index"]["choices"]
+        for side in ("sound", "sketch"):
+            kind, reason = choices[side]["spec"]["kind"], choices[side]["reason"]
+            expect(state).to_contain_text(
+                f"{side} is searched exactly: {reason}."
+                if kind == "exact"
+                else f"{side} is searched by inverted lists, which find "
+            )
     assert watch.complaints == []
 
 

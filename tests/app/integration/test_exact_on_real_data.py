@@ -1,0 +1,95 @@
+"""Hits and scores of exact galleries on real sets, compared with a ranking in double precision."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from app.bootstrap import build
+from app.domain.entities import Content, ItemFilter, SearchResult
+from app.services.serving.search import Query, SingleSearch
+from app.services.serving.snapshot import Snapshot
+from app.settings import Settings
+from solver.datasets import PairedFeatures, SyntheticPairs, load_npz
+from tests.app.closing import close
+from tests.app.integration.conftest import Pairs
+
+pytestmark = [
+    pytest.mark.data,
+    pytest.mark.filterwarnings("ignore::solver.validation.errors.ConvergenceWarning"),
+]
+K = 50
+_TOGETHER = 8
+Vectors = npt.NDArray[np.float64]
+
+
+@pytest.fixture(params=["audio_digits", "wikipedia", "wikipedia_cnn"])
+def served(
+    request: pytest.FixtureRequest, test_data: Path, tmp_path: Path, copy_migrated: Callable[[Path], None]
+) -> Iterator[tuple[Pairs, PairedFeatures]]:
+    """Services over a real set, trained on its training split."""
+    data = load_npz(test_data / request.param / f"{request.param}.npz")
+    copy_migrated(tmp_path)
+    unused = np.zeros(0, np.intp)
+    pairs = Pairs(
+        build(Settings(data_dir=tmp_path, database_url="")),
+        SyntheticPairs(data.X, data.Z, unused, unused, np.zeros((0, 0))),
+    )
+    pairs.make("a")
+    for side, rows in (("x", data.X), ("z", data.Z)):
+        items = [
+            pairs.item(side, f"{side}{number:04d}", row, str(data.labels[number]), train=bool(is_train))
+            for number, (row, is_train) in enumerate(zip(rows, data.is_train, strict=True))
+        ]
+        for start in range(0, len(items), 500):
+            pairs.services.catalogue.add_items("a", items[start : start + 500])
+    pairs.train("a")
+    yield pairs, data
+    close(pairs.services)
+
+
+def check(result: SearchResult, ids: list[str], rows: Vectors, query: Vectors) -> bool:
+    """Check scores, and that no better item is missing; return whether rounding cannot change the order."""
+    scores = rows @ query
+    # Of a sum in single precision (Higham 2002, section 3.1), and of the comparison of two such sums.
+    gamma = len(query) * 2.0**-24 / (1.0 - len(query) * 2.0**-24)
+    error = gamma * float(np.linalg.norm(rows, axis=1).max() * np.linalg.norm(query))
+    order = sorted(range(len(ids)), key=lambda row: (-scores[row], ids[row]))[: K + 1]
+    row_of = {item_id: row for row, item_id in enumerate(ids)}
+    assert result.exact
+    assert len(result.hits) == K
+    for hit in result.hits:
+        assert abs(hit.score - scores[row_of[hit.id]]) <= error
+        assert scores[row_of[hit.id]] >= scores[order[K - 1]] - 2.0 * error
+    gaps = -np.diff(scores[order])
+    is_clear = bool(((gaps > 2.0 * error) | (gaps == 0.0)).all())
+    if is_clear:
+        assert [hit.id for hit in result.hits] == [ids[row] for row in order[:K]]
+    return is_clear
+
+
+def gallery_of(snapshot: Snapshot) -> tuple[list[str], Vectors]:
+    (view,) = snapshot.galleries["x"].segments
+    return [item.id for item in view.live_items()], view.live_vectors().astype(np.float64)
+
+
+def test_exact_galleries_answer_as_double_precision_does(served: tuple[Pairs, PairedFeatures]) -> None:
+    pairs, data = served
+    queries = [Query(Content(vector=row.tolist())) for row in data.Z[~data.is_train][:200]]
+    results = pairs.services.search.search("a", "z", "x", queries, K, 0, ItemFilter())
+    (snapshot,) = pairs.services.snapshots.peek_all().values()
+    ids, rows = gallery_of(snapshot)
+    projected = [snapshot.model.project("z", row[None]) for row in data.Z[~data.is_train][:200]]
+    is_clear = [
+        check(result, ids, rows, query[0].astype(np.float64))
+        for result, query in zip(results, projected, strict=True)
+    ]
+    assert np.mean(is_clear) > 0.5, "the order itself is compared, too"
+    for start in range(0, len(queries), _TOGETHER):
+        searches = [SingleSearch(query, K, 0, frozenset(), None) for query in queries[start:][:_TOGETHER]]
+        together = pairs.services.search.search_together("a", "z", "x", searches)
+        for alone, answer in zip(results[start:], together, strict=False):
+            assert isinstance(answer, SearchResult)
+            assert [(hit.id, hit.score) for hit in answer.hits] == [(hit.id, hit.score) for hit in alone.hits]
