@@ -23,6 +23,7 @@ from solver.datasets import SyntheticPairs, make_low_rank_pairs
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.test_metrics import read
+from tests.app.integration.test_saved_galleries import wait
 from tests.app.waiting import wait_for
 
 _N_X, _N_Z, _TRAINED = 3000, 400, 300
@@ -59,7 +60,7 @@ def served(
         database_url="",
         approximate_from_items=2000,
         max_snapshot_bytes=1,
-        save_after_items=10**6,
+        save_after_items=1000,
     )
     pairs = Pairs(build(settings), clusters)
     fill(pairs, "a")
@@ -155,13 +156,20 @@ def test_an_index_that_falls_below_the_gate_is_given_up(
     (line,) = [record.getMessage() for record in caplog.records if "exactly" in record.getMessage()]
     assert line in f"a: x is searched exactly from now on: {ready.json()['reason'].partition('exactly: ')[2]}"
 
-    served.services.catalogue.delete_item("a", "x0000")
-    write_elsewhere(served, 1500, "further")
-    assert served.search("a").exact, "merges do not bring it back"
     fill(served, "b")
     served.train("b")
     served.search("b")
-    assert served.search("a").exact, "it was loaded again, from the bundle"
+    assert served.search("a").exact, "it was loaded again, from files that have the index"
+    served.services.catalogue.delete_item("a", "x0000")
+    write_elsewhere(served, 1500, "further")
+    assert served.search("a").exact, "merges do not bring it back"
+    wait()
+    fresh = Pairs(build(served.services.settings), served.data)
+    assert fresh.search("a").exact, "saved galleries leave it out"
+    assert "'x' is searched exactly: its index is damaged, or was given up before" in (
+        fresh.services.readiness.check().reason or ""
+    )
+    close(fresh.services)
     assert served.train("a") == 2
     wait_for(lambda: served.search("a").model_version == 2)
     assert not served.search("a").exact, "the next version has an index of its own"

@@ -102,6 +102,19 @@ def test_an_index_of_other_rows_keeps_its_recall(index: ApproximateIndex) -> Non
     assert index.rebuild(ROWS[:0]).size == 0
 
 
+def test_rows_far_from_the_lists_cost_recall(index: ApproximateIndex) -> None:
+    """What a gallery drifts by: rows like those that the lists were made for do no harm, others do."""
+    rng = np.random.default_rng(1)
+    alike = made_gallery(5500, 1, dim=12)[0][4000:]
+    tight = (ROWS.mean(axis=0) + 0.1 * rng.normal(size=(1500, 12))).astype(np.float32)
+    elsewhere = (3.0 * ROWS.std() * rng.normal(size=(1500, 12))).astype(np.float32)
+    of_alike, of_tight, of_elsewhere = (
+        recall(index.rebuild(np.concatenate([ROWS, rows]))) for rows in (alike, tight, elsewhere)
+    )
+    assert min(of_alike, of_tight) > 0.98
+    assert of_elsewhere < 0.93
+
+
 def test_a_query_that_is_no_number_finds_nothing(index: ApproximateIndex) -> None:
     rows, scores = index.search(np.full(12, np.nan, np.float32), 5, None)
     assert (len(rows), len(scores)) == (0, 0)
