@@ -40,6 +40,7 @@ async def readyz(state: State, response: Response) -> Status:
     A damaged model bundle is named in `reason`. The answer is still 200 as long as something can be searched:
     an earlier version stands in for the damaged one, or other collections are intact; damage to the part that
     only later versions are compared with is named, too.
+    So is a gallery that is searched exactly, because its approximate index is damaged or misses too much.
     The same holds where writes are refused or soon will be: a disk or database that is full (less than 64 MiB
     left) or read-only is named, and searches are answered.
     """

@@ -38,6 +38,7 @@ class ReadinessService:
 
     * a damaged bundle, where an earlier version stands in for the active one, or other collections can be
       searched;
+    * an approximate index that is damaged, or was given up: its gallery is searched exactly;
     * a missing or changed file of an encoder: what needs no encoder is served;
     * a database older than the files: what it holds is served, and nothing is removed;
     * a disk or database that rejects writes: every process would reject them, and all still answer searches.
