@@ -16,6 +16,10 @@ from solver.validation.errors import SupervisionError
 _ROWS_AT_ONCE = 4096
 """Samples summed at once, so that a memory-mapped array is never copied as a whole."""
 
+_FEW_PAIRS, _MANY_CLASSES = 64, 64
+"""Classes of so few pairs in a tile are listed pair by pair where there are at least this number of them: a
+step of the interpreter for each would take longer than the numbers."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
@@ -31,10 +35,12 @@ class _Runs:
         stops = np.cumsum(counts).astype(np.intp)
         return cls(np.argsort(codes, kind="stable"), stops - counts, stops)
 
-    def clip(self, code: int, within: slice) -> slice:
-        """Return the part of a code's run that lies in `within`, counted from its start."""
-        start = max(int(self.starts[code]), within.start) - within.start
-        return slice(start, max(min(int(self.stops[code]), within.stop) - within.start, start))
+    def clip(self, codes: slice, within: slice) -> tuple[Indices, Indices]:
+        """Return where the parts of runs that lie in `within` begin, from its start, and their sizes."""
+        starts, stops = (
+            np.clip(ends[codes], within.start, within.stop) for ends in (self.starts, self.stops)
+        )
+        return starts - within.start, stops - starts
 
 
 class Labels:
@@ -108,15 +114,24 @@ class Labels:
         return self._z_codes
 
     def similar_pairs(self, rows: slice, columns: slice) -> list[PairKey]:
-        """Return one rectangle per class that has both rows and columns in the tile."""
-        keys: list[PairKey] = []
+        """Return one rectangle per class with both rows and columns in the tile; many small ones together."""
         first = int(np.searchsorted(self._x.stops, rows.start, side="right"))
-        for code in range(first, len(self.classes)):
-            if self._x.starts[code] >= rows.stop:
-                break
-            key = self._x.clip(code, rows), self._z.clip(code, columns)
-            if key[0].start < key[0].stop and key[1].start < key[1].stop:
-                keys.append(key)
+        codes = slice(first, int(np.searchsorted(self._x.starts, rows.stop, side="left")))
+        (x_starts, x_sizes), (z_starts, z_sizes) = self._x.clip(codes, rows), self._z.clip(codes, columns)
+        sizes = x_sizes * z_sizes
+        is_small = (sizes > 0) & (sizes <= _FEW_PAIRS)
+        is_small &= np.count_nonzero(is_small) >= _MANY_CLASSES
+        rectangles = np.column_stack([x_starts, x_starts + x_sizes, z_starts, z_starts + z_sizes])
+        keys: list[PairKey] = [
+            (slice(top, bottom), slice(left, right))
+            for top, bottom, left, right in rectangles[(sizes > 0) & ~is_small].tolist()
+        ]
+        if is_small.any():
+            small = np.flatnonzero(is_small)
+            block = np.repeat(small, sizes[small])
+            place = np.arange(len(block)) - np.repeat(np.cumsum(sizes[small]) - sizes[small], sizes[small])
+            own, partners = np.divmod(place, z_sizes[block])
+            keys.append((x_starts[block] + own, z_starts[block] + partners))
         return keys
 
     def sum_over_similar(self, X: Samples, Z: Samples) -> FloatArray:

@@ -31,6 +31,16 @@ def test_rectangles_of_every_block_split_cover_exactly_the_similar_pairs(block: 
     np.testing.assert_array_equal(_similar_pairs(Labels(x, z), block), x[:, None] == z[None, :])
 
 
+@pytest.mark.parametrize("block", [50, 130, 400])
+def test_many_small_classes_are_one_key_that_covers_the_similar_pairs(block: int) -> None:
+    rng = np.random.default_rng(0)
+    x, z = rng.permutation(np.arange(400) // 2), np.concatenate([rng.integers(0, 150, 300), np.full(50, 7)])
+    supervision = Labels(x, z)
+    np.testing.assert_array_equal(_similar_pairs(supervision, block), x[:, None] == z[None, :])
+    keys = supervision.similar_pairs(slice(0, 400), slice(0, 350))
+    assert len(keys) == 2  # class 7 has more than 64 pairs
+
+
 def test_pair_counts_are_those_of_a_hand_worked_case() -> None:
     supervision = Labels(["a", "b", "b", "c"], ["b", "a", "a"])
     assert (supervision.n_similar, supervision.n_dissimilar) == (4, 8)
