@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.baselines._linear import METRIC, LinearBaseline
-from solver.linalg.matrices import FloatArray, singular_triplets_above
+from solver.linalg.matrices import FloatArray, leading_triplets
 from solver.linalg.samples import check_samples
 from solver.supervision.signed_pairs import AnySupervision
 from solver.supervision.sizes import check_sizes
@@ -96,11 +96,9 @@ class MsAlg(LinearBaseline):
         samples = check_samples(X, "X"), check_samples(Z, "Z")
         check_sizes(*samples, supervision)
         cross = supervision.sum_over_similar(*samples) / supervision.n_similar
-        triplets = singular_triplets_above(cross, 0.0, rank_guess=self.n_components or min(cross.shape))
+        triplets = leading_triplets(cross, self.n_components or min(cross.shape))
         if triplets.rank == 0:
             raise InvalidInputError("X and Z sum to zero over the similar pairs: there is nothing to learn")
-        leading = slice(0, self.n_components)
-        self.singular_values_ = triplets.s[leading]
-        left, right = triplets.U[:, leading], triplets.V[:, leading]
-        self._keep((left, np.zeros(left.shape[1])), (right, np.zeros(right.shape[1])))
+        self.singular_values_ = triplets.s
+        self._keep((triplets.U, np.zeros(triplets.rank)), (triplets.V, np.zeros(triplets.rank)))
         return self

@@ -135,6 +135,28 @@ def singular_triplets_above(
     return _truncate(LowRankMatrix(U, s, Vt.T), threshold, A.shape)
 
 
+def leading_triplets(A: FloatArray, count: int) -> LowRankMatrix:
+    """Return the part of the SVD of `A` with its largest singular values, those at noise level left out.
+
+    Parameters
+    ----------
+    A : ndarray of shape (p, q)
+
+    count : int, >= 1
+        How many at most.
+
+    Returns
+    -------
+    LowRankMatrix
+        In the dtype of `A`.
+    """
+    smaller = min(A.shape)
+    if smaller > _GRAM_LIMIT and count < smaller // 4 and A.any():
+        return _truncate(_lanczos_triplets(A, count), 0.0, A.shape)
+    triplets = singular_triplets_above(A, 0.0, rank_guess=smaller)
+    return LowRankMatrix(triplets.U[:, :count], triplets.s[:count], triplets.V[:, :count])
+
+
 def spectral_norm(A: FloatArray) -> float:
     """Return the largest singular value of `A`, computed in float64."""
     if A.size == 0 or not A.any():

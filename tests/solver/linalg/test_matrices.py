@@ -2,7 +2,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from solver.linalg.matrices import LowRankMatrix, from_factors, singular_triplets_above, spectral_norm
+from solver.linalg.matrices import (
+    LowRankMatrix,
+    from_factors,
+    leading_triplets,
+    singular_triplets_above,
+    spectral_norm,
+)
 
 
 def _with_singular_values(
@@ -63,6 +69,20 @@ def test_large_triplets_agree_with_numpy_svd(dtype: type, shape: tuple[int, int]
         found.U.T @ found.U, np.eye(20), atol=400 * float(np.finfo(dtype).eps)
     )  # length of the sums times eps
     np.testing.assert_allclose(found.V.T @ found.V, np.eye(20), atol=400 * float(np.finfo(dtype).eps))
+
+
+@pytest.mark.parametrize("count", [1, 13, 40, 500])
+@pytest.mark.parametrize(("shape", "rank"), [((40, 30), 12), ((700, 650), 13), ((620, 700), 620)])
+def test_leading_triplets_agree_with_numpy_svd(shape: tuple[int, int], rank: int, count: int) -> None:
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((shape[0], rank)) @ rng.standard_normal((rank, shape[1]))
+    U, s, Vt = np.linalg.svd(A, full_matrices=False)
+    kept = min(count, rank)
+    triplets = leading_triplets(A, count)
+    np.testing.assert_allclose(triplets.s, s[:kept], rtol=1e-9)
+    expected = (U[:, :kept] * s[:kept]) @ Vt[:kept]
+    np.testing.assert_allclose(triplets.dense(), expected, atol=1e-9 * s[0])
+    assert not leading_triplets(np.zeros(shape), count).rank
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
