@@ -12,11 +12,17 @@ byId("learn-facets").addEventListener("change", () => {
   if (isChosen) attempt(showKeys);
 });
 
+byId("objective").addEventListener("change", () => {
+  byId("objective-weights").hidden = byId("objective").value !== "weights";
+});
+
 /** Return the options to their defaults, for another collection. */
 export function resetOptions() {
   for (const name of ["labels", "pairs", "feedback"]) byId(`learn-${name}`).checked = true;
   byId("learn-facets").value = "auto";
   byId("objective").value = "";
+  byId("objective-weights").hidden = true;
+  for (const input of weightInputs()) input.value = input.defaultValue;
   byId("options").open = false;
   byId("facet-keys").hidden = true;
   clearKeys();
@@ -32,7 +38,7 @@ export function readOptions() {
       pairs: isChecked("pairs"),
       feedback: isChecked("feedback"),
     },
-    objective: byId("objective").value || null,
+    objective: readObjective(byId("objective").value),
   };
 }
 
@@ -40,6 +46,15 @@ function readFacets(choice) {
   if (choice === "auto") return "auto";
   if (choice === "none") return [];
   return [...byId("facet-keys").querySelectorAll("input:checked")].map((box) => box.value);
+}
+
+function readObjective(choice) {
+  if (choice !== "weights") return choice || null;
+  return Object.fromEntries(weightInputs().map((input) => [input.name, Number(input.value)]));
+}
+
+function weightInputs() {
+  return [...byId("objective-weights").querySelectorAll("input")];
 }
 
 function clearKeys() {

@@ -187,6 +187,15 @@ def use_key(page: Page, key: str) -> None:
     page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", key)
 
 
+def choose_weights(page: Page) -> None:
+    """Choose a weighted mean of measures, after the options were opened before."""
+    weights = page.get_by_role("group", name="Weights")
+    expect(weights).to_be_hidden()
+    page.get_by_label("Judge models by").select_option("weights")
+    weights.get_by_label("nDCG@10").fill("2.5")
+    weights.get_by_label("MAP").fill("")
+
+
 def choose_options(page: Page) -> None:
     page.get_by_text("Options of the training").click()
     page.get_by_label("feedback").uncheck()
@@ -249,11 +258,15 @@ def test_a_collection_is_trained_searched_and_its_retrain_cancelled(
         }
         assert jobs[0]["parameters"]["objective"] == "map"
         judge_first_result(page, client, vector_collection)
+    choose_weights(page)
     page.get_by_role("button", name="Retrain").click()
     page.get_by_role("button", name="Cancel").click()
     expect(state).to_contain_text("cancelled", timeout=30_000)
     expect(page.get_by_role("button", name="Retrain")).to_be_visible()
     expect(page.locator("#panels > *")).to_have_count(2)
+    with httpx.Client(base_url=demo_server, headers=bearer(demo_key), trust_env=False) as client:
+        jobs = client.get(f"/v1/admin/collections/{vector_collection}/jobs").json()["jobs"]
+    assert jobs[0]["parameters"]["objective"] == {"ndcg": 2.5, "map": 0.0, "recall": 1.0}
     assert watch.complaints == []
 
 
