@@ -241,7 +241,9 @@ class _Terms:
     ) -> dict[str, Sides]:
         """Return the projections of samples, then of queries, by terms that have not learned from a part.
 
-        The posteriors of a sample are those without itself.
+        The posteriors of a sample are those without itself. Those of queries are of all samples, the part's
+        too: of a catalogue of 2030 products, fits without the part led to almost the same weights, and these
+        did a little worse for other queries.
         """
         query_coordinates = [
             side if side_queries is not None else side[:0]
