@@ -40,6 +40,27 @@ def single_threaded() -> Iterator[None]:
         faiss.omp_set_num_threads(before)
 
 
+class _StoredRows:
+    """The rows of a flat index, where FAISS keeps them, so that memory holds them once.
+
+    An array made of it refers to it, and so keeps the index.
+
+    Parameters
+    ----------
+    index : faiss.IndexFlat
+        Nothing is added to it from now on.
+    """
+
+    def __init__(self, index: Any) -> None:
+        self._index = index
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": (index.ntotal, index.d),
+            "typestr": np.dtype(np.float32).str,
+            "data": (int(index.get_xb()), True),
+        }
+
+
 class ExactIndex(GalleryIndex):
     """A flat inner-product index, which compares a query with every row.
 
@@ -50,10 +71,11 @@ class ExactIndex(GalleryIndex):
     """
 
     def __init__(self, vectors: Matrix) -> None:
+        self._index: Any = faiss.IndexFlatIP(max(vectors.shape[1], 1))
         self._vectors = np.ascontiguousarray(vectors, dtype=np.float32)
-        self._index: Any = faiss.IndexFlatIP(max(self._vectors.shape[1], 1))
-        if self._vectors.shape[1] and len(self._vectors):
+        if self._vectors.size:
             self._index.add(self._vectors)
+            self._vectors = np.asarray(_StoredRows(self._index))
 
     @property
     @override
@@ -78,7 +100,7 @@ class ExactIndex(GalleryIndex):
     @property
     @override
     def n_bytes(self) -> int:
-        return 2 * self._vectors.nbytes  # FAISS holds a copy
+        return self._vectors.nbytes
 
     @override
     def rebuild(self, vectors: Matrix) -> ExactIndex:

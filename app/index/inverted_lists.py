@@ -99,9 +99,11 @@ class InvertedLists(ApproximateIndex):
     def rebuild(self, vectors: Matrix) -> GalleryIndex:
         if not len(vectors):
             return ExactIndex(vectors)
-        lists = _make_lists(self._spec.kind, self._centroids(), self.lists)
+        centroids = self._centroids()
+        lists = _make_lists(self._spec.kind, centroids, self.lists)
+        mapped = self.space.map_rows(vectors)
         with _threads_for(len(vectors)):
-            _fill(lists, self.space.map_rows(vectors))
+            _fill(lists, mapped, _assign(mapped, centroids))
         return InvertedLists(vectors, self.space, lists, self._spec)
 
     @override
@@ -183,12 +185,13 @@ def build_candidates(vectors: Matrix, queries: Matrix) -> Iterator[InvertedLists
     n_lists = min(max(2 ** round(math.log2(_LISTS_PER_ROOT * math.sqrt(len(mapped)))), 1), len(mapped))
     with _threads_for(len(mapped)):
         centroids = _cluster(mapped, n_lists)
+        nearest = _assign(mapped, centroids)
     for kind in KINDS:
         with _threads_for(len(mapped)):
             lists = _make_lists(kind, centroids)
             if not lists.is_trained:
                 lists.train(mapped)
-            _fill(lists, mapped)
+            _fill(lists, mapped, nearest)
         yield InvertedLists(vectors, space, lists, IndexSpec(kind, n_lists, 1))
 
 
@@ -228,9 +231,18 @@ def _make_lists(kind: str, centroids: Matrix, trained: Any = None) -> Any:
     return lists
 
 
-def _fill(lists: Any, mapped: Matrix) -> None:
+def _assign(mapped: Matrix, centroids: Matrix) -> npt.NDArray[np.int64]:
+    """Return the number of each row's nearest centroid."""
+    quantizer = _faiss.IndexFlatL2(centroids.shape[1])
+    quantizer.add(centroids)
+    nearest: npt.NDArray[np.int64] = quantizer.search(mapped, 1)[1].ravel()
+    return nearest
+
+
+def _fill(lists: Any, mapped: Matrix, nearest: npt.NDArray[np.int64]) -> None:
     """Put each row into the list of its nearest centroid; from then on lists are found by inner product."""
-    lists.add(mapped)
+    rows = np.ascontiguousarray(mapped, np.float32)
+    lists.add_core(len(rows), _faiss.swig_ptr(rows), None, _faiss.swig_ptr(nearest))
     by_distance = _faiss.downcast_index(lists.quantizer)
     by_product = _faiss.IndexFlatIP(by_distance.d)
     by_product.add(by_distance.reconstruct_n(0, by_distance.ntotal))

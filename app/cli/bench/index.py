@@ -24,6 +24,9 @@ _QUERIES = 20_000
 _CLUSTERS = 100
 """Of the made factors, of uneven sizes, as those of classes are."""
 
+_DRAWN_AT_ONCE = 1_000_000
+"""Bounds the memory of drawing, in double precision, to a gigabyte for 32 dimensions."""
+
 
 def index_command(
     sizes: Annotated[str, typer.Option("--items", help="sizes of the galleries, comma-separated")] = "100000",
@@ -69,10 +72,13 @@ def made_gallery(n_rows: int, n_queries: int, dim: int = 32, seed: int = 0) -> t
     shares, spectrum = rng.dirichlet(np.ones(_CLUSTERS)), np.linspace(1.5, 0.3, dim)
 
     def draw(count: int, offset: float, scales: npt.NDArray[np.float64]) -> Matrix:
-        rows = offset * mean + centres[rng.choice(_CLUSTERS, count, p=shares)]
-        rows += 0.6 * rng.normal(size=(count, dim))
-        norms = np.exp(0.3 * rng.normal(size=(count, 1)))
-        made: Matrix = (rows * scales * norms).astype(np.float32)
+        made = np.empty((count, dim), np.float32)
+        for start in range(0, count, _DRAWN_AT_ONCE):
+            part = made[start : start + _DRAWN_AT_ONCE]
+            rows = offset * mean + centres[rng.choice(_CLUSTERS, len(part), p=shares)]
+            rows += 0.6 * rng.normal(size=part.shape)
+            norms = np.exp(0.3 * rng.normal(size=(len(part), 1)))
+            part[:] = rows * scales * norms
         return made
 
     return draw(n_rows, 1.0, spectrum), draw(n_queries, 0.3, np.sqrt(spectrum[::-1]))
