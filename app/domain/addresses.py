@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
 
 _SITE_BITS = 64
 """Leading bits that all addresses of one IPv6 site share (RFC 6177)."""
+_REMEMBERED = 4096
+"""Addresses whose party is remembered: a client sends many requests."""
 
 
+@lru_cache(_REMEMBERED)
 def party_of(host: str) -> str:
     """Return what stands for all addresses that one party has: of IPv6, its network.
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from app.domain.entities import Item
+
+_ENCODER = msgspec.json.Encoder()
 
 
 def json_bytes(item: Item) -> int:
     """Return how many bytes the item's labels, metadata and text take as JSON."""
     parts: tuple[str | tuple[str, ...] | Mapping[str, Any] | None, ...]
     parts = (item.labels, item.metadata, item.text)
-    return sum(len(json.dumps(part, ensure_ascii=False).encode()) for part in parts if part)
+    return sum(len(_ENCODER.encode(part)) for part in parts if part)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from typing import Annotated, get_args
 
 from fastapi import APIRouter, Depends, Response
@@ -31,6 +30,7 @@ from app.api.schemas.searches import (
     SearchIn,
     SearchOptions,
     SearchOut,
+    encode_result,
 )
 from app.api.search_batches import Answer
 from app.api.state import ApiLimits
@@ -120,7 +120,7 @@ def run_together(
     """Return the answers to searches of several callers, as of `SearchService.search_together`, as JSON."""
     results = service.search_together(collection, *direction, searches)
     return [
-        _encode(collection, result, search.fields) if isinstance(result, SearchResult) else result
+        encode_result(collection, result, search.fields) if isinstance(result, SearchResult) else result
         for search, result in zip(searches, results, strict=True)
     ]
 
@@ -158,12 +158,8 @@ def run(
         aside,
         least_revision,
     )
-    return [_encode(collection, result, include) for result in results]
+    return [encode_result(collection, result, include) for result in results]
 
 
 def _fields_of(options: SearchOptions) -> set[str]:
     return set(_OPTIONAL if options.include is None else options.include)
-
-
-def _encode(collection: str, result: SearchResult, include: AbstractSet[str]) -> bytes:
-    return SearchOut.of(collection, result, include).model_dump_json().encode()
