@@ -29,7 +29,9 @@ def test_a_whole_run_reports_speed_recall_and_latencies():
     kinds = [name.split(",")[0] for name in report["loads"]]
     assert kinds.count("http") == 5
     assert kinds.count("bare") == 2
-    assert all(load["failures"] == {} for load in report["loads"].values())
+    for name, load in report["loads"].items():
+        # The open loop goes on at its rate, even if the machine is held up: what is too many gets a 503.
+        assert set(load["failures"]) <= ({"503"} if "open loop" in name else set())
 
 
 @pytest.mark.parametrize("wrong", [["--during", "lunch"], ["--client", "telnet"]])
