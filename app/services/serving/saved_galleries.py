@@ -189,6 +189,7 @@ class SavedGalleries:
         path = folder / f"{side}-unranked.json"
         unranked = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
         items: list[IndexedItem] = []
+        labels_of: dict[tuple[str, ...], tuple[str, ...]] = {}  # each once: many items have the same
         with (folder / f"{side}.json").open(encoding="utf-8") as stream:
             is_in_lines = stream.readline() == "[\n"
             if not is_in_lines:
@@ -199,7 +200,9 @@ class SavedGalleries:
                     text = f"[{text.removesuffix(']').rstrip().removesuffix(',')}]"
                 entries = json.loads(text)
                 items += [
-                    IndexedItem(item_id, tuple(labels), metadata) for item_id, labels, metadata in entries
+                    IndexedItem(item_id, labels_of.setdefault(key, key), metadata)
+                    for item_id, labels, metadata in entries
+                    for key in (tuple(labels),)
                 ]
                 pause()
         vectors = np.load(folder / f"{side}.npy", allow_pickle=False)

@@ -190,7 +190,8 @@ class SnapshotUpdater:
             pace = Pacer(lambda: not is_swap or not self._state.waiting_room.is_empty)
 
             def pause() -> None:
-                pace()
+                if self._state.cache.snapshots():  # otherwise no search is delayed, and all wait for this
+                    pace()
                 end_step()
 
             snapshot = self._loader.load(snapshot, collection, work, pause)
