@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
@@ -19,6 +18,7 @@ from app.domain.errors import (
 )
 from app.domain.ports import Database, GalleryIndex, UnitOfWork
 from app.services.serving.gallery_saver import GallerySaver
+from app.services.serving.garbage import freeze_garbage_collection, suspended_garbage_collection
 from app.services.serving.pacing import Pacer
 from app.services.serving.reload_scheduler import Reload, RequeuedError
 from app.services.serving.replay import has_many_changes, is_large_size, replay
@@ -74,7 +74,8 @@ class SnapshotUpdater:
             Called after each step.
         """
         try:
-            snapshot = self._reload(reload, end_step)
+            with suspended_garbage_collection():
+                snapshot = self._reload(reload, end_step)
         except CollectionNotFoundError:
             self.evict([reload.collection_id])
             raise
@@ -85,7 +86,7 @@ class SnapshotUpdater:
             self._state.history.record_failure(reload.collection_id, self._state.fallback.record(reason))
             raise
         if snapshot is not None and is_large_size(snapshot.size):
-            _freeze_garbage_collection()
+            freeze_garbage_collection()
 
     def replay_few(
         self, collection: Collection, release_slot: ReleaseSlot | None, until_answered: ExitStack
@@ -248,12 +249,3 @@ class SnapshotUpdater:
             else:
                 until_changed.callback(lock.release)
             yield
-
-
-def _freeze_garbage_collection() -> None:
-    """Exempt the items of a large collection from garbage collections, which stop all threads.
-
-    Existing garbage is collected first: frozen, it would stay for good.
-    """
-    gc.collect()
-    gc.freeze()
