@@ -4,7 +4,7 @@ from app.domain.ports.database import Database, DatabaseSchema, UnitOfWork
 from app.domain.ports.encoders import Encoder, EncoderSource, StatefulEncoder
 from app.domain.ports.files import BlobStore, BundleFiles, FolderMark, IndexFiles, Spool, StoredFiles
 from app.domain.ports.imports import ImportRepository, PlannedWrite
-from app.domain.ports.index import ApproximateIndex, ApproximateIndexes, GalleryIndex
+from app.domain.ports.index import ApproximateIndex, ApproximateIndexes, GalleryIndex, RowSearch
 from app.domain.ports.jobs import JobQueue
 from app.domain.ports.repositories import (
     CollectionRepository,
@@ -36,6 +36,7 @@ __all__ = [
     "KeyRepository",
     "ModelRepository",
     "PlannedWrite",
+    "RowSearch",
     "Spool",
     "StatefulEncoder",
     "StoredFiles",

@@ -13,6 +13,24 @@ from app.domain.entities import Matrix, Vector
 from app.domain.entities.index_choice import IndexSpec
 
 
+class RowSearch(Protocol):
+    """A search among some rows of an index, prepared once for many queries; immutable."""
+
+    @property
+    def size(self) -> int:
+        """Number of rows that may be returned."""
+        ...
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory, that of the index excluded."""
+        ...
+
+    def search(self, query: Vector, k: int) -> tuple[npt.NDArray[np.intp], Vector]:
+        """Return row numbers of the index and scores, as of `GalleryIndex.search`."""
+        ...
+
+
 class GalleryIndex(Protocol):
     """Maximum-inner-product search over the rows of a matrix; immutable once built."""
 
@@ -59,6 +77,16 @@ class GalleryIndex(Protocol):
             caller can order equal scores by a rule of its own.
         alive : ndarray of bool, shape (size,), or None
             Which rows may be returned; None for all.
+        """
+        ...
+
+    def restrict(self, alive: npt.NDArray[np.bool]) -> RowSearch:
+        """Return a search among the rows that are alive, for a mask that many queries share.
+
+        Parameters
+        ----------
+        alive : ndarray of bool, shape (size,)
+            As of `search`.
         """
         ...
 

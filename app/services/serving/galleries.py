@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from app.domain.entities import ItemFilter, Matrix, Vector
 from app.domain.entities.index_choice import IndexSpec
-from app.domain.ports import GalleryIndex
+from app.domain.ports import GalleryIndex, RowSearch
 from app.services.serving.merge_policy import SegmentSize, runs_to_merge
-from app.services.serving.segments import IndexedItem, IndexFactory, Mask, Segment, SegmentView
+from app.services.serving.segments import IndexedItem, IndexFactory, Segment, SegmentView
 
 _NO_ITEM = IndexedItem("", (), {})
 """Stands in a segment for an item that is gone; no item has an empty id."""
@@ -176,16 +176,16 @@ class Gallery:
         item_filter : ItemFilter
             Only items that match it are ranked.
         """
-        masks = [view.matches(item_filter) for view in self.segments]
+        restricted = [view.restrict(item_filter) for view in self.segments]
         sizes = [
-            view.n_live if item_filter.is_empty or mask is None else int(np.count_nonzero(mask))
-            for view, mask in zip(self.segments, masks, strict=True)
+            view.n_live if rows is None else rows.size
+            for view, rows in zip(self.segments, restricted, strict=True)
         ]
         depth = min(offset + k, sum(sizes))
         if offset >= depth:
             return [[] for _ in queries]
         depths = [min(depth, size) for size in sizes]
-        return [self._rank(query, depths, masks)[offset : offset + k] for query in queries]
+        return [self._rank(query, depths, restricted)[offset : offset + k] for query in queries]
 
     def search_many(
         self, queries: Matrix, pages: Sequence[tuple[int, int]]
@@ -212,12 +212,15 @@ class Gallery:
         ]
 
     def _rank(
-        self, query: Vector, depths: Sequence[int], masks: Sequence[Mask | None]
+        self, query: Vector, depths: Sequence[int], restricted: Sequence[RowSearch | None]
     ) -> list[tuple[IndexedItem, float]]:
         """Return the best items of each segment, ranked together."""
         candidates: list[_Candidate] = []
-        for view, depth, mask in zip(self.segments, depths, masks, strict=True):
-            rows, scores = view.segment.index.search(query, depth, mask)
+        for view, depth, search in zip(self.segments, depths, restricted, strict=True):
+            if search is None:
+                rows, scores = view.segment.index.search(query, depth, None)
+            else:
+                rows, scores = search.search(query, depth)
             candidates += _candidates(view.segment, rows, scores)
         return _in_order(candidates)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.domain.entities import ItemFilter, Matrix
-from app.domain.ports import GalleryIndex
+from app.domain.ports import GalleryIndex, RowSearch
 from app.services.serving.metadata_columns import MetadataColumns
 
 IndexFactory = Callable[[Matrix], GalleryIndex]
@@ -25,7 +25,11 @@ IndexFactory = Callable[[Matrix], GalleryIndex]
 Mask = npt.NDArray[np.bool]
 
 _CACHED_FILTERS = 64
-"""Filters whose mask a segment remembers: a byte per row each, so that pages of one search reuse it."""
+"""Filters whose rows a segment remembers: a bit per row each, so that pages of one search reuse them."""
+_PREPARED_ONE_IN = 4
+"""Bytes of the vectors for each one of the searches that are prepared for filters."""
+_ROWS_AT_ONCE = 4096
+"""Rows of a label that are looked at in one step: most labels have a live row among the first."""
 _BYTES_PER_ITEM = 400
 """About what the Python objects of an item take: instance, id, tuple of labels, metadata dictionary."""
 _BYTES_PER_LABEL = 60
@@ -59,14 +63,19 @@ class Segment:
     def __init__(self, items: Sequence[IndexedItem], index: GalleryIndex) -> None:
         self.items = items
         self.index = index
-        self._masks: dict[bytes, Mask] = {}
+        self._bitsets: dict[bytes, npt.NDArray[np.uint8]] = {}
 
     @cached_property
     def estimated_bytes(self) -> int:
         """Estimated memory, from a sample of the items."""
         step = max(len(self.items) // _SAMPLED_ITEMS, 1)
         sizes = [_estimate_item_bytes(item) for item in self.items[::step]]
-        return self.index.n_bytes + len(self.items) * sum(sizes) // max(len(sizes), 1)
+        return self.index.n_bytes + self.prepared_bytes + len(self.items) * sum(sizes) // max(len(sizes), 1)
+
+    @property
+    def prepared_bytes(self) -> int:
+        """Most memory of the searches that a view prepares for filters."""
+        return self.index.vectors.nbytes // _PREPARED_ONE_IN
 
     def with_index(self, index: GalleryIndex) -> Segment:
         """Return a segment of the same items with another index over the same rows."""
@@ -92,12 +101,13 @@ class Segment:
     def matches(self, item_filter: ItemFilter) -> Mask:
         """Return which rows match a filter, dead ones included."""
         key = item_filter.fingerprint
-        mask = self._masks.get(key)
-        if mask is None:
-            mask = self._evaluate(item_filter)
-            if len(self._masks) >= _CACHED_FILTERS:
-                self._masks.clear()
-            self._masks[key] = mask
+        bitset = self._bitsets.get(key)
+        if bitset is not None:
+            return np.unpackbits(bitset, count=len(self.items)).view(np.bool)
+        mask = self._evaluate(item_filter)
+        if len(self._bitsets) >= _CACHED_FILTERS:
+            self._bitsets.clear()
+        self._bitsets[key] = np.packbits(mask)
         return mask
 
     def _evaluate(self, item_filter: ItemFilter) -> Mask:
@@ -130,6 +140,8 @@ class SegmentView:
     segment: Segment
     alive: Mask | None
     n_live: int
+    _prepared: dict[bytes, RowSearch] = field(init=False, default_factory=dict)
+    """Searches by filter, the oldest first."""
 
     @classmethod
     def of_all(cls, segment: Segment) -> SegmentView:
@@ -165,17 +177,37 @@ class SegmentView:
         alive[dead] = False
         return SegmentView(self.segment, alive, self.n_live - len(dead))
 
-    def matches(self, item_filter: ItemFilter) -> Mask | None:
-        """Return which rows are alive and match a filter; None when all are and do."""
-        if item_filter.is_empty:
-            return self.alive
-        mask = self.segment.matches(item_filter)
-        return mask if self.alive is None else mask & self.alive
+    def restrict(self, item_filter: ItemFilter) -> RowSearch | None:
+        """Return a search among the live rows that match a filter; None when all rows are and do."""
+        if item_filter.is_empty and self.alive is None:
+            return None
+        key = item_filter.fingerprint
+        prepared = self._prepared.get(key)
+        if prepared is None:
+            mask = self.alive if item_filter.is_empty else self.segment.matches(item_filter)
+            assert mask is not None
+            prepared = self.segment.index.restrict(mask if self.alive is None else mask & self.alive)
+            self._remember(key, prepared)
+        return prepared
+
+    def prepared_searches(self) -> list[RowSearch]:
+        """Return the searches that are prepared for filters, the latest last."""
+        return list(self._prepared.values())
+
+    def _remember(self, key: bytes, prepared: RowSearch) -> None:
+        """Keep a search; the others go where there is no room for it."""
+        n_bytes = prepared.n_bytes + sum(search.n_bytes for search in self.prepared_searches())
+        if len(self._prepared) >= _CACHED_FILTERS or n_bytes > self.segment.prepared_bytes:
+            self._prepared.clear()
+        self._prepared[key] = prepared
 
     def has_label(self, label: str) -> bool:
         """Return whether a live item carries a label."""
         rows = self.segment.rows_by_label.get(label)
-        return rows is not None and (self.alive is None or bool(self.alive[rows].any()))
+        if rows is None or self.alive is None:
+            return rows is not None
+        starts = range(0, len(rows), _ROWS_AT_ONCE)
+        return any(self.alive[rows[start : start + _ROWS_AT_ONCE]].any() for start in starts)
 
     def live_items(self) -> Sequence[IndexedItem]:
         """Return the live items, in row order."""

@@ -93,6 +93,23 @@ def test_a_search_is_that_of_all_items_sorted(seed: int) -> None:
             )
 
 
+def test_many_filters_take_bounded_memory() -> None:
+    items = [IndexedItem(f"i{n}", (f"tenth{n % 10}",), {"n": n // 10}) for n in range(2000)]
+    vectors = np.random.default_rng(0).integers(-1, 2, (2000, 32)).astype(np.float32)
+    gallery = Gallery.from_items(items, vectors, ExactIndex)
+    (view,) = gallery.segments
+    reference = Reference({item.id: (item, vector) for item, vector in zip(items, vectors, strict=True)})
+    query = np.ones(32, np.float32)
+    for number in range(200):
+        for item_filter in (ItemFilter((f"tenth{number % 10}",)), ItemFilter(None, {"n": (number,)})):
+            assert search(gallery, query, 5, 0, item_filter) == reference.search(query, 5, 0, item_filter)
+            kept = view.prepared_searches()
+            assert sum(prepared.n_bytes for prepared in kept) <= vectors.nbytes / 4
+            assert len(kept) <= 64
+    assert search(gallery, query, 5, 0, item_filter) == reference.search(query, 5, 0, item_filter)
+    assert view.prepared_searches()[-1] is kept[-1], "the search was prepared once"
+
+
 def test_a_gallery_is_not_changed_by_writes_after_it() -> None:
     query = np.ones(RANK, np.float32)
     seen = [(gallery, reference.search(query, 200, 0, ItemFilter())) for gallery, reference in writes(7, 80)]

@@ -64,6 +64,30 @@ def test_a_filter_gives_k_rows_when_k_exist(index: ApproximateIndex, share: floa
             assert len(index.search(ASKED[0], 10, alive)[0]) == 0
 
 
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.12, 0.2, 0.9])
+def test_a_search_prepared_for_a_filter_finds_what_one_with_its_mask_finds(
+    index: ApproximateIndex, share: float
+) -> None:
+    alive, exact = np.random.default_rng(1).random(len(ROWS)) < share, ExactIndex(ROWS)
+    prepared = index.restrict(alive)
+    assert prepared.size == alive.sum()
+    n_hits, k = 0, min(10, prepared.size)
+    for query in ASKED:
+        rows, scores = prepared.search(query, 10)
+        assert len(rows) == k
+        best, best_scores = exact.search(query, 10, alive)
+        by_row = dict(zip(best.tolist(), best_scores.tolist(), strict=True))
+        assert all(by_row.get(row, score) == score for row, score in zip(rows.tolist(), scores, strict=True))
+        n_hits += len(by_row.keys() & set(rows.tolist()))
+    assert n_hits >= (1.0 if share < 0.2 else 0.98) * k * len(ASKED)
+
+
+def test_a_prepared_search_takes_little_memory(index: ApproximateIndex) -> None:
+    for share in (0.01, 0.1, 0.125, 0.2, 0.9):
+        alive = np.random.default_rng(1).random(len(ROWS)) < share
+        assert index.restrict(alive).n_bytes < index.vectors.nbytes / 5
+
+
 def test_later_pages_are_as_complete(index: ApproximateIndex) -> None:
     assert recall(index, k=100) > 0.98
     assert recall(index, k=len(ROWS)) == 1.0

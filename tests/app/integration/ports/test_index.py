@@ -95,6 +95,37 @@ def test_a_model_that_learned_nothing_ranks_all_alike(make: IndexFactory) -> Non
     assert set(rows.tolist()) == {4, 5}
 
 
+@pytest.mark.parametrize("rank", [0, RANK])
+@pytest.mark.parametrize("n_alive", [0, 1, 37, 38, 250, 300])
+def test_a_search_prepared_for_a_filter_is_that_with_its_mask(
+    make: IndexFactory, rank: int, n_alive: int
+) -> None:
+    """Few rows are copied, many are looked up."""
+    rows = rows_of(300)[:, :rank]
+    rows[5:25] = rows[4]
+    index, alive = make(rows), np.zeros(300, np.bool)
+    alive[np.random.default_rng(n_alive).permutation(300)[:n_alive]] = True
+    prepared = index.restrict(alive)
+    assert prepared.size == n_alive
+    assert prepared.n_bytes < 40 * max(n_alive, 8)
+    for query in (rows_of(1, 9)[0][:rank], rows[4]):
+        for k in (0, 1, 10, 300):
+            expected, expected_scores = index.search(query, k, alive)
+            answer, scores = prepared.search(query, k)
+            assert dict(zip(answer.tolist(), scores.tolist(), strict=True)) == dict(
+                zip(expected.tolist(), expected_scores.tolist(), strict=True)
+            )
+            assert len(answer) >= min(k, n_alive)
+
+
+def test_the_rows_of_an_index_outlive_it(make: IndexFactory) -> None:
+    rows = rows_of(10_000)
+    vectors = make(rows).vectors
+    others = [make(rows_of(10_000, seed)) for seed in range(1, 4)]
+    np.testing.assert_array_equal(vectors, rows)
+    assert not any(np.shares_memory(vectors, other.vectors) for other in others)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_row_that_is_no_number_disturbs_no_other(make: IndexFactory, value: float) -> None:
     rows = rows_of(50)
