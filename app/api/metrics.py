@@ -77,10 +77,14 @@ class Metrics:
             registry=own,
         )
         self._queues = {
-            name: Gauge(
-                f"lrbs_queue_{name}", f"Requests {name}.", ["lane"], multiprocess_mode="livesum", registry=own
+            name: Gauge(f"lrbs_queue_{name}", text, ["lane"], multiprocess_mode="livesum", registry=own)
+            for name, text in (
+                (
+                    "running",
+                    "Places that are taken: one for each request, or for searches answered together.",
+                ),
+                ("waiting", "Requests that wait for a place."),
             )
-            for name in ("running", "waiting")
         }
         self._answers: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._lanes: dict[str, tuple[Gauge, Gauge]] = {}

@@ -29,8 +29,9 @@ _EXIT_SECONDS = 5.0
 """After the shutdown timeout, until a process exits although threads are still running."""
 _IDLE_CONNECTION_SECONDS = 15
 """How long an idle connection is kept open for the next request."""
-_SWITCH_SECONDS = 0.0005
-"""Python's thread switch interval: the longest wait of the event loop for a thread that computes."""
+_SWITCH_SECONDS = 0.00005
+"""Python's thread switch interval: the longest wait of the event loop for a thread that computes, and of that
+thread for the event loop after each call of NumPy or FAISS, of which a search makes dozens."""
 _YOUNGER_COLLECTIONS = 1000
 """Collections of the younger generation between two full ones; Python's default is 10."""
 _logger = logging.getLogger(__name__)

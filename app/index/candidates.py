@@ -20,6 +20,9 @@ BLOCK = 64
 """Rows whose best score is kept: few enough that the best blocks hold few other rows."""
 _ROWS_AT_ONCE = 1 << 15
 """Rows of one product, a multiple of `BLOCK`: its scores for eight queries take a megabyte."""
+_COLUMNS = 4
+"""Products are of a multiple of these many columns, 0 where there are fewer queries: BLAS and the search for
+maxima take longer for five to seven columns than for eight."""
 _UNIT_ROUNDOFF = 2.0**-24
 _Maxima = npt.NDArray[np.float32]
 
@@ -36,21 +39,22 @@ def best_of_blocks(vectors: Matrix, queries: Matrix, alive: npt.NDArray[np.bool]
     alive : ndarray of bool, shape (n_rows,), or None
         Rows that count; None for all. A block without any has the score -inf.
     """
-    n_rows, n_queries = len(vectors), len(queries)
-    transposed = np.ascontiguousarray(queries.T)
-    maxima = np.empty((-(-n_rows // BLOCK), n_queries), np.float32)
+    n_rows, n_columns = len(vectors), -(-len(queries) // _COLUMNS) * _COLUMNS
+    transposed = np.zeros((queries.shape[1], n_columns), np.float32)
+    transposed[:, : len(queries)] = queries.T
+    maxima = np.empty((-(-n_rows // BLOCK), n_columns), np.float32)
     dead = None if alive is None else np.flatnonzero(~alive)
     for start in range(0, n_rows, _ROWS_AT_ONCE):
         end = min(start + _ROWS_AT_ONCE, n_rows)
         n_blocks = -(-(end - start) // BLOCK)
-        scores = np.empty((n_blocks * BLOCK, n_queries), np.float32)
+        scores = np.empty((n_blocks * BLOCK, n_columns), np.float32)
         np.matmul(vectors[start:end], transposed, out=scores[: end - start])
         scores[end - start :] = -np.inf
         if dead is not None:
             first, last = np.searchsorted(dead, (start, end))
             scores[dead[first:last] - start] = -np.inf
-        maxima[start // BLOCK : start // BLOCK + n_blocks] = _halve(scores.reshape(n_blocks, -1), n_queries)
-    return maxima
+        maxima[start // BLOCK : start // BLOCK + n_blocks] = _halve(scores.reshape(n_blocks, -1), n_columns)
+    return maxima[:, : len(queries)]
 
 
 def candidate_rows(maxima: Vector, k: int, n_rows: int, error: float) -> npt.NDArray[np.intp]:
@@ -92,9 +96,9 @@ def score_errors(largest_norm: float, queries: Matrix) -> Sequence[float]:
     return [gamma * norm * largest_norm + smallest for norm in norms.tolist()]
 
 
-def _halve(scores: _Maxima, n_queries: int) -> _Maxima:
+def _halve(scores: _Maxima, n_columns: int) -> _Maxima:
     """Return the largest score of each query in each row of `BLOCK` rows' scores, by halves: long loops."""
-    while scores.shape[1] > n_queries:
+    while scores.shape[1] > n_columns:
         half = scores.shape[1] // 2
         scores = np.maximum(scores[:, :half], scores[:, half:])
     return scores

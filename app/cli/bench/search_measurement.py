@@ -70,6 +70,8 @@ class _Rounds:
     """Results of one load, by round."""
 
     results: list[LoadResult] = field(default_factory=list)
+    cpu_ms: list[float] = field(default_factory=list)
+    """CPU time of the server per answer."""
 
     def qps(self) -> float:
         return median(result.qps for result in self.results)
@@ -121,6 +123,8 @@ def measure_search(bench: SearchBench, settings: Settings, on_phase: Callable[[s
     server = ServerProcess(settings)
     try:
         measured = _Measurement(bench, server, keys, bodies, on_phase).run(gallery, ids, projected)
+        if settings.processes > 1:
+            measured["server_cpu_ms_per_search"] = None  # children do the work, whose time is not read
     finally:
         server.stop()
     return {
@@ -173,6 +177,7 @@ class _Measurement:
             "raw_index_qps": raw_qps,
             "bare_endpoint_qps": bare_qps,
             "share_of_the_slower": http_qps / min(raw_qps, bare_qps),
+            "server_cpu_ms_per_search": median(cpu_ms) if (cpu_ms := loads[names[0]].cpu_ms) else None,
             "recall_at_10": recall,
             **{name: summaries[names[0]][name] for name in PERCENTILES},
             "p50_of_one_client": one,
@@ -233,8 +238,14 @@ class _Measurement:
                     for kind, url in urls.items():
                         plan = self._plan(url, connections, bench.seconds, warm)
                         name = f"{kind}, {connections} client{'s' if connections > 1 else ''}"
+                        rounds = loads.setdefault(name, _Rounds())
+                        before = self._server.cpu_seconds()
                         result = run_generator(bench.generator, plan)
-                        loads.setdefault(name, _Rounds()).results.append(result)
+                        after = self._server.cpu_seconds()
+                        rounds.results.append(result)
+                        if before is not None and after is not None and result.qps:
+                            # What is answered while the load warms up is not counted, but takes time, too.
+                            rounds.cpu_ms.append((after - before) * 1000.0 / (result.qps * plan.seconds))
         return loads, raw
 
     def _measure_open(self, closed_qps: float) -> dict[str, dict[str, Any]]:

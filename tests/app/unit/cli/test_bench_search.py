@@ -4,6 +4,7 @@ import json
 import shutil
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -26,6 +27,7 @@ def test_a_whole_run_reports_speed_recall_and_latencies():
     assert report["recall_at_10"] == 1.0
     for name in ("http_qps", "raw_index_qps", "bare_endpoint_qps", "p50", "p95", "p99", "seconds_to_ready"):
         assert report[name] > 0.0
+    assert (report["server_cpu_ms_per_search"] is None) == (not Path("/proc/self/stat").is_file())
     kinds = [name.split(",")[0] for name in report["loads"]]
     assert kinds.count("http") == 5
     assert kinds.count("bare") == 2
