@@ -60,6 +60,13 @@ class Gallery:
         return cls(segments, make_index, unranked)
 
     @classmethod
+    def of_segment(
+        cls, segment: Segment, make_index: IndexFactory, unranked: frozenset[str] = frozenset()
+    ) -> Gallery:
+        """Return a gallery of one segment, all of whose rows are alive."""
+        return cls([SegmentView.of_all(segment)], make_index, unranked)
+
+    @classmethod
     def from_index(
         cls,
         items: Sequence[IndexedItem | None],
@@ -125,9 +132,9 @@ class Gallery:
         """Yield the id of each item, including those that cannot be ranked."""
         yield from self.unranked
         for view in self.segments:
-            for row, item in enumerate(view.segment.items):
+            for row, item_id in enumerate(view.segment.item_ids()):
                 if view.alive is None or view.alive[row]:
-                    yield item.id
+                    yield item_id
 
     def has_label(self, label: str) -> bool:
         """Return whether an item carries a label."""
@@ -241,7 +248,8 @@ class Gallery:
 def _candidates(segment: Segment, rows: npt.NDArray[np.intp], scores: Vector) -> Iterator[_Candidate]:
     items = segment.items
     for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
-        yield -score, items[row].id, items[row]
+        item = items[row]
+        yield -score, item.id, item
 
 
 def _in_order(candidates: list[_Candidate]) -> list[tuple[IndexedItem, float]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable
 from functools import cached_property
 from typing import Any
 
@@ -22,12 +22,24 @@ class MetadataColumns:
 
     Parameters
     ----------
-    documents : sequence of mapping
-        Metadata of each row.
+    n_rows : int
+        Number of rows.
+    read_keys : callable
+        Returns the keys of each row.
+    read_values : callable
+        Returns row number and value of each row that has a key.
     """
 
-    def __init__(self, documents: Sequence[Mapping[str, Any]]) -> None:
-        self._documents = documents
+    def __init__(
+        self,
+        n_rows: int,
+        read_keys: Callable[[], Iterable[Iterable[str]]],
+        read_values: Callable[[str], Iterable[tuple[int, Any]]],
+    ) -> None:
+        self._n_rows = n_rows
+        self._read_keys = read_keys
+        self._read_values = read_values
+        self._is_key_missed = False
         self._columns: dict[str, _Column] = {}
 
     def matches(self, key: str, values: Collection[Hashable]) -> npt.NDArray[np.bool]:
@@ -40,17 +52,26 @@ class MetadataColumns:
         values : collection of hashable
             As `comparable` returns them.
         """
-        mask = np.full(len(self._documents), None in values)
-        if key in self._keys:
-            column = self._columns.get(key)
-            if column is None:
-                column = self._columns[key] = _Column(enumerate(self._documents), key)
+        mask = np.full(self._n_rows, None in values)
+        column = self._columns.get(key) or self._read_column(key)
+        if column is not None:
             mask[column.rows] = column.matches(values)
         return mask
 
+    def _read_column(self, key: str) -> _Column | None:
+        """Return a new column; None for a key of no row, after the first of which all keys are known."""
+        if self._is_key_missed and key not in self._keys:
+            return None
+        column = _Column(self._read_values(key))
+        if not len(column.rows):
+            self._is_key_missed = True
+            return None
+        self._columns[key] = column
+        return column
+
     @cached_property
     def _keys(self) -> frozenset[str]:
-        return frozenset(key for document in self._documents for key in document)
+        return frozenset(key for keys in self._read_keys() for key in keys)
 
 
 class _Column:
@@ -58,24 +79,20 @@ class _Column:
 
     Parameters
     ----------
-    documents : iterable of (int, mapping)
-        Row numbers and metadata.
-    key : str
-        Occurs in at least one of them.
+    values : iterable of (int, object)
+        Row numbers and values.
     """
 
-    def __init__(self, documents: Iterable[tuple[int, Mapping[str, Any]]], key: str) -> None:
+    def __init__(self, values: Iterable[tuple[int, Any]]) -> None:
         self._codes: dict[Hashable, int] = {}
         rows, codes = [], []
-        for row, document in documents:
-            if key in document:
-                value = document[key]
-                rows.append(row)
-                codes.append(
-                    self._codes.setdefault(comparable(value), len(self._codes) + 1)
-                    if isinstance(value, Hashable)
-                    else _OTHER
-                )
+        for row, value in values:
+            rows.append(row)
+            codes.append(
+                self._codes.setdefault(comparable(value), len(self._codes) + 1)
+                if isinstance(value, Hashable)
+                else _OTHER
+            )
         self.rows = np.asarray(rows, np.int32)
         self._row_codes = np.asarray(codes, np.int32)
 

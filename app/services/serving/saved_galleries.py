@@ -21,7 +21,8 @@ from app.domain.errors import CollectionNotFoundError, DamagedBundleError
 from app.domain.ports import ApproximateIndexes, BundleFiles, Database, UnitOfWork
 from app.services.serving.galleries import Gallery
 from app.services.serving.pacing import in_batches
-from app.services.serving.segments import IndexedItem, IndexFactory
+from app.services.serving.segments import IndexedItem, IndexFactory, Segment
+from app.services.serving.stored_items import StoredItems
 from app.services.storage.garbage_collector import sweep_unused
 from app.services.storage.ownership import ManagedFiles
 from app.services.storage.writing import lock_collection
@@ -31,7 +32,7 @@ _INDEXES = "indexes"
 _GRACE_SECONDS = 3600.0
 """Unreferenced folders younger than this stay: another process may be about to record them."""
 _ITEMS_PER_BATCH = 250
-"""Bounds how long encoding or decoding a batch holds the interpreter, to some milliseconds."""
+"""Bounds how long encoding a batch holds the interpreter, to some milliseconds."""
 _logger = logging.getLogger(__name__)
 
 
@@ -188,26 +189,19 @@ class SavedGalleries:
         # next file is missed.
         path = folder / f"{side}-unranked.json"
         unranked = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-        items: list[IndexedItem] = []
-        labels_of: dict[tuple[str, ...], tuple[str, ...]] = {}  # each once: many items have the same
-        with (folder / f"{side}.json").open(encoding="utf-8") as stream:
-            is_in_lines = stream.readline() == "[\n"
-            if not is_in_lines:
-                stream.seek(0)
-            for lines in in_batches(stream, _ITEMS_PER_BATCH):
-                text = "".join(lines)
-                if is_in_lines:
-                    text = f"[{text.removesuffix(']').rstrip().removesuffix(',')}]"
-                entries = json.loads(text)
-                items += [
-                    IndexedItem(item_id, labels_of.setdefault(key, key), metadata)
-                    for item_id, labels, metadata in entries
-                    for key in (tuple(labels),)
-                ]
-                pause()
+        items = _read_items(folder / f"{side}.json")
+        pause()
         vectors = np.load(folder / f"{side}.npy", allow_pickle=False)
         path = folder / _INDEXES / side
         if has_indexes and path.is_file():
             index = self._approximate_indexes.load(path, vectors)
-            return Gallery.from_index(items, index, self._make_index, frozenset(unranked))
+            return Gallery.of_segment(Segment(items, index), self._make_index, frozenset(unranked))
         return Gallery.from_items(items, vectors, self._make_index, frozenset(unranked))
+
+
+def _read_items(path: Path) -> Sequence[IndexedItem]:
+    text = path.read_bytes()
+    if text.startswith(b"[\n"):
+        return StoredItems(text)
+    # None at all, or the one line of an early release.
+    return [IndexedItem(item_id, tuple(labels), metadata) for item_id, labels, metadata in json.loads(text)]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -49,6 +50,31 @@ class IndexedItem:
     metadata: Mapping[str, Any]
 
 
+class ItemTable(Sequence[IndexedItem], ABC):
+    """Items that are decoded when they are asked for, with their columns in row order."""
+
+    @property
+    @abstractmethod
+    def n_bytes(self) -> int:
+        """Memory."""
+
+    @abstractmethod
+    def ids(self) -> Iterator[str]:
+        """Yield each item's id."""
+
+    @abstractmethod
+    def labels(self) -> Iterator[tuple[str, ...]]:
+        """Yield each item's labels."""
+
+    @abstractmethod
+    def metadata_keys(self) -> Iterator[Iterable[str]]:
+        """Yield each item's metadata keys."""
+
+    @abstractmethod
+    def metadata_values(self, key: str) -> Iterator[tuple[int, Any]]:
+        """Yield row number and value of each item that has a metadata key."""
+
+
 class Segment:
     """Items that were put into a gallery together; immutable.
 
@@ -68,9 +94,12 @@ class Segment:
     @cached_property
     def estimated_bytes(self) -> int:
         """Estimated memory, from a sample of the items."""
+        searched = self.index.n_bytes + self.prepared_bytes
+        if isinstance(self.items, ItemTable):
+            return searched + self.items.n_bytes
         step = max(len(self.items) // _SAMPLED_ITEMS, 1)
         sizes = [_estimate_item_bytes(item) for item in self.items[::step]]
-        return self.index.n_bytes + self.prepared_bytes + len(self.items) * sum(sizes) // max(len(sizes), 1)
+        return searched + len(self.items) * sum(sizes) // max(len(sizes), 1)
 
     @property
     def prepared_bytes(self) -> int:
@@ -87,14 +116,21 @@ class Segment:
     @cached_property
     def row_by_id(self) -> Mapping[str, int]:
         """Row number of each item id."""
-        return {item.id: row for row, item in enumerate(self.items)}
+        return {item_id: row for row, item_id in enumerate(self.item_ids())}
+
+    def item_ids(self) -> Iterator[str]:
+        """Yield the id of each row."""
+        items = self.items
+        return items.ids() if isinstance(items, ItemTable) else (item.id for item in items)
 
     @cached_property
     def rows_by_label(self) -> Mapping[str, npt.NDArray[np.intp]]:
         """Row numbers of each label."""
         rows: dict[str, list[int]] = {}
-        for row, item in enumerate(self.items):
-            for label in item.labels:
+        items = self.items
+        of_rows = items.labels() if isinstance(items, ItemTable) else (item.labels for item in items)
+        for row, labels in enumerate(of_rows):
+            for label in labels:
                 rows.setdefault(label, []).append(row)
         return {label: np.asarray(numbers, np.intp) for label, numbers in rows.items()}
 
@@ -120,7 +156,14 @@ class Segment:
 
     @cached_property
     def _columns(self) -> MetadataColumns:
-        return MetadataColumns([item.metadata for item in self.items])
+        items = self.items
+        if isinstance(items, ItemTable):
+            return MetadataColumns(len(items), items.metadata_keys, items.metadata_values)
+        return MetadataColumns(
+            len(items),
+            lambda: (item.metadata for item in items),
+            lambda key: ((row, item.metadata[key]) for row, item in enumerate(items) if key in item.metadata),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,0 +1,80 @@
+"""Items that stay text in memory, compared with the same items as objects."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.domain.entities import ItemFilter
+from app.index.exact import ExactIndex
+from app.services.serving.galleries import Gallery
+from app.services.serving.segments import IndexedItem, Segment
+from app.services.serving.stored_items import StoredItems
+
+ORDINARY: list[dict[str, Any]] = [{"n": n % 7, "title": f'"{n}",\n', 'é\\"\t': [n]} for n in range(9000)]
+REFUSED: list[dict[str, Any]] = [{"n": 3}, {"n": float("inf")}, {"s": "\ud800"}, {"n": 10**400}, {}]
+FILTERS = (
+    ItemFilter(("odd",)),
+    ItemFilter(("every", "odd"), {"n": (3,)}),
+    ItemFilter(None, {"n": (3, None)}),
+    ItemFilter(None, {"n": (10**400, float("inf"))}),
+    ItemFilter(None, {"s": ("\ud800",)}),
+    ItemFilter(None, {'é\\"\t': (None,)}),
+    ItemFilter(None, {"absent": (1,)}),
+    ItemFilter(None, {"absent too": (None,)}),
+    ItemFilter(None, {"title": ('"4097",\n',)}),
+)
+
+
+def items_of(documents: list[dict[str, Any]]) -> list[IndexedItem]:
+    return [
+        IndexedItem(f"i,{n}", ("every", "odd")[: 1 + n % 2] if n % 3 else (), document)
+        for n, document in enumerate(documents)
+    ]
+
+
+def stored(items: list[IndexedItem]) -> StoredItems:
+    lines = (json.dumps([item.id, item.labels, item.metadata]) for item in items)
+    return StoredItems(("[\n" + ",\n".join(lines) + "\n]").encode())
+
+
+@pytest.mark.parametrize("documents", [ORDINARY, REFUSED, [{}]], ids=["ordinary", "refused", "one"])
+def test_text_gives_the_items_and_filters_of_objects(documents: list[dict[str, Any]]) -> None:
+    items = items_of(documents)
+    table = stored(items)
+    assert len(table) == len(items)
+    assert list(table) == items
+    assert [table[row] for row in range(len(items))] == items
+    assert table[-1] == items[-1]
+    assert table[::3] == items[::3]
+    with pytest.raises(IndexError):
+        table[len(items)]
+    vectors = np.ones((len(items), 2), np.float32)
+    plain, texts = (Segment(kind, ExactIndex(vectors)) for kind in (items, table))
+    assert texts.row_by_id == plain.row_by_id
+    for item_filter in FILTERS * 2:
+        np.testing.assert_array_equal(texts.matches(item_filter), plain.matches(item_filter))
+    assert texts.rows_by_label.keys() == plain.rows_by_label.keys()
+
+
+def test_a_gallery_of_text_takes_writes_and_merges() -> None:
+    items = items_of(ORDINARY)
+    vectors = np.random.default_rng(0).integers(-1, 2, (len(items), 3)).astype(np.float32)
+    galleries = [Gallery.from_items(kind, vectors, ExactIndex) for kind in (items, stored(items))]
+    for start in (0, 3000, 6000):
+        written = [IndexedItem(f"i,{n}", ("new",), {"n": "new"}) for n in range(start, start + 900)]
+        gone = {item.id for item in written} | {f"i,{n}" for n in range(start, start + 1900)}
+        galleries = [gallery.apply_write(gone, written, vectors[:900]) for gallery in galleries]
+        plain, texts = galleries
+        assert list(texts.item_ids()) == list(plain.item_ids())
+        for item_filter in (*FILTERS, ItemFilter(("new",)), ItemFilter()):
+            query = vectors[5:6]
+            assert texts.search(query, 30, 2, item_filter) == plain.search(query, 30, 2, item_filter)
+
+
+def test_text_takes_a_fraction_of_the_memory_of_objects() -> None:
+    items = items_of(ORDINARY)
+    vectors = np.ones((len(items), 2), np.float32)
+    plain, texts = (Segment(kind, ExactIndex(vectors)) for kind in (items, stored(items)))
+    assert texts.estimated_bytes < plain.estimated_bytes / 4
