@@ -18,8 +18,8 @@ from app.services.serving.segments import IndexedItem, ItemTable
 
 _ITEMS_PER_BATCH = 4096
 """Bounds memory; a batch takes some milliseconds."""
-_TEXT_PER_STEP = 1 << 24
-"""Bytes in which line ends are looked for at once."""
+_TEXT_PER_STEP = 1 << 20
+"""Bytes in which line ends are looked for at once: a millisecond, as searches wait for the interpreter."""
 _Entry = tuple[str, tuple[str, ...], dict[str, Any]]
 _ONE: msgspec.json.Decoder[_Entry] = msgspec.json.Decoder(_Entry)
 
