@@ -16,6 +16,8 @@ from app.services.serving.search import SingleSearch
 
 Answer = bytes | Exception | None
 """JSON, or the error of a search; None where it has to be answered alone."""
+Release = Callable[[], None]
+"""Ends the part of a search in its ride."""
 AnswerAll = Callable[[Sequence[SingleSearch]], Sequence[Answer]]
 
 
@@ -24,6 +26,7 @@ class _Batch:
     answer_all: AnswerAll
     searches: list[SingleSearch] = field(default_factory=list)
     answers: list[asyncio.Future[Answer]] = field(default_factory=list)
+    releases: list[Release] = field(default_factory=list)
 
 
 class SearchBatches:
@@ -38,7 +41,9 @@ class SearchBatches:
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="searches")
 
-    async def answer(self, ride: Ride, search: SingleSearch, answer_all: AnswerAll) -> Answer:
+    async def answer(
+        self, ride: Ride, search: SingleSearch, answer_all: AnswerAll, release: Release
+    ) -> Answer:
         """Return the answer to a search, which is looked for together with the others of its ride.
 
         Parameters
@@ -49,10 +54,14 @@ class SearchBatches:
             What is asked for.
         answer_all : callable
             Answers the searches of this direction, in a thread.
+        release : callable
+            Called once the answer is there, for all of the ride before the first of them is sent: the next
+            ride is answered meanwhile.
         """
         loop = asyncio.get_running_loop()
         if ride.size == 1:
             (answer,) = await loop.run_in_executor(self._pool, answer_all, [search])
+            release()
             return answer
         batch = ride.load
         if not isinstance(batch, _Batch):
@@ -61,6 +70,7 @@ class SearchBatches:
             loop.call_soon(self._start, ride, batch)
         batch.searches.append(search)
         batch.answers.append(loop.create_future())
+        batch.releases.append(release)
         return await batch.answers[-1]
 
     def _start(self, ride: Ride, batch: _Batch) -> None:
@@ -72,6 +82,8 @@ class SearchBatches:
 def _hand_out(batch: _Batch, done: asyncio.Future[Sequence[Answer]]) -> None:
     error = done.exception()
     answers = done.result() if error is None else [error] * len(batch.answers)
+    for release in batch.releases:
+        release()
     for waiting, answer in zip(batch.answers, answers, strict=True):
         if waiting.done():
             continue  # its request was cancelled

@@ -68,12 +68,12 @@ class ShortSearchRoute(BaseRoute):
                 ride,
                 searches.single_search(query, options, least_revision),
                 partial(searches.run_together, state.search, collection, direction),
+                partial(give_back_place, request.scope),
             )
             if isinstance(answer, Exception):
                 raise answer
             if answer is not None:
                 return answer
-            give_back_place(request.scope)
         await take_place(request.scope)
         (answer,) = await run_in_threadpool(
             searches.run, state.search, collection, direction, [query], options, least_revision
