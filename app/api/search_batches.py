@@ -60,8 +60,10 @@ class SearchBatches:
         """
         loop = asyncio.get_running_loop()
         if ride.size == 1:
-            (answer,) = await loop.run_in_executor(self._pool, answer_all, [search])
-            release()
+            try:
+                (answer,) = await loop.run_in_executor(self._pool, answer_all, [search])
+            finally:
+                release()
             return answer
         batch = ride.load
         if not isinstance(batch, _Batch):
