@@ -84,12 +84,14 @@ class SearchBatches:
 def _hand_out(batch: _Batch, done: asyncio.Future[Sequence[Answer]]) -> None:
     error = done.exception()
     answers = done.result() if error is None else [error] * len(batch.answers)
-    for release in batch.releases:
-        release()
-    for waiting, answer in zip(batch.answers, answers, strict=True):
-        if waiting.done():
-            continue  # its request was cancelled
-        if isinstance(answer, BaseException):
-            waiting.set_exception(answer)
-        else:
-            waiting.set_result(answer)
+    try:
+        for release in batch.releases:
+            release()
+    finally:
+        for waiting, answer in zip(batch.answers, answers, strict=True):
+            if waiting.done():
+                continue  # its request was cancelled
+            if isinstance(answer, BaseException):
+                waiting.set_exception(answer)
+            else:
+                waiting.set_result(answer)

@@ -90,10 +90,13 @@ def _worst(own: CollectionStatus, statuses: Sequence[CollectionStatus]) -> Colle
 
 
 def _worst_indexes(of_processes: Sequence[Mapping[str, IndexStatus]]) -> dict[str, IndexStatus]:
-    """Return by modality the index that serves instead of another one, or else has the lowest recall."""
+    """Return by modality the index of the lowest recall, and whether any process serves without its index."""
     worst: dict[str, IndexStatus] = {}
     for name in dict.fromkeys(itertools.chain.from_iterable(of_processes)):
         indexes = [indexes[name] for indexes in of_processes if name in indexes]
-        chosen = min(indexes, key=lambda index: (not index.is_fallback, index.recall))
-        worst[name] = dataclasses.replace(chosen, n_items=min(index.n_items for index in indexes))
+        worst[name] = dataclasses.replace(
+            min(indexes, key=lambda index: index.recall),
+            is_fallback=any(index.is_fallback for index in indexes),
+            n_items=min(index.n_items for index in indexes),
+        )
     return worst

@@ -68,6 +68,8 @@ def assess(
     if (damage := snapshot.model.held_out_damage) is not None:
         problems.append(f"{collection.name}: later versions cannot be compared with the served one: {damage}")
     for modality in snapshot.without_index:
-        reason = given_up.get(modality, "its index is damaged, or was given up before")
+        reason = given_up.get(
+            modality, "its index is damaged, was given up before, or later writes outgrew it"
+        )
         problems.append(f"{collection.name}: {modality!r} is searched exactly: {reason}")
     return CollectionHealth(True, True, "; ".join(problems) or None)

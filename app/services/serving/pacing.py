@@ -19,6 +19,10 @@ def no_pause() -> None:
     """Continue without a pause."""
 
 
+def _never() -> bool:
+    return False
+
+
 def in_batches(
     entries: Iterable[_Entry], size: int, weigh: Callable[[_Entry], int] | None = None, weight: int = 0
 ) -> Iterator[list[_Entry]]:
@@ -57,15 +61,19 @@ class Pacer:
     ----------
     is_urgent : callable
         Called at the end of each step; work that is not urgent sleeps three times as long.
+    is_alone : callable
+        Called at the end of each step; nothing sleeps where no request is answered.
     """
 
-    def __init__(self, is_urgent: Callable[[], bool]) -> None:
+    def __init__(self, is_urgent: Callable[[], bool], is_alone: Callable[[], bool] = _never) -> None:
         self._is_urgent = is_urgent
+        self._is_alone = is_alone
         self._step_began = time.thread_time()
 
     def __call__(self) -> None:
         """End a step."""
-        worked = time.thread_time() - self._step_began
-        sleep = min(max(worked, _MIN_SLEEP_SECONDS), _MAX_SLEEP_SECONDS)
-        time.sleep(sleep * (1.0 if self._is_urgent() else _BACKGROUND_SLEEP_FACTOR))
+        if not self._is_alone():
+            worked = time.thread_time() - self._step_began
+            sleep = min(max(worked, _MIN_SLEEP_SECONDS), _MAX_SLEEP_SECONDS)
+            time.sleep(sleep * (1.0 if self._is_urgent() else _BACKGROUND_SLEEP_FACTOR))
         self._step_began = time.thread_time()

@@ -44,6 +44,9 @@ _ROWS_PER_STEP = 1 << 15
 """Rows between two pauses: some milliseconds for a batch."""
 _REST = 49.0
 """Rest in relation to the work before it: comparisons take a fiftieth of a core."""
+_FAILURE_SECONDS = 60.0
+"""Pause after an error, which is likely to come again."""
+
 _logger = logging.getLogger(__name__)
 
 
@@ -143,6 +146,7 @@ class RecallMonitor:
                 time.sleep(_REST * (time.thread_time() - began))
         except Exception:
             _logger.exception("recall could not be measured")
+            time.sleep(_FAILURE_SECONDS)
         finally:
             self._is_running.release()
 
@@ -161,7 +165,8 @@ class RecallMonitor:
     def _measure(self, samples: list[_Sample]) -> None:
         """Compare some queries of one gallery, and give its index up if it misses too much."""
         snapshots = self._cache.snapshots()
-        self._watched = {key: value for key, value in self._watched.items() if key[0] in snapshots}
+        serving = {(number, snapshot.model_bundle) for number, snapshot in snapshots.items()}
+        self._watched = {key: value for key, value in self._watched.items() if key[:2] in serving}
         collection_id, bundle, modality = samples[0].gallery
         snapshot = snapshots.get(collection_id)
         if snapshot is None or snapshot.model_bundle != bundle or snapshot.galleries[modality].is_exact:

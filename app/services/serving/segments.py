@@ -7,6 +7,7 @@ alive bitset, and a view is a segment together with one such bitset.
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +34,8 @@ _ROWS_AT_ONCE = 4096
 """Rows of a label that are looked at in one step: most labels have a live row among the first."""
 _BYTES_PER_ITEM = 400
 """About what the Python objects of an item take: instance, id, tuple of labels, metadata dictionary."""
+_BYTES_PER_LOOKUP = 180
+"""About what finding an item of a table by its id takes, from the first write on."""
 _BYTES_PER_LABEL = 60
 """Overhead of a label's string object and its reference."""
 _BYTES_PER_METADATA_CHARACTER = 3
@@ -96,7 +99,7 @@ class Segment:
         """Estimated memory, from a sample of the items."""
         searched = self.index.n_bytes + self.prepared_bytes
         if isinstance(self.items, ItemTable):
-            return searched + self.items.n_bytes
+            return searched + self.items.n_bytes + _BYTES_PER_LOOKUP * len(self.items)
         step = max(len(self.items) // _SAMPLED_ITEMS, 1)
         sizes = [_estimate_item_bytes(item) for item in self.items[::step]]
         return searched + len(self.items) * sum(sizes) // max(len(sizes), 1)
@@ -238,10 +241,12 @@ class SegmentView:
         return list(self._prepared.values())
 
     def _remember(self, key: bytes, prepared: RowSearch) -> None:
-        """Keep a search; the others go where there is no room for it."""
-        n_bytes = prepared.n_bytes + sum(search.n_bytes for search in self.prepared_searches())
-        if len(self._prepared) >= _CACHED_FILTERS or n_bytes > self.segment.prepared_bytes:
-            self._prepared.clear()
+        """Keep a search; the oldest go where there is no room for it."""
+        room = self.segment.prepared_bytes - prepared.n_bytes
+        while kept := self.prepared_searches():
+            if len(kept) < _CACHED_FILTERS and sum(search.n_bytes for search in kept) <= room:
+                break
+            self._prepared.pop(next(iter(self._prepared), key), None)
         self._prepared[key] = prepared
 
     def has_label(self, label: str) -> bool:
@@ -252,10 +257,10 @@ class SegmentView:
         starts = range(0, len(rows), _ROWS_AT_ONCE)
         return any(self.alive[rows[start : start + _ROWS_AT_ONCE]].any() for start in starts)
 
-    def live_items(self) -> Sequence[IndexedItem]:
-        """Return the live items, in row order."""
+    def live_items(self) -> Iterable[IndexedItem]:
+        """Return the live items, in row order; those of a table are decoded as they are taken."""
         items = self.segment.items
-        return items if self.alive is None else [items[row] for row in np.flatnonzero(self.alive).tolist()]
+        return items if self.alive is None else itertools.compress(items, self.alive.tolist())
 
     def live_vectors(self) -> Matrix:
         """Return the (n_live, rank) projections of the live items."""

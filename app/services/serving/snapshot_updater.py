@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
@@ -74,7 +75,9 @@ class SnapshotUpdater:
             Called after each step.
         """
         try:
-            with suspended_garbage_collection():
+            # Beside searches a load pauses often and may take long, and their garbage is to be collected.
+            is_serving = bool(self._state.cache.snapshots())
+            with contextlib.nullcontext() if is_serving else suspended_garbage_collection():
                 snapshot = self._reload(reload, end_step)
         except CollectionNotFoundError:
             self.evict([reload.collection_id])
@@ -188,11 +191,14 @@ class SnapshotUpdater:
             snapshot = self._state.cache.peek(collection.id)
             is_first = not self._state.history.was_loaded(collection.id)
             is_swap = snapshot is not None and not self._state.fallback.is_settled(snapshot, collection)
-            pace = Pacer(lambda: not is_swap or not self._state.waiting_room.is_empty)
+            pace = Pacer(
+                lambda: not is_swap or not self._state.waiting_room.is_empty,
+                # Where nothing serves, no search is delayed, and all wait for this.
+                lambda: not self._state.cache.snapshots(),
+            )
 
             def pause() -> None:
-                if self._state.cache.snapshots():  # otherwise no search is delayed, and all wait for this
-                    pace()
+                pace()
                 end_step()
 
             snapshot = self._loader.load(snapshot, collection, work, pause)

@@ -164,7 +164,9 @@ const describeModel = (version, report) =>
 const describeIndexes = ({ recall_at_10: recalls, choices }) =>
   Object.entries(choices).map(([modality, { spec, reason }]) => (spec.kind === "exact"
     ? `${modality} is searched exactly: ${reason}.`
-    : `${modality} is searched by inverted lists, which find ${(100 * recalls[modality]).toFixed(1)} % of the best ten.`));
+    : `${modality} is searched by inverted lists, which found ${tenths(recalls[modality])} of the best ten.`));
+
+const tenths = (share) => (typeof share === "number" ? `${(100 * share).toFixed(1)} %` : "most");
 
 const percent = (share) => `${(100 * share).toFixed(0)} %`;
 

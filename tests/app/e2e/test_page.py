@@ -299,7 +299,7 @@ def test_a_training_asked_for_elsewhere_is_followed_and_the_method_told(
             expect(state).to_contain_text(
                 f"{side} is searched exactly: {reason}."
                 if kind == "exact"
-                else f"{side} is searched by inverted lists, which find "
+                else f"{side} is searched by inverted lists, which found "
             )
     assert watch.complaints == []
 

@@ -230,7 +230,7 @@ def test_another_version_is_loaded_without_haste_until_a_request_waits(
     urgency: list[Callable[[], bool]] = []
     reached, is_open = threading.Event(), threading.Event()
 
-    def make(is_urgent: Callable[[], bool]) -> Callable[[], None]:
+    def make(is_urgent: Callable[[], bool], _: Callable[[], bool]) -> Callable[[], None]:
         urgency.append(is_urgent)
 
         def pause() -> None:
