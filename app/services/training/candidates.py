@@ -26,7 +26,8 @@ from solver import is_sparse
 _FEW_ITEMS = 1000
 """Of both modalities: "lrbs" takes seconds then; of 4000 it took 80 seconds."""
 _LABEL_ALONE = (
-    "it learns from one label of each item, and takes minutes; where items carry more, 'composite' is tried"
+    "it learns from one label of each item alone; "
+    "where items carry more (labels, facets, pairs), 'composite' is tried"
 )
 
 
