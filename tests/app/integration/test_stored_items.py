@@ -75,6 +75,8 @@ def test_a_gallery_of_text_takes_writes_and_merges() -> None:
 
 def test_text_takes_a_fraction_of_the_memory_of_objects() -> None:
     items = items_of(ORDINARY)
-    vectors = np.ones((len(items), 2), np.float32)
-    plain, texts = (Segment(kind, ExactIndex(vectors)) for kind in (items, stored(items)))
-    assert texts.estimated_bytes < plain.estimated_bytes / 4
+    table, vectors = stored(items), np.ones((len(items), 2), np.float32)
+    plain, texts = (Segment(kind, ExactIndex(vectors)) for kind in (items, table))
+    assert table.n_bytes < (plain.estimated_bytes - plain.index.n_bytes - plain.prepared_bytes) / 4
+    # What a segment counts is also for finding items by their ids, from the first write on.
+    assert table.n_bytes < texts.estimated_bytes < plain.estimated_bytes
