@@ -243,8 +243,8 @@ class SegmentView:
     def _remember(self, key: bytes, prepared: RowSearch) -> None:
         """Keep a search; the oldest go where there is no room for it."""
         room = self.segment.prepared_bytes - prepared.n_bytes
-        while kept := self.prepared_searches():
-            if len(kept) < _CACHED_FILTERS and sum(search.n_bytes for search in kept) <= room:
+        while searches := self.prepared_searches():
+            if len(searches) < _CACHED_FILTERS and sum(search.n_bytes for search in searches) <= room:
                 break
             self._prepared.pop(next(iter(self._prepared), key), None)
         self._prepared[key] = prepared
