@@ -13,6 +13,8 @@ import anyio
 from anyio import to_thread
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+from typing_extensions import override
 
 from app.api import openapi, problems
 from app.api.header_names import REQUEST_ID
@@ -21,7 +23,7 @@ from app.api.metrics import Metrics
 from app.api.middleware.admission import AdmissionMiddleware, ConcurrencyLimits
 from app.api.middleware.failures import FailureMiddleware
 from app.api.middleware.request_body_limits import RequestBodyLimitMiddleware
-from app.api.middleware.request_log import RequestLogMiddleware
+from app.api.middleware.request_log import RequestLog, RequestLogMiddleware
 from app.api.middleware.response_backpressure import ResponseBackpressureMiddleware
 from app.api.middleware.security_headers import SecurityHeadersMiddleware
 from app.api.middleware.workload import Workloads
@@ -29,6 +31,7 @@ from app.api.own_writes import OwnWrites
 from app.api.probes import CachedProbe, ProbeThreads
 from app.api.repeated import Repeated
 from app.api.routes import ROUTERS
+from app.api.routes.light_searches import LightSearchMiddleware
 from app.api.routes.short_way import ShortSearchRoute
 from app.api.search_batches import SearchBatches
 from app.api.state import ApiLimits, ApiState
@@ -57,6 +60,21 @@ _SHARE_SECONDS = 1.0
 """Between updates of the metrics that processes share."""
 
 
+class _Application(FastAPI):
+    """FastAPI's application behind an entrance: light searches do not pass its own middleware either."""
+
+    entrance: ASGIApp | None = None
+
+    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        entrance = self.pass_on if self.entrance is None else self.entrance
+        await entrance(scope, receive, send)
+
+    async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request that has passed the entrance."""
+        await super().__call__(scope, receive, send)
+
+
 def create_app(services: Services) -> FastAPI:
     """Return the application over a set of services.
 
@@ -69,8 +87,9 @@ def create_app(services: Services) -> FastAPI:
     workloads = Workloads(ROUTERS)
     concurrency = ConcurrencyLimits(settings.max_running, settings.max_waiting, _EVENT_STREAMS, workloads)
     metrics = _metrics(services, concurrency)
+    log = RequestLog(metrics.on_answer, metrics.on_change)
     # FastAPI's own pages of documentation load their scripts from other hosts; `mount_pages` adds one.
-    application = FastAPI(
+    application = _Application(
         title="LRBS",
         version=version("lrbs"),
         description=_DESCRIPTION,
@@ -87,7 +106,10 @@ def create_app(services: Services) -> FastAPI:
     openapi.describe(application, ROUTERS, ["/metrics"] if settings.open_metrics else [])
     mount_pages(application)
     application.router.routes.insert(0, ShortSearchRoute())
-    _add_middleware(application, settings, workloads, concurrency, metrics)
+    _add_middleware(application, settings, workloads, concurrency, log)
+    application.entrance = LightSearchMiddleware(
+        application.pass_on, application.state.api, concurrency, log, settings.body_pause_seconds
+    )
     return application
 
 
@@ -133,7 +155,7 @@ def _add_middleware(
     settings: Settings,
     workloads: Workloads,
     concurrency: ConcurrencyLimits,
-    metrics: Metrics,
+    log: RequestLog,
 ) -> None:
     """Add the middleware; the last one added is the first that a request meets."""
     application.add_middleware(AdmissionMiddleware, concurrency=concurrency)
@@ -160,7 +182,7 @@ def _add_middleware(
             expose_headers=["Location", "Retry-After", REQUEST_ID],
         )
     application.add_middleware(SecurityHeadersMiddleware)
-    application.add_middleware(RequestLogMiddleware, on_answer=metrics.on_answer, on_change=metrics.on_change)
+    application.add_middleware(RequestLogMiddleware, log=log)
 
 
 def _api_state(services: Services, key_checks: KeyChecks, metrics: Metrics) -> ApiState:

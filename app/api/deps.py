@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
@@ -25,6 +25,8 @@ from app.services.models.registry import ModelRegistry
 from app.services.serving.search import SearchService
 from app.services.training.requests import TrainingService
 
+ADMITTED_KEY = "admitted_key"
+"""In the state of a request: the key of a search, if it needs one, that was checked and its call counted."""
 _Part = TypeVar("_Part")
 bearer = HTTPBearer(auto_error=False, description="an API key: lrbs keys create --scope admin")
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
@@ -60,10 +62,14 @@ async def _own_revision(request: Request) -> Callable[[str], int | None]:
 
 def own_revision_of(request: Request, collection: str) -> int | None:
     """Return the revision of the caller's last write to a collection; None where callers are unknown."""
-    state = state_of(request)
+    return least_revision_of(state_of(request), body_of(request).caller, collection)
+
+
+def least_revision_of(state: ApiState, caller: str, collection: str) -> int | None:
+    """Return what `own_revision_of` does, of a caller as of `caller_of`."""
     if state.open_search:
         return None  # a search without a key cannot be matched with the key of a write
-    return state.own_writes.revision(body_of(request).caller, collection)
+    return state.own_writes.revision(caller, collection)
 
 
 NoteWrite = Annotated[Callable[[str, int], None], Depends(_note_write)]
@@ -76,7 +82,7 @@ async def _require_key(
     request: Request, credentials: HTTPAuthorizationCredentials | None, scope: Scope
 ) -> ApiKey:
     secret = None if credentials is None else credentials.credentials
-    key = await state_of(request).key_checks.require(secret, scope, _address(request))
+    key = await state_of(request).key_checks.require(secret, scope, address_of(request.client))
     request.state.key_id = key.id
     return key
 
@@ -85,19 +91,28 @@ async def _require_key_unless_open(
     request: Request, credentials: HTTPAuthorizationCredentials | None
 ) -> ApiKey | None:
     state = state_of(request)
+    if ADMITTED_KEY in request.scope["state"]:
+        admitted: ApiKey | None = request.scope["state"][ADMITTED_KEY]
+        return admitted
     if not state.open_search:
         return await _require_key(request, credentials, Scope.SEARCH)
-    state.access.count_without_key(_address(request))
+    state.access.count_without_key(address_of(request.client))
     return None
 
 
-def _address(request: Request) -> str:
-    return "" if request.client is None else party_of(request.client.host)
+def address_of(client: Sequence[Any] | None) -> str:
+    """Return the address that stands for a client, given by host and port."""
+    return "" if client is None else party_of(client[0])
+
+
+def caller_of(key: ApiKey | None, address: str) -> str:
+    """Return what identifies a caller: the id of its key, or its address where none is needed."""
+    return f"address {address}" if key is None else f"key {key.id}"
 
 
 async def _admit(request: Request, key: ApiKey | None) -> None:
     """Queue a request whose key was accepted; none of its body has been read yet."""
-    caller = f"address {_address(request)}" if key is None else f"key {key.id}"
+    caller = caller_of(key, address_of(request.client))
     body_of(request).caller = caller
     await admit(request.scope, caller, reads_body(request))
 

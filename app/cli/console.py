@@ -31,13 +31,11 @@ OUT, LOG = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 JsonFlag = Annotated[bool, typer.Option("--json", help="print JSON")]
 LabelColumnOption = Annotated[
     str | None,
-    typer.Option(help="comma-separated, the main label first; default: 'label', if there is one"),
+    typer.Option(help="comma-separated, the main label first; 'label' when absent, if there is one"),
 ]
 PairColumnOption = Annotated[
-    str | None, typer.Option(help="rows of the same value are partners; default: each row its own")
+    str | None, typer.Option(help="rows of the same value are partners; each its own when absent")
 ]
-FEW_RELEVANT = "(lower than 1 where a gallery has fewer than ten relevant items)"
-"""What bounds a precision at ten on a small gallery."""
 EVERY_SECONDS = 5.0
 Show = Callable[[str, int, int, str], None]
 """Called with the current step, the amount done, the total (0 if unknown), and a remark."""
@@ -100,15 +98,6 @@ def _lines(console: Console, began: float) -> Iterator[Show]:
     yield show
 
 
-def time_left(seconds: float) -> str:
-    """Return an estimate in steps so coarse that it does not rise and fall from one look to the next."""
-    if seconds < 60:
-        return "less than a minute left"
-    minutes = math.ceil(seconds / 60)
-    # Beyond ten minutes the estimate is no better than to five.
-    return f"about {minutes if minutes <= 10 else 5 * math.ceil(minutes / 5)} min left"
-
-
 def validation_lines(report: TrainingReport) -> list[str]:
     """Return lines for each direction with the quality on held-out training items."""
     lines = []
@@ -138,7 +127,7 @@ def _details(report: TrainingReport, quality: DirectionQuality) -> list[str]:
     if not _has_more_than_labels(report) or quality.n_queries is None:
         return []
     shares = ", ".join(f"{name} {value:.4f}" for name, value in quality.precision_at_10.items())
-    lines = [f"right in the first ten: {shares} {FEW_RELEVANT}"] if shares else []
+    lines = [f"right in the first ten: {shares}"] if shares else []
     if quality.median_rank is not None:
         first = 0.0 if quality.recall_at_1 is None else quality.recall_at_1
         lines.append(f"partner comes first {first:.4f}, median rank {quality.median_rank:g}")

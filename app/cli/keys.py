@@ -29,17 +29,13 @@ def create_key(
         str | None, typer.Option(help="when it expires: 30d, 12h, or a date such as 2030-01-31")
     ] = None,
     rate_limit: Annotated[
-        int | None, typer.Option(min=1, max=100_000, help="requests a minute; default: LRBS_RATE_LIMIT")
+        int | None, typer.Option(min=1, max=100_000, help="requests a minute; LRBS_RATE_LIMIT when absent")
     ] = None,
 ) -> None:
     """Create a key and print its secret, which is shown only once; its id goes to standard error."""
     bounds = KeyBounds(tuple(collection) if collection else None, parse_expiry(expires), rate_limit)
     key, secret = ready_services().access.create(scope, name, bounds=bounds)
-    LOG.print(
-        "The secret below is shown only this once: send it as 'Authorization: Bearer SECRET', or paste it "
-        f"into the page. lrbs keys revoke {key.id} takes it back.",
-        highlight=False,
-    )
+    LOG.print(f"key {key.id}, revoke it by this id", highlight=False)
     typer.echo(secret)
 
 

@@ -114,12 +114,11 @@ def search(
             "rank": hit.rank,
             "id": hit.id,
             "score": hit.score,
-            "probability": hit.probability,
             "labels": list(hit.item.labels),
         }
-        labels = ", ".join(hit.item.labels)
-        figures = f"{hit.rank:3d}  {hit.score:8.4f}  {hit.probability:6.1%}"
-        line = f"{figures}  {hit.id}  {labels}  {hit.item.text or ''}"
+        line = (
+            f"{hit.rank:3d}  {hit.score:8.4f}  {hit.id}  {', '.join(hit.item.labels)}  {hit.item.text or ''}"
+        )
         typer.echo(json.dumps(fields | {"text": hit.item.text}) if as_json else line)
 
 

@@ -83,7 +83,7 @@ def _serve_demo(services: Services, bound: socket.socket, open_page: bool) -> No
 def serve(
     worker: Annotated[bool, typer.Option(help="run a worker process beside the server")] = True,
     processes: Annotated[
-        int | None, typer.Option(min=1, max=64, help="server processes; default: LRBS_PROCESSES")
+        int | None, typer.Option(min=1, max=64, help="server processes; LRBS_PROCESSES when absent")
     ] = None,
 ) -> None:
     """Serve the API and the page on LRBS_HOST:LRBS_PORT."""

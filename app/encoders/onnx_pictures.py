@@ -34,7 +34,7 @@ class OnnxOptions(TypedDict, total=False):
         str,
         Field(
             pattern="^[0-9a-f]{64}$",
-            description="of the model file; default: its present one; no other file is used afterwards",
+            description="of the model file, taken from it when absent; no other is used afterwards",
         ),
         expect("64 hexadecimal digits"),
     ]
@@ -55,7 +55,7 @@ class OnnxOptions(TypedDict, total=False):
     ]
     output: Annotated[
         StoredText,
-        Field(description="name of the output; default: the first"),
+        Field(description="name of the output; the first when absent"),
         expect("the name of an output"),
     ]
 
@@ -66,7 +66,7 @@ class OnnxPictureEncoder(PictureEncoder):
     Parameters
     ----------
     options : mapping
-        ``path`` of the model file, and its ``sha256`` (without it: any file); ``size`` of its square input
+        ``path`` of the model file, and its ``sha256`` (any file when absent); ``size`` of its square input
         (224), ``mean`` (128) and ``scale`` (128) for (pixel - mean) / scale, numbers or three per channel;
         ``output`` name (the model's first). The input is (1, 3, size, size) RGB, the output flattened.
     models : OnnxModels

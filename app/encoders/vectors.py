@@ -26,7 +26,7 @@ class VectorOptions(TypedDict, total=False):
     type: Required[Literal["vector"]]
     dim: Annotated[
         int,
-        Field(ge=1, le=MAX_COUNT, description="default: that of the first item"),
+        Field(ge=1, le=MAX_COUNT, description="taken from the first item when absent"),
         expect(f"an integer from 1 to {MAX_COUNT}"),
     ]
 

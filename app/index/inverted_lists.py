@@ -94,6 +94,12 @@ class InvertedLists(ApproximateIndex):
     def n_bytes(self) -> int:
         return int(self._vectors.nbytes + self.size * (self.lists.code_size + _ID_BYTES))
 
+    @property
+    @override
+    def numbers_per_search(self) -> int:
+        visited = self.size * self._spec.probes // self.lists.nlist
+        return int((self.lists.nlist + visited) * self._vectors.shape[1])
+
     @override
     def with_probes(self, probes: int) -> InvertedLists:
         return InvertedLists(self._vectors, self.space, self.lists, replace(self._spec, probes=probes))

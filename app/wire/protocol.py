@@ -14,6 +14,7 @@ import logging
 import math
 import secrets
 from collections import deque
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -23,10 +24,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from app.api.header_names import REQUEST_ID, SECURITY_HEADERS
-from app.api.request_scope import ABORT
+from app.api.request_scope import ABORT, WHOLE_BODY
 from app.domain.addresses import party_of, unmap_ipv4
 from app.domain.errors import OverloadedError
 from app.wire.connections import Connections
+from app.wire.joining import JoiningTransport
 
 _LINGER_SECONDS = 1.0
 """How long a rejected client may go on sending: if closed earlier, it may never see the answer."""
@@ -98,7 +100,7 @@ class StrictProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the connection; answer 503 and close it if that is one too many."""
-        super().connection_made(transport)
+        super().connection_made(JoiningTransport(transport, self.loop))  # type: ignore[arg-type]
         if self.client:
             self.client = unmap_ipv4(self.client[0]), self.client[1]
             self.address = party_of(self.client[0])
@@ -193,7 +195,10 @@ class StrictProtocol(HttpToolsProtocol):
         self.deadline = math.inf
         self._connections.begin(self)
         super().on_headers_complete()
-        self.scope["extensions"] = {ABORT: {"abort": self.transport.abort}}
+        self.scope["extensions"] = {
+            ABORT: {"abort": self.transport.abort},
+            WHOLE_BODY: {"read": partial(_whole_body, self.cycle)},
+        }
         self._unanswered.append(self.cycle)
         self._overhead = 0
 
@@ -275,6 +280,10 @@ class StrictProtocol(HttpToolsProtocol):
             return
         self.transport.write_eof()
         self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
+
+
+def _whole_body(cycle: RequestResponseCycle) -> bytes | None:
+    return None if cycle.more_body else bytes(cycle.body)
 
 
 def _origin_form(target: bytes, host: bytes) -> bytes:

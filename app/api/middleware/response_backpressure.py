@@ -26,7 +26,7 @@ from app.api.problems import service_problem
 from app.api.request_scope import ABORT
 from app.domain.errors import OverloadedError
 
-_PIECE = 1 << 16
+PIECE = 1 << 16
 """Bytes sent at a time; responses of no more are not counted."""
 _logger = logging.getLogger(__name__)
 
@@ -72,18 +72,23 @@ class ResponseBackpressureMiddleware:
             if not response.has_stalled:
                 raise
             # Without its last piece the response is incomplete: the server closes the connection.
-            _logger.warning("a response was read too slowly; closing the connection")
-            abort = scope.get("extensions", {}).get(ABORT, {}).get("abort")
-            if not response.has_started and abort is not None:
-                # The server would answer 500 instead, and wait for the same reader without end.
-                abort()
-                await anyio.sleep(0)  # the server learns of it
+            await close_stalled(scope, response.has_started)
         finally:
             self.held -= response.counted
 
     def has_room_for(self, size: int) -> bool:
         """Return whether one more response fits."""
         return not self.held or self.held + size <= self._max_bytes
+
+
+async def close_stalled(scope: Scope, has_started: bool) -> None:
+    """Log that a response was read too slowly, and close its connection unless its start was sent."""
+    _logger.warning("a response was read too slowly; closing the connection")
+    abort = scope.get("extensions", {}).get(ABORT, {}).get("abort")
+    if not has_started and abort is not None:
+        # The server would answer 500 instead, and wait for the same reader without end.
+        abort()
+        await anyio.sleep(0)  # the server learns of it
 
 
 class _Response:
@@ -115,7 +120,7 @@ class _Response:
         length = Headers(raw=message["headers"]).get("content-length", "")
         size = int(length) if length.isdigit() else 0
         reads = self._middleware.concurrency.reads
-        if size > _PIECE:
+        if size > PIECE:
             if self._middleware.concurrency.of(self._scope) is reads and not self._middleware.has_room_for(
                 size
             ):
@@ -146,10 +151,10 @@ class _Response:
 def _pieces(message: Message) -> Iterator[Message]:
     """Yield a message as messages with a small body each."""
     body = memoryview(message.get("body", b""))
-    if len(body) <= _PIECE:
+    if len(body) <= PIECE:
         yield message
         return
-    for start in range(0, len(body), _PIECE):
-        is_last = start + _PIECE >= len(body)
+    for start in range(0, len(body), PIECE):
+        is_last = start + PIECE >= len(body)
         more = bool(message.get("more_body", False)) or not is_last
-        yield {**message, "body": bytes(body[start : start + _PIECE]), "more_body": more}
+        yield {**message, "body": bytes(body[start : start + PIECE]), "more_body": more}

@@ -6,7 +6,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.header_names import SECURITY_HEADERS
 
-_HEADERS = [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in SECURITY_HEADERS.items()]
+RAW_SECURITY_HEADERS = [
+    (name.lower().encode("ascii"), value.encode("ascii")) for name, value in SECURITY_HEADERS.items()
+]
 
 
 class SecurityHeadersMiddleware:
@@ -28,7 +30,10 @@ class SecurityHeadersMiddleware:
             if message["type"] == "http.response.start":
                 own = list(message.get("headers", ()))
                 names = {name.lower() for name, _ in own}
-                message = {**message, "headers": own + [entry for entry in _HEADERS if entry[0] not in names]}
+                message = {
+                    **message,
+                    "headers": own + [entry for entry in RAW_SECURITY_HEADERS if entry[0] not in names],
+                }
             await send(message)
 
         await self._app(scope, receive, send_with_headers)

@@ -35,7 +35,7 @@ from app.api.schemas.searches import (
 from app.api.search_batches import Answer
 from app.api.state import ApiLimits
 from app.domain.entities import Content, SearchResult
-from app.services.serving.search import Query, SearchService, SingleSearch
+from app.services.serving.search import Query, SearchService, SharedSearch, SingleSearch
 
 router = APIRouter(
     prefix="/v1/collections/{collection}/search", tags=["search"], dependencies=[Depends(may_search)]
@@ -55,7 +55,8 @@ _BODY = two_forms(
 )
 
 
-def _parse_search(_: ApiLimits, body: bytes) -> tuple[Query, SearchOptions]:
+def parse_search(_: ApiLimits, body: bytes) -> tuple[Query, SearchOptions]:
+    """Return query and options of a search in JSON."""
     search = parse_json(SearchIn, body)
     return search.to_query(), search
 
@@ -75,7 +76,7 @@ def _parse_form(form: FormFields) -> tuple[Query, SearchOptions]:
     return Query(Content(picture=form.picture, picture_field="picture")), validate(SearchOptions, options)
 
 
-READ_SEARCH = read_json_or_form(_parse_search, _parse_form, _BODY, _VALUES, search_body_bytes, _LISTS)
+READ_SEARCH = read_json_or_form(parse_search, _parse_form, _BODY, _VALUES, search_body_bytes, _LISTS)
 """The dependency that reads query and options of one search."""
 
 
@@ -118,7 +119,49 @@ def run_together(
     service: SearchService, collection: str, direction: tuple[str, str], searches: Sequence[SingleSearch]
 ) -> list[Answer]:
     """Return the answers to searches of several callers, as of `SearchService.search_together`, as JSON."""
-    results = service.search_together(collection, *direction, searches)
+    return _encode_each(collection, searches, service.search_together(collection, *direction, searches))
+
+
+class LightRanking:
+    """Light searches of several callers, and their answers as JSON.
+
+    Parameters
+    ----------
+    collection : str
+        Name.
+    searches : sequence of SingleSearch
+        What is asked for.
+    shared : SharedSearch
+        The same, begun.
+    """
+
+    def __init__(self, collection: str, searches: Sequence[SingleSearch], shared: SharedSearch) -> None:
+        self._collection = collection
+        self._searches = searches
+        self._shared = shared
+
+    def rank(self) -> None:
+        """Rank the gallery."""
+        self._shared.rank()
+
+    def answers(self) -> list[Answer]:
+        """Return the answers, after `rank`."""
+        return _encode_each(self._collection, self._searches, self._shared.results())
+
+
+def begin_light(
+    service: SearchService, collection: str, direction: tuple[str, str], searches: Sequence[SingleSearch]
+) -> LightRanking | None:
+    """Begin light searches; None where they would have to wait, as of `SearchService.begin_now`."""
+    shared = service.begin_now(collection, *direction, searches)
+    return None if shared is None else LightRanking(collection, searches, shared)
+
+
+def _encode_each(
+    collection: str,
+    searches: Sequence[SingleSearch],
+    results: Sequence[SearchResult | Exception | None],
+) -> list[Answer]:
     return [
         encode_result(collection, result, search.fields) if isinstance(result, SearchResult) else result
         for search, result in zip(searches, results, strict=True)

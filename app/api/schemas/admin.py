@@ -16,9 +16,8 @@ from pydantic import (
     TypeAdapter,
     WithJsonSchema,
 )
-from pydantic.config import JsonDict
 
-from app.api.schemas.base import EXAMPLE_TIME, Integer, Strict, one_of, whole
+from app.api.schemas.base import Integer, Strict, one_of, whole
 from app.domain.entities import ApiKey, Job, KeyBounds, Scope, Supervision, TrainingParameters
 from app.domain.entities.held_out_quality import Objective
 from app.domain.limits import MAX_KEY_COLLECTIONS, MAX_NAME, STORABLE_PATTERN
@@ -138,7 +137,7 @@ class RetrainIn(Strict):
         None,
         ge=SMALLEST_ALPHA,
         le=LARGEST_ALPHA,
-        description="penalty weight; default: chosen on held-out items",
+        description="penalty weight; chosen on held-out items when absent",
     )
     scaling: str | None = Field(None, pattern=one_of(SCALINGS))
     tol: float = Field(1e-3, gt=0, lt=1)
@@ -148,7 +147,7 @@ class RetrainIn(Strict):
     objective: _Objective | None = Field(
         None,
         description="what held-out quality is: graded nDCG@10 over facets and pairs, mean average precision "
-        "by label, how often the partner is among the first ten, or a weighted mean of these; default: "
+        "by label, how often the partner is among the first ten, or a weighted mean of these; when absent "
         "`ndcg` where there is more than one facet or pairs, and `map` otherwise",
     )
 
@@ -158,33 +157,8 @@ class RetrainIn(Strict):
         return TrainingParameters(**values, supervision=self.supervision.to_supervision())
 
 
-_JOB: JsonDict = {
-    "id": "0123456789abcdef",
-    "collection": "products",
-    "state": "running",
-    "parameters": {"method": "lrbs", "alpha": 0.001, "scaling": "l2", "objective": "ndcg"},
-    "progress": {
-        "phase": "fitting",
-        "iteration": 12,
-        "objective": 0.83,
-        "gap": 0.004,
-        "rank": 9,
-        "percent": 76.5,
-        "seconds_left": 11,
-    },
-    "error": None,
-    "model_version": None,
-    "attempts": 1,
-    "created_at": EXAMPLE_TIME,
-    "started_at": EXAMPLE_TIME,
-    "finished_at": None,
-}
-
-
 class JobOut(BaseModel):
     """A job."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_JOB]})
 
     id: str
     collection: str
@@ -219,8 +193,6 @@ class JobOut(BaseModel):
 class JobList(BaseModel):
     """The jobs of a collection."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"jobs": [_JOB]}]})
-
     jobs: list[JobOut]
 
 
@@ -243,11 +215,11 @@ class KeyIn(Strict):
         None,
         min_length=1,
         max_length=MAX_KEY_COLLECTIONS,
-        description="the only collections it can see; default: all",
+        description="the only collections it can see; all when absent",
     )
     expires_at: AwareDatetime | None = Field(None, description="when it stops working")
     requests_per_minute: Annotated[int, Field(ge=1, le=100_000), BeforeValidator(whole)] | None = Field(
-        None, description="its own rate limit; default: the service's"
+        None, description="its own rate limit; the service's when absent"
     )
 
     def to_bounds(self) -> KeyBounds:
@@ -256,22 +228,8 @@ class KeyIn(Strict):
         return KeyBounds(collections, self.expires_at, self.requests_per_minute)
 
 
-_KEY: JsonDict = {
-    "id": "0123456789abcdef",
-    "name": "shop window",
-    "scope": "search",
-    "collections": ["products"],
-    "requests_per_minute": 600,
-    "created_at": EXAMPLE_TIME,
-    "expires_at": None,
-    "last_used_at": EXAMPLE_TIME,
-}
-
-
 class KeyOut(BaseModel):
     """A key; the secret is shown once, when it is made."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{**_KEY, "secret": "lrbs_" + "0" * 43}]})
 
     id: str
     name: str | None
@@ -302,7 +260,5 @@ class KeyOut(BaseModel):
 
 class KeyList(BaseModel):
     """All keys, without secrets."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"keys": [_KEY]}]})
 
     keys: list[KeyOut]

@@ -6,9 +6,8 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
-from pydantic.config import JsonDict
 
-from app.api.schemas.base import EXAMPLE_TIME, NAME, Strict
+from app.api.schemas.base import NAME, Strict
 from app.api.schemas.encoders import EncoderIn, without_paths
 from app.domain.entities import Collection, Modality
 
@@ -48,21 +47,8 @@ class CollectionIn(Strict):
         return [Modality(name, entry.encoder.options()) for name, entry in entries]
 
 
-_COLLECTION: JsonDict = {
-    "name": "products",
-    "modalities": {"image": {"encoder": {"type": "hog-color"}}, "text": {"encoder": {"type": "tfidf"}}},
-    "revision": 12,
-    "active_version": 1,
-    "created_at": EXAMPLE_TIME,
-}
-
-
 class CollectionOut(BaseModel):
     """A collection."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{**_COLLECTION, "items": {"image": 5, "text": 7}}]}
-    )
 
     name: str
     modalities: dict[str, Any]
@@ -91,7 +77,5 @@ class CollectionOut(BaseModel):
 
 class CollectionList(BaseModel):
     """All collections."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"collections": [_COLLECTION]}]})
 
     collections: list[CollectionOut]

@@ -12,7 +12,7 @@ from pydantic import Field, FiniteFloat, GetJsonSchemaHandler, WithJsonSchema
 from pydantic.json_schema import JsonSchemaValue
 
 from app.api.schemas.base import Strict, Text
-from app.domain.entities import Content, Item
+from app.domain.entities import Content, ShownItem
 from app.domain.errors import InvalidFieldError
 from app.domain.limits import MAX_MAGNITUDE
 from app.domain.names import join_path, join_words
@@ -78,7 +78,7 @@ def decode_picture(field: str, encoded: str) -> bytes:
         raise InvalidFieldError(field, f"is not base64: {error}") from error
 
 
-def content_url(collection: str, item: Item) -> str | None:
+def content_url(collection: str, item: ShownItem) -> str | None:
     """Return where a picture can be fetched."""
     if item.content_hash is None:
         return None

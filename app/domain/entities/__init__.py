@@ -14,6 +14,7 @@ from app.domain.entities.searches import (
     Notice,
     NoticeCode,
     SearchResult,
+    ShownItem,
     WordReport,
     comparable,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "SavedGallery",
     "Scope",
     "SearchResult",
+    "ShownItem",
     "Supervision",
     "TrainingParameters",
     "TrainingReport",

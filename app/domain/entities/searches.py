@@ -6,9 +6,7 @@ import hashlib
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
-
-from app.domain.entities.collections import Item
+from typing import Any, Literal, NamedTuple, Protocol
 
 HIT_FIELDS = frozenset({"labels", "metadata", "text"})
 """Fields of an item that a search result may show besides its id."""
@@ -48,15 +46,43 @@ def comparable(value: Hashable) -> Hashable:
     return (bool, value) if isinstance(value, bool) else value
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """One search result."""
+class ShownItem(Protocol):
+    """What a search result shows of its item."""
+
+    @property
+    def id(self) -> str:
+        """As of `Item`, like all of these."""
+        ...
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Classes."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Client's own facts."""
+        ...
+
+    @property
+    def text(self) -> str | None:
+        """Raw text, where that is known."""
+        ...
+
+    @property
+    def content_hash(self) -> str | None:
+        """Identifies the stored picture, where that is known."""
+        ...
+
+
+class Hit(NamedTuple):
+    """One search result; a tuple, since many are made."""
 
     id: str
     rank: int
     score: float
     probability: float
-    item: Item
+    item: ShownItem
 
 
 NoticeCode = Literal["unknown-words", "no-words", "weak-match", "not-ranked"]

@@ -59,6 +59,11 @@ class GalleryIndex(Protocol):
         """Memory, that of the rows included."""
         ...
 
+    @property
+    def numbers_per_search(self) -> int:
+        """About how many numbers a search compares with those of its query."""
+        ...
+
     def rebuild(self, vectors: Matrix) -> GalleryIndex:
         """Return an index of the same kind over other rows of the same space, without learning from them."""
         ...

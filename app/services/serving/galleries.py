@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import replace as replace_fields
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,9 @@ from app.services.serving.segments import IndexedItem, IndexFactory, Segment, Se
 
 _NO_ITEM = IndexedItem("", (), {})
 """Stands in a segment for an item that is gone; no item has an empty id."""
+FoundRows = list[list[tuple[npt.NDArray[np.intp], Vector]]]
+"""Rows and scores of each query in each segment."""
+_SCORE_AND_ID = itemgetter(0, 1)
 _Candidate = tuple[float, str, IndexedItem]
 """Negative score, id and item: candidates in ascending order are results, the best first."""
 
@@ -98,6 +102,11 @@ class Gallery:
     def estimated_bytes(self) -> int:
         """Estimated memory."""
         return sum(view.segment.estimated_bytes for view in self.segments)
+
+    @property
+    def numbers_per_search(self) -> int:
+        """About how many numbers an unfiltered search compares with those of its query."""
+        return sum(view.segment.index.numbers_per_search for view in self.segments)
 
     @property
     def is_exact(self) -> bool:
@@ -206,13 +215,24 @@ class Gallery:
         pages : sequence of (int, int)
             `k` and `offset` of each.
         """
-        candidates: list[list[_Candidate]] = [[] for _ in pages]
+        return self.pages(self.find_rows(queries, pages), pages)
+
+    def find_rows(self, queries: Matrix, pages: Sequence[tuple[int, int]]) -> FoundRows:
+        """Return the best rows of each segment; parameters as of `search_many`."""
         depths = [min(offset + k, self.size) for k, offset in pages]
-        for view in self.segments:
-            ks = [min(depth, view.n_live) for depth in depths]
-            best = view.segment.index.search_many(queries, ks, view.alive)
-            for of_query, (rows, scores) in zip(candidates, best, strict=True):
-                of_query += _candidates(view.segment, rows, scores)
+        return [
+            view.segment.index.search_many(queries, [min(depth, view.n_live) for depth in depths], view.alive)
+            for view in self.segments
+        ]
+
+    def pages(
+        self, rows: FoundRows, pages: Sequence[tuple[int, int]]
+    ) -> list[list[tuple[IndexedItem, float]]]:
+        """Return the items of rows as of `find_rows`, as of `search_many`."""
+        candidates: list[list[_Candidate]] = [[] for _ in pages]
+        for view, best in zip(self.segments, rows, strict=True):
+            for of_query, of_segment in zip(candidates, best, strict=True):
+                of_query += _candidates(view.segment, *of_segment)
         return [
             _in_order(of_query)[offset : offset + k]
             for of_query, (k, offset) in zip(candidates, pages, strict=True)
@@ -253,5 +273,5 @@ def _candidates(segment: Segment, rows: npt.NDArray[np.intp], scores: Vector) ->
 
 
 def _in_order(candidates: list[_Candidate]) -> list[tuple[IndexedItem, float]]:
-    candidates.sort(key=lambda candidate: candidate[:2])
+    candidates.sort(key=_SCORE_AND_ID)
     return [(item, -negative) for negative, _, item in candidates]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection as AbstractCollection
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from app.domain.entities import Collection, Item
+from app.domain.entities import Collection, Item, ShownItem
 from app.domain.errors import ContentTooLargeError
+from app.domain.limits import MAX_LABEL, MAX_LABELS, MAX_METADATA
 from app.domain.ports import UnitOfWork
 from app.domain.sizes import json_bytes
 from app.services.serving.segments import IndexedItem
 
 _ITEMS_PER_FETCH = 100
 """Bounds what is fetched before the byte limit is checked: a hundred items of the largest allowed size."""
+_LARGEST_ITEM_BYTES = 12 * (MAX_METADATA + MAX_LABELS * (MAX_LABEL + 1))
+"""JSON of the largest labels and metadata: a character takes up to twelve bytes, as an escaped pair."""
 _BYTES_PER_HIT = 250
 """JSON of what every result has: keys, rank, score, probability, and the content address without the id."""
 _BYTES_PER_ID_BYTE_IN_ADDRESS = 3
@@ -27,7 +30,7 @@ def fetch_hit_items(
     hits: Iterable[IndexedItem],
     fields: AbstractCollection[str],
     max_bytes: int,
-) -> dict[str, Item]:
+) -> Mapping[str, ShownItem]:
     """Return the items of search results by id, without features and fields that were not requested.
 
     Of items that have nothing but a vector the ranking knows everything, and nothing is read.
@@ -53,6 +56,8 @@ def fetch_hit_items(
         If all results together would be larger; names `k`.
     """
     results = list(hits)
+    if work is None and len(results) * _LARGEST_ITEM_BYTES <= max_bytes:
+        return {item.id: item for item in results}
     n_results_by_id = Counter(item.id for item in results)
     ranked = {item.id: item for item in results}
     item_ids = sorted(ranked)

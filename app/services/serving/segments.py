@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,13 +44,20 @@ _SAMPLED_ITEMS = 100
 """Items that are measured to estimate the size of a segment, so that it takes a moment at any size."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexedItem:
-    """What a gallery knows of an item apart from its projection."""
+class IndexedItem(NamedTuple):
+    """What a gallery knows of an item apart from its projection; a tuple, since many are made."""
 
     id: str
     labels: tuple[str, ...]
     metadata: Mapping[str, Any]
+
+    @property
+    def text(self) -> None:
+        """Not known."""
+
+    @property
+    def content_hash(self) -> None:
+        """Not known."""
 
 
 class ItemTable(Sequence[IndexedItem], ABC):

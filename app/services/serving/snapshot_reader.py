@@ -95,6 +95,11 @@ class SnapshotReader:
         snapshot = self._state.cache.get(collection.id)
         return snapshot if snapshot is not None and self._is_current(snapshot, collection) else None
 
+    def recall_likely(self, name: str) -> Snapshot | None:
+        """Return a snapshot that `recall` is likely to return, too; it may be out of date."""
+        _, collection = self._current.get(name, (None, None))
+        return None if collection is None else self._state.cache.peek(collection.id)
+
     @contextmanager
     def open(
         self,

@@ -21,7 +21,7 @@ _ITEMS_PER_BATCH = 4096
 _TEXT_PER_STEP = 1 << 20
 """Bytes in which line ends are looked for at once: a millisecond, as searches wait for the interpreter."""
 _Entry = tuple[str, tuple[str, ...], dict[str, Any]]
-_ONE: msgspec.json.Decoder[_Entry] = msgspec.json.Decoder(_Entry)
+_ONE: msgspec.json.Decoder[IndexedItem] = msgspec.json.Decoder(IndexedItem)
 
 
 class _WithId(msgspec.Struct, array_like=True, gc=False):
@@ -65,10 +65,10 @@ class StoredItems(ItemTable):
     def __getitem__(self, key: int | slice) -> IndexedItem | list[IndexedItem]:
         if isinstance(key, slice):
             return [self[row] for row in range(*key.indices(len(self)))]
-        row = range(len(self))[key]
+        row = range(len(self._ends) - 1)[key]
         line = self._lines(row, row + 1)
         try:
-            return IndexedItem(*_ONE.decode(line))
+            return _ONE.decode(line)
         except msgspec.MsgspecError:
             return _item(*json.loads(line))
 
@@ -135,7 +135,7 @@ class StoredItems(ItemTable):
             yield entries
 
     def _lines(self, start: int, stop: int) -> bytes:
-        return self._text[self._ends[start] + 1 : self._ends[stop]].removesuffix(b",")
+        return self._text[self._ends.item(start) + 1 : self._ends.item(stop)].removesuffix(b",")
 
 
 def _item(item_id: str, labels: list[str] | tuple[str, ...], metadata: dict[str, Any]) -> IndexedItem:

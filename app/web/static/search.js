@@ -68,12 +68,10 @@ function showResults(source, target, query, result) {
   list.classList.toggle("is-texts", !arePictures);
   list.replaceChildren(...hits.map((hit) => resultCard(hit, target, source)));
   section.hidden = false;
-  announce([hits.length ? `${count} found` : `No ${plural(target)} found`, ...notices.map(capitalised)].join(". "));
+  announce([hits.length ? `${count} found` : `No ${plural(target)} found`, ...notices].join(". "));
   bringIntoView(section, query.itemId !== undefined);
   offerFeedback(source, target, query, hits);
 }
-
-const capitalised = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 function showQueryPicture(query) {
   const image = byId("query-picture");

@@ -161,21 +161,16 @@ def test_the_document_knows_the_encoders_and_their_options() -> None:
     limits = ContentLimits(max_picture_bytes=1, max_picture_pixels=1, max_text_chars=1)
     registry = EncoderRegistry(limits)
     described = EncoderIn.model_json_schema()["oneOf"]
-    assert {one["title"] for one in described} == set(registry.types)
-    options = {one["properties"]["type"]["const"]: set(one["properties"]) - {"type"} for one in described}
-    assert set(options) == set(registry.types)
-    stable = {
+    assert {one["properties"]["type"]["const"]: set(one["properties"]) - {"type"} for one in described} == {
         "combine": {"parts"},
         "hog-color": set(),
         "onnx": {"path", "sha256", "size", "mean", "scale", "output"},
         "tfidf": {"max_features", "ngrams", "characters"},
         "vector": {"dim"},
     }
-    assert {kind: options[kind] for kind in stable} == stable  # clients use them; a new encoder adds its own
-    fitted = {
-        kind: registry.make({"type": kind}).is_fitted_with_model for kind in stable if kind != "combine"
-    }
-    assert fitted == {"hog-color": False, "onnx": False, "tfidf": True, "vector": False}
+    assert {one["title"] for one in described} == set(registry.types)
+    simple = [kind for kind in registry.types if kind != "combine"]
+    assert [kind for kind in simple if registry.make({"type": kind}).is_fitted_with_model] == ["tfidf"]
 
 
 WHEN = ("create_collection", "create_items", "put_item", "retrain", "cancel_job", "create_key")

@@ -1,4 +1,4 @@
-"""The short way of a search answers as the route does that it stands for."""
+"""The two short ways of a search answer as the route does that they stand for."""
 
 import warnings
 from dataclasses import replace
@@ -6,10 +6,14 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as Request
 
+from app.api.request_scope import WHOLE_BODY
 from app.api.routes.short_way import ShortSearchRoute
-from app.domain.entities import Scope
+from app.domain.entities import Content, KeyBounds, Scope
 from app.main import create_app
+from app.services.catalogue.preparation import NewItem
 
 PATH = "/v1/collections/a/search/z-to-x"
 OK = {"k": 3}
@@ -26,56 +30,147 @@ BODIES: dict[str, tuple[str, Any, dict[str, str]]] = {
     "an unknown direction": ("/v1/collections/a/search/z-to-y", OK, {}),
     "an unknown collection": ("/v1/collections/b/search/z-to-x", OK, {}),
     "a wrong key": (PATH, OK, {"Authorization": "Bearer wrong"}),
+    "no key": (PATH, OK, {"Authorization": ""}),
+    "another scheme": (PATH, OK, {"Authorization": "Basic abc"}),
+    "an id of its own": (PATH, OK, {"X-Request-ID": "a-client-chose-this"}),
+    "another site's page": (PATH, OK, {"Origin": "https://example.org"}),
+    "a later page": (PATH, OK | {"offset": 2}, {}),
+    "more than one call may rank": (PATH, OK | {"k": 10_001}, {}),
 }
 
 
+class WithWholeBody:
+    """Does what the server does: says when the body of a request is complete."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self.n_received = 0
+
+    async def __call__(self, scope: Request, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        message = await receive()
+        scope["extensions"] = {WHOLE_BODY: {"read": lambda: message["body"]}}
+
+        async def receive_again() -> Message:
+            self.n_received += 1
+            return message
+
+        await self.app(scope, receive_again, send)
+
+
 @pytest.fixture
-def clients(pairs: Any) -> tuple[httpx.Client, httpx.Client]:
-    """Return clients of two applications over the same services, the second without the short way."""
+def ways(pairs: Any) -> dict[str, Any]:
+    """Return three applications over the same services, each of which goes another way."""
+    pairs.fill("a")
+    pairs.train("a")
+    settings = pairs.services.settings.model_copy(update={"open_search": False})
+    light, short, long = (create_app(replace(pairs.services, settings=settings)) for _ in range(3))
+    (route,) = (route for route in long.router.routes if isinstance(route, ShortSearchRoute))
+    long.router.routes.remove(route)
+    return {"light": WithWholeBody(light), "short": short, "long": long}
+
+
+@pytest.fixture
+def clients(pairs: Any, ways: dict[str, Any]) -> dict[str, httpx.Client]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from fastapi.testclient import TestClient
-    pairs.fill("a")
-    pairs.train("a")
     _, secret = pairs.services.access.create(Scope.SEARCH)
-    settings = pairs.services.settings.model_copy(update={"open_search": False})
-    short, long = (create_app(replace(pairs.services, settings=settings)) for _ in range(2))
-    (route,) = (route for route in long.router.routes if isinstance(route, ShortSearchRoute))
-    long.router.routes.remove(route)
-    headers = {"Authorization": f"Bearer {secret}"}
-    return TestClient(short, headers=headers), TestClient(long, headers=headers)
+    clients: dict[str, httpx.Client] = {
+        way: TestClient(app, headers={"Authorization": f"Bearer {secret}"}) for way, app in ways.items()
+    }
+    for client in clients.values():  # a light search needs a snapshot that was looked up, and a known key
+        client.post(PATH, json={"vector": pairs.data.Z[0].tolist()} | OK).raise_for_status()
+    return clients
+
+
+def post(client: httpx.Client, pairs: Any, case: str) -> httpx.Response:
+    path, options, headers = BODIES[case]
+    body = {"vector": pairs.data.Z[0].tolist()} | options
+    given = {name: value for name, value in body.items() if value is not None}
+    return client.post(path, json=given, headers=headers)
 
 
 @pytest.mark.parametrize("case", BODIES)
-def test_both_ways_give_the_same_answer(
-    clients: tuple[httpx.Client, httpx.Client], pairs: Any, case: str
+@pytest.mark.parametrize("way", ["light", "short"])
+def test_all_ways_give_the_same_answer(
+    clients: dict[str, httpx.Client], pairs: Any, way: str, case: str
 ) -> None:
-    path, options, headers = BODIES[case]
-    body = {"vector": pairs.data.Z[0].tolist()} | options
-    short, long = (
-        client.post(
-            path, json={name: value for name, value in body.items() if value is not None}, headers=headers
-        )
-        for client in clients
-    )
-    assert short.status_code == long.status_code
-    assert short.headers.keys() == long.headers.keys()
+    answer, expected = post(clients[way], pairs, case), post(clients["long"], pairs, case)
+    assert answer.status_code == expected.status_code
+    assert answer.headers.keys() == expected.headers.keys()
+    changing = {"x-request-id", "content-length"}
+    given = {name: value for name, value in answer.headers.items() if name not in changing}
+    assert given == {name: value for name, value in expected.headers.items() if name not in changing}
     first, second = (
         {
             name: value
-            for name, value in answer.json().items()
+            for name, value in of_way.json().items()
             if name not in ("took_ms", "instance", "request_id")
         }
-        for answer in (short, long)
+        for of_way in (answer, expected)
     )
     assert first == second
 
 
-def test_the_answers_are_of_several_kinds(clients: tuple[httpx.Client, httpx.Client], pairs: Any) -> None:
-    answers = [
-        clients[0]
-        .post(path, json={"vector": pairs.data.Z[0].tolist()} | options, headers=headers)
-        .status_code
-        for path, options, headers in BODIES.values()
-    ]
+def test_the_answers_are_of_several_kinds(clients: dict[str, httpx.Client], pairs: Any) -> None:
+    answers = [post(clients["light"], pairs, case).status_code for case in BODIES]
     assert {200, 401, 404, 422} <= set(answers)
+
+
+@pytest.mark.parametrize(
+    ("case", "is_light"),
+    [("a vector", True), ("some fields", True), ("a wrong dimension", True), ("a filter", False)],
+)
+def test_light_searches_do_not_pass_the_other_middleware(
+    clients: dict[str, httpx.Client], ways: dict[str, Any], pairs: Any, case: str, is_light: bool
+) -> None:
+    before = ways["light"].n_received
+    post(clients["light"], pairs, case)
+    assert (ways["light"].n_received == before) == is_light
+
+
+def test_the_id_that_a_client_chose_is_returned(clients: dict[str, httpx.Client], pairs: Any) -> None:
+    assert post(clients["light"], pairs, "an id of its own").headers["X-Request-ID"] == "a-client-chose-this"
+
+
+@pytest.mark.parametrize("way", ["light", "short"])
+def test_each_search_is_counted_once(clients: dict[str, httpx.Client], pairs: Any, way: str) -> None:
+    bounds = KeyBounds(requests_per_minute=4)
+    _, secret = pairs.services.access.create(Scope.SEARCH, bounds=bounds)
+    clients[way].headers["Authorization"] = f"Bearer {secret}"
+    cases = ["a vector", "a vector", "an unknown label", "a vector", "a vector"]
+    statuses = [post(clients[way], pairs, case).status_code for case in cases]
+    assert statuses == [200, 200, 422, 200, 429]
+
+
+def test_a_key_of_other_collections_finds_nothing(clients: dict[str, httpx.Client], pairs: Any) -> None:
+    pairs.fill("b")
+    _, secret = pairs.services.access.create(Scope.SEARCH, bounds=KeyBounds(collections=("b",)))
+    clients["light"].headers["Authorization"] = f"Bearer {secret}"
+    assert [post(clients["light"], pairs, "a vector").status_code for _ in range(2)] == [404, 404]
+
+
+def test_a_light_search_sees_a_write_of_this_process_at_once(
+    clients: dict[str, httpx.Client], pairs: Any
+) -> None:
+    found = post(clients["light"], pairs, "a vector").json()["hits"][0]["id"]
+    pairs.services.catalogue.delete_item("a", found)
+    hits = post(clients["light"], pairs, "a vector").json()["hits"]
+    assert hits
+    assert found not in [hit["id"] for hit in hits]
+
+
+def test_a_large_answer_of_a_light_search_is_sent_in_pieces(
+    clients: dict[str, httpx.Client], ways: dict[str, Any], pairs: Any
+) -> None:
+    first = post(clients["light"], pairs, "a vector").json()["hits"][0]["id"]
+    item = NewItem("x", Content(vector=pairs.data.X[0].tolist()), first, metadata={"note": "long" * 4000})
+    others = [replace(item, id=f"long{number}") for number in range(6)]
+    pairs.services.catalogue.add_items("a", others)
+    case = {"vector": pairs.data.Z[0].tolist(), "k": 100}
+    answers = [clients[way].post(PATH, json=case).json()["hits"] for way in ("light", "light", "long")]
+    assert len(str(answers[0])) > 1 << 16
+    assert answers[0] == answers[1] == answers[2]
