@@ -13,6 +13,10 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 DATABASE_FILE = "lrbs.sqlite3"
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
+_CORES_OF_PROCESS = 2
+"""A server process that searches uses one core for HTTP, and most of another for rankings."""
+_MOST_BY_DEFAULT = 8
+"""Server processes: each holds the galleries in memory."""
 _LONGEST_WRITE_SECONDS = 3600.0
 """A finished model waits no longer than this for room on the disk: an operator may not notice."""
 
@@ -53,7 +57,12 @@ class HttpSettings(BaseModel):
 
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
-    processes: int = Field(1, ge=1, le=64, description="server processes behind one port")
+    processes: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="server processes behind one port; 0: one for every two cores, 8 at most",
+    )
     shutdown_seconds: float = Field(
         30.0,
         gt=0,
@@ -175,9 +184,14 @@ class Settings(ModelSettings, JobSettings, RequestSettings, HttpSettings, Storag
     model_config = SettingsConfigDict(env_prefix="LRBS_", extra="ignore")
 
     @property
+    def resolved_processes(self) -> int:
+        """The number of server processes, with the default filled in."""
+        return self.processes or min(max((os.cpu_count() or 1) // _CORES_OF_PROCESS, 1), _MOST_BY_DEFAULT)
+
+    @property
     def resolved_snapshot_bytes(self) -> int:
         """The bound on galleries in memory, with the default filled in."""
-        return self.max_snapshot_bytes or _memory_bytes() // (2 * self.processes)
+        return self.max_snapshot_bytes or _memory_bytes() // (2 * self.resolved_processes)
 
     def retired_in(self, environment: Mapping[str, str]) -> list[str]:
         """Return the variables of an environment that were settings of earlier releases."""

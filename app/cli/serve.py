@@ -58,7 +58,7 @@ def serve_on(
         worker_beside(settings) if with_worker else contextlib.nullcontext() as worker,
     ):
         end_worker = _nothing if worker is None else worker.terminate
-        if settings.processes == 1:
+        if settings.resolved_processes == 1:
             _run(bound, services, end_worker)
         else:
             with _server_processes(bound, settings):
@@ -126,7 +126,7 @@ def _server_processes(bound: socket.socket, settings: Settings) -> Iterator[None
         )
         seconds = settings.shutdown_seconds + _STOP_SECONDS
         with KeptProcesses(
-            command, seconds, settings.processes, lambda process: forget_process(process, folder)
+            command, seconds, settings.resolved_processes, lambda process: forget_process(process, folder)
         ):
             try:
                 yield

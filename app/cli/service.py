@@ -45,6 +45,7 @@ def demo(
         typer.echo(json.dumps(summary, indent=2))
         raise typer.Exit(0 if summary["passed"] else 1)
     # Bind first: a port that is in use should be reported before the training, not after it.
+    settings.processes = settings.processes or 1  # a demo is for one visitor
     with bound_socket(settings) as bound:
         _serve_demo(_prepare(settings, per_kind), bound, open_page)
 
@@ -83,7 +84,7 @@ def _serve_demo(services: Services, bound: socket.socket, open_page: bool) -> No
 def serve(
     worker: Annotated[bool, typer.Option(help="run a worker process beside the server")] = True,
     processes: Annotated[
-        int | None, typer.Option(min=1, max=64, help="server processes; LRBS_PROCESSES when absent")
+        int | None, typer.Option(min=1, max=64, help="server processes; default: LRBS_PROCESSES")
     ] = None,
 ) -> None:
     """Serve the API and the page on LRBS_HOST:LRBS_PORT."""

@@ -38,3 +38,14 @@ def test_settings_of_earlier_releases_are_named() -> None:
     environment = {"LRBS_MAX_BATCH_HITS": "1", "lrbs_worker_poll_seconds": "2", "LRBS_PORT": "80", "PATH": ""}
     assert Settings().retired_in(environment) == ["LRBS_MAX_BATCH_HITS", "lrbs_worker_poll_seconds"]
     assert Settings().retired_in({"LRBS_MAX_BATCH": "1"}) == []
+
+
+@pytest.mark.parametrize(
+    ("cores", "processes"), [(None, 1), (1, 1), (2, 1), (3, 1), (4, 2), (16, 8), (64, 8)]
+)
+def test_there_is_a_server_process_for_every_two_cores(
+    monkeypatch: pytest.MonkeyPatch, cores: int | None, processes: int
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    assert Settings().resolved_processes == processes
+    assert Settings(processes=3).resolved_processes == 3
