@@ -24,7 +24,7 @@ from solver import single_threaded_blas
 _NUMBERS_WORTH_A_PRODUCT = 1 << 22
 """Of fewer numbers (100,000 rows of 40) each query is scanned for in .3 ms. A product takes three quarters of
 that, in a hundred calls, before each of which a thread waits for Python's other threads."""
-_QUERIES_AT_ONCE = 16
+QUERIES_AT_ONCE = 16
 """Of fewer than 20 queries, every version of FAISS compares each with one row after the other."""
 GATHERED_ONE_IN = 8
 """Rows of an index for each one that a prepared search copies at most, so that a copy takes little memory.
@@ -166,8 +166,8 @@ class ExactIndex(GalleryIndex):
         parameters = None if bitset is None else _faiss.SearchParameters(sel=_faiss.IDSelectorBitmap(bitset))
         depth = min(max(ks) + 1, n_alive)  # one more shows whether any row ties with the last one
         results = []
-        for start in range(0, len(queries), _QUERIES_AT_ONCE):
-            chunk = slice(start, start + _QUERIES_AT_ONCE)
+        for start in range(0, len(queries), QUERIES_AT_ONCE):
+            chunk = slice(start, start + QUERIES_AT_ONCE)
             with single_threaded():
                 scores, rows = self._index.search(queries[chunk], depth, params=parameters)
             for query, k, of_scores, of_rows in zip(queries[chunk], ks[chunk], scores, rows, strict=True):
@@ -272,6 +272,11 @@ class GatheredRows(RowSearch):
     def n_bytes(self) -> int:
         return self._rows.nbytes + self._index.n_bytes
 
+    @property
+    @override
+    def numbers_per_search(self) -> int:
+        return self._index.numbers_per_search
+
     @override
     def search(self, query: Vector, k: int) -> tuple[npt.NDArray[np.intp], Vector]:
         best, scores = self._index.search(query, k, None)
@@ -303,6 +308,11 @@ class FilteredRows(RowSearch):
     @override
     def n_bytes(self) -> int:
         return self._bitset.nbytes
+
+    @property
+    @override
+    def numbers_per_search(self) -> int:
+        return self._index.numbers_per_search
 
     @override
     def search(self, query: Vector, k: int) -> tuple[npt.NDArray[np.intp], Vector]:

@@ -94,7 +94,7 @@ class LightSearchMiddleware:
             return
         collection, direction = admitted.collection, admitted.direction
         answer = await self._light_searches.answer(
-            (collection, *direction),
+            (collection, *direction, admitted.search.item_filter.fingerprint),
             admitted.search,
             partial(searches.begin_light, self._state.search, collection, direction),
         )
@@ -113,7 +113,7 @@ class LightSearchMiddleware:
         if match is None or whole_body is None:
             return None
         collection, source, target = match["collection"], match["source"], match["target"]
-        if not self._state.search.is_light(collection, source, target):
+        if not self._state.search.may_begin_now(collection, source, target):
             return None
         headers = dict(reversed(scope["headers"]))  # of several with one name the first counts
         body: bytes | None = whole_body["read"]()
@@ -126,7 +126,7 @@ class LightSearchMiddleware:
             return None
         try:
             query, options = searches.parse_search(self._state.limits, body)
-            if not searches.is_quick(query, options):
+            if not searches.is_short(query, options):
                 return None
             if key is None:
                 self._state.access.count_without_key(address)

@@ -170,14 +170,19 @@ def _encode_each(
 
 def single_search(query: Query, options: SearchOptions, least_revision: int | None) -> SingleSearch:
     """Return a search that is quick enough to be answered together with others; see `is_quick`."""
-    return SingleSearch(query, options.k, options.offset, _fields_of(options), least_revision)
+    item_filter = options.filter.to_filter()
+    return SingleSearch(query, options.k, options.offset, _fields_of(options), least_revision, item_filter)
 
 
 def is_quick(query: Query, options: SearchOptions) -> bool:
     """Return whether a search takes so short that others can wait for it."""
+    return is_short(query, options) and options.filter.to_filter().is_empty
+
+
+def is_short(query: Query, options: SearchOptions) -> bool:
+    """Return whether query and answer of a search are small."""
     has_picture = query.content is not None and query.content.picture is not None
-    is_filtered = not options.filter.to_filter().is_empty
-    return not has_picture and not is_filtered and options.offset + options.k <= _QUICK_HITS
+    return not has_picture and options.offset + options.k <= _QUICK_HITS
 
 
 def run(

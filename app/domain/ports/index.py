@@ -26,6 +26,11 @@ class RowSearch(Protocol):
         """Memory, that of the index excluded."""
         ...
 
+    @property
+    def numbers_per_search(self) -> int:
+        """As of `GalleryIndex`."""
+        ...
+
     def search(self, query: Vector, k: int) -> tuple[npt.NDArray[np.intp], Vector]:
         """Return row numbers of the index and scores, as of `GalleryIndex.search`."""
         ...

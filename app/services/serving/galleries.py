@@ -21,6 +21,7 @@ from app.services.serving.segments import IndexedItem, IndexFactory, Segment, Se
 
 _NO_ITEM = IndexedItem("", (), {})
 """Stands in a segment for an item that is gone; no item has an empty id."""
+_NO_FILTER = ItemFilter()
 FoundRows = list[list[tuple[npt.NDArray[np.intp], Vector]]]
 """Rows and scores of each query in each segment."""
 _SCORE_AND_ID = itemgetter(0, 1)
@@ -103,10 +104,11 @@ class Gallery:
         """Estimated memory."""
         return sum(view.segment.estimated_bytes for view in self.segments)
 
-    @property
-    def numbers_per_search(self) -> int:
-        """About how many numbers an unfiltered search compares with those of its query."""
-        return sum(view.segment.index.numbers_per_search for view in self.segments)
+    def numbers_per_search(self, item_filter: ItemFilter) -> float:
+        """Return about how many numbers a search compares; infinity where a filter has not been used yet."""
+        if item_filter.is_empty:
+            return sum(view.segment.index.numbers_per_search for view in self.segments)
+        return sum(view.numbers_per_search(item_filter) for view in self.segments)
 
     @property
     def is_exact(self) -> bool:
@@ -217,13 +219,20 @@ class Gallery:
         """
         return self.pages(self.find_rows(queries, pages), pages)
 
-    def find_rows(self, queries: Matrix, pages: Sequence[tuple[int, int]]) -> FoundRows:
-        """Return the best rows of each segment; parameters as of `search_many`."""
-        depths = [min(offset + k, self.size) for k, offset in pages]
-        return [
-            view.segment.index.search_many(queries, [min(depth, view.n_live) for depth in depths], view.alive)
-            for view in self.segments
-        ]
+    def find_rows(
+        self, queries: Matrix, pages: Sequence[tuple[int, int]], item_filter: ItemFilter = _NO_FILTER
+    ) -> FoundRows:
+        """Return the best rows of each segment; parameters as of `search_many` and `search`."""
+        depths = [offset + k for k, offset in pages]
+        rows: FoundRows = []
+        for view in self.segments:
+            ks = [min(depth, view.n_live) for depth in depths]
+            restricted = None if item_filter.is_empty else view.restrict(item_filter)
+            if restricted is None:
+                rows.append(view.segment.index.search_many(queries, ks, view.alive))
+            else:
+                rows.append([restricted.search(query, k) for query, k in zip(queries, ks, strict=True)])
+        return rows
 
     def pages(
         self, rows: FoundRows, pages: Sequence[tuple[int, int]]

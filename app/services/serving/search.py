@@ -37,6 +37,7 @@ from app.services.serving.snapshot_reader import MustWaitError, SnapshotReader
 from app.services.serving.waiting_room import ReleaseSlot
 from solver import can_be_ranked, is_finite
 
+_NO_FILTER = ItemFilter()
 _LIGHT_NUMBERS = 1 << 22
 """Numbers that a light search compares at most: 100,000 rows of 40, which takes .3 ms."""
 
@@ -86,19 +87,20 @@ class _Prepared:
 
 @dataclass(frozen=True, slots=True)
 class SingleSearch:
-    """One search without a filter; parameters as of `SearchService.search`."""
+    """One search; parameters as of `SearchService.search`."""
 
     query: Query
     k: int
     offset: int
     fields: AbstractSet[str]
     min_revision: int | None
+    item_filter: ItemFilter = _NO_FILTER
     began: float = field(default_factory=time.perf_counter)
 
     def request(self, source: str, target: str) -> _Request:
         """Return it with its direction."""
         return _Request(
-            source, target, [self.query], self.k, self.offset, ItemFilter(), self.fields, self.began
+            source, target, [self.query], self.k, self.offset, self.item_filter, self.fields, self.began
         )
 
 
@@ -214,20 +216,23 @@ class SearchService:
         except (MustWaitError, ServiceError):
             return [None] * len(searches)
 
-    def is_light(self, collection: str, source: str, target: str) -> bool:
-        """Return whether `begin_now` is likely to return searches of a direction."""
+    def may_begin_now(self, collection: str, source: str, target: str) -> bool:
+        """Return whether `begin_now` may return searches of a direction."""
         snapshot = self._snapshots.recall_likely(collection)
-        return snapshot is not None and _is_light(snapshot, source, target)
+        return snapshot is not None and _reads_nothing(snapshot, source, target)
 
     def begin_now(
         self, collection: str, source: str, target: str, searches: Sequence[SingleSearch]
     ) -> SharedSearch | None:
-        """Return searches of several callers that are answered from memory; None where they would wait.
+        """Return light searches of several callers, all with the same filter.
 
-        Parameters as of `search_together`.
+        Parameters as of `search_together`; None where they might wait, or take longer.
         """
         snapshot = self._snapshots.recall(collection)
-        if snapshot is None or not _is_light(snapshot, source, target):
+        if snapshot is None or not _reads_nothing(snapshot, source, target):
+            return None
+        gallery, item_filter = snapshot.galleries[target], searches[0].item_filter
+        if gallery.numbers_per_search(item_filter) > _LIGHT_NUMBERS:
             return None
         requests = [search.request(source, target) for search in searches]
         if not all(_is_in_memory(snapshot, request) for request in requests):
@@ -288,7 +293,7 @@ class SearchService:
 
 
 class SharedSearch:
-    """Searches of several callers in one snapshot, none of which has a filter; they are ranked together.
+    """Searches of several callers in one snapshot, all with the same filter; they are ranked together.
 
     Parameters
     ----------
@@ -337,7 +342,9 @@ class SharedSearch:
         if self._ranked:
             target = self._requests[0].target
             queries = np.concatenate([self._prepared[number].projected for number in self._ranked])
-            self._found = self._snapshot.galleries[target].find_rows(queries, self._pages)
+            self._found = self._snapshot.galleries[target].find_rows(
+                queries, self._pages, self._requests[0].item_filter
+            )
             self._service._recall_monitor.see(self._snapshot, target, queries)
 
     def results(self) -> list[SearchResult | Exception | None]:
@@ -381,11 +388,9 @@ def _is_in_memory(snapshot: Snapshot, request: _Request) -> bool:
     return not has_items and _is_all_ranked(snapshot, request.target)
 
 
-def _is_light(snapshot: Snapshot, source: str, target: str) -> bool:
-    """Return whether a search of a direction reads nothing, and compares little."""
-    if source == target or not all(_is_all_ranked(snapshot, end) for end in (source, target)):
-        return False
-    return snapshot.galleries[target].numbers_per_search <= _LIGHT_NUMBERS
+def _reads_nothing(snapshot: Snapshot, source: str, target: str) -> bool:
+    """Return whether searches of a direction can be answered from a snapshot alone."""
+    return source != target and all(_is_all_ranked(snapshot, end) for end in (source, target))
 
 
 def _is_all_ranked(snapshot: Snapshot, modality: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -242,6 +243,13 @@ class SegmentView:
             prepared = self.segment.index.restrict(mask if self.alive is None else mask & self.alive)
             self._remember(key, prepared)
         return prepared
+
+    def numbers_per_search(self, item_filter: ItemFilter) -> float:
+        """Return about how many numbers a search compares; infinity where the filter is not prepared."""
+        if item_filter.is_empty and self.alive is None:
+            return self.segment.index.numbers_per_search
+        prepared = self._prepared.get(item_filter.fingerprint)
+        return math.inf if prepared is None else prepared.numbers_per_search
 
     def prepared_searches(self) -> list[RowSearch]:
         """Return the searches that are prepared for filters, the latest last."""

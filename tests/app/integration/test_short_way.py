@@ -132,6 +132,18 @@ def test_light_searches_do_not_pass_the_other_middleware(
     assert (ways["light"].n_received == before) == is_light
 
 
+def test_a_filter_is_light_once_its_rows_are_known(
+    clients: dict[str, httpx.Client], ways: dict[str, Any], pairs: Any
+) -> None:
+    label = post(clients["long"], pairs, "a vector").json()["hits"][0]["labels"][0]
+    body = {"vector": pairs.data.Z[0].tolist(), "k": 3, "filter": {"labels": [label]}}
+    expected = clients["long"].post(PATH, json=body).json()["hits"]
+    assert {hit["labels"][0] for hit in expected} == {label}
+    before = ways["light"].n_received
+    assert clients["light"].post(PATH, json=body).json()["hits"] == expected
+    assert ways["light"].n_received == before
+
+
 def test_the_id_that_a_client_chose_is_returned(clients: dict[str, httpx.Client], pairs: Any) -> None:
     assert post(clients["light"], pairs, "an id of its own").headers["X-Request-ID"] == "a-client-chose-this"
 
