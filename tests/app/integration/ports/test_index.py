@@ -173,20 +173,20 @@ def test_an_index_of_another_rank_is_refused(files: IndexFiles, tmp_path: Path) 
         files.load(tmp_path / "index", RANK + 1)
 
 
-@pytest.mark.parametrize("rank", [1, 17, 40])
-@pytest.mark.parametrize("n_dead", [None, 1000, 19_900])
+@pytest.mark.parametrize(("n_rows", "rank"), [(20_001, 1), (20_001, 17), (20_001, 40), (110_001, 40)])
+@pytest.mark.parametrize("dead_share", [None, 0.05, 0.995])
+@pytest.mark.parametrize("ks", [[1, 3, 10, 25, 50, 100], [10] * 6])
 def test_many_queries_get_the_rows_and_scores_of_each_to_the_bit(
-    make: IndexFactory, rank: int, n_dead: int | None
+    make: IndexFactory, n_rows: int, rank: int, dead_share: float | None, ks: list[int]
 ) -> None:
     rng = np.random.default_rng(rank)
-    rows = rng.lognormal(size=(20_001, 1)) * rng.standard_normal((20_001, rank)) + 1.0
+    rows = rng.lognormal(size=(n_rows, 1)) * rng.standard_normal((n_rows, rank)) + 1.0
     rows[100:140] = rows[-30:] = rows[7]
     queries = np.concatenate([rows[7:8], rng.standard_normal((5, rank))]).astype(np.float32)
-    ks = [1, 3, 10, 25, 50, 100]
     alive = None
-    if n_dead is not None:
+    if dead_share is not None:
         alive = np.ones(len(rows), np.bool)
-        alive[rng.permutation(len(rows))[:n_dead]] = False
+        alive[rng.permutation(len(rows))[: int(dead_share * n_rows)]] = False
     index = make(rows.astype(np.float32))
     answers = index.search_many(queries, ks, alive)
     for query, k, (best, scores) in zip(queries, ks, answers, strict=True):
