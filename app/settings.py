@@ -13,9 +13,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 DATABASE_FILE = "lrbs.sqlite3"
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
-_CORES_OF_PROCESS = 2
-"""A server process that searches uses one core for HTTP, and most of another for rankings."""
-_MOST_BY_DEFAULT = 8
+_MOST_PROCESSES_BY_DEFAULT = 4
 """Server processes: each holds the galleries in memory."""
 _LONGEST_WRITE_SECONDS = 3600.0
 """A finished model waits no longer than this for room on the disk: an operator may not notice."""
@@ -61,7 +59,7 @@ class HttpSettings(BaseModel):
         0,
         ge=0,
         le=64,
-        description="server processes behind one port; 0: one for every two cores, 8 at most",
+        description="server processes behind one port; 0: one for each core, 4 at most",
     )
     shutdown_seconds: float = Field(
         30.0,
@@ -186,7 +184,7 @@ class Settings(ModelSettings, JobSettings, RequestSettings, HttpSettings, Storag
     @property
     def resolved_processes(self) -> int:
         """The number of server processes, with the default filled in."""
-        return self.processes or min(max((os.cpu_count() or 1) // _CORES_OF_PROCESS, 1), _MOST_BY_DEFAULT)
+        return self.processes or min(os.cpu_count() or 1, _MOST_PROCESSES_BY_DEFAULT)
 
     @property
     def resolved_snapshot_bytes(self) -> int:

@@ -31,6 +31,9 @@ def search_command(
     during: Annotated[
         str, typer.Option(help=f"comma-separated: also search during {join_words(DISTURBANCES, 'or')}")
     ] = "",
+    lists: Annotated[
+        bool, typer.Option("--lists", help="train again on the whole gallery, to serve by inverted lists")
+    ] = False,
     client: Annotated[
         str, typer.Option(help=f"auto, {OWN}, or a compiled one: {join_words(COMPILED, 'or')}")
     ] = "auto",
@@ -51,7 +54,7 @@ def search_command(
         settings = Settings(
             data_dir=Path(folder), database_url=database_url, processes=processes, rate_limit=0
         )
-        bench = SearchBench(items, dim, clients, seconds, rounds, queries, disturbances, generator)
+        bench = SearchBench(items, dim, clients, seconds, rounds, queries, disturbances, generator, lists)
         report = {"machine": machine(), **measure_search(bench, settings, status.update)}
     if as_json:
         typer.echo(json.dumps(report, indent=1))

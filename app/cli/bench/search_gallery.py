@@ -18,6 +18,8 @@ from app.services.training.requests import TrainingParameters
 NAME = "bench"
 SOURCE, TARGET = "text", "image"
 SEED = 0
+HUNDREDTH = "hundredth"
+"""Metadata key of which each of a hundred values is that of every hundredth item."""
 _TRAINED_PER_CLASS = 6
 _SPREAD, _CENTRE = 0.3, 3.0
 """Deviation within a class, and length of its centre: every class is learned, and the rank is full."""
@@ -59,15 +61,20 @@ def prepare(services: Services, dim: int, n_versions: int) -> BenchKeys:
             ],
         )
     for version in range(n_versions):
-        # Figures of speed do not depend on how well it has learned: the rank is full after a few iterations.
-        parameters = TrainingParameters(
-            method="squared", alpha=1e-6, scaling="standard", max_iter=30, tol=0.1, seed=version
-        )
-        train(services, NAME, parameters, lambda *_: None)
+        train_version(services, seed=version)
     services.versions.activate(NAME, 1, "bench", None, None)
     _, search = services.access.create(Scope.SEARCH)
     _, admin = services.access.create(Scope.ADMIN)
     return BenchKeys(search, admin)
+
+
+def train_version(services: Services, seed: int) -> int:
+    """Train a version, and return its number."""
+    # Figures of speed do not depend on how well it has learned: the rank is full after a few iterations.
+    parameters = TrainingParameters(
+        method="squared", alpha=1e-6, scaling="standard", max_iter=30, tol=0.1, seed=seed
+    )
+    return train(services, NAME, parameters, lambda *_: None)
 
 
 def draw_queries(dim: int, count: int) -> _Rows:
@@ -86,7 +93,7 @@ def item_lines(dim: int, start: int, count: int) -> Iterator[bytes]:
                 "modality": TARGET,
                 "vector": row,
                 "labels": [f"class {label}"],
-                "metadata": {"split": "test", "number": number},
+                "metadata": {"split": "test", "number": number, HUNDREDTH: number % 100},
                 "train": False,
             }
             for number, (row, label) in enumerate(entries, first)

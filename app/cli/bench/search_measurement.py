@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +21,7 @@ from app.cli.bench.load_client import PERCENTILES, LoadPlan, LoadResult
 from app.cli.bench.load_generators import OWN, OwnLoad, run_generator
 from app.cli.bench.processes import ServerProcess
 from app.cli.bench.search_gallery import (
+    HUNDREDTH,
     NAME,
     SEED,
     SOURCE,
@@ -29,6 +30,7 @@ from app.cli.bench.search_gallery import (
     draw_queries,
     item_lines,
     prepare,
+    train_version,
 )
 from app.domain.entities import Matrix
 from app.index.exact import ExactIndex
@@ -37,6 +39,8 @@ from app.settings import Settings
 DISTURBANCES = ("replay", "swap", "import")
 _SEARCH = f"/v1/collections/{NAME}/search/{SOURCE}-to-{TARGET}"
 _BARE = "/search"
+_FILTER = {"metadata": {HUNDREDTH: 7}}
+_FILTERED = "http, a hundredth of the items"
 _K = 10
 _ORACLE_QUERIES = 200
 """Recall is measured to half a thousandth with these many queries of ten hits."""
@@ -47,6 +51,8 @@ _WARM_SHARE = 0.1
 """Part of each load that is not counted."""
 _LONGEST_SECONDS = 3600.0
 """An import that takes longer ends the measurement."""
+_ITEMS_PER_IMPORT = 100_000
+"""Of one request: an import of many has several."""
 _WRITTEN, _WRITE_SECONDS = 10, 0.05
 """Items of a write during a replay, and the pause after it: 200 items a second."""
 
@@ -63,6 +69,7 @@ class SearchBench:
     queries: int
     during: tuple[str, ...]
     generator: str
+    lists: bool
 
 
 @dataclass(slots=True)
@@ -106,19 +113,22 @@ def measure_search(bench: SearchBench, settings: Settings, on_phase: Callable[[s
     dict
         Of the command's JSON, without the machine; ``loads`` by name, latencies in ms.
     """
-    services = build(settings)
+    # A training of so few items looks for inverted lists only where they are asked for.
+    from_items = 1 if bench.lists else sys.maxsize
+    services = build(settings.model_copy(update={"approximate_from_items": from_items}))
     keys = prepare(services, bench.dim, n_versions=2 if "swap" in bench.during else 1)
     on_phase(f"importing {bench.items} items")
     server = ServerProcess(settings)
     try:
         with _client(server.url, keys.admin) as client:
-            import_seconds = _import(client, bench.dim, 0, bench.items)
+            rates = _import_all(client, bench.dim, bench.items)
             _wait_for_gallery(client, bench.dim)
     finally:
         server.stop()
+    index_seconds = _build_lists(services, on_phase) if bench.lists else None
     rows = draw_queries(bench.dim, bench.queries)
     bodies = [json.dumps({"vector": row, "k": _K}) for row in rows.tolist()]
-    gallery, ids, projected, rank = _project(services, rows)
+    gallery, ids, projected, rank, kind = _project(services, rows)
     services.database.engine.dispose()
     server = ServerProcess(settings)
     try:
@@ -138,7 +148,10 @@ def measure_search(bench: SearchBench, settings: Settings, on_phase: Callable[[s
         "seed": SEED,
         "load_generator": bench.generator,
         "load_generator_beside_writes": OWN,
-        "items_imported_per_second": bench.items / import_seconds,
+        "index": kind,
+        "seconds_to_train_and_index": index_seconds,
+        "items_imported_per_second": bench.items / sum(count / rate for count, rate in rates),
+        "items_imported_per_second_at_the_end": rates[-1][1],
         **measured,
     }
 
@@ -170,6 +183,7 @@ class _Measurement:
         raw_p50 = 1000.0 / raw_qps
         summaries = {name: results.summary() for name, results in loads.items()}
         one, bare_one = summaries["http, 1 client"]["p50"], summaries["bare, 1 client"]["p50"]
+        summaries[_FILTERED] = self._measure_filtered()
         summaries |= self._measure_open(http_qps)
         summaries |= self._measure_disturbed()
         return {
@@ -177,6 +191,8 @@ class _Measurement:
             "raw_index_qps": raw_qps,
             "bare_endpoint_qps": bare_qps,
             "share_of_the_slower": http_qps / min(raw_qps, bare_qps),
+            "times_the_exact_scan": http_qps / raw_qps,
+            "filtered_qps": summaries[_FILTERED]["qps"],
             "server_cpu_ms_per_search": median(cpu_ms) if (cpu_ms := loads[names[0]].cpu_ms) else None,
             "recall_at_10": recall,
             **{name: summaries[names[0]][name] for name in PERCENTILES},
@@ -247,6 +263,17 @@ class _Measurement:
                             # What is answered while the load warms up is not counted, but takes time, too.
                             rounds.cpu_ms.append((after - before) * 1000.0 / (result.qps * plan.seconds))
         return loads, raw
+
+    def _measure_filtered(self) -> dict[str, Any]:
+        """Return the load of searches whose filter lets a hundredth of the items through."""
+        self._on_phase("a filter")
+        bodies = [json.dumps({**json.loads(body), "filter": _FILTER}) for body in self._bodies]
+        plan = replace(
+            self._plan(self._server.url + _SEARCH, self._bench.clients, self._bench.seconds), bodies=bodies
+        )
+        run_generator(OWN, replace(plan, seconds=min(plan.seconds, 1.0)))  # the first use prepares its rows
+        rounds = _Rounds([run_generator(self._bench.generator, plan) for _ in range(self._bench.rounds)])
+        return rounds.summary()
 
     def _measure_open(self, closed_qps: float) -> dict[str, dict[str, Any]]:
         rate = _OPEN_SHARE * closed_qps
@@ -322,20 +349,38 @@ def _import(client: httpx.Client, dim: int, start: int, count: int) -> float:
     return time.perf_counter() - began
 
 
+def _import_all(client: httpx.Client, dim: int, count: int) -> list[tuple[int, float]]:
+    """Import the gallery, and return size and items a second of each request."""
+    rates = []
+    for start in range(0, count, _ITEMS_PER_IMPORT):
+        size = min(_ITEMS_PER_IMPORT, count - start)
+        rates.append((size, size / _import(client, dim, start, size)))
+    return rates
+
+
+def _build_lists(services: Services, on_phase: Callable[[str], None]) -> float:
+    """Train a version that is indexed by inverted lists and serves; return how many seconds that took."""
+    on_phase("training, and building lists")
+    began = time.perf_counter()
+    services.versions.activate(NAME, train_version(services, seed=0), "bench", None, None)
+    return time.perf_counter() - began
+
+
 def _wait_for_gallery(client: httpx.Client, dim: int) -> None:
     """Search until the gallery with all items serves, which saves it for the next start."""
     body = json.dumps({"vector": draw_queries(dim, 1)[0].tolist(), "k": 1})
     client.post(_SEARCH, content=body).raise_for_status()
 
 
-def _project(services: Services, rows: Any) -> tuple[Matrix, list[str], Matrix, int]:
-    """Return the projected gallery, its ids, the projected queries, and the rank of the model."""
+def _project(services: Services, rows: Any) -> tuple[Matrix, list[str], Matrix, int, str]:
+    """Return the projected gallery, its ids, the projected queries, the model's rank and the index's kind."""
     with services.snapshots.open(NAME) as (snapshot, _):
         views = snapshot.galleries[TARGET].segments
         gallery = np.concatenate([view.live_vectors() for view in views])
         ids = [item.id for view in views for item in view.live_items()]
         projected = np.concatenate([snapshot.model.project(SOURCE, row[None, :]) for row in rows])
-        return gallery, ids, projected, snapshot.model.projector.rank
+        kind = snapshot.galleries[TARGET].index_kind
+        return gallery, ids, projected, snapshot.model.projector.rank, kind
 
 
 def _raw_seconds(index: ExactIndex, queries: Matrix, seconds: float) -> list[float]:
