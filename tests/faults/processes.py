@@ -175,11 +175,12 @@ def _is_refused_start(status: int, lines: list[str]) -> bool:
 
 
 def environment_of(data_dir: Path, database_url: str, mark: str, **settings: str) -> dict[str, str]:
-    """Return what every process of a run is told, and no setting besides."""
+    """Return the settings of every process of a run: one server process each, where not set otherwise."""
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith("LRBS_")},
         "LRBS_DATA_DIR": str(data_dir),
         "LRBS_DATABASE_URL": database_url,
+        "LRBS_PROCESSES": "1",
         "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": str(ROOT),
         MARK: mark,

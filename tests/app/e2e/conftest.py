@@ -32,11 +32,12 @@ START_SECONDS = 60.0
 
 
 def environment_of(data_dir: Path) -> dict[str, str]:
-    """Return what a process of the command line is told: its folder, a free port, and no other setting."""
+    """Return the settings of a process of the command line: its folder, a free port, one server process."""
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith("LRBS_")},
         "LRBS_DATA_DIR": str(data_dir),
         "LRBS_PORT": "0",
+        "LRBS_PROCESSES": "1",
         "PYTHONUNBUFFERED": "1",
     }
 

@@ -40,10 +40,8 @@ def test_settings_of_earlier_releases_are_named() -> None:
     assert Settings().retired_in({"LRBS_MAX_BATCH": "1"}) == []
 
 
-@pytest.mark.parametrize(
-    ("cores", "processes"), [(None, 1), (1, 1), (2, 1), (3, 1), (4, 2), (16, 8), (64, 8)]
-)
-def test_there_is_a_server_process_for_every_two_cores(
+@pytest.mark.parametrize(("cores", "processes"), [(None, 1), (1, 1), (2, 2), (4, 4), (64, 4)])
+def test_there_is_a_server_process_for_each_core(
     monkeypatch: pytest.MonkeyPatch, cores: int | None, processes: int
 ) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: cores)

@@ -19,7 +19,7 @@ _PLAN = LoadPlan("127.0.0.1", 1, "/search", "lrbs_key", ["{}"], connections=2, s
 
 def test_a_whole_run_reports_speed_recall_and_latencies():
     small = ["--items", "200", "--dim", "4", "--clients", "2", "--seconds", "0.3", "--rounds", "1"]
-    options = ["--queries", "10", "--during", "replay,import", "--client", OWN, "--json"]
+    options = ["--queries", "10", "--during", "replay,import", "--client", OWN, "--lists", "--json"]
     run = CliRunner().invoke(cli, ["bench", "search", *small, *options])
     assert run.exit_code == 0, run.output
     report = json.loads(run.stdout)
@@ -28,8 +28,9 @@ def test_a_whole_run_reports_speed_recall_and_latencies():
     for name in ("http_qps", "raw_index_qps", "bare_endpoint_qps", "p50", "p95", "p99", "seconds_to_ready"):
         assert report[name] > 0.0
     assert (report["server_cpu_ms_per_search"] is None) == (not Path("/proc/self/stat").is_file())
+    assert report["seconds_to_train_and_index"] > 0.0
     kinds = [name.split(",")[0] for name in report["loads"]]
-    assert kinds.count("http") == 5
+    assert kinds.count("http") == 6
     assert kinds.count("bare") == 2
     for name, load in report["loads"].items():
         # The open loop goes on at its rate, even if the machine is held up: what is too many gets a 503.
