@@ -7,7 +7,10 @@ from typing import Any
 _WHEN = "2026-01-31T12:00:00Z"
 _COLLECTION = {
     "name": "products",
-    "modalities": {"image": {"encoder": {"type": "hog-color"}}, "text": {"encoder": {"type": "tfidf"}}},
+    "modalities": {
+        "image": {"encoder": {"type": "hog-color"}, "content": "picture"},
+        "text": {"encoder": {"type": "tfidf"}, "content": "text"},
+    },
     "revision": 12,
     "active_version": 1,
     "created_at": _WHEN,

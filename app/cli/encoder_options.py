@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from app.domain.entities import Collection
 from app.domain.errors import InvalidFieldError
+from app.encoders.options import names_file
 from app.encoders.registry import content_form
 
 ENCODER_HELP = "TYPE or TYPE:OPTION=VALUE,...; + combines several: hog-color+onnx:path=model.onnx,size=224"
+
+_COMMA = re.compile(r",(?![^\[]*\])")
+"""One that is not within square brackets."""
 
 
 def read_encoder(option: str, description: str) -> dict[str, Any]:
@@ -22,8 +27,8 @@ def read_encoder(option: str, description: str) -> dict[str, Any]:
         Of the command, for errors.
     description : str
         A type, after a colon its options; or several of these, joined by ``+``; or the options as a JSON
-        object, which can hold any file name. Values are JSON where they can be read as such, else text; a
-        relative ``path`` is one of the working directory.
+        object, which can hold any file name. Values are JSON where they can be read as such, else text, and
+        may be lists in square brackets; a relative path is one of the working directory.
 
     Raises
     ------
@@ -43,14 +48,14 @@ def read_encoder(option: str, description: str) -> dict[str, Any]:
 def _read_part(description: str) -> dict[str, Any]:
     kind, _, rest = description.partition(":")
     options: dict[str, Any] = {"type": kind.strip()}
-    for pair in rest.split(",") if rest else ():
+    for pair in _COMMA.split(rest) if rest else ():
         name, _, text = pair.partition("=")
         options[name.strip()] = _read_value(name.strip(), text.strip())
     return options
 
 
 def _read_value(name: str, text: str) -> Any:
-    if name == "path":
+    if names_file(name):
         return str(Path(text).resolve())
     try:
         return json.loads(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Union
+from typing import Annotated, Any, Union, get_args
 
 from pydantic import (
     AfterValidator,
@@ -18,6 +18,7 @@ from pydantic import (
 )
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticCustomError
+from typing_extensions import get_type_hints
 
 from app.domain.errors import InvalidFieldError
 from app.domain.limits import STORABLE_PATTERN
@@ -76,6 +77,17 @@ def describe_options(title: str, description: str) -> ConfigDict:
     )
 
 
+def names_file(option: str) -> bool:
+    """Return whether an option of any type names a file on the server, by its own name."""
+    return option == "path" or option.endswith("_path")
+
+
+def type_name(options: Any) -> str:
+    """Return the name of the type whose options these are."""
+    (name,) = get_args(get_type_hints(options)["type"])
+    return str(name)
+
+
 class _WithoutFieldTitles(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -98,10 +110,9 @@ class OptionTable:
     def __init__(self, *options: Any) -> None:
         union: Any = Union[options]  # noqa: UP007 - the members are known at run time only
         self._adapter: TypeAdapter[Any] = TypeAdapter(Annotated[union, Field(discriminator="type")])
-        document = self._adapter.json_schema(schema_generator=_WithoutFieldTitles)
         self._schemas: dict[str, dict[str, Any]] = {
-            kind: document["$defs"][reference.rpartition("/")[2]]
-            for kind, reference in document["discriminator"]["mapping"].items()
+            type_name(one): TypeAdapter(one).json_schema(schema_generator=_WithoutFieldTitles)
+            for one in options
         }
         self.types = tuple(self._schemas)
 

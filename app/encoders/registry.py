@@ -2,30 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import importlib
+import logging
+import pkgutil
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from typing import Any
 
 from app.domain.entities import Content
+from app.encoders import types
 from app.encoders.base import BaseEncoder
-from app.encoders.combined import CombinedEncoder, CombineOptions
 from app.encoders.content import PixelBudget, picture_type
-from app.encoders.hog_color import HogColorEncoder, HogColorOptions
-from app.encoders.onnx_models import OnnxModels
-from app.encoders.onnx_pictures import OnnxOptions, OnnxPictureEncoder
-from app.encoders.options import OptionTable
+from app.encoders.entry import EncoderType, Resources
+from app.encoders.options import OptionTable, type_name
 from app.encoders.pictures import PictureLimits
-from app.encoders.texts import TfidfEncoder, TfidfOptions
-from app.encoders.vectors import VectorEncoder, VectorOptions
 
-PICTURE_TYPES, TEXT_TYPES = ("hog-color", "onnx"), ("tfidf",)
-OPTIONS = OptionTable(CombineOptions, HogColorOptions, OnnxOptions, TfidfOptions, VectorOptions)
+ENTRY_POINT_GROUP = "lrbs.encoders"
+"""Packages name their encoder types in it: ``[project.entry-points."lrbs.encoders"]``."""
+_logger = logging.getLogger(__name__)
 
 
-def content_form(options: Mapping[str, Any]) -> str:
-    """Return what the encoder of a collection takes: ``"picture"``, ``"text"`` or ``"vector"``."""
+def find_types() -> dict[str, EncoderType]:
+    """Return the types of the modules in `app.encoders.types`, and those of other packages, by their names.
+
+    A type of another package that cannot be used is logged and left out: a server serves everything else.
+    """
+    by_name = {}
+    for module in sorted(pkgutil.iter_modules(types.__path__), key=lambda module: module.name):
+        entry: EncoderType = importlib.import_module(f"{types.__name__}.{module.name}").ENCODER
+        by_name[type_name(entry.options)] = entry
+    for source, entry in _types_of_packages():
+        name = type_name(entry.options)
+        if name in by_name:
+            _logger.warning("the encoder type %r of %s is left out: there is one already", name, source)
+        else:
+            by_name[name] = entry
+    return by_name
+
+
+def _types_of_packages() -> Iterator[tuple[str, EncoderType]]:
+    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: (point.name, point.value)):
+        try:
+            entry = point.load()
+            if not isinstance(entry, EncoderType):
+                raise TypeError(f"expected an EncoderType, got {entry!r}")
+            OptionTable(entry.options)
+        except Exception as error:  # the code of another package may raise anything
+            _logger.warning("the encoder of the entry point %s cannot be used: %s", point.value, error)
+        else:
+            yield point.value, entry
+
+
+TYPES = find_types()
+OPTIONS = OptionTable(*(entry.options for entry in TYPES.values()))
+
+
+def content_form(options: Mapping[str, Any]) -> str | None:
+    """Return what the encoder of a collection takes: ``"picture"``, ``"text"`` or ``"vector"``.
+
+    None where the package is gone that brought its type.
+    """
     kind = options["parts"][0]["type"] if options["type"] == "combine" else options["type"]
-    return "picture" if kind in PICTURE_TYPES else "text" if kind in TEXT_TYPES else "vector"
+    return TYPES[kind].content if kind in TYPES else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +77,7 @@ class ContentLimits:
 
 
 class EncoderRegistry:
-    """Makes encoders; those of one ONNX model share it.
+    """Makes encoders; those of one model file share it.
 
     Parameters
     ----------
@@ -50,14 +89,7 @@ class EncoderRegistry:
         # As many as the largest picture has, in however many: memory follows from the sum.
         budget = PixelBudget(limits.max_picture_pixels)
         pictures = PictureLimits(limits.max_picture_bytes, limits.max_picture_pixels, budget)
-        models = OnnxModels()
-        self._makers: dict[str, Callable[[Mapping[str, Any]], BaseEncoder]] = {
-            "combine": lambda options: CombinedEncoder(options, self.make),
-            "hog-color": lambda options: HogColorEncoder(pictures),
-            "onnx": lambda options: OnnxPictureEncoder(options, models, pictures),
-            "tfidf": lambda options: TfidfEncoder(options, limits.max_text_chars),
-            "vector": VectorEncoder,
-        }
+        self._resources = Resources(pictures, limits.max_text_chars, self.make)
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -73,7 +105,7 @@ class EncoderRegistry:
             If the type or an option is not one of those there are.
         """
         OPTIONS.check(options)
-        return self._makers[options["type"]](options)
+        return TYPES[options["type"]].make(options, self._resources)
 
     def settle(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of a new collection's encoder, with those that are settled by its making.

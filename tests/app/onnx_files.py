@@ -26,8 +26,9 @@ def varint(value: int) -> bytes:
     return found + bytes([value])
 
 
-def flattening_model(side: int, before: str = "Identity") -> bytes:
+def flattening_model(side: int, before: str = "Identity", *, channels_last: bool = False) -> bytes:
     """An ONNX model that takes (1, 3, side, side), applies an operator to each number, and flattens it."""
+    shape = (1, side, side, 3) if channels_last else (1, 3, side, side)
 
     def tensor(name: str, *shape: int) -> bytes:
         dims = b"".join(field(1, field(1, size)) for size in shape)
@@ -35,8 +36,6 @@ def flattening_model(side: int, before: str = "Identity") -> bytes:
 
     first = field(1, "pixels") + field(2, "changed") + field(4, before)
     second = field(1, "changed") + field(2, "features") + field(4, "Flatten")
-    graph = (
-        field(1, first) + field(1, second) + field(2, "flat") + field(11, tensor("pixels", 1, 3, side, side))
-    )
+    graph = field(1, first) + field(1, second) + field(2, "flat") + field(11, tensor("pixels", *shape))
     graph += field(12, tensor("features", 1, 3 * side * side))
     return field(1, 8) + field(7, graph) + field(8, field(2, 13))

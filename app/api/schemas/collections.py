@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from app.api.schemas.base import NAME, Strict
 from app.api.schemas.encoders import EncoderIn, without_paths
 from app.domain.entities import Collection, Modality
+from app.encoders.registry import content_form
 
 
 class ModalityIn(Strict):
@@ -61,7 +62,11 @@ class CollectionOut(BaseModel):
     def of(cls, collection: Collection, counts: dict[str, int] | None = None) -> CollectionOut:
         """Return the wire form."""
         modalities = {
-            modality.name: {"encoder": without_paths(modality.encoder)} for modality in collection.modalities
+            modality.name: {
+                "encoder": without_paths(modality.encoder),
+                "content": content_form(modality.encoder),
+            }
+            for modality in collection.modalities
         }
         return cls(
             name=collection.name,

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 
+from app.encoders.options import names_file
 from app.encoders.registry import OPTIONS
 
 
@@ -51,5 +52,5 @@ def _with_integer(value: Any) -> Any:
 
 def without_paths(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return an encoder's options as clients see them: where the server has its files is left out."""
-    shown = {name: value for name, value in options.items() if name != "path"}
+    shown = {name: value for name, value in options.items() if not names_file(name)}
     return {**shown, "parts": [without_paths(part) for part in shown["parts"]]} if "parts" in shown else shown

@@ -18,7 +18,7 @@ from app.domain.entities import Content, Matrix
 from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words
 from app.encoders.registry import EncoderRegistry
-from app.encoders.texts import TfidfEncoder
+from app.encoders.types.tfidf import TfidfEncoder
 from app.services.training.eligibility import class_of
 from solver import Annotations
 from solver.datasets import (

@@ -21,10 +21,12 @@ export function buildPanels() {
   }
   const names = Object.keys(state.collection.modalities);
   const build = { text: textPanel, picture: picturePanel, vector: vectorPanel };
-  const panels = names.map((source) => {
-    const target = names.find((name) => name !== source);
-    return { kind: kindOf(state.collection.modalities[source]), source, target };
-  });
+  const panels = names
+    .map((source) => {
+      const target = names.find((name) => name !== source);
+      return { kind: kindOf(state.collection.modalities[source]), source, target };
+    })
+    .filter(({ kind }) => kind in build);
   const order = ["text", "picture", "vector"];
   panels.sort((left, right) => order.indexOf(left.kind) - order.indexOf(right.kind));
   byId("panels").replaceChildren(...panels.map(({ kind, source, target }) => build[kind](source, target)));

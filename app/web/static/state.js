@@ -3,7 +3,6 @@
 import { call } from "./api.js";
 
 const EXAMPLES_SCANNED = 200;
-const PICTURE_ENCODERS = new Set(["hog-color", "onnx"]);
 
 export const state = { collection: null, search: null, retry: null, pictures: [], examples: [] };
 
@@ -17,12 +16,8 @@ export async function listItems(modality) {
   return (await response.json()).items;
 }
 
-export function kindOf(modality) {
-  const encoder = modality?.encoder;
-  const type = (encoder?.type === "combine" ? encoder.parts[0] : encoder)?.type;
-  if (type === "vector") return type;
-  return PICTURE_ENCODERS.has(type) ? "picture" : "text";
-}
+/** Return what a modality takes: "picture", "text" or "vector". */
+export const kindOf = (modality) => modality?.content;
 
 /** Return "pictures" for the modality image and "texts" for text; any other keeps its own name. */
 export function plural(name) {

@@ -257,7 +257,10 @@ def test_the_first_vector_of_an_import_fixes_the_dimension(api: Api) -> None:
     ]
     answer = run_import(api, lines_of(*items), path)
     assert check_problem(answer, 422, "expected 3")["line"] == 2
-    assert api.client.get(path).json()["modalities"]["image"] == {"encoder": {"type": "vector"}}
+    assert api.client.get(path).json()["modalities"]["image"] == {
+        "encoder": {"type": "vector"},
+        "content": "vector",
+    }
     imported(api, lines_of(items[0]), path)
     assert api.client.get(path).json()["modalities"]["image"]["encoder"]["dim"] == 3
 

@@ -24,6 +24,15 @@ HERE = str(Path.cwd())
                 ],
             },
         ),
+        (
+            "onnx:mean=[124,117,104],path=b.onnx,scale=[58,57,57.5]",
+            {
+                "type": "onnx",
+                "mean": [124, 117, 104],
+                "path": f"{HERE}/b.onnx",
+                "scale": [58, 57, 57.5],
+            },
+        ),
         ('{"type": "onnx", "path": "/a,b+c.onnx"}', {"type": "onnx", "path": "/a,b+c.onnx"}),
     ],
 )

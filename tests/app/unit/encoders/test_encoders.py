@@ -7,9 +7,9 @@ import scipy.sparse
 from PIL import Image
 
 from app.domain.entities import Content, WordReport
-from app.encoders.hog_color import describe
-from app.encoders.texts import TfidfEncoder
-from app.encoders.vectors import VectorEncoder
+from app.encoders.types.hog_color import describe
+from app.encoders.types.tfidf import TfidfEncoder
+from app.encoders.types.vector import VectorEncoder
 
 
 def picture(colour: tuple[int, int, int], seed: int) -> bytes:

@@ -13,14 +13,14 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from app.domain.entities import Content
 from app.domain.errors import TrainingDataError
 from app.encoders.counting import TermCounts, most_frequent_terms
-from app.encoders.texts import TfidfEncoder
+from app.encoders.types.tfidf import TfidfEncoder
 from tests.conftest import ROOT
 
 MIB = 1 << 20
 MANY_TERMS = """
 import random, re
 from app.domain.entities import Content
-from app.encoders.texts import TfidfEncoder
+from app.encoders.types.tfidf import TfidfEncoder
 
 chance = random.Random(1)
 words = [f"{number:0>399}" for number in range(1900)]

@@ -65,7 +65,7 @@ PATH = {"type": "onnx", "path": "m.onnx"}
         ({**PATH, "scale": "{0}", "size": 0}, "encoder.scale: expected non-zero, or three, got '{0}'"),
         (
             {**PATH, "y": 1, "size": 0},
-            "encoder: onnx has no option 'y'; it has mean, output, path, scale, sha256 and size",
+            "encoder: onnx has no option 'y'; it has fit, layout, mean, output, path, scale, sha256 and size",
         ),
         ({**PATH, "size": 0, "y": 1}, "encoder.size: expected an integer from 1 to 2048, got 0"),
     ],

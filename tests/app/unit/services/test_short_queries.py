@@ -5,7 +5,7 @@ import pytest
 
 from app.domain.entities import Content
 from app.encoders.registry import ContentLimits, EncoderRegistry
-from app.encoders.texts import TfidfEncoder
+from app.encoders.types.tfidf import TfidfEncoder
 from app.services.training.items import LabelledItems, as_values
 from app.services.training.short_queries import frequent_combinations, short_queries
 

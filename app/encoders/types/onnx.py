@@ -14,11 +14,21 @@ from typing_extensions import TypedDict, override
 from app.domain.entities import Vector
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError
 from app.domain.names import join_words
-from app.encoders.onnx_models import OnnxModels, without_folder
+from app.encoders.entry import EncoderType, Resources
+from app.encoders.onnx_sessions import load_session, without_folder
 from app.encoders.options import Finite, Finites, NonZero, NonZeros, StoredText, describe_options, expect
-from app.encoders.pictures import PictureEncoder, PictureLimits
+from app.encoders.pictures import PictureEncoder
 
-_DEFAULTS = {"path": "", "sha256": None, "size": 224, "mean": 128.0, "scale": 128.0, "output": None}
+_DEFAULTS = {
+    "path": "",
+    "sha256": None,
+    "size": 224,
+    "mean": 128.0,
+    "scale": 128.0,
+    "layout": "nchw",
+    "fit": "stretch",
+    "output": None,
+}
 
 _MAX_SIDE = 2048
 """Largest side of a model's square input, in pixels: that input takes 48 MiB."""
@@ -53,6 +63,16 @@ class OnnxOptions(TypedDict, total=False):
         Field(description="then divides it; for all channels, or for each"),
         expect("non-zero, or three"),
     ]
+    layout: Annotated[
+        Literal["nchw", "nhwc"],
+        Field(description="whether channels come before (nchw, the default) or after rows and columns"),
+        expect("'nchw' or 'nhwc'"),
+    ]
+    fit: Annotated[
+        Literal["stretch", "crop"],
+        Field(description="how a picture becomes a square: stretched (the default), or the middle of it"),
+        expect("'stretch' or 'crop'"),
+    ]
     output: Annotated[
         StoredText,
         Field(description="name of the output; the first when absent"),
@@ -67,31 +87,41 @@ class OnnxPictureEncoder(PictureEncoder):
     ----------
     options : mapping
         ``path`` of the model file, and its ``sha256`` (any file when absent); ``size`` of its square input
-        (224), ``mean`` (128) and ``scale`` (128) for (pixel - mean) / scale, numbers or three per channel;
-        ``output`` name (the model's first). The input is (1, 3, size, size) RGB, the output flattened.
-    models : OnnxModels
-        Loads the model.
-    limits : PictureLimits
-        Largest pictures.
+        (224), to which pictures ``fit`` by "stretch" or "crop"; ``mean`` (128) and ``scale`` (128) for
+        (pixel - mean) / scale, numbers or three per channel; ``layout`` "nchw" or "nhwc"; ``output`` name
+        (the model's first). The input is one RGB picture, (1, 3, size, size) as "nchw"; the output flattened.
+    resources : Resources
+        Largest pictures, and loaded models.
+
+    Notes
+    -----
+    Several pictures run beside each other, each alone, on one core each. That took less time than batches:
+    MobileNetV2 encoded 1.4 times as many pictures a second as in batches of 2, 2.4 times as in batches of
+    32 (whose intermediate results leave the cache), on two cores.
     """
 
-    def __init__(self, options: Mapping[str, Any], models: OnnxModels, limits: PictureLimits) -> None:
-        super().__init__(limits)
+    def __init__(self, options: Mapping[str, Any], resources: Resources) -> None:
+        super().__init__(resources.pictures)
         merged = {**_DEFAULTS, **options}
         self._path = Path(str(merged["path"]))
         self._sha256: str | None = merged["sha256"]
         self._size = int(merged["size"])
         self._mean, self._scale = np.float32(merged["mean"]), np.float32(merged["scale"])
         self._output: str | None = merged["output"]
-        self._models = models
+        self._is_cropped = merged["fit"] == "crop"
+        self._has_channels_first = merged["layout"] == "nchw"
+        self._models = resources.files(load_session)
 
     @override
     def describe(self, picture: Image.Image) -> Vector:
-        session = self._models.session(self._path, self._sha256)
+        session = self._models.get(self._path, self._sha256)
         side = (self._size, self._size)
-        pixels = np.asarray(picture.resize(side, Image.Resampling.BILINEAR), dtype=np.float32)
+        box = _middle_square(picture) if self._is_cropped else None
+        square = picture.resize(side, Image.Resampling.BILINEAR, box)
+        pixels = np.asarray(square, dtype=np.float32)
         with np.errstate(all="ignore"):  # what overflows here is seen in the features
-            batch = np.ascontiguousarray(((pixels - self._mean) / self._scale).transpose(2, 0, 1)[None])
+            pixels = (pixels - self._mean) / self._scale
+        batch = np.ascontiguousarray(pixels.transpose(2, 0, 1) if self._has_channels_first else pixels)[None]
         output = self._output or session.outputs[0]
         try:
             values = session.runtime.run([output], {session.input_name: batch})[0]
@@ -107,7 +137,7 @@ class OnnxPictureEncoder(PictureEncoder):
     def settled_options(self) -> dict[str, Any]:
         try:
             sha256 = self._models.sha256(self._path)
-            session = self._models.session(self._path, sha256)
+            session = self._models.get(self._path, sha256)
         except EncoderUnavailableError as error:
             raise InvalidFieldError("encoder.path", str(error)) from error
         if self._sha256 not in (None, sha256):
@@ -140,3 +170,14 @@ class OnnxPictureEncoder(PictureEncoder):
     @override
     def fault(self) -> str | None:
         return self._models.fault(self._path, self._sha256)
+
+
+def _middle_square(picture: Image.Image) -> tuple[float, float, float, float]:
+    """Return the largest square in the middle of a picture, as its left, upper, right and lower edge."""
+    width, height = picture.size
+    side = min(width, height)
+    left, upper = (width - side) / 2, (height - side) / 2
+    return left, upper, left + side, upper + side
+
+
+ENCODER = EncoderType(OnnxOptions, OnnxPictureEncoder, "picture")

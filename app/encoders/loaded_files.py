@@ -1,4 +1,4 @@
-"""ONNX models on disk: identified by the hash of their file, loaded on demand, a few kept in memory."""
+"""Model files on disk: identified by the hash of their content, loaded on demand, a few kept in memory."""
 
 from __future__ import annotations
 
@@ -6,54 +6,37 @@ import contextlib
 import threading
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from app.domain.errors import EncoderUnavailableError
 from app.encoders.model_files import Signature, being_replaced, hash_of, signature_of
 
-try:
-    import onnxruntime
-except ImportError:  # the extra "onnx" is optional; `OnnxModels` says so when it is needed
-    onnxruntime = None
-
-MOST_SESSIONS = 8
+MOST_LOADED = 8
 """Models held in memory, whatever the number of collections; the one used least recently goes first."""
 _STABLE_SECONDS = 1.0
 """A file not written to for this long is complete; the background check hashes no younger one."""
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Session:
-    """A loaded model.
-
-    Parameters
-    ----------
-    runtime : onnxruntime.InferenceSession
-        Runs it; may be shared by threads.
-    input_name : str
-        Of its first input.
-    outputs : tuple of str
-        Names of its outputs.
-    """
-
-    runtime: Any
-    input_name: str
-    outputs: tuple[str, ...]
-
-
-class OnnxModels:
+class LoadedFiles(Generic[T]):
     """Loads models and keeps the last few; encoders of the same file share one.
 
     A file is hashed once, and again when its times, size or inode change. Additional files in which a model
     stores data are not hashed. Health checks never wait for a file: they report what the last
     background check found, which looks at one file at a time.
+
+    Parameters
+    ----------
+    load : callable
+        Returns what a file holds; raises EncoderUnavailableError where it holds something else.
     """
 
-    def __init__(self) -> None:
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
+    def __init__(self, load: Callable[[Path], T]) -> None:
+        self._load = load
+        self._loaded: OrderedDict[str, T] = OrderedDict()
         self._hashes: dict[Path, tuple[Signature, str]] = {}
         self._faults: dict[tuple[Path, str | None], str | None] = {}
         """What the last check of a file and its required hash found wrong; None if nothing."""
@@ -67,7 +50,7 @@ class OnnxModels:
         with self._lock_of(path):
             return self._hash(path)[1]
 
-    def session(self, path: Path, sha256: str | None) -> Session:
+    def get(self, path: Path, sha256: str | None) -> T:
         """Return a loaded model.
 
         A loaded model is used even if its file has changed since: its hash shows that it is the right one.
@@ -82,24 +65,24 @@ class OnnxModels:
         Raises
         ------
         EncoderUnavailableError
-            If the file is missing, damaged or has a different hash, or onnxruntime is not installed.
+            If the file is missing, damaged or has a different hash, or an extra is not installed.
         """
-        if onnxruntime is None:
-            raise EncoderUnavailableError("the onnx encoder needs the extra: pip install 'lrbs[onnx]'")
         loaded = self._get_loaded(sha256)
         if loaded is not None:
             return loaded
         with self._lock_of(path):
             signature, digest = self._hash(path)
             require(path, sha256, digest)
-            session = self._get_loaded(digest) or _load(path)
+            model = self._get_loaded(digest)
+            if model is None:
+                model = self._load(path)
             if signature_of(path) != signature:
                 raise being_replaced(path)
         with self._guard:
-            self._sessions[digest] = session
-            while len(self._sessions) > MOST_SESSIONS:
-                self._sessions.popitem(last=False)
-        return session
+            self._loaded[digest] = model
+            while len(self._loaded) > MOST_LOADED:
+                self._loaded.popitem(last=False)
+        return model
 
     def fault(self, path: Path, sha256: str | None) -> str | None:
         """Return what was wrong with a model file when it was last looked at, and have it looked at again.
@@ -128,7 +111,7 @@ class OnnxModels:
 
     def has_room(self) -> bool:
         """Return whether one more model can be held without letting go of another."""
-        return len(self._sessions) < MOST_SESSIONS
+        return len(self._loaded) < MOST_LOADED
 
     def _look(self, path: Path, sha256: str | None) -> None:
         key = path, sha256
@@ -146,7 +129,7 @@ class OnnxModels:
             with self._one_check_at_a_time:
                 require(path, sha256, self.sha256(path))
                 if sha256 is None or self.has_room():
-                    self.session(path, sha256)
+                    self.get(path, sha256)
         except EncoderUnavailableError as error:
             return str(error)
         return None
@@ -162,12 +145,12 @@ class OnnxModels:
             if signature_of(path) != signature:
                 raise being_replaced(path)
 
-    def _get_loaded(self, sha256: str | None) -> Session | None:
+    def _get_loaded(self, sha256: str | None) -> T | None:
         with self._guard:
-            session = self._sessions.get(sha256 or "")
-            if session is not None and sha256 is not None:
-                self._sessions.move_to_end(sha256)
-        return session
+            model = self._loaded.get(sha256 or "")
+            if model is not None and sha256 is not None:
+                self._loaded.move_to_end(sha256)
+        return model
 
     def _lock_of(self, path: Path) -> threading.Lock:
         with self._guard:
@@ -188,24 +171,3 @@ def require(path: Path, expected: str | None, actual: str) -> None:
             f"the model file {path.name!r} is not the one that the collection was made with: "
             f"its SHA-256 is {actual}, not {expected}"
         )
-
-
-def without_folder(error: Exception, path: Path) -> str:
-    """Return the first line of an error, with no path of this machine in it."""
-    return str(error).replace(str(path), path.name).strip().partition("\n")[0][:300]
-
-
-def _load(path: Path) -> Session:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    # The runtime's threads spin while they wait: on cores that others use too, a picture took 2.6 times
-    # the processor time. Several pictures, or several requests, fill the cores better.
-    options.intra_op_num_threads = 1
-    try:
-        runtime = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        outputs = tuple(output.name for output in runtime.get_outputs())
-        return Session(runtime, runtime.get_inputs()[0].name, outputs)
-    except Exception as error:  # onnxruntime's own errors share no public base class
-        raise EncoderUnavailableError(
-            f"{path.name} is not a usable ONNX model: {without_folder(error, path)}"
-        ) from error

@@ -14,6 +14,7 @@ from typing_extensions import TypedDict, override
 from app.domain.entities import Content, Features, WordReport
 from app.domain.errors import InvalidFieldError
 from app.encoders.base import BaseEncoder
+from app.encoders.entry import EncoderType
 from app.encoders.options import describe_options, expect
 
 _MAX_PARTS = 8
@@ -164,3 +165,8 @@ def _with_unit_rows(features: Features) -> Features:
 def _inverse(norms: Any) -> Any:
     with np.errstate(divide="ignore"):
         return np.where(norms > 0, 1.0 / norms, 1.0)
+
+
+ENCODER = EncoderType(
+    CombineOptions, lambda options, resources: CombinedEncoder(options, resources.make), None
+)

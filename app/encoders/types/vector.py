@@ -13,6 +13,7 @@ from app.domain.entities import Content, Matrix
 from app.domain.errors import InvalidFieldError, WrongContentError
 from app.domain.limits import MAX_MAGNITUDE
 from app.encoders.base import BaseEncoder
+from app.encoders.entry import EncoderType
 from app.encoders.options import MAX_COUNT, describe_options, expect
 
 _FIELD, _DIM = "vector", "dim"
@@ -75,3 +76,6 @@ class VectorEncoder(BaseEncoder):
     @override
     def encode(self, raw: Sequence[Content]) -> Matrix:
         return np.asarray([content.vector for content in raw], dtype=np.float32)
+
+
+ENCODER = EncoderType(VectorOptions, lambda options, resources: VectorEncoder(options), "vector")

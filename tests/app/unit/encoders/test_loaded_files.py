@@ -10,8 +10,9 @@ import pytest
 
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError
 from app.encoders.base import BaseEncoder
+from app.encoders.loaded_files import MOST_LOADED, LoadedFiles
 from app.encoders.model_files import MAX_BYTES, hash_of, signature_of
-from app.encoders.onnx_models import MOST_SESSIONS, OnnxModels
+from app.encoders.onnx_sessions import load_session
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from tests.app.onnx_files import flattening_model, wait_for_looks
 
@@ -50,45 +51,45 @@ def written_to(path: Path) -> Iterator[None]:
 
 
 def test_a_few_models_are_held_and_those_not_used_leave_memory(tmp_path: Path) -> None:
-    models, first = OnnxModels(), tmp_path / "0.onnx"
-    paths = [tmp_path / f"{number}.onnx" for number in range(MOST_SESSIONS + 3)]
+    models, first = LoadedFiles(load_session), tmp_path / "0.onnx"
+    paths = [tmp_path / f"{number}.onnx" for number in range(MOST_LOADED + 3)]
     for side, path in enumerate(paths, start=1):
         path.write_bytes(flattening_model(side))
     hashes = [models.sha256(path) for path in paths]
-    evicted = weakref.ref(models.session(paths[1], hashes[1]).runtime)
-    kept = models.session(first, hashes[0])
+    evicted = weakref.ref(models.get(paths[1], hashes[1]).runtime)
+    kept = models.get(first, hashes[0])
     for path, sha256 in zip(paths[2:], hashes[2:], strict=True):
-        models.session(path, sha256)
-        assert models.session(first, hashes[0]) is kept
+        models.get(path, sha256)
+        assert models.get(first, hashes[0]) is kept
     gc.collect()
     assert evicted() is None
     assert not models.has_room()
-    assert models.session(paths[1], hashes[1]).outputs == ("features",)
+    assert models.get(paths[1], hashes[1]).outputs == ("features",)
 
 
 def test_the_same_file_is_held_once_wherever_it_lies(tmp_path: Path) -> None:
-    models = OnnxModels()
+    models = LoadedFiles(load_session)
     paths = [tmp_path / name for name in ("a.onnx", "b.onnx")]
     for path in paths:
         path.write_bytes(flattening_model(4))
-    assert models.session(paths[0], None) is models.session(paths[1], None)
+    assert models.get(paths[0], None) is models.get(paths[1], None)
 
 
 def test_another_file_under_the_same_name_is_noticed_though_its_time_and_size_are_the_same(
     tmp_path: Path,
 ) -> None:
-    models, path, other = OnnxModels(), tmp_path / "a.onnx", tmp_path / "other"
+    models, path, other = LoadedFiles(load_session), tmp_path / "a.onnx", tmp_path / "other"
     path.write_bytes(flattening_model(4, "Neg"))
     other.write_bytes(flattening_model(4, "Abs"))
     before = models.sha256(path)
-    session = models.session(path, before)
+    session = models.get(path, before)
     times = path.stat().st_atime_ns, path.stat().st_mtime_ns
     other.replace(path)
     os.utime(path, ns=times)
     assert models.sha256(path) != before
-    assert models.session(path, before) is session, "what is held is what was asked for"
+    assert models.get(path, before) is session, "what is held is what was asked for"
     with pytest.raises(EncoderUnavailableError, match="not the one"):
-        OnnxModels().session(path, before)
+        LoadedFiles(load_session).get(path, before)
 
 
 def test_an_encoder_of_an_earlier_release_knows_no_hash_and_takes_that_of_its_file(
@@ -108,7 +109,7 @@ def test_an_encoder_of_an_earlier_release_knows_no_hash_and_takes_that_of_its_fi
 
 
 def test_a_look_takes_no_time_of_who_asks_and_a_file_that_still_changes_is_not_hashed(tmp_path: Path) -> None:
-    models, path = OnnxModels(), tmp_path / "a.onnx"
+    models, path = LoadedFiles(load_session), tmp_path / "a.onnx"
     path.write_bytes(flattening_model(8))
     with written_to(path):
         assert models.fault(path, "0" * 64) is None, "nothing is known yet"
@@ -146,7 +147,7 @@ def test_only_regular_files_of_a_bounded_size_are_opened(tmp_path: Path) -> None
         (Path("/dev/zero"), "no regular file"),
     ):
         with pytest.raises(EncoderUnavailableError, match=reason):
-            OnnxModels().sha256(path)
+            LoadedFiles(load_session).sha256(path)
     path = tmp_path / "a.onnx"
     path.write_bytes(flattening_model(8))
     signature = signature_of(path)

@@ -11,6 +11,7 @@ from pydantic import with_config
 from typing_extensions import TypedDict, override
 
 from app.domain.entities import Vector
+from app.encoders.entry import EncoderType
 from app.encoders.options import describe_options
 from app.encoders.pictures import PictureEncoder
 
@@ -88,3 +89,8 @@ def _colours(hsv: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
 def _unit(histogram: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     norm = float(np.linalg.norm(histogram))
     return histogram / norm if norm > 0 else histogram
+
+
+ENCODER = EncoderType(
+    HogColorOptions, lambda options, resources: HogColorEncoder(resources.pictures), "picture"
+)

@@ -1,0 +1,57 @@
+"""What the registry knows of a type of encoder, and what an encoder gets when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from app.encoders.base import BaseEncoder
+from app.encoders.loaded_files import LoadedFiles
+from app.encoders.pictures import PictureLimits
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What encoders of one process share.
+
+    Parameters
+    ----------
+    pictures : PictureLimits
+        Largest pictures.
+    max_text_chars : int
+        Longest text.
+    make : callable
+        Returns the encoder of given options, for one that consists of others.
+    """
+
+    pictures: PictureLimits
+    max_text_chars: int
+    make: Callable[[Mapping[str, Any]], BaseEncoder]
+    _files: dict[Callable[[Path], Any], LoadedFiles[Any]] = field(default_factory=dict, init=False)
+
+    def files(self, load: Callable[[Path], T]) -> LoadedFiles[T]:
+        """Return what loads files by `load`, a function of a module, and keeps the last few for everybody."""
+        return cast("LoadedFiles[T]", self._files.setdefault(load, LoadedFiles(load)))
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderType:
+    """A type of encoder: the `ENCODER` of a module, or what an entry point of another package names.
+
+    Parameters
+    ----------
+    options : type
+        A TypedDict (see `app.encoders.options`) whose field ``type`` is a literal, the name of the type.
+    make : callable
+        Returns the encoder from checked options and what encoders share.
+    content : str or None
+        What it takes: ``"picture"``, ``"text"`` or ``"vector"``; None where its parts decide.
+    """
+
+    options: Any
+    make: Callable[[Mapping[str, Any], Resources], BaseEncoder]
+    content: str | None

@@ -1,0 +1,215 @@
+"""Text encoder `tfidf`: learned with the model, stored as its terms and their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, Literal, Required, Self
+
+import scipy.sparse
+from pydantic import AfterValidator, Field, WithJsonSchema, with_config
+from typing_extensions import TypedDict, override
+
+from app.domain.entities import Content, Features, WordReport
+from app.domain.errors import InvalidFieldError, TrainingDataError
+from app.domain.names import join_words
+from app.encoders.counting import most_frequent_parts, most_frequent_terms
+from app.encoders.entry import EncoderType
+from app.encoders.options import MAX_COUNT, describe_options, expect
+from app.encoders.terms import (
+    Positions,
+    WeightedTerms,
+    WordParts,
+    number_terms,
+    positions_in,
+    term_features,
+)
+from app.encoders.texts import TextEncoder, analyzer, terms_between, words_of
+
+_DEFAULT_FEATURES = 2000
+_BATCH = 64
+"""Texts whose terms are held at once."""
+MAX_TERMS = 200_000
+"""Largest ``max_features`` of a new collection: a model holds some hundred numbers for each term."""
+_MAX_RUN = 5
+"""Longest run of words: longer ones hardly ever occur twice."""
+_SHORTEST_PART = 3
+"""Letters of the shortest n-gram: most pairs of letters occur in most texts."""
+_DEFAULT_PART = 5
+"""Letters of the longest n-gram of a new collection: longer ones are parts of single words."""
+_KNOWN_SHARE = 0.5
+"""Of the parts of a word that is no term. With the 2000 most frequent parts of product names, 91 % of the
+plurals and singulars of words learned from ten texts or more reach it; with the rule of the last letter all
+of them are known, and 6 % of English words unlike any learned one."""
+_SHORTEST_HEAD, _LONGEST_HEAD = 5, 20
+"""Letters of a learned word that a compound ends in ("wristwatch" in "watch"). Of 8030 words of licences and
+programs that no product's name has, 0.8 % end in one of five letters or more, 3.6 % in one of four."""
+_PART_LENGTHS = (0, 3, 4, 5, 6)
+"""Letters that the longest n-gram may have; the number of n-grams grows with each."""
+
+
+def _check_length(letters: int) -> int:
+    if letters not in _PART_LENGTHS:
+        raise ValueError("is no length of n-grams")
+    return letters
+
+
+@with_config(
+    describe_options("tfidf", "texts: words, runs of words, parts of words; learned at each retrain")
+)
+class TfidfOptions(TypedDict, total=False):
+    """Options of encoder `tfidf`."""
+
+    type: Required[Literal["tfidf"]]
+    # Collections of earlier releases may have more terms than the document allows new ones.
+    max_features: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=MAX_COUNT,
+            description="words and runs kept at most, and parts of words",
+            json_schema_extra={"maximum": MAX_TERMS},
+        ),
+        expect(f"an integer from 1 to {MAX_COUNT}"),
+    ]
+    ngrams: Annotated[
+        int,
+        Field(ge=1, le=_MAX_RUN, description="longest run of words"),
+        expect(f"an integer from 1 to {_MAX_RUN}"),
+    ]
+    characters: Annotated[
+        int,
+        Field(description="letters of the longest part of a word, 3 being the fewest; 0: no parts"),
+        AfterValidator(_check_length),
+        WithJsonSchema({"type": "integer", "enum": list(_PART_LENGTHS)}),
+        expect(join_words(_PART_LENGTHS)),
+    ]
+
+
+class TfidfEncoder(TextEncoder):
+    """Term frequency (sublinear) times inverse document frequency of words, runs of words, parts of words.
+
+    Parts of words (character n-grams within a word, its edges included) make plurals and compounds similar
+    to the words that were learned: "handbags" to "handbag". Words with their runs on the one side and parts
+    on the other have the same weight.
+
+    Parameters
+    ----------
+    options : mapping
+        ``max_features`` (2000) terms at most, and as many parts of words; ``ngrams`` (2) longest run of
+        words; ``characters`` (none) letters of the longest part. Words come before runs, and of each kind
+        the most frequent: else runs such as "of the" would push rare words out.
+    max_chars : int
+        Longest text.
+    """
+
+    is_fitted_with_model = True
+
+    def __init__(self, options: Mapping[str, Any], max_chars: int) -> None:
+        super().__init__(max_chars)
+        self._max_features = int(options.get("max_features", _DEFAULT_FEATURES))
+        self._longest_run = int(options.get("ngrams", 2))
+        # Collections made before there were parts of words have no such option, and go on without.
+        self._characters: int | None = options.get("characters")
+        self._words = WeightedTerms.restore([], [])
+        self._parts: WeightedTerms | None = None
+
+    @override
+    def settled_options(self) -> dict[str, Any]:
+        # Collections of earlier releases may have more.
+        if self._max_features > MAX_TERMS:
+            raise InvalidFieldError("encoder.max_features", f"expected at most {MAX_TERMS}")
+        return {"characters": _DEFAULT_PART} if self._characters is None else {}
+
+    @override
+    def fit(self, texts: Sequence[str]) -> Self:
+        """Learn terms and weights; raises TrainingDataError when the texts hold no word.
+
+        Memory is bounded whatever the number of terms: where those that differ are too many, the rarest of
+        them are not counted exactly.
+        """
+        size, longest = self._max_features, self._longest_run
+        runs = map(terms_between(2, longest), texts) if longest > 1 else iter(())
+        words = terms_between(1, 1)
+        terms = sorted(most_frequent_terms(map(words, texts), runs, size))
+        if not terms:
+            raise TrainingDataError("the texts cannot be encoded: no word has two characters")
+        positions = number_terms(terms)
+        analyzed = map(self._analyze, texts)
+        self._words = WeightedTerms.learn(positions, (positions_in(positions, text) for text in analyzed))
+        if self._characters:
+            parts = sorted(most_frequent_parts(map(words, texts), self._take_apart, size))
+            self._word_parts = WordParts(self._take_apart, number_terms(parts))
+            parts_of_texts = map(self._word_parts.of_text, map(words, texts))
+            self._parts = WeightedTerms.learn(number_terms(parts), parts_of_texts)
+        return self
+
+    @override
+    def encode(self, raw: Sequence[Content]) -> Features:
+        """Return the (n, n_terms) features as a sparse array, rows of unit length or (nothing known) zero."""
+        kinds = [kind for kind in (self._words, self._parts) if kind is not None]
+        rows = []
+        for start in range(0, len(raw), _BATCH):
+            texts = [content.text or "" for content in raw[start : start + _BATCH]]
+            rows.append(term_features(kinds, [self._positions(text) for text in texts]))
+        return rows[0] if len(rows) == 1 else scipy.sparse.csr_array(scipy.sparse.vstack(rows))
+
+    @override
+    def look_up_words(self, raw: Content) -> WordReport | None:
+        """Return which words were learned, but for a last letter, or consist for one half of learned parts.
+
+        A compound is known by the learned word that it ends in. So a word that is spelled like a learned one
+        is known, whatever it means; without parts of words, a word must have been learned as it is.
+        """
+        words = list(dict.fromkeys(words_of(self._analyze(raw.text or ""))))
+        unknown = tuple(word for word in words if not self._is_known(word))
+        return WordReport(len(words) - len(unknown), unknown)
+
+    @override
+    def state(self) -> dict[str, Any]:
+        state = {"terms": self._words.list_terms(), "idf": self._words.idf.tolist()}
+        if self._parts is None:
+            return state
+        return {**state, "parts": self._parts.list_terms(), "part_idf": self._parts.idf.tolist()}
+
+    @override
+    def restore(self, state: Mapping[str, Any]) -> Self:
+        self._words = WeightedTerms.restore(state["terms"], state["idf"])
+        if "parts" in state:
+            self._parts = WeightedTerms.restore(state["parts"], state["part_idf"])
+            self._word_parts = WordParts(self._take_apart, self._parts.positions)
+        return self
+
+    def _is_known(self, word: str) -> bool:
+        if word in self._words.positions:
+            return True
+        if self._parts is None:
+            return False
+        # A last letter changes most parts of a short word: "bags" shares a third of its parts with "bag".
+        if word[:-1] in self._words.positions or self._share_of_parts(word) >= _KNOWN_SHARE:
+            return True
+        lengths = range(_SHORTEST_HEAD, min(len(word), _LONGEST_HEAD + 1))
+        return any(word[-length:] in self._words.positions for length in lengths)
+
+    def _share_of_parts(self, word: str) -> float:
+        return len(self._word_parts.of_text([word])) / len(self._take_apart(word))
+
+    def _positions(self, text: str) -> list[Positions]:
+        """Return the positions of the terms of a text, and of its parts of words if any were learned."""
+        terms = self._analyze(text)
+        words = positions_in(self._words.positions, terms)
+        return [words] if self._parts is None else [words, self._word_parts.of_text(words_of(terms))]
+
+    @cached_property
+    def _analyze(self) -> Callable[[str], list[str]]:
+        return terms_between(1, self._longest_run)
+
+    @cached_property
+    def _take_apart(self) -> Callable[[str], list[str]]:
+        longest = self._characters or _DEFAULT_PART
+        return analyzer(analyzer="char_wb", ngram_range=(_SHORTEST_PART, longest))
+
+
+ENCODER = EncoderType(
+    TfidfOptions, lambda options, resources: TfidfEncoder(options, resources.max_text_chars), "text"
+)
