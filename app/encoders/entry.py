@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from app.encoders.base import BaseEncoder
-from app.encoders.loaded_files import LoadedFiles
+from app.encoders.loaded_files import MOST_LOADED, LoadedFiles
 from app.encoders.pictures import PictureLimits
 
 T = TypeVar("T")
@@ -33,9 +33,9 @@ class Resources:
     make: Callable[[Mapping[str, Any]], BaseEncoder]
     _files: dict[Callable[[Path], Any], LoadedFiles[Any]] = field(default_factory=dict, init=False)
 
-    def files(self, load: Callable[[Path], T]) -> LoadedFiles[T]:
-        """Return what loads files by `load`, a function of a module, and keeps the last few for everybody."""
-        return cast("LoadedFiles[T]", self._files.setdefault(load, LoadedFiles(load)))
+    def files(self, load: Callable[[Path], T], most: int = MOST_LOADED) -> LoadedFiles[T]:
+        """Return what loads files by `load`, a function of a module, and keeps some for everybody."""
+        return cast("LoadedFiles[T]", self._files.setdefault(load, LoadedFiles(load, most)))
 
 
 @dataclass(frozen=True, slots=True)

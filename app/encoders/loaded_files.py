@@ -32,10 +32,13 @@ class LoadedFiles(Generic[T]):
     ----------
     load : callable
         Returns what a file holds; raises EncoderUnavailableError where it holds something else.
+    most : int
+        How many are kept.
     """
 
-    def __init__(self, load: Callable[[Path], T]) -> None:
+    def __init__(self, load: Callable[[Path], T], most: int = MOST_LOADED) -> None:
         self._load = load
+        self._most = most
         self._loaded: OrderedDict[str, T] = OrderedDict()
         self._hashes: dict[Path, tuple[Signature, str]] = {}
         self._faults: dict[tuple[Path, str | None], str | None] = {}
@@ -80,7 +83,7 @@ class LoadedFiles(Generic[T]):
                 raise being_replaced(path)
         with self._guard:
             self._loaded[digest] = model
-            while len(self._loaded) > MOST_LOADED:
+            while len(self._loaded) > self._most:
                 self._loaded.popitem(last=False)
         return model
 
@@ -111,7 +114,7 @@ class LoadedFiles(Generic[T]):
 
     def has_room(self) -> bool:
         """Return whether one more model can be held without letting go of another."""
-        return len(self._loaded) < MOST_LOADED
+        return len(self._loaded) < self._most
 
     def _look(self, path: Path, sha256: str | None) -> None:
         key = path, sha256

@@ -68,6 +68,7 @@ StoredText = Annotated[
     AfterValidator(_check_no_nul),
     WithJsonSchema({"type": "string", "minLength": 1, "pattern": STORABLE_PATTERN}),
 ]
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$"), expect("64 hexadecimal digits")]
 
 
 def describe_options(title: str, description: str) -> ConfigDict:

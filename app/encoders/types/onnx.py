@@ -16,7 +16,16 @@ from app.domain.errors import EncoderUnavailableError, InvalidFieldError
 from app.domain.names import join_words
 from app.encoders.entry import EncoderType, Resources
 from app.encoders.onnx_sessions import load_session, without_folder
-from app.encoders.options import Finite, Finites, NonZero, NonZeros, StoredText, describe_options, expect
+from app.encoders.options import (
+    Finite,
+    Finites,
+    NonZero,
+    NonZeros,
+    Sha256,
+    StoredText,
+    describe_options,
+    expect,
+)
 from app.encoders.pictures import PictureEncoder
 
 _DEFAULTS = {
@@ -41,12 +50,8 @@ class OnnxOptions(TypedDict, total=False):
     type: Required[Literal["onnx"]]
     path: Required[Annotated[StoredText, Field(description="the model file"), expect("a file path")]]
     sha256: Annotated[
-        str,
-        Field(
-            pattern="^[0-9a-f]{64}$",
-            description="of the model file, taken from it when absent; no other is used afterwards",
-        ),
-        expect("64 hexadecimal digits"),
+        Sha256,
+        Field(description="of the model file, taken from it when absent; no other is used afterwards"),
     ]
     size: Annotated[
         int,

@@ -78,7 +78,21 @@ def combine_options(folder: Path) -> dict[str, Any]:
     return {"parts": [{"type": "tfidf", "characters": 0}, {"type": "tfidf"}]}
 
 
-SAMPLES: dict[str, Callable[[Path], dict[str, Any]]] = {"onnx": onnx_options, "combine": combine_options}
+def word_vector_options(folder: Path) -> dict[str, Any]:
+    path = folder / "vectors.txt"
+    words = sorted(set(" ".join(TEXTS).split()))
+    rows = np.random.default_rng(0).normal(size=(len(words), 4)).round(3)
+    path.write_text(
+        "".join(f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, rows, strict=True))
+    )
+    return {"path": str(path)}
+
+
+SAMPLES: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "combine": combine_options,
+    "onnx": onnx_options,
+    "word-vectors": word_vector_options,
+}
 """The files that they name are made for the test."""
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
+from app.domain.names import join_words
 from app.encoders.registry import ContentLimits, EncoderRegistry
 
 REGISTRY = EncoderRegistry(ContentLimits(max_picture_bytes=1, max_picture_pixels=1, max_text_chars=1))
@@ -13,10 +14,10 @@ PATH = {"type": "onnx", "path": "m.onnx"}
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "encoder.type: unknown type 'None', expected combine, hog-color, onnx, tfidf or vector"),
+        ({}, f"encoder.type: unknown type 'None', expected {join_words(REGISTRY.types)}"),
         (
             {"type": "bert"},
-            "encoder.type: unknown type 'bert', expected combine, hog-color, onnx, tfidf or vector",
+            f"encoder.type: unknown type 'bert', expected {join_words(REGISTRY.types)}",
         ),
         ({"type": "combine"}, "encoder.parts: expected a list of 2 to 8 encoders with their options"),
         (
