@@ -21,7 +21,7 @@ _Reader = TypeVar("_Reader", bound=Callable[..., Any])
 _TAGS = {
     "collections": "Pairs of galleries, each side with its encoder.",
     "items": "What is searched: pictures, texts or own features, with labels and metadata.",
-    "search": "Queries of one modality, answered with ranked items of the other.",
+    "search": "Queries of one modality, answered with ranked items of the other, or of the same one.",
     "feedback": "Which items are relevant to which queries, for retrains; needs a key of scope `write`.",
     "admin": "Retrains, jobs, model versions and keys; needs a key of scope `admin`.",
     "health": "Liveness, readiness and metrics; need no key, unless `/metrics` is closed.",
@@ -30,7 +30,7 @@ _PARAMETERS: dict[str, tuple[str, Any]] = {
     "collection": ("Name of a collection.", "products"),
     "item_id": ("Id of an item.", "t1"),
     "source": ("Modality of the query.", "text"),
-    "target": ("Modality of the results, the other of the two.", "image"),
+    "target": ("Modality of the results, usually the other of the two.", "image"),
     "feedback_id": ("Id of feedback.", 1),
     "version": ("Number of a model version.", 1),
     "job_id": ("Id of a job.", "0123456789abcdef"),

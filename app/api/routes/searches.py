@@ -90,7 +90,11 @@ def search(
     own_revision: OwnRevision,
     request: Annotated[tuple[Query, SearchOptions], READ_SEARCH],
 ) -> Response:
-    """Rank the target modality for one query of the source modality."""
+    """Rank the target modality for one query of the source modality.
+
+    The two may be the same: `image-to-image` finds pictures that are similar in what the model has learned to
+    compare. Scores are cosines of projections then, no item is its own result, and there is no probability.
+    """
     query, options = request
     (answer,) = run(search, collection, (source, target), [query], options, own_revision(collection))
     return Response(answer, media_type="application/json")

@@ -118,9 +118,12 @@ class HitOut(BaseModel):
 
     id: str
     rank: int
-    score: float
-    probability: float = Field(
-        description="estimated probability of a match; under `lrbs`, if matches were half of all pairs"
+    score: float = Field(
+        description="inner product of the projections of query and item; their cosine within one modality"
+    )
+    probability: float | None = Field(
+        description="estimated probability of a match; under `lrbs`, if matches were half of all pairs; null "
+        "within one modality"
     )
     labels: list[str] | None = None
     metadata: dict[str, Any] | None = None

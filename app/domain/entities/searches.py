@@ -81,7 +81,8 @@ class Hit(NamedTuple):
     id: str
     rank: int
     score: float
-    probability: float
+    probability: float | None
+    """Of a match; None within one modality, where scores are cosines."""
     item: ShownItem
 
 

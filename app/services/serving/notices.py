@@ -42,10 +42,13 @@ def word_notices(report: WordReport | None) -> tuple[Notice, ...]:
 
 def weak_match_notices(hits: Sequence[Hit]) -> tuple[Notice, ...]:
     """Return a notice if even the first result of a text hardly is a match; nothing where it is not shown."""
-    if not hits or hits[0].rank > 1 or hits[0].probability >= _WEAK:
+    if not hits or hits[0].rank > 1:
+        return ()
+    probability = hits[0].probability
+    if probability is None or probability >= _WEAK:
         return ()
     message = (
-        f"no result stands out: the best is a match with a probability of {100 * hits[0].probability:.1f} %; "
+        f"no result stands out: the best is a match with a probability of {100 * probability:.1f} %; "
         "other or more words may help"
     )
     return (Notice("weak-match", message),)

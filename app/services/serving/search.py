@@ -1,4 +1,4 @@
-"""Answering a query of one modality with ranked items of the other."""
+"""Answering a query of one modality with ranked items of the other, or of the same one."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from app.services.serving.hit_items import fetch_hit_items
 from app.services.serving.notices import unranked_notices, weak_match_notices, word_notices
 from app.services.serving.recall_monitor import RecallMonitor
 from app.services.serving.segments import IndexedItem
+from app.services.serving.similar import rank_similar
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshot_reader import MustWaitError, SnapshotReader
 from app.services.serving.waiting_room import ReleaseSlot
@@ -75,6 +76,11 @@ class _Request:
     fields: AbstractCollection[str]
     began: float
 
+    @property
+    def is_within_one(self) -> bool:
+        """Whether queries and results are of the same modality."""
+        return self.source == self.target
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Prepared:
@@ -105,7 +111,7 @@ class SingleSearch:
 
 
 class SearchService:
-    """Ranks one gallery for queries of the other modality.
+    """Ranks one gallery for queries of the other modality, or of its own; see `similar`.
 
     Parameters
     ----------
@@ -151,7 +157,7 @@ class SearchService:
         collection : str
             Name.
         source, target : str
-            The two modalities.
+            Modalities. Where they are the same, stored queries are not among their own results.
         queries : sequence of Query
             Of the source modality.
         k, offset : int
@@ -166,7 +172,7 @@ class SearchService:
         Raises
         ------
         UnknownModalityError
-            If the direction is not one of the collection's two.
+            If the collection does not have one of the two.
         ModelNotTrainedError
             If there is no active model.
         InvalidFieldError, ItemNotFoundError
@@ -204,6 +210,8 @@ class SearchService:
             For each its result, or the error that `search` would raise; None where `search` has to answer it,
             which may wait.
         """
+        if source == target:  # compares every row
+            return [None] * len(searches)
         requests = [search.request(source, target) for search in searches]
         recalled = self._snapshots.recall(collection)
         if recalled is not None and all(_is_in_memory(recalled, request) for request in requests):
@@ -243,7 +251,8 @@ class SearchService:
         """Answer from a snapshot; `work` may be None where everything `_is_in_memory`."""
         prepared = _prepare(snapshot, work, request)
         pages = _rank(snapshot.galleries[request.target], prepared, request)
-        self._recall_monitor.see(snapshot, request.target, prepared.projected[prepared.can_match])
+        if not request.is_within_one:
+            self._recall_monitor.see(snapshot, request.target, prepared.projected[prepared.can_match])
         return self._show(snapshot, work, request, prepared, pages)
 
     def _show(
@@ -264,16 +273,7 @@ class SearchService:
         took_ms = (time.perf_counter() - request.began) * 1000.0
         of_gallery = unranked_notices(gallery, target)
         return [
-            _result(
-                snapshot,
-                gallery,
-                query,
-                page,
-                request.offset,
-                items,
-                took_ms,
-                (*word_notices(report), *of_gallery),
-            )
+            _result(snapshot, request, query, page, items, took_ms, (*word_notices(report), *of_gallery))
             for query, page, report in zip(request.queries, pages, prepared.words, strict=True)
         ]
 
@@ -435,6 +435,15 @@ def _look_up_words(snapshot: Snapshot, source: str, query: Query) -> WordReport 
 
 def _rank(gallery: Gallery, prepared: _Prepared, request: _Request) -> list[list[tuple[IndexedItem, float]]]:
     """Return a page of results for each query; an empty one for texts without a known word."""
+    if request.is_within_one:
+        return [
+            rank_similar(gallery, row, request.k, request.offset, request.item_filter, query.item_id)
+            if is_ranked
+            else []
+            for query, row, is_ranked in zip(
+                request.queries, prepared.projected, prepared.can_match, strict=True
+            )
+        ]
     queries = prepared.projected[prepared.can_match]
     pages = iter(gallery.search(queries, request.k, request.offset, request.item_filter))
     return [next(pages) if is_ranked else [] for is_ranked in prepared.can_match]
@@ -445,8 +454,6 @@ def _check_direction(snapshot: Snapshot, source: str, target: str) -> None:
     for end, name in (("source", source), ("target", target)):
         if name not in names:
             raise UnknownModalityError(end, name, names)
-    if source == target:
-        raise InvalidFieldError("target", f"must be the other modality than {source!r}")
 
 
 def _check_labels(snapshot: Snapshot, item_filter: ItemFilter) -> None:
@@ -457,23 +464,27 @@ def _check_labels(snapshot: Snapshot, item_filter: ItemFilter) -> None:
 
 def _result(
     snapshot: Snapshot,
-    gallery: Gallery,
+    request: _Request,
     query: Query,
     page: list[tuple[IndexedItem, float]],
-    offset: int,
     items: Mapping[str, ShownItem],
     took_ms: float,
     notices: tuple[Notice, ...],
 ) -> SearchResult:
-    probabilities = snapshot.model.projector.probability(np.asarray([score for _, score in page])).tolist()
+    scores = np.asarray([score for _, score in page])
+    probabilities: list[float | None] = (
+        [None] * len(page) if request.is_within_one else snapshot.model.projector.probability(scores).tolist()
+    )
     hits = [
         Hit(item.id, rank, score, probability, items[item.id])
-        for rank, ((item, score), probability) in enumerate(zip(page, probabilities, strict=True), offset + 1)
+        for rank, ((item, score), probability) in enumerate(
+            zip(page, probabilities, strict=True), request.offset + 1
+        )
     ]
     return SearchResult(
         model_version=snapshot.model.version,
         index_revision=snapshot.collection.revision,
-        exact=gallery.is_exact,
+        exact=request.is_within_one or snapshot.galleries[request.target].is_exact,
         took_ms=took_ms,
         hits=tuple(hits),
         notices=(*weak_match_notices(hits), *notices) if query.is_text else notices,

@@ -238,11 +238,18 @@ class SegmentView:
         key = item_filter.fingerprint
         prepared = self._prepared.get(key)
         if prepared is None:
-            mask = self.alive if item_filter.is_empty else self.segment.matches(item_filter)
+            mask = self.matches(item_filter)
             assert mask is not None
-            prepared = self.segment.index.restrict(mask if self.alive is None else mask & self.alive)
+            prepared = self.segment.index.restrict(mask)
             self._remember(key, prepared)
         return prepared
+
+    def matches(self, item_filter: ItemFilter) -> Mask | None:
+        """Return which rows are alive and match a filter; None when all rows are and do."""
+        if item_filter.is_empty:
+            return self.alive
+        mask = self.segment.matches(item_filter)
+        return mask if self.alive is None else mask & self.alive
 
     def numbers_per_search(self, item_filter: ItemFilter) -> float:
         """Return about how many numbers a search compares; infinity where the filter is not prepared."""

@@ -32,7 +32,6 @@ DEPENDS = {
     r"invalid-field: .*is of modality": "the item stands in the collection",
     r"invalid-field: .*lies too far outside": "far from what was trained on is the model's to say",
     r"invalid-field: (k|offset): \d+ queries with": "a document cannot multiply",
-    r"invalid-field: target: must be the other modality": "a document cannot compare two parameters",
     r"invalid-field: modalities: (a name may not|expected two)": "a document cannot compare names",
     r"invalid-field: id: is .* in the path": "a document cannot compare a body with a path",
     r"invalid-field: .*(is not a picture|picture is damaged)": "a document cannot tell what is a picture",

@@ -203,10 +203,46 @@ def test_bad_queries_are_refused(trained: Services, vectors: SyntheticPairs) -> 
         search(trained, vectors.Z[0][:3])
     with pytest.raises(InvalidFieldError, match="modality"):
         trained.search.search(NAME, "z", "x", [Query(item_id="x00")], 5, 0, ItemFilter())
-    with pytest.raises(InvalidFieldError, match="other modality"):
-        trained.search.search(NAME, "z", "z", [Query(item_id="z00")], 5, 0, ItemFilter())
     with pytest.raises(UnknownModalityError):
         trained.search.search(NAME, "z", "y", [Query(item_id="z00")], 5, 0, ItemFilter())
+
+
+@pytest.mark.parametrize(("side", "n_items"), [("x", N_X), ("z", N_Z)])
+def test_items_of_one_modality_are_ranked_by_the_cosine_of_their_projections(
+    trained: Services, vectors: SyntheticPairs, side: str, n_items: int
+) -> None:
+    projector, _ = load_projector(bundle_of(trained))
+    project, rows = (projector.project_x, vectors.X) if side == "x" else (projector.project_z, vectors.Z)
+    projected = np.asarray(project(np.asarray(rows, np.float32)), np.float64)
+    directions = projected / np.linalg.norm(projected, axis=1, keepdims=True)
+    queries = [Query(item_id=f"{side}{n:02d}") for n in range(n_items)]
+    results = trained.search.search(NAME, side, side, queries, n_items, 0, ItemFilter())
+    for number, result in enumerate(results):
+        positions = [int(hit.id[1:]) for hit in result.hits]
+        assert sorted(positions) == [n for n in range(n_items) if n != number]
+        scores = np.array([hit.score for hit in result.hits])
+        assert (np.diff(scores) <= 0).all()
+        np.testing.assert_allclose(scores, (directions @ directions[number])[positions], atol=1e-5)
+        assert result.exact
+        assert {hit.probability for hit in result.hits} == {None}
+
+
+def test_a_page_of_one_modality_is_a_part_of_the_ranking(trained: Services, vectors: SyntheticPairs) -> None:
+    def found(query: Query, k: int, offset: int = 0, item_filter: ItemFilter | None = None) -> list[str]:
+        (result,) = trained.search.search(NAME, "z", "z", [query], k, offset, item_filter or ItemFilter())
+        assert [hit.rank for hit in result.hits] == list(range(offset + 1, offset + 1 + len(result.hits)))
+        return ids(result)
+
+    stored, own = Query(item_id="z07"), Query(Content(vector=vectors.Z[7].tolist()))
+    ranking = found(stored, N_Z)
+    assert found(own, N_Z) == ["z07", *ranking]
+    assert [*found(stored, 4), *found(stored, 4, 4), *found(stored, 4, 8)] == ranking[:12]
+    assert found(stored, 5, N_Z - 1) == []
+    odd = [item_id for item_id in ranking if int(item_id[1:]) % 2]
+    assert found(stored, N_Z, 0, ItemFilter(metadata={"odd": (True,)})) == odd
+    trained.catalogue.delete_item(NAME, ranking[0])
+    trained.catalogue.add_items(NAME, [vector_item("z", "new", vectors.Z[7])])
+    assert found(stored, N_Z) == ["new", *ranking[1:]]
 
 
 WORDS = ("boat sea sail", "tree leaf forest", "tower street city")

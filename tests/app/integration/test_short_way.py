@@ -28,6 +28,7 @@ BODIES: dict[str, tuple[str, Any, dict[str, str]]] = {
     "an unknown option": (PATH, OK | {"q": 1}, {}),
     "an unknown item": (PATH, {"vector": None, "item_id": "none"}, {}),
     "an unknown direction": ("/v1/collections/a/search/z-to-y", OK, {}),
+    "one modality": ("/v1/collections/a/search/z-to-z", OK, {}),
     "an unknown collection": ("/v1/collections/b/search/z-to-x", OK, {}),
     "a wrong key": (PATH, OK, {"Authorization": "Bearer wrong"}),
     "no key": (PATH, OK, {"Authorization": ""}),
