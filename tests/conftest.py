@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy
 
 ROOT = Path(__file__).parents[1]
-PARTS = frozenset({"data", "postgres", "browser", "curl", "onnx"})
+PARTS = frozenset({"data", "postgres", "browser", "curl", "onnx", "encoders"})
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 hypothesis.settings.register_profile("steady", derandomize=True, deadline=None)
@@ -129,3 +129,11 @@ def onnxruntime() -> Any:
         return importlib.import_module("onnxruntime")
     except ImportError as error:
         miss("onnx", f"onnxruntime is not installed: {error}")
+
+
+def import_extra(module: str) -> Any:
+    """Return a module that an encoder needs from an extra of its own."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        miss("encoders", f"{module} is not installed: {error}")

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self, TypeVar
 
 from app.domain.entities import Content, Features, WordReport
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def map_in_threads(function: Callable[[T], R], values: Sequence[T]) -> list[R]:
+    """Return what a function returns for each value; as many run beside each other as there are cores."""
+    if len(values) == 1:
+        return [function(values[0])]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(function, values))
 
 
 class BaseEncoder(ABC):

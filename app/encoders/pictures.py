@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +12,7 @@ from typing_extensions import override
 
 from app.domain.entities import Content, Matrix, Vector
 from app.domain.errors import ContentTooLargeError, WrongContentError
-from app.encoders.base import BaseEncoder
+from app.encoders.base import BaseEncoder, map_in_threads
 from app.encoders.content import PixelBudget, opened_picture
 
 
@@ -67,10 +65,7 @@ class PictureEncoder(BaseEncoder):
 
     @override
     def encode(self, raw: Sequence[Content]) -> Matrix:
-        if len(raw) == 1:
-            return self._encode_one(raw[0])[None]
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            return np.stack(list(pool.map(self._encode_one, raw)))
+        return np.stack(map_in_threads(self._encode_one, raw))
 
     def _encode_one(self, content: Content) -> Vector:
         limits = self._limits

@@ -15,7 +15,8 @@ from app.domain.errors import ServiceError
 from app.encoders.base import BaseEncoder
 from app.encoders.registry import TYPES, ContentLimits, EncoderRegistry, content_form
 from solver import is_sparse
-from tests.app.onnx_files import flattening_model
+from tests.app.onnx_files import WORDS, flattening_model, word_model, write_tokenizer
+from tests.conftest import import_extra
 
 LIMITS = ContentLimits(max_picture_bytes=20_000, max_picture_pixels=10_000, max_text_chars=200)
 TEXTS = (
@@ -78,6 +79,14 @@ def combine_options(folder: Path) -> dict[str, Any]:
     return {"parts": [{"type": "tfidf", "characters": 0}, {"type": "tfidf"}]}
 
 
+def onnx_text_options(folder: Path) -> dict[str, Any]:
+    import_extra("tokenizers")
+    path, tokenizer_path = folder / "texts.onnx", folder / "tokenizer.json"
+    path.write_bytes(word_model(np.random.default_rng(0).normal(size=(len(WORDS), 4)).tolist()))
+    write_tokenizer(tokenizer_path)
+    return {"path": str(path), "tokenizer_path": str(tokenizer_path)}
+
+
 def word_vector_options(folder: Path) -> dict[str, Any]:
     path = folder / "vectors.txt"
     words = sorted(set(" ".join(TEXTS).split()))
@@ -91,6 +100,7 @@ def word_vector_options(folder: Path) -> dict[str, Any]:
 SAMPLES: dict[str, Callable[[Path], dict[str, Any]]] = {
     "combine": combine_options,
     "onnx": onnx_options,
+    "onnx-text": onnx_text_options,
     "word-vectors": word_vector_options,
 }
 """The files that they name are made for the test."""
@@ -98,7 +108,7 @@ SAMPLES: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 @pytest.fixture(params=sorted(TYPES))
 def options(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
-    if request.param == "onnx":
+    if request.param.startswith("onnx"):
         request.getfixturevalue("onnxruntime")
     make_options = SAMPLES.get(request.param, lambda folder: {})
     return EncoderRegistry(LIMITS).settle({"type": request.param, **make_options(tmp_path)})

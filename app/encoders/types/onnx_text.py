@@ -1,0 +1,228 @@
+"""Text encoder `onnx-text`: an ONNX model of sentences, or the text side of CLIP, with its tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Required, Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, with_config
+from typing_extensions import TypedDict, override
+
+from app.domain.entities import Content, Matrix, Vector
+from app.domain.errors import EncoderUnavailableError, InvalidFieldError
+from app.domain.names import join_words
+from app.encoders.base import map_in_threads
+from app.encoders.entry import EncoderType, Resources
+from app.encoders.extras import import_extra
+from app.encoders.onnx_sessions import Session, load_session, without_folder
+from app.encoders.options import Sha256, StoredText, describe_options, expect
+from app.encoders.texts import TextEncoder
+
+_DEFAULT_TOKENS = 128
+_MAX_TOKENS = 8192
+"""Longest input of the text models there are."""
+_MAX_TOKENIZER_BYTES = 64 << 20
+"""The largest tokenizers, of a quarter of a million tokens, have 35 MB."""
+_INTEGERS = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
+
+
+@with_config(describe_options("onnx-text", "texts: an ONNX text model on the server with its tokenizer.json"))
+class OnnxTextOptions(TypedDict, total=False):
+    """Options of encoder `onnx-text`."""
+
+    type: Required[Literal["onnx-text"]]
+    path: Required[Annotated[StoredText, Field(description="the model file"), expect("a file path")]]
+    tokenizer_path: Required[
+        Annotated[StoredText, Field(description="its tokenizer.json"), expect("a file path")]
+    ]
+    sha256: Annotated[Sha256, Field(description="of the model file, taken from it when absent")]
+    tokenizer_sha256: Annotated[Sha256, Field(description="of the tokenizer, taken from it when absent")]
+    max_tokens: Annotated[
+        int,
+        Field(ge=2, le=_MAX_TOKENS, description="longer texts are cut; 128 by default"),
+        expect(f"an integer from 2 to {_MAX_TOKENS}"),
+    ]
+    pooling: Annotated[
+        Literal["mean", "first", "last"],
+        Field(description="which tokens stand for the text where the output has a row for each: mean"),
+        expect("'mean', 'first' or 'last'"),
+    ]
+    normalize: Annotated[
+        bool,
+        Field(description="whether features have unit length; true by default"),
+        expect("true or false"),
+    ]
+    output: Annotated[
+        StoredText,
+        Field(description="name of the output; the first when absent"),
+        expect("the name of an output"),
+    ]
+
+
+class OnnxTextEncoder(TextEncoder):
+    """Encodes texts with an ONNX model; both files are loaded when the first text comes.
+
+    Parameters
+    ----------
+    options : mapping
+        ``path`` and ``tokenizer_path``, and their hashes; ``max_tokens`` (128), ``pooling`` ("mean"),
+        ``normalize`` (True), and ``output`` (the model's first), which has a row of features, or one for
+        each token.
+    resources : Resources
+        Longest text, and loaded files.
+
+    Notes
+    -----
+    Texts run beside each other, each alone: padding them to one length would change features in their last
+    digits, and cost the time of the longest for each.
+    """
+
+    def __init__(self, options: Mapping[str, Any], resources: Resources) -> None:
+        super().__init__(resources.max_text_chars)
+        self._path = Path(str(options.get("path", "")))
+        self._tokenizer_path = Path(str(options.get("tokenizer_path", "")))
+        self._sha256: str | None = options.get("sha256")
+        self._tokenizer_sha256: str | None = options.get("tokenizer_sha256")
+        self._max_tokens: int = options.get("max_tokens", _DEFAULT_TOKENS)
+        self._pooling: str = options.get("pooling", "mean")
+        self._is_normalized: bool = options.get("normalize", True)
+        self._output: str | None = options.get("output")
+        self._models = resources.files(load_session)
+        self._tokenizers = resources.files(load_tokenizer)
+
+    @override
+    def encode(self, raw: Sequence[Content]) -> Matrix:
+        """Return the (n, dim) features; raises EncoderUnavailableError without the files."""
+        session = self._models.get(self._path, self._sha256)
+        tokenizer = self._tokenizers.get(self._tokenizer_path, self._tokenizer_sha256)
+        rows = map_in_threads(lambda content: self._describe(session, tokenizer, content.text or ""), raw)
+        return np.stack(rows)
+
+    @override
+    def settled_options(self) -> dict[str, Any]:
+        hashes = {}
+        for option, loaded, path, expected in (
+            ("", self._models, self._path, self._sha256),
+            ("tokenizer_", self._tokenizers, self._tokenizer_path, self._tokenizer_sha256),
+        ):
+            try:
+                actual = hashes[f"{option}sha256"] = loaded.sha256(path)
+                loaded.get(path, actual)
+            except EncoderUnavailableError as error:
+                raise InvalidFieldError(f"encoder.{option}path", str(error)) from error
+            if expected not in (None, actual):
+                raise InvalidFieldError(f"encoder.{option}sha256", f"the file has {actual}")
+        self._try()
+        return hashes
+
+    @override
+    def state(self) -> dict[str, Any]:
+        hashes = {"sha256": self._sha256, "tokenizer_sha256": self._tokenizer_sha256}
+        return {name: value for name, value in hashes.items() if value is not None}
+
+    @override
+    def restore(self, state: Mapping[str, Any]) -> Self:
+        self._sha256 = state.get("sha256", self._sha256)
+        self._tokenizer_sha256 = state.get("tokenizer_sha256", self._tokenizer_sha256)
+        return self
+
+    @override
+    def fault(self) -> str | None:
+        faults = (
+            self._models.fault(self._path, self._sha256),
+            self._tokenizers.fault(self._tokenizer_path, self._tokenizer_sha256),
+        )
+        return "; ".join(fault for fault in faults if fault is not None) or None
+
+    def _try(self) -> None:
+        """Refuse a model that does not work, naming the option."""
+        session = self._models.get(self._path, self._sha256)
+        if self._output is not None and self._output not in session.outputs:
+            outputs = join_words(map(repr, session.outputs), "and")
+            raise InvalidFieldError("encoder.output", f"the model has {outputs}, not {self._output!r}")
+        try:
+            features = self.encode([Content(text="a text"), Content(text="another text, which is longer")])
+        except EncoderUnavailableError as error:
+            raise InvalidFieldError("encoder", str(error)) from error
+        if features.size == 0 or not np.isfinite(features).all():
+            raise InvalidFieldError("encoder", f"{self._path.name} gives no finite features")
+
+    def _describe(self, session: Session, tokenizer: Any, text: str) -> Vector:
+        try:
+            tokens = self._tokenize(tokenizer, text, min(self._max_tokens, _longest_input(session)))
+            inputs = _inputs_of(session, tokens)
+            output = self._output or session.outputs[0]
+            values = np.asarray(session.runtime.run([output], inputs)[0], dtype=np.float32)
+            return self._pool(values, len(tokens))
+        except EncoderUnavailableError:
+            raise
+        except Exception as error:  # onnxruntime's and those of the tokenizer have no base class
+            reason = without_folder(error, self._path)
+            raise EncoderUnavailableError(f"{self._path.name} does not take a text: {reason}") from error
+
+    def _tokenize(self, tokenizer: Any, text: str, longest: int) -> list[int]:
+        """Return the tokens of a text with those that begin and end it, of which a long text keeps both."""
+        encoding = tokenizer.encode(text, add_special_tokens=False)
+        n_added = tokenizer.num_special_tokens_to_add(False)
+        encoding.truncate(max(longest - n_added, 1))
+        tokens: list[int] = tokenizer.post_process(encoding, add_special_tokens=True).ids
+        if not tokens:
+            raise EncoderUnavailableError(f"{self._tokenizer_path.name} finds no token in the text")
+        return tokens
+
+    def _pool(self, values: npt.NDArray[np.float32], n_tokens: int) -> Vector:
+        if values.ndim == 3 and values.shape[0] == 1 and values.shape[1] >= n_tokens:
+            rows = values[0, :n_tokens]
+            chosen = {"mean": rows, "first": rows[:1], "last": rows[-1:]}[self._pooling]
+            values = chosen.mean(axis=0, dtype=np.float64)[None]
+        if values.ndim != 2 or values.shape[0] != 1:
+            shape = join_words(map(str, values.shape), "and")
+            raise EncoderUnavailableError(
+                f"the output of {self._path.name} is no row of features, and none for each token: {shape}"
+            )
+        features = values[0].astype(np.float64)
+        norm = float(np.linalg.norm(features)) if self._is_normalized else 1.0
+        unit: Vector = (features / (norm or 1.0)).astype(np.float32)
+        return unit
+
+
+def load_tokenizer(path: Path) -> Any:
+    """Return the tokenizer of a file, which neither cuts nor fills up texts."""
+    tokenizers = import_extra("tokenizers", "onnx-text")
+    try:
+        if path.stat().st_size > _MAX_TOKENIZER_BYTES:
+            raise ValueError(f"it has more than {_MAX_TOKENIZER_BYTES} bytes")
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing more specific
+        raise EncoderUnavailableError(
+            f"{path.name} is not a usable tokenizer: {without_folder(error, path)}"
+        ) from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _longest_input(session: Session) -> int:
+    """Return how many tokens a model takes."""
+    lengths = [one.shape[-1] for one in session.runtime.get_inputs() if one.shape]
+    return min([length for length in lengths if isinstance(length, int)], default=_MAX_TOKENS)
+
+
+def _inputs_of(session: Session, tokens: Sequence[int]) -> dict[str, Any]:
+    """Return the inputs of a model; those of a fixed length are filled up with zeros that are masked."""
+    inputs = {}
+    for one in session.runtime.get_inputs():
+        length = one.shape[-1] if isinstance(one.shape[-1], int) else len(tokens)
+        values = np.zeros((1, max(length, len(tokens))), _INTEGERS.get(one.type, np.int64))
+        if "mask" in one.name:
+            values[0, : len(tokens)] = 1
+        elif "type" not in one.name and "segment" not in one.name:
+            values[0, : len(tokens)] = tokens
+        inputs[one.name] = values
+    return inputs
+
+
+ENCODER = EncoderType(OnnxTextOptions, OnnxTextEncoder, "text")
