@@ -53,6 +53,8 @@ _LONGEST_SECONDS = 3600.0
 """An import that takes longer ends the measurement."""
 _ITEMS_PER_IMPORT = 100_000
 """Of one request: an import of many has several."""
+_ITEMS_SAVED_PER_SECOND = 10_000
+"""Of a gallery, at least; one that is too small to be saved is not waited for longer."""
 _WRITTEN, _WRITE_SECONDS = 10, 0.05
 """Items of a write during a replay, and the pause after it: 200 items a second."""
 
@@ -118,25 +120,22 @@ def measure_search(bench: SearchBench, settings: Settings, on_phase: Callable[[s
     services = build(settings.model_copy(update={"approximate_from_items": from_items}))
     keys = prepare(services, bench.dim, n_versions=2 if "swap" in bench.during else 1)
     on_phase(f"importing {bench.items} items")
-    server = ServerProcess(settings)
-    try:
-        with _client(server.url, keys.admin) as client:
-            rates = _import_all(client, bench.dim, bench.items)
-            _wait_for_gallery(client, bench.dim)
-    finally:
-        server.stop()
-    index_seconds = _build_lists(services, on_phase) if bench.lists else None
+    with _serve(settings) as server, _client(server.url, keys.admin) as client:
+        rates = _import_all(client, bench.dim, bench.items)
+        _wait_for_gallery(client, services, bench)
+    index_seconds = None
+    if bench.lists:
+        index_seconds = _build_lists(services, on_phase)
+        with _serve(settings) as server, _client(server.url, keys.admin) as client:
+            _wait_for_gallery(client, services, bench)
     rows = draw_queries(bench.dim, bench.queries)
     bodies = [json.dumps({"vector": row, "k": _K}) for row in rows.tolist()]
     gallery, ids, projected, rank, kind = _project(services, rows)
     services.database.engine.dispose()
-    server = ServerProcess(settings)
-    try:
+    with _serve(settings) as server:
         measured = _Measurement(bench, server, keys, bodies, on_phase).run(gallery, ids, projected)
         if settings.processes > 1:
             measured["server_cpu_ms_per_search"] = None  # children do the work, whose time is not read
-    finally:
-        server.stop()
     return {
         "items": bench.items,
         "dim": bench.dim,
@@ -331,6 +330,15 @@ class _Measurement:
         )
 
 
+@contextmanager
+def _serve(settings: Settings) -> Iterator[ServerProcess]:
+    server = ServerProcess(settings)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
 def _client(url: str, key: str) -> httpx.Client:
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     return httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=None)
@@ -366,10 +374,22 @@ def _build_lists(services: Services, on_phase: Callable[[str], None]) -> float:
     return time.perf_counter() - began
 
 
-def _wait_for_gallery(client: httpx.Client, dim: int) -> None:
-    """Search until the gallery with all items serves, which saves it for the next start."""
-    body = json.dumps({"vector": draw_queries(dim, 1)[0].tolist(), "k": 1})
+def _wait_for_gallery(client: httpx.Client, services: Services, bench: SearchBench) -> None:
+    """Search until the gallery with all items serves, and wait until it is saved for the next start."""
+    body = json.dumps({"vector": draw_queries(bench.dim, 1)[0].tolist(), "k": 1})
     client.post(_SEARCH, content=body).raise_for_status()
+    end = time.monotonic() + bench.items / _ITEMS_SAVED_PER_SECOND
+    while not _is_saved(services) and time.monotonic() < end:
+        time.sleep(_WRITE_SECONDS)
+
+
+def _is_saved(services: Services) -> bool:
+    with services.database.read() as work:
+        collection = work.collections.get(NAME)
+        saved = work.collections.saved_gallery(collection)
+        if saved is None or collection.active_version is None:
+            return False
+        return saved.model_bundle == work.models.get(collection, collection.active_version).bundle
 
 
 def _project(services: Services, rows: Any) -> tuple[Matrix, list[str], Matrix, int, str]:
