@@ -6,6 +6,7 @@ shared with the gallery before it. Merges keep the segments few.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import replace as replace_fields
 from operator import itemgetter
@@ -17,10 +18,8 @@ from app.domain.entities import ItemFilter, Matrix, Vector
 from app.domain.entities.index_choice import IndexSpec
 from app.domain.ports import GalleryIndex, RowSearch
 from app.services.serving.merge_policy import SegmentSize, runs_to_merge
-from app.services.serving.segments import IndexedItem, IndexFactory, Segment, SegmentView
+from app.services.serving.segments import IndexedItem, IndexFactory, Mask, Segment, SegmentView
 
-_NO_ITEM = IndexedItem("", (), {})
-"""Stands in a segment for an item that is gone; no item has an empty id."""
 _NO_FILTER = ItemFilter()
 FoundRows = list[list[tuple[npt.NDArray[np.intp], Vector]]]
 """Rows and scores of each query in each segment."""
@@ -66,33 +65,16 @@ class Gallery:
 
     @classmethod
     def of_segment(
-        cls, segment: Segment, make_index: IndexFactory, unranked: frozenset[str] = frozenset()
-    ) -> Gallery:
-        """Return a gallery of one segment, all of whose rows are alive."""
-        return cls([SegmentView.of_all(segment)], make_index, unranked)
-
-    @classmethod
-    def from_index(
         cls,
-        items: Sequence[IndexedItem | None],
-        index: GalleryIndex,
+        segment: Segment,
         make_index: IndexFactory,
         unranked: frozenset[str] = frozenset(),
+        alive: Mask | None = None,
     ) -> Gallery:
-        """Return a gallery of one segment with a given index.
-
-        Parameters
-        ----------
-        items : sequence of IndexedItem or None
-            One per row of the index; None where the row's item is not in the gallery.
-        index, make_index, unranked
-            As of `Segment` and `Gallery`.
-        """
-        alive = np.asarray([item is not None for item in items], np.bool)
-        n_live = int(np.count_nonzero(alive))
-        segment = Segment([item or _NO_ITEM for item in items], index)
-        view = SegmentView(segment, None if n_live == len(items) else alive, n_live)
-        return cls([view] if n_live else [], make_index, unranked)
+        """Return a gallery of one segment; `alive` as of `SegmentView`."""
+        if alive is None or alive.all():
+            return cls([SegmentView.of_all(segment)], make_index, unranked)
+        return cls([SegmentView(segment, alive, int(np.count_nonzero(alive)))], make_index, unranked)
 
     @property
     def size(self) -> int:
@@ -157,6 +139,7 @@ class Gallery:
         items: Sequence[IndexedItem],
         vectors: Matrix,
         unranked: Collection[str] = (),
+        most_merged: float = math.inf,
     ) -> Gallery:
         """Return the gallery after a write; itself when the write changes nothing.
 
@@ -170,6 +153,8 @@ class Gallery:
             Their projections.
         unranked : collection of str
             The written items that the model cannot place.
+        most_merged : float
+            Live rows of a merge; larger ones stay due, see `merge_due`.
         """
         now_unranked = self.unranked.difference(item_ids).union(unranked)
         views = [view.without(item_ids) for view in self.segments]
@@ -177,7 +162,18 @@ class Gallery:
             return self if now_unranked == self.unranked else self._with(views, now_unranked)
         if items:
             views.append(SegmentView.of_all(Segment(items, self._make_index(vectors))))
-        return self._with(self._merge([view for view in views if view.n_live]), now_unranked)
+        return self._with(self._merge([view for view in views if view.n_live], most_merged), now_unranked)
+
+    @property
+    def has_due_merges(self) -> bool:
+        """Whether there are merges that a write left to be done."""
+        return bool(runs_to_merge(_sizes(self.segments)))
+
+    def merge_due(self) -> Gallery:
+        """Return the gallery after the merges that are due; itself when none are."""
+        return (
+            self._with(self._merge(self.segments, math.inf), self.unranked) if self.has_due_merges else self
+        )
 
     def search(
         self, queries: Matrix, k: int, offset: int, item_filter: ItemFilter
@@ -260,18 +256,23 @@ class Gallery:
             candidates += _candidates(view.segment, rows, scores)
         return _in_order(candidates)
 
-    def _merge(self, views: Sequence[SegmentView]) -> Iterator[SegmentView]:
-        """Yield the views after the merges that are due."""
+    def _merge(self, views: Sequence[SegmentView], most_merged: float) -> Iterator[SegmentView]:
+        """Yield the views after the merges that are due and small enough."""
         next_view = 0
-        sizes = [SegmentSize(view.n_live, len(view.segment.items)) for view in views]
-        for run in runs_to_merge(sizes):
-            yield from views[next_view : run.start]
-            yield SegmentView.merge(views[run.start : run.stop])
-            next_view = run.stop
+        for run in runs_to_merge(_sizes(views)):
+            merged = views[run.start : run.stop]
+            if sum(view.n_live for view in merged) <= most_merged:
+                yield from views[next_view : run.start]
+                yield SegmentView.merge(merged)
+                next_view = run.stop
         yield from views[next_view:]
 
     def _with(self, views: Iterable[SegmentView], unranked: frozenset[str]) -> Gallery:
         return Gallery(views, self._make_index, unranked)
+
+
+def _sizes(views: Sequence[SegmentView]) -> list[SegmentSize]:
+    return [SegmentSize(view.n_live, len(view.segment.items)) for view in views]
 
 
 def _candidates(segment: Segment, rows: npt.NDArray[np.intp], scores: Vector) -> Iterator[_Candidate]:

@@ -7,7 +7,6 @@ Whatever is missing or damaged is read from the database instead.
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import time
@@ -20,9 +19,8 @@ from app.domain.entities import Collection, Matrix, ModelVersion, SavedGallery
 from app.domain.errors import CollectionNotFoundError, DamagedBundleError
 from app.domain.ports import ApproximateIndexes, BundleFiles, Database, UnitOfWork
 from app.services.serving.galleries import Gallery
-from app.services.serving.pacing import in_batches
 from app.services.serving.segments import IndexedItem, IndexFactory, Segment
-from app.services.serving.stored_items import StoredItems
+from app.services.serving.stored_items import StoredItems, write_items
 from app.services.storage.garbage_collector import sweep_unused
 from app.services.storage.ownership import ManagedFiles
 from app.services.storage.writing import lock_collection
@@ -31,8 +29,6 @@ _INDEXES = "indexes"
 """Folder of the approximate indexes, which are not needed to serve."""
 _GRACE_SECONDS = 3600.0
 """Unreferenced folders younger than this stay: another process may be about to record them."""
-_ITEMS_PER_BATCH = 250
-"""Bounds how long encoding a batch holds the interpreter, to some milliseconds."""
 _logger = logging.getLogger(__name__)
 
 
@@ -158,16 +154,8 @@ class SavedGalleries:
             return work.collections.used_galleries(folders)
 
     def _write(self, folder: Path, side: str, gallery: Gallery, pause: Callable[[], None]) -> None:
-        items = itertools.chain.from_iterable(view.live_items() for view in gallery.segments)
-        with (folder / f"{side}.json").open("w", encoding="utf-8") as stream:
-            # One JSON array, one entry per line, so that it can be read in batches.
-            separator = "[\n"
-            for batch in in_batches(items, _ITEMS_PER_BATCH):
-                lines = (json.dumps([item.id, item.labels, item.metadata]) for item in batch)
-                stream.write(separator + ",\n".join(lines))
-                separator = ",\n"
-                pause()
-            stream.write("\n]" if gallery.size else "[]")
+        with (folder / f"{side}.json").open("wb") as stream:
+            write_items(stream, ((view.segment.items, view.alive) for view in gallery.segments), pause)
         vectors = [view.live_vectors() for view in gallery.segments]
         array = np.concatenate(vectors) if vectors else np.zeros((0, 0), np.float32)
         np.save(folder / f"{side}.npy", array, allow_pickle=False)

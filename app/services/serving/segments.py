@@ -26,6 +26,8 @@ from app.services.serving.metadata_columns import MetadataColumns
 IndexFactory = Callable[[Matrix], GalleryIndex]
 """Builds an index over projected rows."""
 Mask = npt.NDArray[np.bool]
+ItemsWithBitset = tuple[Sequence["IndexedItem"], Mask | None]
+"""Items of a segment, and which of them are alive; None for all."""
 
 _CACHED_FILTERS = 64
 """Filters whose rows a segment remembers: a bit per row each, so that pages of one search reuse them."""
@@ -35,8 +37,8 @@ _ROWS_AT_ONCE = 4096
 """Rows of a label that are looked at in one step: most labels have a live row among the first."""
 _BYTES_PER_ITEM = 400
 """About what the Python objects of an item take: instance, id, tuple of labels, metadata dictionary."""
-_BYTES_PER_LOOKUP = 180
-"""About what finding an item of a table by its id takes, from the first write on."""
+_BYTES_PER_LOOKUP = 16
+"""What finding an item by its id takes: a hash and a row number."""
 _BYTES_PER_LABEL = 60
 """Overhead of a label's string object and its reference."""
 _BYTES_PER_METADATA_CHARACTER = 3
@@ -70,6 +72,10 @@ class ItemTable(Sequence[IndexedItem], ABC):
         """Memory."""
 
     @abstractmethod
+    def merge(self, parts: Sequence[ItemsWithBitset]) -> ItemTable:
+        """Return a table of the same kind with the live items of some segments, in order; at least one."""
+
+    @abstractmethod
     def ids(self) -> Iterator[str]:
         """Yield each item's id."""
 
@@ -84,6 +90,35 @@ class ItemTable(Sequence[IndexedItem], ABC):
     @abstractmethod
     def metadata_values(self, key: str) -> Iterator[tuple[int, Any]]:
         """Yield row number and value of each item that has a metadata key."""
+
+
+class RowsById:
+    """Finds rows by the hashes of their items' ids, sorted: a tenth of the memory of a dictionary.
+
+    Parameters
+    ----------
+    item_ids : iterable of str
+        Of the rows, in order.
+    n_rows : int
+        How many.
+    """
+
+    def __init__(self, item_ids: Iterable[str], n_rows: int) -> None:
+        hashes = np.fromiter(map(hash, item_ids), np.int64, n_rows)
+        self._rows = np.argsort(hashes, kind="stable")
+        self._hashes = hashes[self._rows]
+
+    def candidates(self, item_ids: Collection[str]) -> list[int]:
+        """Return the rows whose ids have the hash of one of some ids."""
+        hashes = np.unique(np.fromiter(map(hash, item_ids), np.int64, len(item_ids)))
+        starts = np.searchsorted(self._hashes, hashes, side="left")
+        stops = np.searchsorted(self._hashes, hashes, side="right")
+        hit = np.flatnonzero(starts < stops)
+        return [
+            row
+            for start, stop in zip(starts[hit].tolist(), stops[hit].tolist(), strict=True)
+            for row in self._rows[start:stop].tolist()
+        ]
 
 
 class Segment:
@@ -125,9 +160,14 @@ class Segment:
         return changed
 
     @cached_property
-    def row_by_id(self) -> Mapping[str, int]:
-        """Row number of each item id."""
-        return {item_id: row for row, item_id in enumerate(self.item_ids())}
+    def rows(self) -> RowsById:
+        """Finds the rows of items by their ids."""
+        return RowsById(self.item_ids(), len(self.items))
+
+    def rows_of(self, item_ids: Collection[str]) -> list[int]:
+        """Return the rows of those of some ids that the segment has, in no order."""
+        rows = self.rows.candidates(item_ids)
+        return [row for row in rows if self.items[row].id in item_ids]
 
     def item_ids(self) -> Iterator[str]:
         """Yield the id of each row."""
@@ -208,21 +248,21 @@ class SegmentView:
 
         Its index is of the kind of the largest one's.
         """
-        items: list[IndexedItem] = []
-        vectors: list[Matrix] = []
-        for view in views:
-            items += view.live_items()
-            vectors.append(view.live_vectors())
+        parts = [(view.segment.items, view.alive) for view in views]
+        tables = (items for items, _ in parts if isinstance(items, ItemTable))
+        table = next(tables, None)
+        items: Sequence[IndexedItem]
+        if table is None or not any(view.n_live for view in views):
+            items = list(itertools.chain.from_iterable(view.live_items() for view in views))
+        else:
+            items = table.merge(parts)
+        vectors = np.concatenate([view.live_vectors() for view in views])
         largest = max(views, key=lambda view: view.n_live)
-        return cls.of_all(Segment(items, largest.segment.index.rebuild(np.concatenate(vectors))))
+        return cls.of_all(Segment(items, largest.segment.index.rebuild(vectors)))
 
     def without(self, item_ids: Collection[str]) -> SegmentView:
         """Return the view after a deletion; itself when none of the items is alive in it."""
-        row_by_id = self.segment.row_by_id
-        if len(item_ids) <= len(row_by_id):
-            dead = [row_by_id[item_id] for item_id in item_ids if item_id in row_by_id]
-        else:
-            dead = [row for item_id, row in row_by_id.items() if item_id in item_ids]
+        dead = self.segment.rows_of(item_ids)
         if self.alive is not None:
             dead = [row for row in dead if self.alive[row]]
         if not dead:

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace as replace_fields
 
+import numpy as np
+
 from app.domain.entities import Collection, Matrix, ModelVersion
 from app.domain.errors import DamagedBundleError
 from app.domain.ports import GalleryIndex, UnitOfWork
@@ -16,11 +18,14 @@ from app.services.serving.galleries import Gallery
 from app.services.serving.pacing import in_batches
 from app.services.serving.replay import replay
 from app.services.serving.saved_galleries import SavedGalleries
-from app.services.serving.segments import IndexedItem, IndexFactory
+from app.services.serving.segments import IndexedItem, IndexFactory, Segment
 from app.services.serving.snapshot import LoadFailure, Snapshot
+from app.services.serving.stored_items import StoredItems, encode_item
 
 _ITEMS_PER_BATCH = 250
 """Bounds how long a batch of database rows holds the interpreter, to some ten milliseconds."""
+_NO_ITEM = encode_item(IndexedItem("", (), {}))
+"""Stands in a segment for an item that is gone; no item has an empty id."""
 _MAX_HISTORY = 1000
 """Activations that are searched for a version to stand in."""
 _logger = logging.getLogger(__name__)
@@ -179,35 +184,56 @@ class SnapshotLoader:
     ) -> Snapshot:
         """Return a snapshot of the bundle's revision, with those of its items that are unchanged since."""
         revision = min(model.index_revision, collection.revision)
-        items: dict[str, list[IndexedItem]] = {name: [] for name in collection.modality_names}
+        rows = {name: _BundleRows(ids) for name, (ids, _) in model.galleries.items()}
         for batch in in_batches(work.items.unchanged_since(collection, revision), _ITEMS_PER_BATCH):
             for item in batch:
-                items[item.modality].append(IndexedItem(item.id, item.labels, item.metadata))
+                rows[item.modality].add(IndexedItem(item.id, item.labels, item.metadata))
             pause()
         galleries = {}
-        for name, (ids, vectors) in model.galleries.items():
-            galleries[name] = self._make_gallery(items[name], ids, vectors, model.indexes.get(name))
+        n_items = sum(of_modality.n_added for of_modality in rows.values())
+        for name, (_, vectors) in model.galleries.items():
+            galleries[name] = self._make_gallery(rows.pop(name), vectors, model.indexes.get(name))
             pause()
         as_bundled = replace_fields(collection, revision=revision)
         # The galleries hold copies: the bundle's own arrays can be freed.
         model = replace_fields(model, galleries={}, indexes={})
-        return Snapshot(as_bundled, model, galleries, bundle, n_unsaved=sum(map(len, items.values())))
+        return Snapshot(as_bundled, model, galleries, bundle, n_unsaved=n_items)
 
-    def _make_gallery(
-        self,
-        items: Sequence[IndexedItem],
-        ids: Sequence[str],
-        vectors: Matrix,
-        index: GalleryIndex | None,
-    ) -> Gallery:
-        """Return the gallery of some items, of those whose ids name a row of a bundle."""
-        row_by_id = {item_id: row for row, item_id in enumerate(ids)}
-        unranked = frozenset(item.id for item in items if item.id not in row_by_id)
-        indexed = [item for item in items if item.id in row_by_id]
+    def _make_gallery(self, rows: _BundleRows, vectors: Matrix, index: GalleryIndex | None) -> Gallery:
+        alive = np.asarray([line is not None for line in rows.lines], np.bool)
+        if not alive.any():
+            return Gallery((), self._make_index, frozenset(rows.unranked))
         if index is None:
-            rows = vectors[[row_by_id[item.id] for item in indexed]]
-            return Gallery.from_items(indexed, rows, self._make_index, unranked)
-        by_row: list[IndexedItem | None] = [None] * len(ids)
-        for item in indexed:
-            by_row[row_by_id[item.id]] = item
-        return Gallery.from_index(by_row, index, self._make_index, unranked)
+            index = self._make_index(vectors[alive])
+            lines = [line for line in rows.lines if line is not None]
+            segment = Segment(StoredItems.of_lines(lines), index)
+            return Gallery.of_segment(segment, self._make_index, frozenset(rows.unranked))
+        segment = Segment(StoredItems.of_lines(line or _NO_ITEM for line in rows.lines), index)
+        return Gallery.of_segment(segment, self._make_index, frozenset(rows.unranked), alive)
+
+
+class _BundleRows:
+    """The items of the rows of a bundle's gallery, as text.
+
+    Parameters
+    ----------
+    ids : sequence of str
+        Of the rows.
+    """
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        self._row_by_id = {item_id: row for row, item_id in enumerate(ids)}
+        self.lines: list[bytes | None] = [None] * len(ids)
+        """None for a row whose item is gone."""
+        self.unranked: set[str] = set()
+        """Items without a row."""
+        self.n_added = 0
+
+    def add(self, item: IndexedItem) -> None:
+        """Take an item."""
+        self.n_added += 1
+        row = self._row_by_id.get(item.id)
+        if row is None:
+            self.unranked.add(item.id)
+        else:
+            self.lines[row] = encode_item(item)

@@ -30,6 +30,8 @@ from app.services.serving.waiting_room import ReleaseSlot
 
 _SHORT_WAIT_SECONDS = 0.05
 """A request waits this long for a replay of a few writes before it gives its concurrency slot to others."""
+_MOST_MERGED_BY_SEARCH = 4096
+"""Rows of a merge that a search does itself: some milliseconds; larger ones are left to the background."""
 _logger = logging.getLogger(__name__)
 
 
@@ -120,7 +122,7 @@ class SnapshotUpdater:
                     return None
                 # It keeps its model, and so remains unsettled where another version is to serve.
                 current = replace_fields(current, active_version=snapshot.collection.active_version)
-                snapshot = self._publish(replay(snapshot, current, work))
+                snapshot = self._publish(replay(snapshot, current, work, most_merged=_MOST_MERGED_BY_SEARCH))
             until_answered.push(attempt.pop_all())
             return snapshot, work
 
@@ -201,7 +203,7 @@ class SnapshotUpdater:
                 pace()
                 end_step()
 
-            snapshot = self._loader.load(snapshot, collection, work, pause)
+            snapshot = _merge_due(self._loader.load(snapshot, collection, work, pause), pause)
         while not self._publish_if_newer(snapshot):
             with self._database.read() as work:
                 current = work.collections.get(reload.name)
@@ -209,6 +211,7 @@ class SnapshotUpdater:
                     return None
                 current = replace_fields(current, active_version=snapshot.collection.active_version)
                 snapshot = replay(snapshot, current, work, pause)
+        _prepare_writes(snapshot, pause)
         return snapshot if is_first else None
 
     def _publish_if_newer(self, snapshot: Snapshot) -> bool:
@@ -255,3 +258,20 @@ class SnapshotUpdater:
             else:
                 until_changed.callback(lock.release)
             yield
+
+
+def _merge_due(snapshot: Snapshot, pause: Callable[[], None]) -> Snapshot:
+    """Return a snapshot after the merges that searches left to the background."""
+    galleries = {}
+    for name, gallery in snapshot.galleries.items():
+        galleries[name] = gallery.merge_due()
+        pause()
+    return replace_fields(snapshot, galleries=galleries)
+
+
+def _prepare_writes(snapshot: Snapshot, pause: Callable[[], None]) -> None:
+    """Prepare what the first write to a segment needs, so that no search waits for it."""
+    for gallery in snapshot.galleries.values():
+        for view in gallery.segments:
+            _ = view.segment.rows
+            pause()

@@ -5,21 +5,26 @@ An item is decoded when a search shows it, and all of them, batch by batch, when
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, overload
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from app.services.serving.segments import IndexedItem, ItemTable
+from app.services.serving.pacing import in_batches
+from app.services.serving.segments import IndexedItem, ItemsWithBitset, ItemTable
 
 _ITEMS_PER_BATCH = 4096
 """Bounds memory; a batch takes some milliseconds."""
+_OBJECTS_PER_BATCH = 250
+"""The same for items that have to be encoded."""
 _TEXT_PER_STEP = 1 << 20
 """Bytes in which line ends are looked for at once: a millisecond, as searches wait for the interpreter."""
+_BEGIN, _SEPARATOR, _END = b"[\n", b",\n", b"\n]"
 _Entry = tuple[str, tuple[str, ...], dict[str, Any]]
 _ONE: msgspec.json.Decoder[IndexedItem] = msgspec.json.Decoder(IndexedItem)
 
@@ -49,9 +54,27 @@ class StoredItems(ItemTable):
     """
 
     def __init__(self, text: bytes) -> None:
+        assert text.startswith(_BEGIN)
         self._text = text
         self._ends = _line_ends(text)
         """Positions of the line ends: the first is before the first item, the last after the last one."""
+
+    @classmethod
+    def of_lines(cls, lines: Iterable[bytes]) -> StoredItems:
+        """Return the items of at least one line, as of `encode_item`."""
+        return cls(_BEGIN + _SEPARATOR.join(lines) + _END)
+
+    @override
+    def merge(self, parts: Sequence[ItemsWithBitset]) -> StoredItems:
+        return self.of_lines(itertools.chain.from_iterable(itertools.starmap(live_lines, parts)))
+
+    def live_lines(self, alive: npt.NDArray[np.bool] | None) -> Iterator[bytes]:
+        """Yield the lines of the live items, several at once, as of the function `live_lines`."""
+        bounds = np.concatenate([[False], np.ones(len(self), np.bool) if alive is None else alive, [False]])
+        starts, stops = np.flatnonzero(np.diff(bounds)).reshape(-1, 2).T.tolist()
+        for start, stop in zip(starts, stops, strict=True):
+            for first in range(start, stop, _ITEMS_PER_BATCH):
+                yield self._lines(first, min(first + _ITEMS_PER_BATCH, stop))
 
     @override
     def __len__(self) -> int:
@@ -136,6 +159,43 @@ class StoredItems(ItemTable):
 
     def _lines(self, start: int, stop: int) -> bytes:
         return self._text[self._ends.item(start) + 1 : self._ends.item(stop)].removesuffix(b",")
+
+
+def encode_item(item: IndexedItem) -> bytes:
+    """Return the line of an item."""
+    return json.dumps([item.id, item.labels, item.metadata]).encode()
+
+
+def live_lines(items: Sequence[IndexedItem], alive: npt.NDArray[np.bool] | None) -> Iterator[bytes]:
+    """Yield lines as of `encode_item`, several at once: with the separator between them, not after them.
+
+    Parameters
+    ----------
+    items : sequence of IndexedItem
+        Of a segment.
+    alive : ndarray of bool, shape (n_items,), or None
+        Which of them; None for all.
+    """
+    if isinstance(items, StoredItems):
+        yield from items.live_lines(alive)
+        return
+    live = items if alive is None else itertools.compress(items, alive.tolist())
+    for batch in in_batches(live, _OBJECTS_PER_BATCH):
+        yield _SEPARATOR.join(map(encode_item, batch))
+
+
+def write_items(stream: BinaryIO, parts: Iterable[ItemsWithBitset], pause: Callable[[], None]) -> None:
+    """Write the text of the live items of some segments, in order; a JSON array, empty where there are none.
+
+    `pause` is called between steps.
+    """
+    separator = _BEGIN
+    for items, alive in parts:
+        for lines in live_lines(items, alive):
+            stream.write(separator + lines)
+            separator = _SEPARATOR
+            pause()
+    stream.write(_END if separator is _SEPARATOR else b"[]")
 
 
 def _item(item_id: str, labels: list[str] | tuple[str, ...], metadata: dict[str, Any]) -> IndexedItem:

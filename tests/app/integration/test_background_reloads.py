@@ -393,3 +393,33 @@ def test_searches_are_right_while_much_and_little_is_written(two: tuple[Pairs, P
     for thread in threads:
         thread.join(SECONDS)
     assert wrong == []
+
+
+def test_a_search_leaves_a_large_merge_to_the_background(
+    two: tuple[Pairs, Pairs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs, _ = two
+    monkeypatch.setattr(snapshot_updater, "_MOST_MERGED_BY_SEARCH", 3)
+    snapshots, data = pairs.services.snapshots, pairs.data
+
+    def gallery() -> Any:
+        collection = next(c for c in snapshots.list_collections(SECONDS) if c.name == "b")
+        return snapshots.peek_all()[collection.id].galleries["x"]
+
+    for number in range(12):
+        item = pairs.item("x", f"x{number}", data.X[number] + 0.1, "class 0")
+        pairs.services.catalogue.add_items("b", [item], replace=True)
+        pairs.search("b")
+    before = gallery()
+    assert before.has_due_merges
+
+    def is_merged() -> bool:
+        snapshots.reload_stale(SECONDS)
+        return not gallery().has_due_merges
+
+    wait_for(is_merged)
+    after = gallery()
+    assert len(after.segments) < len(before.segments)
+    query = np.ones((1, before.segments[0].segment.index.vectors.shape[1]), np.float32)
+    expected = before.search(query, 30, 0, ItemFilter())
+    assert after.search(query, 30, 0, ItemFilter()) == expected

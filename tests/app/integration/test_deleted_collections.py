@@ -73,7 +73,9 @@ def test_a_collection_created_again_is_changed_by_one_thread_at_a_time(
     most: list[int] = []
     second_in = threading.Event()
 
-    def watched(work: Callable[..., Snapshot], collection: Collection, *arguments: Any) -> Snapshot:
+    def watched(
+        work: Callable[..., Snapshot], collection: Collection, *arguments: Any, **options: Any
+    ) -> Snapshot:
         threads = inside.setdefault(collection.id, set())
         is_first = threading.get_ident() not in threads
         threads.add(threading.get_ident())
@@ -83,7 +85,7 @@ def test_a_collection_created_again_is_changed_by_one_thread_at_a_time(
         else:
             second_in.set()
         try:
-            return work(*arguments)
+            return work(*arguments, **options)
         finally:
             if is_first:
                 threads.discard(threading.get_ident())
@@ -91,7 +93,9 @@ def test_a_collection_created_again_is_changed_by_one_thread_at_a_time(
     monkeypatch.setattr(SnapshotLoader, "load", lambda *arguments: watched(load, arguments[2], *arguments))
     for module in (snapshot_loader, snapshot_updater):
         monkeypatch.setattr(
-            module, "replay", lambda *arguments: watched(replay.replay, arguments[1], *arguments)
+            module,
+            "replay",
+            lambda *arguments, **options: watched(replay.replay, arguments[1], *arguments, **options),
         )
 
     def look() -> None:

@@ -155,3 +155,24 @@ def test_all_items_may_go_and_come_back(rank: int) -> None:
     assert not gone.has_label("a")
     back = gone.apply_write({"y"}, rows[1:2], vectors[:1])
     assert [row.id for row, _ in back.search(query, 5, 0, ItemFilter())[0]] == ["y"]
+
+
+def test_a_large_merge_waits_until_it_is_asked_for() -> None:
+    base = [IndexedItem(f"base{n}", ("a",), {}) for n in range(200)]
+    vectors = np.random.default_rng(0).standard_normal((200, RANK)).astype(np.float32)
+    gallery = Gallery.from_items(base, vectors, ExactIndex)
+    reference = {item.id: vector for item, vector in zip(base, vectors, strict=True)}
+    for number in range(150):
+        item_id, vector = f"base{number}", vectors[number : number + 1] + 1.0
+        gallery = gallery.apply_write({item_id}, [base[number]], vector, most_merged=50)
+        reference[item_id] = vector[0]
+        assert gallery.size == 200
+        assert all(view.n_live <= 50 for view in gallery.segments[1:])
+    assert gallery.has_due_merges
+    done = gallery.merge_due()
+    assert not done.has_due_merges
+    assert done.merge_due() is done
+    assert len(done.segments) < len(gallery.segments)
+    query = np.ones((1, RANK), np.float32)
+    assert done.search(query, 200, 0, ItemFilter()) == gallery.search(query, 200, 0, ItemFilter())
+    assert {item.id for item, _ in done.search(query, 200, 0, ItemFilter())[0]} == reference.keys()

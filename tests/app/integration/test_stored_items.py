@@ -9,7 +9,7 @@ import pytest
 from app.domain.entities import ItemFilter
 from app.index.exact import ExactIndex
 from app.services.serving.galleries import Gallery
-from app.services.serving.segments import IndexedItem, Segment
+from app.services.serving.segments import IndexedItem, Segment, SegmentView
 from app.services.serving.stored_items import StoredItems
 
 ORDINARY: list[dict[str, Any]] = [{"n": n % 7, "title": f'"{n}",\n', 'é\\"\t': [n]} for n in range(9000)]
@@ -52,7 +52,11 @@ def test_text_gives_the_items_and_filters_of_objects(documents: list[dict[str, A
         table[len(items)]
     vectors = np.ones((len(items), 2), np.float32)
     plain, texts = (Segment(kind, ExactIndex(vectors)) for kind in (items, table))
-    assert texts.row_by_id == plain.row_by_id
+    ids = [item.id for item in items]
+    for segment in (texts, plain):
+        assert sorted(segment.rows_of({*ids, "absent"})) == list(range(len(items)))
+        assert segment.rows_of({ids[-1], "absent"}) == [len(items) - 1]
+        assert segment.rows_of(()) == []
     for item_filter in FILTERS * 2:
         np.testing.assert_array_equal(texts.matches(item_filter), plain.matches(item_filter))
     assert texts.rows_by_label.keys() == plain.rows_by_label.keys()
@@ -80,3 +84,25 @@ def test_text_takes_a_fraction_of_the_memory_of_objects() -> None:
     assert table.n_bytes < (plain.estimated_bytes - plain.index.n_bytes - plain.prepared_bytes) / 4
     # What a segment counts is also for finding items by their ids, from the first write on.
     assert table.n_bytes < texts.estimated_bytes < plain.estimated_bytes
+
+
+@pytest.mark.parametrize("documents", [ORDINARY, REFUSED], ids=["ordinary", "refused"])
+@pytest.mark.parametrize("n_dead", [0, 1, 3])
+def test_a_merge_keeps_text(documents: list[dict[str, Any]], n_dead: int) -> None:
+    items = items_of(documents)
+    new = [IndexedItem(f"new{n}", ("new",), document) for n, document in enumerate(REFUSED)]
+    parts = [(kind, np.ones((len(kind), 2), np.float32)) for kind in (stored(items), new, stored(new))]
+    views = [SegmentView.of_all(Segment(kind, ExactIndex(vectors))) for kind, vectors in parts]
+    gone = {"i,0", "i,2", "i,3"} if n_dead == 3 else {f"i,{len(items) - 1}"} if n_dead else set()
+    merged = SegmentView.merge([views[0].without(gone), *views[1:]])
+    assert isinstance(merged.segment.items, StoredItems)
+    expected = [item for item in items if item.id not in gone] + new + new
+    assert list(merged.segment.items) == expected
+    assert [merged.segment.items[row] for row in range(len(expected))] == expected
+
+
+def test_a_segment_without_live_items_is_merged_into_nothing() -> None:
+    items = items_of([{}])
+    view = SegmentView.of_all(Segment(stored(items), ExactIndex(np.ones((1, 2), np.float32))))
+    merged = SegmentView.merge([view.without({"i,0"})])
+    assert (len(merged.segment.items), merged.n_live) == (0, 0)
