@@ -1,13 +1,17 @@
 // The search page. It uses only the public API; values from a gallery are written with textContent or as
 // properties, never as markup.
 
+import { readAddress, writeAddress } from "./address.js";
 import { Problem, call, storeKey } from "./api.js";
 import { byId } from "./elements.js";
 import { attempt, clearError } from "./messages.js";
 import { openModel } from "./model.js";
 import { resetOptions } from "./options.js";
 import { buildPanels } from "./panels.js";
-import { state } from "./state.js";
+import { search, showNoResults } from "./search.js";
+import { collectionPath, state } from "./state.js";
+
+let collections = [];
 
 byId("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -37,26 +41,51 @@ document.addEventListener("paste", (event) => {
 for (const name of ["dragover", "drop"]) document.addEventListener(name, (event) => event.preventDefault());
 
 async function loadCollections() {
-  const { collections } = await (await call("/v1/collections")).json();
+  ({ collections } = await (await call("/v1/collections")).json());
   const select = byId("collection");
   select.replaceChildren(...collections.map(({ name }) => new Option(name, name)));
   select.disabled = collections.length === 0;
-  select.onchange = () => openCollection(collections.find(({ name }) => name === select.value));
   if (collections.length === 0) {
     throw new Problem("There is no collection yet", "Make one with POST /v1/collections, or run “lrbs demo”.", 0);
   }
-  openCollection(collections[0]);
+  await showAddress();
+}
+
+byId("collection").addEventListener("change", () => {
+  openCollection(collections.find(({ name }) => name === byId("collection").value));
+  writeAddress(state.collection, null, false);
+});
+
+window.addEventListener("popstate", () => attempt(showAddress));
+
+/** Show what the address asks for; without a collection's name that is the first one. */
+async function showAddress() {
+  const { collection: name, search: sought } = readAddress();
+  const collection = name === null ? collections[0] : collections.find((candidate) => candidate.name === name);
+  if (state.collection === null || (collection && collection !== state.collection)) {
+    openCollection(collection ?? collections[0]);
+  }
+  if (!collection) throw new Problem(`There is no collection “${name}”`, "Choose one of the list.", 404);
+  if (sought === null) showNoResults();
+  else await search({ ...sought, query: await complete(sought.query) }, { isInAddress: true });
+}
+
+/** Add to a query by an item what the page shows of that. */
+async function complete(query) {
+  if (query.itemId === undefined) return query;
+  const item = await (await call(`${collectionPath()}/items/${encodeURIComponent(query.itemId)}`)).json();
+  const title = item.content_url ? undefined : item.text || item.id;
+  return { itemId: item.id, title, pictureUrl: item.content_url ?? undefined };
 }
 
 function openCollection(collection) {
-  state.search?.abort();
   state.collection = collection;
+  byId("collection").value = collection.name;
   clearError();
-  byId("results").hidden = true;
-  byId("hits").replaceChildren();
   resetOptions();
   buildPanels();
   openModel(buildPanels);
+  showNoResults();
 }
 
 attempt(loadCollections);

@@ -9,15 +9,13 @@ const REFUSED = new Set([401, 403]);
 const judgements = new Map(); // what was stored since the page was loaded, by query and item
 let permission = { of: null, answer: null };
 
-/** Put thumbs below the results that are shown, if the key may store feedback. */
-export async function offerFeedback(source, target, query, hits) {
-  const list = byId("hits");
-  const shown = [...list.children];
+/** Put thumbs below the cards of results, if the key may store feedback. */
+export async function offerFeedback({ source, target, query }, hits, cards) {
   const collection = state.collection;
-  if (!(await mayGive()) || shown[0]?.parentNode !== list) return;
+  if (!(await mayGive()) || !cards[0]?.isConnected) return;
   const key = keyOf(collection, source, target, query);
   const about = { path: feedbackPath(collection), source, target, query, key };
-  shown.forEach((entry, number) => entry.append(thumbs(about, hits[number])));
+  cards.forEach((card, number) => card.querySelector(".actions").append(thumbs(about, hits[number])));
 }
 
 const feedbackPath = (collection) => `${collectionPath(collection)}/feedback`;

@@ -11,6 +11,7 @@ const TEXT_EXAMPLES = 4;
 const PICTURE_EXAMPLES = 6;
 const VECTOR_EXAMPLES = 6;
 const LONGEST_QUERY = 160;
+const TYPING_PAUSE_MS = 250; // about what lies between two letters of a slow writer
 
 /** Build one panel for each modality that can be a query; none while there is no model. */
 export function buildPanels() {
@@ -23,34 +24,75 @@ export function buildPanels() {
   const build = { text: textPanel, picture: picturePanel, vector: vectorPanel };
   const panels = names
     .map((source) => {
-      const target = names.find((name) => name !== source);
-      return { kind: kindOf(state.collection.modalities[source]), source, target };
+      const targets = [...names.filter((name) => name !== source), source];
+      return { kind: kindOf(state.collection.modalities[source]), source, targets };
     })
     .filter(({ kind }) => kind in build);
   const order = ["text", "picture", "vector"];
   panels.sort((left, right) => order.indexOf(left.kind) - order.indexOf(right.kind));
-  byId("panels").replaceChildren(...panels.map(({ kind, source, target }) => build[kind](source, target)));
+  byId("panels").replaceChildren(...panels.map(({ kind, source, targets }) => build[kind](source, targets)));
 }
 
-function fromTemplate(id, heading) {
+/**
+ * Build a panel that searches its own modality or the other one.
+ *
+ * `panel.run` searches what is chosen; `panel.showQuery` is told of every search, and shows the panel's own query by
+ * `show`, which gets null when another one comes.
+ */
+function fromTemplate(id, heading, source, targets, show = () => {}) {
   const panel = byId(id).content.firstElementChild.cloneNode(true);
   panel.querySelector("h2").textContent = heading;
+  const choices = targets.map((target) => targetChoice(source, target));
+  panel.querySelector(".targets").append(...choices);
+  const inputs = choices.map((choice) => choice.querySelector("input"));
+  inputs[0].checked = true;
+  let own = null;
+  panel.run = (query, options) => {
+    const target = targets[inputs.findIndex((input) => input.checked)];
+    attempt(() => search({ source, target, query }, options));
+  };
+  panel.querySelector(".targets").addEventListener("change", () => {
+    if (own) panel.run(own);
+  });
+  panel.showQuery = (shown) => {
+    own = shown?.source === source ? shown.query : null;
+    if (own) inputs[targets.indexOf(shown.target)].checked = true;
+    show(own);
+  };
   return panel;
 }
 
-function textPanel(source, target) {
-  const heading = `Find ${plural(target)} with a text`;
-  const panel = fromTemplate("text-panel", heading);
-  const input = panel.querySelector("input");
-  input.setAttribute("aria-label", heading);
-  input.placeholder = `Describe the ${plural(target)} you want`;
-  const run = () => {
+function targetChoice(source, target) {
+  const label = element("label");
+  const input = element("input");
+  input.type = "radio";
+  input.name = `target-of-${source}`;
+  label.append(input, element("span", "", source === target ? `similar ${plural(target)}` : plural(target)));
+  return label;
+}
+
+function textPanel(source, targets) {
+  const panel = fromTemplate("text-panel", "Search with a text", source, targets, (own) => {
+    clearTimeout(timer);
+    const text = own?.text ?? "";
+    if (input.value.trim() !== text) input.value = text;
+  });
+  const input = panel.querySelector("input[type=search]");
+  let timer = 0;
+  input.setAttribute("aria-label", "Search with a text");
+  input.placeholder = "Describe what you look for";
+  const run = (options) => {
+    clearTimeout(timer);
     const text = input.value.trim();
-    if (text) attempt(() => search(source, target, { text }));
+    if (text) panel.run({ text }, options);
   };
   panel.addEventListener("submit", (event) => {
     event.preventDefault();
     run();
+  });
+  input.addEventListener("input", (event) => {
+    clearTimeout(timer);
+    if (!event.isComposing) timer = setTimeout(() => run({ isTyped: true }), TYPING_PAUSE_MS);
   });
   addExamples(panel, source, (item) => {
     if (!item.text) return null;
@@ -65,23 +107,29 @@ function textPanel(source, target) {
   return panel;
 }
 
-function picturePanel(source, target) {
-  const heading = `Find ${plural(target)} with a picture`;
-  const panel = fromTemplate("picture-panel", heading);
+function picturePanel(source, targets) {
+  const heading = "Search with a picture";
+  const panel = fromTemplate("picture-panel", heading, source, targets, (own) => showChosen(own?.picture ?? null));
   const zone = panel.querySelector(".drop");
-  const input = panel.querySelector("input");
+  const input = panel.querySelector("input[type=file]");
   const preview = panel.querySelector(".preview");
   const [title, hint] = zone.querySelectorAll(".drop-text > *");
+  const [emptyTitle, emptyHint] = [title.textContent, hint.textContent];
+  let chosen = null;
   input.setAttribute("aria-label", `${heading}: choose a file`);
 
-  panel.takePicture = (file) => {
-    if (!file) return;
+  const showChosen = (file) => {
+    if (file === chosen) return;
+    chosen = file;
     if (preview.src) URL.revokeObjectURL(preview.src);
-    preview.src = URL.createObjectURL(file);
-    preview.hidden = false;
-    title.textContent = shorten(file.name || "Pasted picture", 40);
-    hint.textContent = "Drop, choose or paste another one";
-    attempt(() => search(source, target, { picture: file }));
+    preview.removeAttribute("src");
+    preview.hidden = file === null;
+    if (file) preview.src = URL.createObjectURL(file);
+    title.textContent = file ? shorten(file.name || "Pasted picture", 40) : emptyTitle;
+    hint.textContent = file ? "Drop, choose or paste another one" : emptyHint;
+  };
+  panel.takePicture = (file) => {
+    if (file) panel.run({ picture: file });
   };
   preview.addEventListener("error", () => { preview.hidden = true; });
   input.addEventListener("change", () => {
@@ -110,22 +158,22 @@ function picturePanel(source, target) {
     showPicture(image, url, state.examples);
     button.append(image);
     button.addEventListener("click", () => {
-      attempt(() => search(source, target, { itemId: item.id, pictureUrl: url }));
+      panel.run({ itemId: item.id, pictureUrl: url });
     });
     return button;
   }, PICTURE_EXAMPLES);
   return panel;
 }
 
-function vectorPanel(source, target) {
-  const panel = fromTemplate("vector-panel", `Find ${plural(target)} with ${plural(source)}`);
-  panel.querySelector("p").textContent =
+function vectorPanel(source, targets) {
+  const panel = fromTemplate("vector-panel", `Search with ${plural(source)}`, source, targets);
+  panel.querySelector("p.facts").textContent =
     `The items of “${source}” are feature vectors, which cannot be typed here: query with your own through ` +
     "the API, or click one that is stored.";
   addExamples(panel, source, (item) => {
     const button = element("button", "", [item.id, ...(item.labels ?? [])].join(" · "));
     button.addEventListener("click", () => {
-      attempt(() => search(source, target, { itemId: item.id, title: item.id }));
+      panel.run({ itemId: item.id, title: item.id });
     });
     return button;
   }, VECTOR_EXAMPLES);

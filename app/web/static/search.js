@@ -1,58 +1,88 @@
-// Searching, and showing the results, each of which can be the next query.
+// Searching: the first results, and more of them as one scrolls.
 
+import { writeAddress } from "./address.js";
 import { call } from "./api.js";
 import { byId, element, shorten } from "./elements.js";
 import { offerFeedback } from "./feedback.js";
 import { announce, attempt } from "./messages.js";
 import { release, showPicture } from "./pictures.js";
+import { resultCard } from "./results.js";
 import { collectionPath, plural, state } from "./state.js";
 
-const RESULTS_PER_SEARCH = 24;
+const RESULTS_PER_PAGE = 24;
+const NO_FILTER = { labels: [], metadata: new Map() };
 
 /**
- * Search one modality with another.
+ * Search a modality, and show the first results; a search that runs is cancelled.
  *
- * query: {text} | {picture: File} | {itemId, title, pictureUrl}
+ * sought: {source, target, query, filter}; query: {text} | {picture: File} | {itemId, title, pictureUrl};
+ * filter: {labels, metadata: Map of lists}
+ * options: whether the query is being typed, and whether the address bar already has it
  */
-export async function search(source, target, query) {
+export async function search(sought, { isTyped = false, isInAddress = false } = {}) {
+  const shown = { filter: NO_FILTER, ...sought, offset: 0, ids: new Set() };
+  for (const panel of byId("panels").children) panel.showQuery?.(shown);
+  announce("Searching");
+  const result = await request(shown);
+  if (!isInAddress) writeAddress(state.collection, shown, isTyped);
+  state.shown = shown;
+  showResults(shown, result, isTyped);
+}
+
+/** Leave no result on the page. */
+export function showNoResults() {
+  state.search?.abort();
+  state.shown = null;
+  byId("results").hidden = true;
+  byId("hits").replaceChildren();
+  for (const panel of byId("panels").children) panel.showQuery?.(null);
+}
+
+async function request(shown) {
   state.search?.abort();
   const running = new AbortController();
   state.search = running;
   const busy = setTimeout(() => byId("results").classList.add("is-busy"), 120);
-  announce("Searching");
   try {
-    const path = `${collectionPath()}/search/${encodeURIComponent(source)}-to-${encodeURIComponent(target)}`;
-    const response = await call(path, { method: "POST", signal: running.signal, ...requestOf(query) });
-    showResults(source, target, query, await response.json());
+    const direction = `${encodeURIComponent(shown.source)}-to-${encodeURIComponent(shown.target)}`;
+    const options = { method: "POST", signal: running.signal, ...bodyOf(shown) };
+    return await (await call(`${collectionPath()}/search/${direction}`, options)).json();
   } finally {
     clearTimeout(busy);
-    if (state.search === running) byId("results").classList.remove("is-busy");
+    if (state.search === running) {
+      state.search = null;
+      byId("results").classList.remove("is-busy");
+    }
   }
 }
 
-function requestOf(query) {
+function bodyOf({ query, filter, offset }) {
+  const conditions = {};
+  if (filter.labels.length > 0) conditions.labels = filter.labels;
+  if (filter.metadata.size > 0) conditions.metadata = Object.fromEntries(filter.metadata);
   if (query.picture) {
     const body = new FormData();
     body.append("picture", query.picture, query.picture.name || "picture");
-    body.append("k", String(RESULTS_PER_SEARCH));
+    body.append("k", String(RESULTS_PER_PAGE));
+    body.append("offset", String(offset));
+    body.append("filter", JSON.stringify(conditions));
     return { body };
   }
   const content = query.itemId === undefined ? { text: query.text } : { item_id: query.itemId };
   return {
-    body: JSON.stringify({ ...content, k: RESULTS_PER_SEARCH }),
+    body: JSON.stringify({ ...content, k: RESULTS_PER_PAGE, offset, filter: conditions }),
     headers: { "Content-Type": "application/json" },
   };
 }
 
-function showResults(source, target, query, result) {
-  const hits = result.hits;
-  const arePictures = hits.some((hit) => hit.content_url);
+function showResults(shown, result, isTyped) {
+  const { source, target, query } = shown;
   const section = byId("results");
   release(state.pictures);
-
   const title = query.text ?? query.title;
-  const count = `${hits.length} ${plural(target)}`;
-  byId("results-title").textContent = title ? `${count} for “${shorten(title, 140)}”` : `${count} for this picture`;
+  byId("results-title").textContent = source === target
+    ? `${capitalise(plural(target))} like ${title ? `“${shorten(title, 140)}”` : "this picture"}`
+    : `${capitalise(plural(target))} for ${title ? `“${shorten(title, 140)}”` : "this picture"}`;
   byId("results-facts").textContent = [
     `model ${result.model_version}`,
     `revision ${result.index_revision}`,
@@ -61,17 +91,51 @@ function showResults(source, target, query, result) {
   ].join(" · ");
   showQueryPicture(query);
   const notices = result.notices.map((notice) => notice.message);
+  if (result.hits.length === 0 && notices.length === 0) notices.push(`No ${plural(target)} were found.`);
   byId("notices").replaceChildren(...notices.map((message) => element("li", "", message)));
   byId("notices").hidden = notices.length === 0;
-
-  const list = byId("hits");
-  list.classList.toggle("is-texts", !arePictures);
-  list.replaceChildren(...hits.map((hit) => resultCard(hit, target, source)));
+  byId("hits").classList.toggle("is-texts", !result.hits.some((hit) => hit.content_url));
+  byId("hits").replaceChildren();
   section.hidden = false;
-  announce([hits.length ? `${count} found` : `No ${plural(target)} found`, ...notices].join(". "));
-  bringIntoView(section, query.itemId !== undefined);
-  offerFeedback(source, target, query, hits);
+  append(shown, result);
+  announce([`${result.hits.length || "No"} ${plural(target)} found`, ...notices].join(". "));
+  if (!isTyped) bringIntoView(section, query.itemId !== undefined);
 }
+
+const capitalise = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+/** Append results that are not on the page yet: items may be written between two of its requests. */
+function append(shown, result) {
+  const hits = result.hits.filter((hit) => !shown.ids.has(hit.id));
+  const cards = hits.map((hit) => resultCard(hit, shown, (sought) => attempt(() => search(sought))));
+  hits.forEach((hit) => shown.ids.add(hit.id));
+  byId("hits").append(...cards);
+  shown.offset += result.hits.length;
+  byId("more").hidden = result.hits.length < RESULTS_PER_PAGE;
+  watchEnd();
+  if (shown.source !== shown.target) offerFeedback(shown, hits, cards);
+}
+
+async function showMore() {
+  const { shown } = state;
+  if (!shown || state.search) return;
+  const result = await request(shown);
+  if (state.shown !== shown) return;
+  append(shown, result);
+  announce(`${shown.ids.size} ${plural(shown.target)} are shown`);
+}
+
+const endOfResults = new IntersectionObserver((entries) => {
+  if (entries.some((entry) => entry.isIntersecting)) attempt(showMore);
+}, { rootMargin: "200px" });
+
+/** Tell the observer anew that the end is in sight, if it is. */
+function watchEnd() {
+  endOfResults.disconnect();
+  if (!byId("more").hidden) endOfResults.observe(byId("more"));
+}
+
+byId("more").addEventListener("click", () => attempt(showMore));
 
 function showQueryPicture(query) {
   const image = byId("query-picture");
@@ -86,62 +150,9 @@ function showQueryPicture(query) {
   }
 }
 
-/** Scroll to the results: after a click on a result always, after a typed query only if they are out of sight. */
+/** Scroll to the results: after a click on a result always, after a query only if they are out of sight. */
 function bringIntoView(section, moveFocus) {
   if (moveFocus) section.focus({ preventScroll: true });
   const top = section.getBoundingClientRect().top;
   if (moveFocus ? top < 0 : top > innerHeight * 0.75) section.scrollIntoView({ block: "start" });
-}
-
-/** Build one result; a click on it searches in the other direction. */
-function resultCard(hit, modality, other) {
-  const item = element("li");
-  const card = element("button", "hit");
-  card.type = "button";
-  card.dataset.id = hit.id;
-  card.title = `Find ${plural(other)} that match this one`;
-
-  if (hit.content_url) card.append(pictureOf(hit));
-  if (hit.text || !hit.content_url) card.append(element("span", "hit-text", hit.text || hit.id));
-  card.append(detailsOf(hit));
-  card.addEventListener("click", () => {
-    const title = hit.content_url ? undefined : hit.text || hit.id;
-    attempt(() => search(modality, other, { itemId: hit.id, title, pictureUrl: hit.content_url }));
-  });
-  item.append(card);
-  return item;
-}
-
-function pictureOf(hit) {
-  const frame = element("span", "hit-picture");
-  const image = element("img");
-  image.alt = hit.labels?.length ? `Picture: ${hit.labels.join(", ")}` : `Picture ${hit.id}`;
-  image.decoding = "async";
-  showPicture(image, hit.content_url, state.pictures);
-  frame.append(image);
-  return frame;
-}
-
-function detailsOf(hit) {
-  const body = element("span", "hit-body");
-  const line = element("span", "hit-line");
-  const percent = `${(100 * hit.probability).toFixed(1)} %`;
-  const probability = element("span", "hit-probability", percent);
-  probability.title = "Estimated probability of a match";
-  line.append(
-    element("span", "hit-rank", `#${hit.rank}`),
-    element("span", "hit-score", Number(hit.score).toFixed(3)),
-    probability,
-  );
-  const bar = element("progress");
-  bar.max = 1;
-  bar.value = hit.probability;
-  bar.setAttribute("aria-hidden", "true");
-  body.append(line, bar);
-  if (hit.labels?.length) {
-    const labels = element("span", "labels");
-    labels.append(...hit.labels.map((label) => element("span", "", label)));
-    body.append(labels);
-  }
-  return body;
 }

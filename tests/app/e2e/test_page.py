@@ -1,4 +1,5 @@
 import io
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -145,6 +146,125 @@ def test_a_result_searches_the_other_way_and_back(opened: Page, watch: Watch) ->
     expect(opened.locator("#results")).to_be_focused()
     opened.locator("#hits button").first.press("Enter")
     wait_for_pictures(opened)
+    assert watch.complaints == []
+
+
+def shown_ids(page: Page) -> list[str]:
+    return [
+        str(name) for name in page.locator("#hits .hit").evaluate_all("cards => cards.map(c => c.dataset.id)")
+    ]
+
+
+def test_typing_shows_the_results_of_the_last_letters(opened: Page, watch: Watch) -> None:
+    asked: list[str] = []
+    opened.on(
+        "request", lambda request: asked.append(request.post_data or "") if "-to-" in request.url else None
+    )
+    text_box(opened).press_sequentially("boats on the sea", delay=10)
+    expect(opened.locator("#results-title")).to_have_text("Pictures for “boats on the sea”")
+    wait_for_pictures(opened)
+    assert len(asked) < len("boats on the sea")
+    expect(text_box(opened)).to_be_focused()
+    found = shown_ids(opened)
+    text_box(opened).press("Enter")
+    expect(opened).to_have_url(re.compile("q=boats"))
+    assert shown_ids(opened) == found
+    opened.go_back()  # the letters share one entry of the history
+    expect(opened.locator("#results")).to_be_hidden()
+    expect(text_box(opened)).to_have_value("")
+    assert watch.complaints == []
+
+
+def test_a_search_that_is_overtaken_is_cancelled(opened: Page, watch: Watch) -> None:
+    failed: list[str] = []
+    opened.on("requestfailed", lambda request: failed.append(request.post_data or ""))
+    held = []
+    opened.route("**/search/**", lambda route: held.append(route) if not held else route.continue_())
+    search_text(opened, "a forest")
+    opened.wait_for_timeout(50)
+    search_text(opened, "boats on the sea")
+    wait_for_pictures(opened)
+    expect(opened.locator("#results-title")).to_have_text("Pictures for “boats on the sea”")
+    assert any("a forest" in body for body in failed)
+    assert watch.complaints == []
+
+
+def test_similar_items_of_the_same_kind_are_found(opened: Page, watch: Watch, picture: bytes) -> None:
+    search_text(opened, "boats on the sea")
+    wait_for_pictures(opened)
+    first = shown_ids(opened)[0]
+    opened.get_by_role("button", name="Similar pictures: result 1", exact=True).click()
+    expect(opened.locator("#results-title")).to_have_text("Pictures like this picture")
+    expect(opened.locator(".hit-probability")).to_have_count(0)
+    wait_for_pictures(opened)
+    assert first not in shown_ids(opened)
+    found = scores(opened)
+    assert found == sorted(found, reverse=True)
+    assert max(found) <= 1.0
+    expect(text_box(opened)).to_have_value("")
+    choose_picture(opened, picture)
+    expect(opened.locator("#hits .hit-picture").first).to_be_visible()
+    expect(opened.locator("#results-title")).to_have_text("Pictures like this picture")
+    opened.get_by_role("radio", name="texts", exact=True).check()
+    expect(opened.locator("#results-title")).to_have_text("Texts for this picture")
+    search_text(opened, "boats on the sea")
+    wait_for_pictures(opened)
+    expect(opened.locator(".preview")).to_be_hidden()
+    opened.get_by_role("radio", name="similar texts").check()
+    expect(opened.locator("#results-title")).to_have_text("Texts like “boats on the sea”")
+    expect(opened.locator("#hits .hit-text").first).not_to_be_empty()
+    assert watch.complaints == []
+
+
+def expect_ids(page: Page, ids: list[str]) -> None:
+    expect(page.locator("#hits .hit").first).to_have_attribute("data-id", ids[0])
+    assert shown_ids(page) == ids
+
+
+def test_the_address_carries_the_search(opened: Page, watch: Watch, picture: bytes) -> None:
+    of_item = re.compile("item=")
+    search_text(opened, "boats on the sea")
+    wait_for_pictures(opened)
+    pictures = shown_ids(opened)
+    opened.locator("#hits .hit").first.click()
+    expect(opened.locator("#hits .hit-text").first).not_to_be_empty()
+    texts = shown_ids(opened)
+    choose_picture(opened, picture)
+    expect(opened).not_to_have_url(of_item)
+    expect(opened.locator(".preview")).to_be_visible()
+    of_picture = shown_ids(opened)
+    opened.go_back()
+    expect(opened.locator(".preview")).to_be_hidden()
+    expect_ids(opened, texts)
+    opened.go_back()
+    expect_ids(opened, pictures)
+    expect(text_box(opened)).to_have_value("boats on the sea")
+    opened.go_forward()
+    expect_ids(opened, texts)
+    opened.go_forward()
+    expect_ids(opened, of_picture)
+    opened.go_back()
+    expect_ids(opened, texts)
+    opened.reload()
+    expect_ids(opened, texts)
+    expect(opened.locator("#query-picture")).to_be_visible()
+    opened.go_forward()
+    expect(opened.get_by_role("alert")).to_contain_text("not part of its address")
+    assert watch.complaints == []
+
+
+def test_more_results_come_as_one_scrolls(opened: Page, watch: Watch) -> None:
+    search_text(opened, "boats on the sea")
+    wait_for_pictures(opened)
+    first = shown_ids(opened)
+    assert len(first) == 24
+    opened.mouse.wheel(0, 10_000)
+    expect(opened.locator("#hits > li").nth(24)).to_be_attached()
+    more = shown_ids(opened)
+    assert more[:24] == first
+    assert len(set(more)) == len(more)
+    found = scores(opened)
+    assert found == sorted(found, reverse=True)
     assert watch.complaints == []
 
 

@@ -1,0 +1,80 @@
+// The card of one result, which can be the next query in either direction.
+
+import { element } from "./elements.js";
+import { showPicture } from "./pictures.js";
+import { plural, state } from "./state.js";
+
+const FACTS_SHOWN = 4;
+const LONGEST_FACT = 40;
+
+/** Build one result; `run` takes a search that is clicked. */
+export function resultCard(hit, { source, target }, run) {
+  const item = element("li");
+  const other = Object.keys(state.collection.modalities).find((name) => name !== target);
+  const query = {
+    itemId: hit.id,
+    title: hit.content_url ? undefined : hit.text || hit.id,
+    pictureUrl: hit.content_url,
+  };
+  const card = element("button", "hit");
+  card.type = "button";
+  card.dataset.id = hit.id;
+  card.title = `Find ${plural(other)} that match this one`;
+  if (hit.content_url) card.append(pictureOf(hit));
+  if (hit.text || !hit.content_url) card.append(element("span", "hit-text", hit.text || hit.id));
+  card.append(detailsOf(hit, source === target));
+  card.addEventListener("click", () => run({ source: target, target: other, query }));
+
+  const similar = element("button", "similar", "Similar");
+  similar.type = "button";
+  similar.setAttribute("aria-label", `Similar ${plural(target)}: result ${hit.rank}`);
+  similar.addEventListener("click", () => run({ source: target, target, query }));
+  const actions = element("div", "actions");
+  actions.append(similar);
+  item.append(card, actions);
+  return item;
+}
+
+function pictureOf(hit) {
+  const frame = element("span", "hit-picture");
+  const image = element("img");
+  image.alt = hit.labels?.length ? `Picture: ${hit.labels.join(", ")}` : `Picture ${hit.id}`;
+  image.decoding = "async";
+  showPicture(image, hit.content_url, state.pictures);
+  frame.append(image);
+  return frame;
+}
+
+function detailsOf(hit, isCosine) {
+  const body = element("span", "hit-body");
+  const line = element("span", "hit-line");
+  const score = element("span", "hit-score", Number(hit.score).toFixed(3));
+  line.append(element("span", "hit-rank", `#${hit.rank}`), score);
+  if (isCosine) {
+    score.title = "Cosine of the projections";
+  } else {
+    const probability = element("span", "hit-probability", `${(100 * hit.probability).toFixed(1)} %`);
+    probability.title = "Estimated probability of a match";
+    line.append(probability);
+  }
+  const bar = element("progress");
+  bar.max = 1;
+  bar.value = isCosine ? Math.max(hit.score, 0) : hit.probability;
+  bar.setAttribute("aria-hidden", "true");
+  body.append(line, bar);
+  const labels = element("span", "labels");
+  labels.append(...(hit.labels ?? []).map((label) => element("span", "", label)), ...factsOf(hit.metadata ?? {}));
+  if (labels.childElementCount > 0) body.append(labels);
+  body.append(element("span", "hit-id", hit.id));
+  return body;
+}
+
+/** Return the first short values of an item's metadata. */
+function factsOf(metadata) {
+  return Object.entries(metadata)
+    .filter(([, value]) => ["string", "number", "boolean"].includes(typeof value))
+    .map(([key, value]) => `${key}: ${value}`)
+    .filter((text) => text.length <= LONGEST_FACT)
+    .slice(0, FACTS_SHOWN)
+    .map((text) => element("span", "fact", text));
+}
