@@ -37,6 +37,7 @@ from app.services.serving.snapshot_cache import SnapshotCache
 from app.services.serving.snapshot_loader import SnapshotLoader
 from app.services.serving.snapshot_reader import SnapshotReader
 from app.services.serving.snapshot_updater import SnapshotUpdater
+from app.services.serving.values import GalleryValues
 from app.services.storage.backup import Backup
 from app.services.storage.garbage_collector import GarbageCollector
 from app.services.storage.ownership import ManagedFiles, Ownership
@@ -81,7 +82,7 @@ class Services:
         Creates, upgrades and checks the schema.
     backup : Backup
         Copies the data folder and a SQLite database.
-    catalogue, imports, feedback, search, training, versions, access
+    catalogue, imports, feedback, search, values, training, versions, access
         The use cases.
     builder : ModelBuilder
         Trains a model, in a process of its own.
@@ -111,6 +112,7 @@ class Services:
     imports: ImportService
     feedback: FeedbackService
     search: SearchService
+    values: GalleryValues
     training: TrainingService
     versions: ModelRegistry
     builder: ModelBuilder
@@ -166,6 +168,7 @@ def build(settings: Settings) -> Services:
             database, files.pictures, encoders, garbage_collector, _MAX_FEEDBACK, settings.max_answer_bytes
         ),
         search=SearchService(snapshots, recall_monitor, _MAX_HITS, settings.max_answer_bytes),
+        values=GalleryValues(snapshots),
         training=training,
         versions=ModelRegistry(database, bundles, garbage_collector, settings.keep_versions),
         builder=ModelBuilder(database, bundles, encoders, tuner, gates, settings.model_write_seconds),

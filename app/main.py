@@ -192,6 +192,7 @@ def _api_state(services: Services, key_checks: KeyChecks, metrics: Metrics) -> A
         imports=services.imports,
         feedback=services.feedback,
         search=services.search,
+        values=services.values,
         training=services.training,
         versions=services.versions,
         access=services.access,

@@ -232,6 +232,11 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "ItemOut": _ITEM,
     "ItemPage": {"items": [_ITEM], "next_cursor": "42"},
     "SearchOut": _RESULT,
+    "ValuesOut": {
+        "items": 5,
+        "labels": [{"value": "shoes", "count": 3}, {"value": "wallets", "count": 2}],
+        "metadata": {"colour": [{"value": "red", "count": 4}, {"value": "blue", "count": 1}]},
+    },
     "FeedbackIdsOut": {"ids": [17, 18]},
     "FeedbackPageOut": {"feedback": [_FEEDBACK], "next_cursor": "17"},
     "BatchSearchOut": {"results": [_RESULT, {**_RESULT, "notices": [_NOTHING_KNOWN], "hits": []}]},

@@ -19,6 +19,7 @@ from app.services.catalogue.service import CatalogueService
 from app.services.health.readiness import Readiness
 from app.services.models.registry import ModelRegistry
 from app.services.serving.search import SearchService
+from app.services.serving.values import GalleryValues
 from app.services.training.requests import TrainingService
 
 
@@ -54,7 +55,7 @@ class ApiState:
 
     Parameters
     ----------
-    catalogue, imports, feedback, search, training, versions, access
+    catalogue, imports, feedback, search, values, training, versions, access
         The use cases.
     key_checks : KeyChecks
         Looks up API keys in threads of its own.
@@ -76,6 +77,7 @@ class ApiState:
     imports: ImportService
     feedback: FeedbackService
     search: SearchService
+    values: GalleryValues
     training: TrainingService
     versions: ModelRegistry
     access: AccessService

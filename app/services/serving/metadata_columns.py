@@ -58,6 +58,19 @@ class MetadataColumns:
             mask[column.rows] = column.matches(values)
         return mask
 
+    def count(self, key: str, alive: npt.NDArray[np.bool] | None) -> dict[Hashable, int]:
+        """Return how many rows have each value under a key, as `comparable` returns it.
+
+        Parameters
+        ----------
+        key : str
+            Metadata key.
+        alive : ndarray of bool, shape (n_rows,), or None
+            Which rows count; None for all.
+        """
+        column = self._columns.get(key) or self._read_column(key)
+        return {} if column is None else column.count(alive)
+
     def _read_column(self, key: str) -> _Column | None:
         """Return a new column; None for a key of no row, after the first of which all keys are known."""
         if self._is_key_missed and key not in self._keys:
@@ -95,6 +108,12 @@ class _Column:
             )
         self.rows = np.asarray(rows, np.int32)
         self._row_codes = np.asarray(codes, np.int32)
+
+    def count(self, alive: npt.NDArray[np.bool] | None) -> dict[Hashable, int]:
+        """Return how many of `rows` that are alive have each value."""
+        codes = self._row_codes if alive is None else self._row_codes[alive[self.rows]]
+        counts = np.bincount(codes, minlength=len(self._codes) + 1).tolist()
+        return {value: counts[code] for value, code in self._codes.items() if counts[code]}
 
     def matches(self, values: Iterable[Hashable]) -> npt.NDArray[np.bool]:
         """Return which of `rows` have one of the values."""

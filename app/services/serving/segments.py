@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -197,6 +197,10 @@ class Segment:
         self._bitsets[key] = np.packbits(mask)
         return mask
 
+    def count_values(self, key: str, alive: Mask | None) -> Mapping[Hashable, int]:
+        """Return how many rows that are alive have each value under a key, as of `MetadataColumns`."""
+        return self._columns.count(key, alive)
+
     def _evaluate(self, item_filter: ItemFilter) -> Mask:
         mask = np.full(len(self.items), item_filter.labels is None)
         for label in item_filter.labels or ():
@@ -318,6 +322,18 @@ class SegmentView:
             return rows is not None
         starts = range(0, len(rows), _ROWS_AT_ONCE)
         return any(self.alive[rows[start : start + _ROWS_AT_ONCE]].any() for start in starts)
+
+    def count_labels(self) -> Mapping[str, int]:
+        """Return how many live items carry each label that one does."""
+        rows_by_label, alive = self.segment.rows_by_label.items(), self.alive
+        if alive is None:
+            return {label: len(rows) for label, rows in rows_by_label}
+        counts = ((label, int(np.count_nonzero(alive[rows]))) for label, rows in rows_by_label)
+        return {label: count for label, count in counts if count}
+
+    def count_values(self, key: str) -> Mapping[Hashable, int]:
+        """Return how many live items have each value under a metadata key, as of `MetadataColumns`."""
+        return self.segment.count_values(key, self.alive)
 
     def live_items(self) -> Iterable[IndexedItem]:
         """Return the live items, in row order; those of a table are decoded as they are taken."""

@@ -101,7 +101,7 @@ def test_operations_keep_their_ids(document: dict[str, Any]) -> None:
         *("create_collection", "list_collections", "get_collection", "delete_collection"),
         *("create_items", "import_items", "list_items", "put_item", "get_item", "get_content", "delete_item"),
         *("create_feedback", "list_feedback", "delete_feedback"),
-        *("search", "search_batch", "retrain", "get_job", "cancel_job"),
+        *("search", "search_batch", "count_values", "retrain", "get_job", "cancel_job"),
         *("import_items", "job_events", "list_models", "get_model", "activate_model", "roll_back"),
         "list_activations",
         *("create_key", "list_keys", "revoke_key", "healthz", "readyz"),
