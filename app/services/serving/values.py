@@ -118,7 +118,8 @@ def _categorical_keys(gallery: Gallery) -> Iterator[str]:
     values: dict[str, list[Any]] = {}
     for item in sample:
         for key, value in item.metadata.items():
-            values.setdefault(key, []).append(value)
+            if value is not None:
+                values.setdefault(key, []).append(value)
     by_frequency = sorted(values.items(), key=lambda entry: (-len(entry[1]), entry[0]))
     yield from islice((key for key, of_key in by_frequency if _is_categorical(of_key)), _MAX_KEYS)
 
