@@ -4,7 +4,8 @@ import { writeAddress } from "./address.js";
 import { call } from "./api.js";
 import { byId, element, shorten } from "./elements.js";
 import { offerFeedback } from "./feedback.js";
-import { announce, attempt } from "./messages.js";
+import { showFilters } from "./filters.js";
+import { announce, attempt, showError } from "./messages.js";
 import { release, showPicture } from "./pictures.js";
 import { resultCard } from "./results.js";
 import { collectionPath, plural, state } from "./state.js";
@@ -16,17 +17,20 @@ const NO_FILTER = { labels: [], metadata: new Map() };
  * Search a modality, and show the first results; a search that runs is cancelled.
  *
  * sought: {source, target, query, filter}; query: {text} | {picture: File} | {itemId, title, pictureUrl};
- * filter: {labels, metadata: Map of lists}
+ * filter: {labels, metadata: Map of lists}; without one, that of the results before stays for the same gallery
  * options: whether the query is being typed, and whether the address bar already has it
  */
 export async function search(sought, { isTyped = false, isInAddress = false } = {}) {
-  const shown = { filter: NO_FILTER, ...sought, offset: 0, ids: new Set() };
+  const filter = sought.target === state.shown?.target ? state.shown.filter : NO_FILTER;
+  const shown = { filter, ...sought, offset: 0, ids: new Set() };
   for (const panel of byId("panels").children) panel.showQuery?.(shown);
   announce("Searching");
   const result = await request(shown);
   if (!isInAddress) writeAddress(state.collection, shown, isTyped);
   state.shown = shown;
   showResults(shown, result, isTyped);
+  const run = (changed) => attempt(() => search(changed));
+  showFilters(shown, result.index_revision, run).catch(showError);
 }
 
 /** Leave no result on the page. */

@@ -268,6 +268,74 @@ def test_more_results_come_as_one_scrolls(opened: Page, watch: Watch) -> None:
     assert watch.complaints == []
 
 
+MARKUP = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture
+def item_of_markup(demo_server: str, demo_key: str) -> Iterator[str]:
+    """Two texts whose content, label and metadata are HTML, in the demo's collection."""
+    with httpx.Client(base_url=demo_server, headers=bearer(demo_key), trust_env=False) as client:
+        name = client.get("/v1/collections").json()["collections"][0]["name"]
+        facts = {
+            "modality": "text",
+            "labels": [MARKUP],
+            "metadata": {"<b>k</b>": MARKUP, "javascript:alert(1)": 1},
+        }
+        items = [{**facts, "id": f"markup-{n}", "text": f"{MARKUP} boats on the sea {n}"} for n in range(2)]
+        client.post(f"/v1/collections/{name}/items", json={"items": items}).raise_for_status()
+        yield name
+        for item in items:
+            client.delete(f"/v1/collections/{name}/items/{item['id']}").raise_for_status()
+
+
+def test_results_are_filtered_by_labels_and_metadata(opened: Page, watch: Watch) -> None:
+    search_text(opened, "boats on the sea")
+    wait_for_pictures(opened)
+    opened.get_by_text("Filters", exact=True).click()
+    labels = opened.get_by_role("group", name="Label", exact=True)
+    choice = labels.get_by_role("button").first
+    label, count = choice.locator("span").all_inner_texts()
+    choice.press("Enter")
+    expect(opened.locator("#hits > li")).to_have_count(min(int(count), 24))
+    expect(choice).to_have_attribute("aria-pressed", "true")
+    expect(choice).to_be_focused()
+    expect(opened.locator("#hits .labels")).to_contain_text([label] * min(int(count), 24))
+    split = opened.get_by_role("group", name="split", exact=True).get_by_role("button", name="test").first
+    split.click()
+    expect(split).to_have_attribute("aria-pressed", "true")
+    filtered = shown_ids(opened)
+    assert 0 < len(filtered) < int(count)
+    opened.reload()
+    expect(opened.get_by_role("button", name=f"Remove the filter {label}")).to_be_visible()
+    expect_ids(opened, filtered)
+    search_text(opened, "a forest")  # of the same gallery: the filter stays
+    expect(opened.locator("#results-title")).to_have_text("Pictures for “a forest”")
+    assert sorted(shown_ids(opened)) == sorted(filtered)
+    opened.get_by_role("button", name=f"Remove the filter {label}").click()
+    opened.get_by_role("button", name="Remove the filter split: test").click()
+    expect(opened.locator("#hits > li")).to_have_count(24)
+    expect(opened.locator("#chosen")).to_be_hidden()
+    assert watch.complaints == []
+
+
+def test_markup_of_an_item_stays_text(
+    page: Page, watch: Watch, demo_server: str, item_of_markup: str
+) -> None:
+    page.goto(f"{demo_server}/?collection={item_of_markup}&from=text&to=text&q=boats+on+the+sea")
+    card = page.locator("#hits .hit[data-id=markup-0]")
+    expect(card).to_contain_text(f"{MARKUP} boats on the sea 0")
+    expect(card.locator(".labels")).to_contain_text(MARKUP)
+    expect(card.locator(".labels")).to_contain_text(f"<b>k</b>: {MARKUP}")
+    page.get_by_text("Filters", exact=True).click()
+    page.get_by_role("group", name="Label").get_by_role("button", name=MARKUP).click()
+    expect(page.locator("#hits > li")).to_have_count(2)
+    expect(page.get_by_role("button", name=f"Remove the filter {MARKUP}")).to_be_visible()
+    assert page.locator("#results img[src=x]").count() == 0
+    page.reload()
+    expect(page.locator("#hits > li")).to_have_count(2)
+    assert watch.complaints == []
+
+
 def test_an_untrained_collection_is_explained(page: Page, demo_server: str, empty_collection: str) -> None:
     page.goto(demo_server)
     page.get_by_label("Collection").select_option(empty_collection)

@@ -1,0 +1,105 @@
+// Filters of the results: labels and metadata values of the gallery that is searched, with their numbers of items.
+
+import { call } from "./api.js";
+import { byId, element } from "./elements.js";
+import { collectionPath, state } from "./state.js";
+
+const VALUES_LISTED = 50;
+const VALUES_SHOWN = 12;
+
+let built = null; // gallery and revision that the choices are of
+
+/** Show what the results can be filtered by, and by what they are; `run` takes the search that is chosen. */
+export async function showFilters(shown, revision, run) {
+  const gallery = `${state.collection.name} ${shown.target} ${revision}`;
+  if (built !== gallery) {
+    const query = new URLSearchParams({ modality: shown.target, limit: String(VALUES_LISTED) });
+    const values = await (await call(`${collectionPath()}/values?${query}`)).json();
+    if (state.shown !== shown) return;
+    byId("facets").replaceChildren(...groupsOf(values));
+    byId("filters").hidden = byId("facets").childElementCount === 0;
+    built = gallery;
+  }
+  for (const button of byId("facets").querySelectorAll(".value")) {
+    button.setAttribute("aria-pressed", String(has(shown.filter, button)));
+  }
+  byId("facets").onclick = ({ target }) => {
+    const button = target.closest(".value");
+    if (button) run({ ...shown, filter: toggle(shown.filter, choiceOf(button)) });
+  };
+  showChosen(shown, run);
+}
+
+function groupsOf({ labels, metadata }) {
+  const groups = Object.entries(metadata).map(([key, values]) => groupOf(key, values, (value) => ({ key, value })));
+  if (labels.length > 0) groups.unshift(groupOf("Label", labels, (label) => ({ label })));
+  return groups;
+}
+
+function groupOf(heading, values, choiceFrom) {
+  const group = element("fieldset");
+  const buttons = values.map(({ value, count }) => {
+    const button = element("button", "value");
+    button.type = "button";
+    button.dataset.choice = JSON.stringify(choiceFrom(value));
+    button.append(element("span", "", String(value)), element("span", "count", String(count)));
+    return button;
+  });
+  group.append(element("legend", "", heading), ...buttons);
+  const rest = buttons.slice(VALUES_SHOWN);
+  if (rest.length > 0) group.append(moreButton(heading, rest));
+  return group;
+}
+
+/** Hide some buttons, and return the one that shows them. */
+function moreButton(heading, hidden) {
+  for (const button of hidden) button.hidden = true;
+  const more = element("button", "more-values", `${hidden.length} more`);
+  more.type = "button";
+  more.setAttribute("aria-label", `${hidden.length} more values of ${heading}`);
+  more.addEventListener("click", () => {
+    for (const button of hidden) button.hidden = false;
+    hidden[0].focus();
+    more.remove();
+  });
+  return more;
+}
+
+const choiceOf = (button) => JSON.parse(button.dataset.choice);
+
+function has(filter, button) {
+  const { label, key, value } = choiceOf(button);
+  return label === undefined ? (filter.metadata.get(key) ?? []).includes(value) : filter.labels.includes(label);
+}
+
+const without = (values, value) => values.filter((other) => other !== value);
+const withOrWithout = (values, value) => (values.includes(value) ? without(values, value) : [...values, value]);
+
+function toggle(filter, { label, key, value }) {
+  if (label !== undefined) return { ...filter, labels: withOrWithout(filter.labels, label) };
+  const metadata = new Map(filter.metadata);
+  const values = withOrWithout(metadata.get(key) ?? [], value);
+  if (values.length > 0) metadata.set(key, values);
+  else metadata.delete(key);
+  return { ...filter, metadata };
+}
+
+/** Show each choice as a button that takes it back, whether or not the gallery has it. */
+function showChosen(shown, run) {
+  const { filter } = shown;
+  const choices = [
+    ...filter.labels.map((label) => ({ label })),
+    ...[...filter.metadata].flatMap(([key, values]) => values.map((value) => ({ key, value }))),
+  ];
+  byId("chosen").hidden = choices.length === 0;
+  byId("chosen").replaceChildren(...choices.map((choice) => {
+    const text = choice.label === undefined ? `${choice.key}: ${choice.value}` : choice.label;
+    const button = element("button", "", text);
+    button.type = "button";
+    button.setAttribute("aria-label", `Remove the filter ${text}`);
+    button.addEventListener("click", () => run({ ...shown, filter: toggle(filter, choice) }));
+    const entry = element("li");
+    entry.append(button);
+    return entry;
+  }));
+}
