@@ -92,7 +92,7 @@ def some_of(labels: Sequence[str]) -> str:
 
 def join_path(place: str, name: str) -> str:
     """Return the path of a field in the JSON that a client sent, such as ``items.3.vector``."""
-    return f"{place}.{name}" if place else name
+    return f"{place}.{name}" if place and name else place or name
 
 
 def check_storable(field: str, value: Any) -> None:

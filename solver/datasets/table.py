@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from solver.datasets.boundary import reading
+from solver.datasets.cells import FALLBACK, read_cells
 from solver.validation.errors import DatasetError
 
 _LABEL = "label"
 """Column of the classes, if none is named."""
-_OTHER_SEPARATORS = (";", "\t")
-"""What programs write between cells in place of a comma."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +50,31 @@ def read_picture_text_table(
     text_column: str = "text",
     label_columns: tuple[str, ...] | None = ("label",),
     split_column: str | None = None,
+    label_separator: str | None = None,
+    encoding: str | None = None,
+    on_refused: Callable[[str, str], None] | None = None,
+    on_fallback: Callable[[str], None] | None = None,
 ) -> list[PictureTextRow]:
     """Read a CSV table whose pictures are files in the same folder or below it.
 
     Parameters
     ----------
     file : path
-        UTF-8 CSV with a header.
+        CSV with a header; comma, semicolon, tab or vertical bar between cells.
     id_column, picture_column, text_column : str
         Names of the columns.
     label_columns : tuple of str or None
         Columns whose values become the classes; empty cells are left out. None: "label", if there is one.
     split_column : str, optional
         "train" there, in any case, marks the training split; every row is trained on when left out.
+    label_separator : str, optional
+        What stands between several classes in one cell; by default, a cell is one class.
+    encoding : str, optional
+        By default, UTF-8 or UTF-16 if the file is that, else Windows-1252.
+    on_refused : callable, optional
+        Called with the place and the reason of each row that is left out; by default, the first one raises.
+    on_fallback : callable, optional
+        Called with the name of the encoding if the file is in none that can be recognised with certainty.
 
     Raises
     ------
@@ -73,28 +83,30 @@ def read_picture_text_table(
         repeats or a text is empty; names the line.
     """
     path = Path(file)
-    header, lines = _read_cells(path)
+    named = [id_column, picture_column, text_column, *(label_columns or ()), *filter(None, [split_column])]
+    table = read_cells(path, named, encoding)
+    if encoding is None and table.encoding == FALLBACK and on_fallback is not None:
+        on_fallback(FALLBACK)
     if label_columns is None:
-        label_columns = (_LABEL,) if _LABEL in header else ()
-    columns = _Columns(id_column, picture_column, text_column, label_columns, split_column)
-    columns.check(header, path)
+        label_columns = (_LABEL,) if _LABEL in table.header else ()
+    columns = _Columns(id_column, picture_column, text_column, label_columns, split_column, label_separator)
+    columns.check(table.header, path)
     rows: dict[str, PictureTextRow] = {}
-    for line_number, cells in lines:
+    for line_number, cells in table.rows:
         where = f"{path}, line {line_number}"
-        if None in cells or None in cells.values():
-            raise DatasetError(f"{where}: expected {len(header)} cells")
-        row = columns.row(cells, path.parent, where)
-        if not row.id or row.id in rows:
-            raise DatasetError(f"{where}: id {row.id!r} is empty or repeated")
+        try:
+            if None in cells or None in cells.values():
+                raise DatasetError(f"{where}: expected {len(table.header)} cells")
+            row = columns.row(cells, path.parent, where)
+            if not row.id or row.id in rows:
+                raise DatasetError(f"{where}: id {row.id!r} is empty or repeated")
+        except DatasetError as error:
+            if on_refused is None:
+                raise
+            on_refused(where, str(error).removeprefix(f"{where}: "))
+            continue
         rows[row.id] = row
     return list(rows.values())
-
-
-def _read_cells(path: Path) -> tuple[Sequence[str], list[tuple[int, dict[str, str]]]]:
-    """Return the header, and the number of each row's last line with its cells by column."""
-    with reading(path, "CSV table"), path.open(encoding="utf-8-sig", newline="") as stream:
-        reader = csv.DictReader(stream)
-        return reader.fieldnames or [], [(reader.line_num, cells) for cells in reader]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +118,7 @@ class _Columns:
     text: str
     labels: tuple[str, ...]
     split: str | None
+    label_separator: str | None
 
     @property
     def names(self) -> list[str]:
@@ -115,9 +128,7 @@ class _Columns:
         """Check that the header has every column once."""
         missing = [name for name in self.names if name not in header]
         if missing:
-            raise DatasetError(
-                f"{path} has no column {_quote(missing)}; it has {_quote(header)}{_hint(header)}"
-            )
+            raise DatasetError(f"{path} has no column {_quote(missing)}; it has {_quote(header)}")
         repeated = sorted({name for name in header if list(header).count(name) > 1})
         if repeated:
             raise DatasetError(f"{path} has the columns {_quote(repeated)} more than once")
@@ -135,17 +146,18 @@ class _Columns:
             id=cells[self.id],
             picture=picture,
             text=cells[self.text],
-            labels=tuple(cells[name] for name in self.labels if cells[name]),
+            labels=tuple(self._split_labels(cells)),
             is_train=self.split is None or cells[self.split].strip().casefold() == "train",
             other={name: value for name, value in cells.items() if name not in self.names},
         )
 
+    def _split_labels(self, cells: dict[str, str]) -> list[str]:
+        values = [cells[name] for name in self.labels if cells[name]]
+        if self.label_separator is None:
+            return values
+        parts = [part.strip() for value in values for part in value.split(self.label_separator)]
+        return list(dict.fromkeys(part for part in parts if part))
+
 
 def _quote(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names)
-
-
-def _hint(header: Sequence[str]) -> str:
-    """Say which separator a header of one column seems to have in place of the comma."""
-    separator = next((sign for sign in _OTHER_SEPARATORS if len(header) == 1 and sign in header[0]), None)
-    return f": expected commas between cells, not {separator!r}" if separator else ""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from app.domain.entities import Collection, Item, Modality
+from app.domain.entities import Collection, Counts, Item, Modality
 from app.domain.errors import (
     ContentMissingError,
     InvalidFieldError,
@@ -13,7 +15,7 @@ from app.domain.errors import (
     ItemNotFoundError,
     UnknownModalityError,
 )
-from app.domain.names import check_modality_name, check_name, join_path
+from app.domain.names import check_modality_name, check_name, is_storable, join_path
 from app.domain.ports import BlobStore, Database, EncoderSource, UnitOfWork
 from app.domain.sizes import json_bytes
 from app.services.catalogue.preparation import NewItem, Preparation
@@ -37,6 +39,7 @@ class Written:
 
     ids: tuple[str, ...]
     revision: int
+    counts: Counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +159,54 @@ class CatalogueService:
                     _check_free(work, current, places, items)
                 self._preparation.settle(work, current, expected, first_places)
                 revision = current.revision + 1
-                if not work.items.put(current, items, revision).changed:
-                    return Written(tuple(item.id for item in items), current.revision)
+                counts = work.items.put(current, items, revision)
+                if not counts.changed:
+                    return Written(tuple(item.id for item in items), current.revision, counts)
                 work.collections.next_revision(current)
         except Exception:
             self._garbage_collector.sweep_after_delete(stored)
             raise
         self._on_written(current.id, revision)
-        return Written(tuple(item.id for item in items), revision)
+        return Written(tuple(item.id for item in items), revision, counts)
+
+    def unchanged(self, name: str, new_items: Sequence[NewItem]) -> set[int]:
+        """Return the numbers of those that are stored already, the same: they need no encoding.
+
+        Items with vectors are left out, since comparing them takes no less than storing them.
+        """
+        with self._database.read() as work:
+            collection = work.collections.get(name)
+            ids = [new.id for new in new_items if new.id is not None and is_storable(new.id)]
+            stored = work.items.get_many(collection, ids)
+        return {
+            number
+            for number, new in enumerate(new_items)
+            if new.id in stored and self._is_stored(stored[new.id], new)
+        }
+
+    def _is_stored(self, item: Item, new: NewItem) -> bool:
+        content = new.content
+        facts = (item.modality, item.text, item.pair_id, item.train, tuple(item.labels))
+        if content.vector is not None or facts != (
+            new.modality,
+            content.text,
+            new.pair_id,
+            new.train,
+            tuple(new.labels),
+        ):
+            return False
+        # As text: 1, 1.0 and true are equal to Python, but not the same to a reader.
+        if json.dumps(item.metadata) != json.dumps(dict(new.metadata)):
+            return False
+        if content.picture is None:
+            return item.content_hash is None
+        if item.content_hash != hashlib.sha256(content.picture).hexdigest():
+            return False
+        try:
+            self._blobs.touch(item.content_hash)
+        except FileNotFoundError:
+            return False  # its file was lost, and is given back by storing it again
+        return True
 
     def item(self, name: str, item_id: str) -> Item:
         """Return one item."""

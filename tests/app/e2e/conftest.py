@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from app.bootstrap import build
+from app.cli.main import main
 from app.domain.entities import Scope
 from app.main import create_app
 from app.settings import Settings
@@ -29,6 +30,7 @@ from tests.app.e2e.refusals import (
 ROOT = Path(__file__).parents[3]
 LRBS = (sys.executable, "-m", "app.cli")
 START_SECONDS = 60.0
+LrbsInside = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def environment_of(data_dir: Path) -> dict[str, str]:
@@ -105,6 +107,27 @@ def run_lrbs(tmp_path: Path) -> Callable[..., str]:
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def lrbs_inside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> LrbsInside:
+    """Run the command line in this process."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        capsys.readouterr()
+        with monkeypatch.context() as patch:
+            patch.setenv("LRBS_DATA_DIR", str(tmp_path / "data"))
+            patch.setenv("LRBS_DATABASE_URL", "")
+            patch.setattr(sys, "argv", ["lrbs", *arguments])
+            with pytest.raises(SystemExit) as ended:
+                main()
+        status = ended.value.code or 0
+        assert isinstance(status, int)
+        return subprocess.CompletedProcess(arguments, status, *capsys.readouterr())
 
     return run
 

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.cli.main import main
 from solver.datasets import make_low_rank_pairs
 
 ROOT = Path(__file__).parents[3]
@@ -41,25 +40,6 @@ def lrbs(tmp_path: Path) -> Lrbs:
             timeout=120,
             check=False,
         )
-
-    return run
-
-
-@pytest.fixture
-def lrbs_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Lrbs:
-    """Run the command line in this process."""
-
-    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        capsys.readouterr()
-        with monkeypatch.context() as patch:
-            patch.setenv("LRBS_DATA_DIR", str(tmp_path / "data"))
-            patch.setenv("LRBS_DATABASE_URL", "")
-            patch.setattr(sys, "argv", ["lrbs", *arguments])
-            with pytest.raises(SystemExit) as ended:
-                main()
-        status = ended.value.code or 0
-        assert isinstance(status, int)
-        return subprocess.CompletedProcess(arguments, status, *capsys.readouterr())
 
     return run
 
@@ -150,9 +130,14 @@ def test_a_picture_that_is_none_is_named_with_its_row(lrbs_inside: Lrbs, tmp_pat
     table.write_text("\n".join(["id,image,text,label", *rows]) + "\n")
     (tmp_path / "110.png").write_bytes(b"none")
     done = lrbs_inside("ingest", "table", str(table), "-c", "a")
-    assert done.returncode == 1
-    assert "error: row 'p110'.picture 110.png: is not a picture" in done.stderr
-    assert "200 items were stored in 'a' before this" in done.stderr
+    assert done.returncode == 3
+    assert done.stderr.count("refused: ") == 1
+    assert "refused: row 'p110'.picture 110.png: is not a picture" in done.stderr
+    assert done.stdout == "239 items stored in 'a': 239 new, 0 changed, 0 unchanged; 1 refused\n"
+    again = lrbs_inside("ingest", "table", str(table), "-c", "a", "--strict")
+    assert again.returncode == 1
+    assert "error: row 'p110'.picture 110.png: is not a picture" in again.stderr
+    assert "200 items were stored in 'a' before this" in again.stderr
 
 
 def test_a_key_has_a_name_and_its_id_is_told(lrbs_inside: Lrbs) -> None:

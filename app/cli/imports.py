@@ -1,0 +1,205 @@
+"""The commands `lrbs ingest`."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli import ingest as ingestion
+from app.cli.console import (
+    LOG,
+    OUT,
+    JsonFlag,
+    LabelColumnOption,
+    PairColumnOption,
+    progress,
+    read_names,
+)
+from app.cli.encoder_options import ENCODER_HELP, read_encoder
+from app.cli.ready import ready_services
+from app.cli.sources.features import Features
+from app.cli.sources.folders import Folder, find_files
+from app.cli.sources.rows import Source
+from app.cli.sources.tables import read_table
+from app.domain.entities import Modality
+from app.domain.errors import ServiceError
+from solver.datasets import PairedFeatures, load_npz, load_wikipedia
+
+ingest = typer.Typer(no_args_is_help=True, help="Import data into a collection.")
+_REFUSED = 3
+"""Exit status when everything is stored but what was named: neither success nor an error."""
+_RATE_AFTER_SECONDS = 2.0
+"""Before that, the start says more about the rate than the data do."""
+
+CollectionOption = Annotated[str, typer.Option("--collection", "-c", help="collection; created if missing")]
+StrictFlag = Annotated[bool, typer.Option("--strict", help="stop at the first bad row")]
+ImageEncoderOption = Annotated[str, typer.Option(help=ENCODER_HELP)]
+TextEncoderOption = Annotated[str, typer.Option(help="likewise, of texts")]
+
+
+def _two_names(text: str) -> str:
+    if len(set(read_names(text))) != 2:
+        raise typer.BadParameter(f"expected two different names and a comma between them, got {text!r}")
+    return text
+
+
+ModalitiesOption = Annotated[
+    str, typer.Option(callback=_two_names, help="names of the two modalities, comma-separated")
+]
+
+
+@ingest.command("wikipedia")
+def ingest_wikipedia(
+    directory: Path,
+    collection: CollectionOption = "wikipedia",
+    modalities: ModalitiesOption = "image,text",
+    as_json: JsonFlag = False,
+) -> None:
+    """Import the release files of the Wikipedia image-text set."""
+    _ingest_features(load_wikipedia(directory), collection, modalities, as_json)
+
+
+@ingest.command("npz")
+def ingest_npz(
+    file: Path,
+    collection: CollectionOption,
+    x: Annotated[str | None, typer.Option(help="first modality in the archive")] = None,
+    z: Annotated[str | None, typer.Option(help="second modality in the archive")] = None,
+    modalities: ModalitiesOption = "image,text",
+    as_json: JsonFlag = False,
+) -> None:
+    """Import arrays named <modality>_tr, <modality>_te, y_tr, y_te."""
+    _ingest_features(load_npz(file, x, z), collection, modalities, as_json)
+
+
+@ingest.command("table")
+def ingest_table(
+    file: Path,
+    collection: CollectionOption,
+    id_column: str = "id",
+    picture_column: str = "image",
+    text_column: str = "text",
+    label_column: LabelColumnOption = None,
+    label_separator: Annotated[
+        str | None, typer.Option(help="what stands between several labels in one cell")
+    ] = None,
+    pair_column: PairColumnOption = None,
+    split_column: Annotated[str | None, typer.Option(help="column with 'train' for training rows")] = None,
+    encoding: Annotated[
+        str | None, typer.Option(help="of the file; UTF-8, UTF-16 or Windows-1252 when absent")
+    ] = None,
+    modalities: ModalitiesOption = "image,text",
+    image_encoder: ImageEncoderOption = "hog-color",
+    text_encoder: TextEncoderOption = "tfidf",
+    onnx: Annotated[Path | None, typer.Option(help="ONNX model, in place of --image-encoder")] = None,
+    strict: StrictFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Import a CSV of pictures and texts; commas, semicolons, tabs or bars stand between its cells."""
+    if onnx is not None:
+        image_encoder = json.dumps({"type": "onnx", "path": str(onnx.resolve())})
+    described = _modalities(modalities, image_encoder, text_encoder)
+    table = read_table(
+        file,
+        (described[0].name, described[1].name),
+        pair_column,
+        lambda used: LOG.print(f"{file} is not UTF-8: read as {used}; --encoding names another"),
+        id_column=id_column,
+        picture_column=picture_column,
+        text_column=text_column,
+        label_columns=None if label_column is None else read_names(label_column),
+        label_separator=label_separator or None,
+        split_column=split_column,
+        encoding=encoding,
+    )
+    _store(collection, described, table, strict, as_json)
+
+
+@ingest.command("folder")
+def ingest_folder(
+    folder: Path,
+    collection: CollectionOption,
+    classes: Annotated[
+        bool, typer.Option("--classes/--no-classes", help="names of folders in it are labels")
+    ] = True,
+    modalities: ModalitiesOption = "image,text",
+    image_encoder: ImageEncoderOption = "hog-color",
+    text_encoder: TextEncoderOption = "tfidf",
+    strict: StrictFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Import the pictures of a folder, and the .txt files beside them that have the same names."""
+    described = _modalities(modalities, image_encoder, text_encoder)
+    names, n_others = find_files(folder)
+    if n_others:
+        LOG.print(f"{n_others} other files are neither pictures nor .txt and are left out", highlight=False)
+    source = Folder(folder, names, (described[0].name, described[1].name), classes)
+    _store(collection, described, source, strict, as_json)
+
+
+def _modalities(names: str, image_encoder: str, text_encoder: str) -> list[Modality]:
+    encoders = [
+        read_encoder("--image-encoder", image_encoder),
+        read_encoder("--text-encoder", text_encoder),
+    ]
+    return [Modality(name, encoder) for name, encoder in zip(read_names(names), encoders, strict=True)]
+
+
+def _ingest_features(data: PairedFeatures, collection: str, names: str, as_json: bool) -> None:
+    x_name, z_name = read_names(names)
+    modalities = [Modality(name, {"type": "vector"}) for name in (x_name, z_name)]
+    _store(collection, modalities, Features(data, (x_name, z_name)), False, as_json)
+
+
+def _store(
+    collection: str, modalities: list[Modality], source: Source, is_strict: bool, as_json: bool
+) -> None:
+    services = ready_services()
+    ingestion.ensure_collection(services, collection, modalities)
+    done, began = 0, time.monotonic()
+    with progress(LOG, f"Importing {source.total or 'all'} items into {collection!r}.") as show:
+
+        def on_stored(count: int) -> None:
+            nonlocal done
+            done += count
+            show("storing", done, source.total, pace(done, source.total, time.monotonic() - began))
+
+        try:
+            tally = ingestion.store(
+                services, collection, source.rows(), on_stored, None if is_strict else _print_refusal
+            )
+        except ServiceError:
+            LOG.print(f"{done} items were stored in {collection!r} before this error: correct it, run again")
+            raise
+    _print_tally(collection, tally, as_json)
+    if tally.refused:
+        raise typer.Exit(_REFUSED)
+
+
+def _print_refusal(reason: str) -> None:
+    LOG.print(f"refused: {reason}", highlight=False, markup=False)
+
+
+def _print_tally(collection: str, tally: ingestion.Tally, as_json: bool) -> None:
+    counts = tally.counts
+    if as_json:
+        fields = {"created": counts.created, "updated": counts.updated, "unchanged": counts.unchanged}
+        typer.echo(json.dumps(fields | {"refused": tally.refused}))
+        return
+    what = f"{counts.created} new, {counts.updated} changed, {counts.unchanged} unchanged"
+    refused = f"; {tally.refused} refused" if tally.refused else ""
+    OUT.print(f"{tally.stored} items stored in {collection!r}: {what}{refused}", highlight=False)
+
+
+def pace(done: int, total: int, seconds: float) -> str:
+    """Return the rate in words and, where the total is known, the time left; nothing at first."""
+    if seconds < _RATE_AFTER_SECONDS or not done:
+        return ""
+    rate = done / seconds
+    left = max(total - done, 0) / rate
+    words = f"{left:.0f} s" if left < 90 else f"{left / 60:.0f} min"  # minutes above a minute and a half
+    return f"{rate:.0f}/s" + (f", {words} left" if total else "")

@@ -1,0 +1,1 @@
+"""Where items come from: each source is a module that yields rows."""

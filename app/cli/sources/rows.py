@@ -1,0 +1,93 @@
+"""What a source yields: items, and what it could not make an item of."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from app.domain.errors import InvalidFieldError
+from app.domain.limits import IDENTIFIER_PATTERN
+from app.services.catalogue.service import NewItem
+
+MAX_FILE_BYTES = 256 * 1024 * 1024
+"""Larger files are no single pictures or texts, and are not read into memory to find that out."""
+_MAX_NAME = 46
+"""Characters of a name within an id: the longest modality before it and a digest behind it make 128."""
+_NAME = re.compile(IDENTIFIER_PATTERN)
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.\-]+")
+_DIGEST_CHARACTERS = 16
+"""64 bits: no two of a few million names have the same by chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A row that is no item.
+
+    Parameters
+    ----------
+    place : str
+        Where it stands, as the user would look for it.
+    reason : str
+        What is wrong with it.
+    """
+
+    place: str
+    reason: str
+
+
+Row = NewItem | Refusal
+
+
+class Source(Protocol):
+    """Data that can be imported."""
+
+    @property
+    def total(self) -> int:
+        """Number of rows; 0 if only reading it all would tell."""
+        ...
+
+    def rows(self) -> Iterator[Row]:
+        """Yield all rows, in the same order and with the same ids each time."""
+        ...
+
+
+def identifier_of(name: str) -> str:
+    """Return an id for the name of a file in a folder: the name itself, where that can be one.
+
+    Steps of a path become colons; what cannot stand in an id is replaced, and a digest of the name follows.
+    """
+    path = name.replace("/", ":")
+    if len(path) <= _MAX_NAME and ":" not in name and _NAME.fullmatch(path):
+        return path
+    digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:_DIGEST_CHARACTERS]
+    return f"{_NOT_IN_NAMES.sub('_', path)[-_MAX_NAME:]}:{digest}"
+
+
+def read_bounded(path: Path) -> bytes:
+    """Return the content of a file.
+
+    Raises
+    ------
+    InvalidFieldError
+        If it cannot be read or is larger than `MAX_FILE_BYTES`; the field is empty.
+    """
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise InvalidFieldError("", error.strerror or str(error)) from error
+    if len(content) > MAX_FILE_BYTES:
+        raise InvalidFieldError("", f"is larger than {MAX_FILE_BYTES} bytes")
+    return content
+
+
+def decode_text(content: bytes) -> str:
+    """Return a text in UTF-8 or else in Windows-1252; raises UnicodeDecodeError."""
+    try:
+        return content.decode("utf-8-sig").strip()
+    except UnicodeDecodeError:
+        return content.decode("cp1252").strip()
