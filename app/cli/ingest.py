@@ -53,8 +53,8 @@ def ensure_collection(services: Services, name: str, modalities: Sequence[Modali
         return
     expected = [modality.name for modality in modalities]
     if sorted(collection.modality_names) != sorted(expected):
-        has, wanted = " and ".join(collection.modality_names), " and ".join(expected)
-        raise InvalidFieldError("--modalities", f"collection {name!r} has {has}, not {wanted}")
+        present, required = " and ".join(collection.modality_names), " and ".join(expected)
+        raise InvalidFieldError("--modalities", f"collection {name!r} has {present}, not {required}")
 
 
 def store(
@@ -101,7 +101,7 @@ def store(
             else:
                 seen.update(() if row.id is None else (row.id,))
                 items.append(row)
-        same = services.catalogue.unchanged(name, items)
+        same = services.catalogue.find_unchanged(name, items)
         differing = [item for number, item in enumerate(items) if number not in same]
         is_patient = on_refused is not None
         added = _add(services, name, differing, refuse if is_patient else None)

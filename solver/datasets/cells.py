@@ -19,7 +19,7 @@ _MARKED = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.B
 _DELIMITERS = (",", ";", "\t", "|")
 """The first that fits is taken: a comma, unless another one gives more of the wanted columns."""
 _DECLARED = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)
-"""First line by which Excel is told the delimiter."""
+"""First line that gives Excel the delimiter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,14 @@ class Cells:
     encoding: str
 
 
-def read_cells(path: Path, wanted: Sequence[str], encoding: str | None = None) -> Cells:
+def read_cells(path: Path, columns: Sequence[str], encoding: str | None = None) -> Cells:
     """Read a CSV file.
 
     Parameters
     ----------
     path : Path
         The file.
-    wanted : sequence of str
+    columns : sequence of str
         Columns by which the delimiter is recognised: comma, semicolon, tab or vertical bar.
     encoding : str, optional
         By default, UTF-8 or UTF-16 if there is a byte order mark, UTF-8 if it is that, else `FALLBACK`.
@@ -66,7 +66,7 @@ def read_cells(path: Path, wanted: Sequence[str], encoding: str | None = None) -
         n_skipped = 0
         if declared is not None:
             text, n_skipped = text[declared.end() :], 1
-        delimiter = declared[1] if declared is not None else _guess_delimiter(text, wanted)
+        delimiter = declared[1] if declared is not None else _guess_delimiter(text, columns)
         reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
         rows = [(reader.line_num + n_skipped, cells) for cells in reader]
         return Cells(reader.fieldnames or [], rows, used)
@@ -96,11 +96,11 @@ def _decode(data: bytes, encoding: str, path: Path, *, is_guessed: bool) -> str:
         raise DatasetError(f"{path}: there is no encoding {encoding!r}") from error
 
 
-def _guess_delimiter(text: str, wanted: Sequence[str]) -> str:
+def _guess_delimiter(text: str, columns: Sequence[str]) -> str:
     """Return what splits the header into most of the wanted columns, then into most cells."""
 
     def fit(delimiter: str) -> tuple[int, int]:
         header = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
-        return len(set(header).intersection(wanted)), len(header)
+        return len(set(header).intersection(columns)), len(header)
 
     return max(_DELIMITERS, key=fit)

@@ -47,7 +47,7 @@ class Source(Protocol):
 
     @property
     def total(self) -> int:
-        """Number of rows; 0 if only reading it all would tell."""
+        """Number of rows; 0 if it is known only at the end."""
         ...
 
     def rows(self) -> Iterator[Row]:

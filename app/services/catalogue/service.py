@@ -169,7 +169,7 @@ class CatalogueService:
         self._on_written(current.id, revision)
         return Written(tuple(item.id for item in items), revision, counts)
 
-    def unchanged(self, name: str, new_items: Sequence[NewItem]) -> set[int]:
+    def find_unchanged(self, name: str, new_items: Sequence[NewItem]) -> set[int]:
         """Return the numbers of those that are stored already, the same: they need no encoding.
 
         Items with vectors are left out, since comparing them takes no less than storing them.
