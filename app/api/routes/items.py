@@ -13,7 +13,7 @@ from app.api.openapi import schema_of, two_forms
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.base import Identifier
 from app.api.schemas.content import RawIn
-from app.api.schemas.items import ItemFactsIn, ItemIn, ItemOut, ItemPage, ItemsIn, WrittenOut
+from app.api.schemas.items import ItemFactsIn, ItemIn, ItemOut, ItemPage, ItemsIn, LabelsIn, WrittenOut
 from app.api.state import ApiLimits
 from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
@@ -101,6 +101,22 @@ def put_item(
     if body.id is not None and body.id != item_id:
         raise InvalidFieldError("id", f"is {body.id!r} in the body and {item_id!r} in the path")
     written = catalogue.add_items(collection, [body.to_item(item_id=item_id)], replace=True)
+    note_write(collection, written.revision)
+    return WrittenOut(ids=list(written.ids), revision=written.revision)
+
+
+@router.put(
+    "/{item_id}/labels", dependencies=[Depends(may_write)], responses=responses(401, 403, 404, *OF_BODIES)
+)
+def put_labels(
+    collection: str,
+    item_id: str,
+    body: Annotated[LabelsIn, read_json(LabelsIn, item_body_bytes)],
+    catalogue: Catalogue,
+    note_write: NoteWrite,
+) -> WrittenOut:
+    """Give an item these labels in place of all that it has; its content is not sent again."""
+    written = catalogue.change_labels(collection, item_id, body.labels)
     note_write(collection, written.revision)
     return WrittenOut(ids=list(written.ids), revision=written.revision)
 

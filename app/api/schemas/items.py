@@ -52,6 +52,14 @@ class ItemIn(RawIn, ItemFactsIn):
         return self.with_content(self.to_content(place), place, item_id)
 
 
+class LabelsIn(Strict):
+    """An item's labels."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"labels": ["shoes"]}]})
+
+    labels: list[Label] = Field(max_length=MAX_LABELS, fail_fast=True)
+
+
 class ItemsIn(Strict):
     """Items to store, all or none."""
 

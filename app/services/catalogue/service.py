@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 
 from app.domain.entities import Collection, Counts, Item, Modality
 from app.domain.errors import (
@@ -15,7 +16,7 @@ from app.domain.errors import (
     ItemNotFoundError,
     UnknownModalityError,
 )
-from app.domain.names import check_modality_name, check_name, is_storable, join_path
+from app.domain.names import check_labels, check_modality_name, check_name, is_storable, join_path
 from app.domain.ports import BlobStore, Database, EncoderSource, UnitOfWork
 from app.domain.sizes import json_bytes
 from app.services.catalogue.preparation import NewItem, Preparation
@@ -207,6 +208,31 @@ class CatalogueService:
         except FileNotFoundError:
             return False  # its file was lost, and is given back by storing it again
         return True
+
+    def change_labels(self, name: str, item_id: str, labels: Sequence[str]) -> Written:
+        """Give an item other labels, and leave everything else of it as it is.
+
+        Parameters
+        ----------
+        name : str
+            Collection.
+        item_id : str
+            Item; raises ItemNotFoundError where there is none.
+        labels : sequence of str
+            In place of all that it has; raises InvalidFieldError.
+        """
+        check_labels("labels", labels)
+        with self._database.read() as work:
+            collection = work.collections.get(name)
+        with writing(self._database, collection, self._wait_seconds) as (work, current):
+            item = replace_fields(work.items.get(current, item_id), labels=tuple(labels))
+            revision = current.revision + 1
+            counts = work.items.put(current, [item], revision)
+            if not counts.changed:
+                return Written((item_id,), current.revision, counts)
+            work.collections.next_revision(current)
+        self._on_written(current.id, revision)
+        return Written((item_id,), revision, counts)
 
     def item(self, name: str, item_id: str) -> Item:
         """Return one item."""

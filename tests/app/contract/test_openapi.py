@@ -99,7 +99,16 @@ def test_bounds_are_told_in_the_words_of_json_schema(document: dict[str, Any]) -
 def test_operations_keep_their_ids(document: dict[str, Any]) -> None:
     assert {
         *("create_collection", "list_collections", "get_collection", "delete_collection"),
-        *("create_items", "import_items", "list_items", "put_item", "get_item", "get_content", "delete_item"),
+        *(
+            "create_items",
+            "import_items",
+            "list_items",
+            "put_item",
+            "get_item",
+            "get_content",
+            "delete_item",
+            "put_labels",
+        ),
         *("create_feedback", "list_feedback", "delete_feedback"),
         *("search", "search_batch", "count_values", "retrain", "get_job", "cancel_job"),
         *("import_items", "job_events", "list_models", "get_model", "activate_model", "roll_back"),

@@ -245,6 +245,25 @@ def test_a_page_of_one_modality_is_a_part_of_the_ranking(trained: Services, vect
     assert found(stored, N_Z) == ["new", *ranking[1:]]
 
 
+def test_other_labels_leave_the_item_as_it_is(trained: Services, vectors: SyntheticPairs) -> None:
+    item = trained.catalogue.item(NAME, "x05")
+    before = search(trained, vectors.Z[0], N_X)
+    written = trained.catalogue.change_labels(NAME, "x05", ("new", "newer"))
+    assert trained.catalogue.change_labels(NAME, "x05", ("new", "newer")).revision == written.revision
+    changed = trained.catalogue.item(NAME, "x05")
+    assert changed.labels == ("new", "newer")
+    assert (changed.metadata, changed.pair_id, changed.train) == (item.metadata, item.pair_id, item.train)
+    after = search(trained, vectors.Z[0], N_X)
+    assert ids(after) == ids(before)
+    scores = [[hit.score for hit in result.hits] for result in (before, after)]
+    np.testing.assert_allclose(*scores, rtol=1e-5)  # the row is projected alone this time
+    assert ids(search(trained, vectors.Z[0], N_X, 0, ItemFilter(("newer",)))) == ["x05"]
+    with pytest.raises(ItemNotFoundError):
+        trained.catalogue.change_labels(NAME, "nothing", ())
+    with pytest.raises(InvalidFieldError, match="labels"):
+        trained.catalogue.change_labels(NAME, "x05", ("",))
+
+
 WORDS = ("boat sea sail", "tree leaf forest", "tower street city")
 COLOURS = ((20, 60, 200), (20, 160, 40), (150, 150, 150))
 
