@@ -21,6 +21,7 @@ from app.cli.console import (
 )
 from app.cli.encoder_options import ENCODER_HELP, read_encoder
 from app.cli.ready import ready_services
+from app.cli.sources.archives import Archives
 from app.cli.sources.features import Features
 from app.cli.sources.folders import Folder, find_files
 from app.cli.sources.rows import Source
@@ -138,6 +139,22 @@ def ingest_folder(
     if n_others:
         LOG.print(f"{n_others} other files are neither pictures nor .txt and are left out", highlight=False)
     source = Folder(folder, names, (described[0].name, described[1].name), classes)
+    _store(collection, described, source, strict, as_json)
+
+
+@ingest.command("tar")
+def ingest_tar(
+    files: list[Path],
+    collection: CollectionOption,
+    modalities: ModalitiesOption = "image,text",
+    image_encoder: ImageEncoderOption = "hog-color",
+    text_encoder: TextEncoderOption = "tfidf",
+    strict: StrictFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Import tar files as WebDataset writes them: pictures, .txt, .cls (label) and .json (metadata)."""
+    described = _modalities(modalities, image_encoder, text_encoder)
+    source = Archives(files, (described[0].name, described[1].name))
     _store(collection, described, source, strict, as_json)
 
 

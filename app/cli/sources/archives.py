@@ -1,0 +1,145 @@
+"""Tar files as WebDataset writes them: members of the same name but for the ending are one sample."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from app.cli.sources.folders import PICTURE_SUFFIXES
+from app.cli.sources.rows import MAX_FILE_BYTES, Refusal, Row, decode_text, identifier_of
+from app.domain.entities import Content
+from app.domain.errors import InvalidFieldError
+from app.services.catalogue.service import NewItem
+
+_LABEL, _METADATA, _TEXT = ".cls", ".json", ".txt"
+_USED = PICTURE_SUFFIXES | {_LABEL, _METADATA, _TEXT}
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    name: str
+    key: str
+    suffix: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Archives:
+    """The pictures and texts of tar files; nothing is unpacked on the disk.
+
+    Parameters
+    ----------
+    files : sequence of Path
+        Uncompressed tar files. In each, a sample's members follow each other.
+    modality_names : (str, str)
+        Of pictures and of texts.
+    """
+
+    files: Sequence[Path]
+    modality_names: tuple[str, str]
+
+    @property
+    def total(self) -> int:
+        """Zero, since only reading the files shows it."""
+        return 0
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the picture and the text of each sample."""
+        for file in self.files:
+            for key, group in itertools.groupby(_read_members(file), key=lambda entry: entry.key):
+                yield from self._sample(file, key, list(group))
+
+    def _sample(self, file: Path, key: str, members: Sequence[_Member | _Fault]) -> Iterator[Row]:
+        for fault in members:
+            if isinstance(fault, _Fault):
+                yield Refusal(f"{file.name}/{fault.name}", fault.reason)
+        parts = {entry.suffix: entry for entry in members if isinstance(entry, _Member)}
+        name = identifier_of(f"{file.stem}/{key}")
+        try:
+            labels = _read_labels(parts.get(_LABEL))
+            metadata = _read_metadata(parts.get(_METADATA))
+        except InvalidFieldError as error:
+            yield Refusal(f"{file.name}/{error.field}", error.message)
+            return
+        for suffix, member in parts.items():
+            if suffix in (_LABEL, _METADATA):
+                continue
+            place = f"{file.name}/{member.name}"
+            is_picture = suffix in PICTURE_SUFFIXES
+            modality = self.modality_names[0 if is_picture else 1]
+            try:
+                content = (
+                    Content(picture=member.content, picture_field="")
+                    if is_picture
+                    else Content(text=_decode(member))
+                )
+            except InvalidFieldError as error:
+                yield Refusal(place, error.message)
+                continue
+            yield NewItem(
+                modality=modality,
+                content=content,
+                id=f"{modality}-{name}",
+                labels=labels,
+                pair_id=name,
+                metadata=metadata,
+                place=place,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    name: str
+    key: str
+    reason: str
+
+
+def _read_members(file: Path) -> Iterator[_Member | _Fault]:
+    """Yield the members that are used; one that is no plain file or too large is a fault."""
+    try:
+        # As a stream, without decompression: what is in memory is never larger than what is on the disk.
+        with tarfile.open(file, "r|") as archive:
+            for entry in archive:
+                path = PurePosixPath(entry.name)
+                suffix = "." + path.name.partition(".")[2].rpartition(".")[2].lower()
+                if entry.isdir() or suffix not in _USED:
+                    continue
+                key = str(path.with_name(path.name.partition(".")[0] or path.name))
+                stream = archive.extractfile(entry) if entry.isreg() else None
+                if stream is None:
+                    yield _Fault(entry.name, key, "is a link or a device, not a file")
+                elif entry.size > MAX_FILE_BYTES:
+                    yield _Fault(entry.name, key, f"is larger than {MAX_FILE_BYTES} bytes")
+                else:
+                    yield _Member(entry.name, key, suffix, stream.read())
+    except tarfile.TarError as error:
+        yield _Fault("", "", f"is damaged from here on, or no uncompressed tar file: {error}")
+
+
+def _decode(member: _Member) -> str:
+    try:
+        return decode_text(member.content)
+    except UnicodeDecodeError as error:
+        raise InvalidFieldError(member.name, "is a text in neither UTF-8 nor Windows-1252") from error
+
+
+def _read_labels(member: _Member | None) -> tuple[str, ...]:
+    label = "" if member is None else _decode(member)
+    return (label,) if label else ()
+
+
+def _read_metadata(member: _Member | None) -> dict[str, Any]:
+    if member is None:
+        return {}
+    try:
+        metadata = json.loads(member.content)
+    except (ValueError, RecursionError) as error:
+        raise InvalidFieldError(member.name, f"is no JSON: {error}") from error
+    if not isinstance(metadata, dict):
+        raise InvalidFieldError(member.name, "expected a JSON object")
+    return metadata
