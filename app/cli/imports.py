@@ -24,6 +24,7 @@ from app.cli.ready import ready_services
 from app.cli.sources.archives import Archives
 from app.cli.sources.features import Features
 from app.cli.sources.folders import Folder, find_files
+from app.cli.sources.lines import Lines
 from app.cli.sources.rows import Source
 from app.cli.sources.tables import read_table
 from app.domain.entities import Modality
@@ -156,6 +157,21 @@ def ingest_tar(
     described = _modalities(modalities, image_encoder, text_encoder)
     source = Archives(files, (described[0].name, described[1].name))
     _store(collection, described, source, strict, as_json)
+
+
+@ingest.command("ndjson")
+def ingest_ndjson(
+    file: Path,
+    collection: CollectionOption,
+    modalities: ModalitiesOption = "image,text",
+    image_encoder: ImageEncoderOption = "hog-color",
+    text_encoder: TextEncoderOption = "tfidf",
+    strict: StrictFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Import a file of one item a line, with the fields that items have over HTTP."""
+    source = Lines(file)
+    _store(collection, _modalities(modalities, image_encoder, text_encoder), source, strict, as_json)
 
 
 def _modalities(names: str, image_encoder: str, text_encoder: str) -> list[Modality]:
