@@ -63,6 +63,12 @@ def _load_bench() -> typer.Typer:
     return bench
 
 
+def _load_codebook() -> typer.Typer:
+    from app.cli.codebook import codebook
+
+    return _single("codebook", codebook)
+
+
 def _load_compare() -> typer.Typer:
     from app.cli.compare import compare
 
@@ -83,6 +89,7 @@ _SERVING: dict[str, Callable[[], typer.Typer]] = {
 }
 _OTHERS: dict[str, Callable[[], typer.Typer]] = {
     "reference": _load_reference,
+    "codebook": _load_codebook,
     "compare": _load_compare,
     "bench": _load_bench,
 }

@@ -87,6 +87,12 @@ def onnx_text_options(folder: Path) -> dict[str, Any]:
     return {"path": str(path), "tokenizer_path": str(tokenizer_path)}
 
 
+def sift_options(folder: Path) -> dict[str, Any]:
+    path = folder / "codebook.npy"
+    np.save(path, np.random.default_rng(0).random((20, 128), np.float32) / 8)
+    return {"path": str(path)}
+
+
 def word_vector_options(folder: Path) -> dict[str, Any]:
     path = folder / "vectors.txt"
     words = sorted(set(" ".join(TEXTS).split()))
@@ -101,6 +107,7 @@ SAMPLES: dict[str, Callable[[Path], dict[str, Any]]] = {
     "combine": combine_options,
     "onnx": onnx_options,
     "onnx-text": onnx_text_options,
+    "sift-bovw": sift_options,
     "word-vectors": word_vector_options,
 }
 """The files that they name are made for the test."""
