@@ -1,4 +1,4 @@
-"""Serve the search page at ``/``, the API reference at ``/docs`` and their files.
+"""Serve the search page at ``/``, the collection page, the API reference at ``/docs`` and their files.
 
 Everything on the page comes from the public API, so nothing here depends on collections or models. The
 content security policy (`app.api.middleware.security_headers`) forbids inline scripts, inline styles and
@@ -39,12 +39,16 @@ def mount_pages(application: FastAPI) -> None:
     Parameters
     ----------
     application : FastAPI
-        Gains the routes ``/`` and ``/docs`` and the mounts ``/static`` and ``/docs/assets``.
+        Gains the routes ``/``, ``/collection`` and ``/docs`` and the mounts ``/static`` and ``/docs/assets``.
     """
 
     @application.get("/", include_in_schema=False)
     def show_search_page() -> FileResponse:
         return FileResponse(_STATIC / "index.html", media_type="text/html", headers=_REVALIDATED)
+
+    @application.get("/collection", include_in_schema=False)
+    def show_collection_page() -> FileResponse:
+        return FileResponse(_STATIC / "collection.html", media_type="text/html", headers=_REVALIDATED)
 
     @application.get("/docs", include_in_schema=False)
     def show_reference() -> FileResponse:

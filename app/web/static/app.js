@@ -81,6 +81,7 @@ async function complete(query) {
 function openCollection(collection) {
   state.collection = collection;
   byId("collection").value = collection.name;
+  byId("to-collection").href = `/collection?${new URLSearchParams({ collection: collection.name })}`;
   clearError();
   resetOptions();
   buildPanels();

@@ -35,7 +35,8 @@ export function resultCard(hit, { source, target }, run) {
   return item;
 }
 
-function pictureOf(hit) {
+/** Return the picture of a result or an item. */
+export function pictureOf(hit) {
   const frame = element("span", "hit-picture");
   const image = element("img");
   image.alt = hit.labels?.length ? `Picture: ${hit.labels.join(", ")}` : `Picture ${hit.id}`;
@@ -70,7 +71,7 @@ function detailsOf(hit, isCosine) {
 }
 
 /** Return the first short values of an item's metadata. */
-function factsOf(metadata) {
+export function factsOf(metadata) {
   return Object.entries(metadata)
     .filter(([, value]) => ["string", "number", "boolean"].includes(typeof value))
     .map(([key, value]) => `${key}: ${value}`)

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from app.bootstrap import build
 from app.cli.main import main
 from app.domain.entities import Scope
 from app.main import create_app
 from app.settings import Settings
+from tests.app.e2e.browsing import Watch
 from tests.app.e2e.refusals import (
     MAX_BODY,
     MAX_IMPORT,
@@ -203,3 +205,28 @@ def demo_server(_demo: tuple[str, str]) -> str:
 def demo_key(_demo: tuple[str, str]) -> str:
     """Admin key of `demo_server`."""
     return _demo[1]
+
+
+# Not for longer: its event loop would stand in the way of those of other tests.
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    """A headless Chromium; its pages are given time on a busy machine."""
+    expect.set_options(timeout=30_000)
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    yield context.new_page()
+    context.close()
+
+
+@pytest.fixture
+def watch(page: Page) -> Watch:
+    return Watch(page)

@@ -12,6 +12,7 @@ from tests.app.e2e.refusals import VECTORS, Api, client_of
 PATHS = (
     "/",
     "/docs",
+    "/collection",
     "/static/app.js",
     "/healthz",
     "/openapi.json",

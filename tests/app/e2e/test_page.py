@@ -7,51 +7,11 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, expect, sync_playwright
+from playwright.sync_api import Locator, Page, expect
+
+from tests.app.e2e.browsing import Watch
 
 pytestmark = pytest.mark.browser
-
-
-class Watch:
-    """What a page said on its console and whom it asked."""
-
-    def __init__(self, page: Page) -> None:
-        self.complaints: list[str] = []
-        self.hosts: set[str] = set()
-        page.on("console", self._hear)
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("request", self._see)
-
-    def _hear(self, message: ConsoleMessage) -> None:
-        if message.type in {"error", "warning"}:
-            self.complaints.append(message.text)
-
-    def _see(self, request: Request) -> None:
-        if request.url.startswith(("http:", "https:", "ws:", "wss:")):
-            self.hosts.add(urlsplit(request.url).netloc)
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    expect.set_options(timeout=30_000)
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
-        )
-        yield launched
-        launched.close()
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    yield context.new_page()
-    context.close()
-
-
-@pytest.fixture
-def watch(page: Page) -> Watch:
-    return Watch(page)
 
 
 @pytest.fixture

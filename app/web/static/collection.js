@@ -1,0 +1,169 @@
+// The page of a collection: its items page by page, their labels, and their deletion. Values of items are written
+// with textContent or as properties, never as markup.
+
+import { Problem, call, storeKey } from "./api.js";
+import { byId, element } from "./elements.js";
+import { announce, attempt, clearError } from "./messages.js";
+import { release } from "./pictures.js";
+import { factsOf, pictureOf } from "./results.js";
+import { collectionPath, plural, state } from "./state.js";
+
+const ITEMS_PER_PAGE = 48;
+
+let collections = [];
+let shown = null; // {modality, cursor} of what is on the page
+
+byId("key-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  storeKey(byId("key").value.trim());
+  byId("key").value = "";
+  byId("key-form").hidden = true;
+  attempt(state.retry);
+});
+
+byId("collection").addEventListener("change", () => {
+  history.pushState(null, "", `?${new URLSearchParams({ collection: byId("collection").value })}`);
+  attempt(showAddress);
+});
+byId("modalities").addEventListener("change", ({ target }) => {
+  const parameters = new URLSearchParams({ collection: state.collection.name, modality: target.value });
+  history.pushState(null, "", `?${parameters}`);
+  attempt(showAddress);
+});
+byId("more").addEventListener("click", () => attempt(showPage));
+window.addEventListener("popstate", () => attempt(showAddress));
+
+async function loadCollections() {
+  ({ collections } = await (await call("/v1/collections")).json());
+  byId("collection").replaceChildren(...collections.map(({ name }) => new Option(name, name)));
+  byId("collection").disabled = collections.length === 0;
+  if (collections.length === 0) {
+    throw new Problem("There is no collection yet", "Make one with POST /v1/collections, or run “lrbs demo”.", 0);
+  }
+  await showAddress();
+}
+
+/** Show the collection and modality that the address names, or the first ones. */
+async function showAddress() {
+  const parameters = new URLSearchParams(location.search);
+  const name = parameters.get("collection") ?? collections[0].name;
+  const collection = collections.find((candidate) => candidate.name === name);
+  if (!collection) throw new Problem(`There is no collection “${name}”`, "Choose one of the list.", 404);
+  state.collection = collection;
+  byId("collection").value = name;
+  byId("to-search").href = `/?${new URLSearchParams({ collection: name })}`;
+  const names = Object.keys(collection.modalities);
+  const modality = names.includes(parameters.get("modality")) ? parameters.get("modality") : names[0];
+  byId("modalities").replaceChildren(byId("modalities").firstElementChild, ...names.map((each) => choiceOf(each, modality)));
+  clearError();
+  release(state.pictures);
+  byId("hits").replaceChildren();
+  byId("more").hidden = true;
+  shown = { modality, cursor: null };
+  const { items } = await (await call(collectionPath())).json();
+  byId("results-title").textContent = `${items?.[modality] ?? 0} ${plural(modality)}`;
+  await showPage();
+}
+
+function choiceOf(modality, chosen) {
+  const label = element("label");
+  const input = element("input");
+  input.type = "radio";
+  input.name = "modality";
+  input.value = modality;
+  input.checked = modality === chosen;
+  label.append(input, element("span", "", plural(modality)));
+  return label;
+}
+
+async function showPage() {
+  const { modality, cursor } = shown;
+  const asked = shown;
+  const parameters = new URLSearchParams({ modality, limit: String(ITEMS_PER_PAGE) });
+  if (cursor !== null) parameters.set("cursor", cursor);
+  const page = await (await call(`${collectionPath()}/items?${parameters}`)).json();
+  if (shown !== asked || asked.cursor !== cursor) return;
+  asked.cursor = page.next_cursor;
+  byId("hits").classList.toggle("is-texts", !page.items.some((item) => item.content_url));
+  byId("hits").append(...page.items.map(cardOf));
+  byId("more").hidden = page.next_cursor === null;
+  announce(`${byId("hits").childElementCount} ${plural(modality)} are shown`);
+}
+
+const pathOf = (item) => `${collectionPath()}/items/${encodeURIComponent(item.id)}`;
+
+function cardOf(item) {
+  const card = byId("item-card").content.firstElementChild.cloneNode(true);
+  const body = card.querySelector(".hit");
+  body.dataset.id = item.id;
+  if (item.content_url) body.prepend(pictureOf(item));
+  else if (item.text) body.prepend(element("span", "hit-text", item.text));
+  card.querySelector(".hit-id").textContent = item.id;
+  for (const [name, verb] of [[".edit", "Change the labels of"], [".actions .delete", "Delete"]]) {
+    card.querySelector(name).setAttribute("aria-label", `${verb} ${item.id}`);
+  }
+  showLabels(card, item);
+  addEditor(card, item);
+  addDeletion(card, item);
+  return card;
+}
+
+function showLabels(card, { labels, metadata }) {
+  const tags = (labels ?? []).map((label) => element("span", "", label));
+  card.querySelector(".labels").replaceChildren(...tags, ...factsOf(metadata ?? {}));
+}
+
+/** Let a button show a form of the card; `open` prepares it, `submit` does what it is for. */
+function connect(card, button, form, open, submit) {
+  const close = () => {
+    form.hidden = true;
+    button.parentElement.hidden = false;
+    button.focus();
+  };
+  button.addEventListener("click", () => {
+    open();
+    form.hidden = false;
+    button.parentElement.hidden = true;
+    (form.querySelector("textarea") ?? form.querySelector(".cancel")).focus();
+  });
+  form.querySelector(".cancel").addEventListener("click", close);
+  form.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") close();
+  });
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    attempt(() => submit(close));
+  });
+}
+
+function addEditor(card, item) {
+  const form = card.querySelector(".editor");
+  const box = form.querySelector("textarea");
+  box.setAttribute("aria-label", `Labels of ${item.id}, one a line`);
+  const open = () => { box.value = item.labels.join("\n"); };
+  connect(card, card.querySelector(".edit"), form, open, async (close) => {
+    const labels = [...new Set(box.value.split("\n").map((line) => line.trim()).filter(Boolean))];
+    await call(`${pathOf(item)}/labels`, {
+      method: "PUT",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ labels }),
+    });
+    item.labels = labels;
+    showLabels(card, item);
+    close();
+    announce(`Stored: the labels of ${item.id}. The next training learns from them.`);
+  });
+}
+
+function addDeletion(card, item) {
+  const form = card.querySelector(".confirmation");
+  connect(card, card.querySelector(".delete"), form, () => {}, async () => {
+    await call(pathOf(item), { method: "DELETE" });
+    const next = card.nextElementSibling ?? card.previousElementSibling;
+    card.remove();
+    (next?.querySelector(".delete") ?? byId("results")).focus();
+    announce(`${item.id} was deleted`);
+  });
+}
+
+attempt(loadCollections);

@@ -1,0 +1,102 @@
+"""The page of a collection, in a browser: its items, their labels, their deletion."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.app.e2e.browsing import Watch
+
+pytestmark = pytest.mark.browser
+
+NAME = "shelf"
+MARKUP = "<img src=x onerror=alert(1)>"
+N_TEXTS = 50
+
+
+@pytest.fixture
+def client(demo_server: str, demo_key: str) -> Iterator[httpx.Client]:
+    headers = {"Authorization": f"Bearer {demo_key}"}
+    with httpx.Client(base_url=demo_server, headers=headers, trust_env=False) as client:
+        yield client
+
+
+@pytest.fixture
+def shelf(client: httpx.Client) -> Iterator[str]:
+    """A collection without a model, whose texts and labels are HTML."""
+    modalities = {"image": {"encoder": {"type": "hog-color"}}, "text": {"encoder": {"type": "tfidf"}}}
+    client.post("/v1/collections", json={"name": NAME, "modalities": modalities}).raise_for_status()
+    items: list[dict[str, Any]] = [
+        {"id": f"t{n:02d}", "modality": "text", "text": f"{MARKUP} number {n}", "labels": [MARKUP]}
+        for n in range(N_TEXTS)
+    ]
+    client.post(f"/v1/collections/{NAME}/items", json={"items": items}).raise_for_status()
+    yield f"/collection?collection={NAME}&modality=text"
+    client.delete(f"/v1/collections/{NAME}").raise_for_status()
+
+
+def card_of(page: Page, item_id: str) -> Locator:
+    return page.locator("#hits > li").filter(has=page.locator(f".hit[data-id={item_id}]"))
+
+
+def test_items_are_shown_page_by_page_and_as_text(
+    page: Page, watch: Watch, demo_server: str, shelf: str
+) -> None:
+    page.goto(f"{demo_server}{shelf}")
+    expect(page.locator("#hits > li")).to_have_count(48)
+    expect(page.locator("#results-title")).to_have_text(f"{N_TEXTS} texts")
+    expect(card_of(page, "t00")).to_contain_text(f"{MARKUP} number 0")
+    expect(card_of(page, "t00").locator(".labels")).to_have_text(MARKUP)
+    page.get_by_role("button", name="Show more").click()
+    expect(page.locator("#hits > li")).to_have_count(N_TEXTS)
+    expect(page.get_by_role("button", name="Show more")).to_be_hidden()
+    page.get_by_role("radio", name="pictures").check()
+    expect(page.locator("#results-title")).to_have_text("0 pictures")
+    page.go_back()
+    expect(page.locator("#results-title")).to_have_text(f"{N_TEXTS} texts")
+    page.get_by_label("Collection", exact=True).select_option("sample")
+    expect(page.locator("#hits .hit-picture img").first).to_be_visible()
+    page.get_by_role("link", name="Search").click()
+    expect(page.get_by_role("searchbox")).to_be_visible()
+    assert watch.complaints == []
+
+
+def test_labels_are_changed_and_items_deleted_with_a_key_that_is_asked_for_once(
+    page: Page, demo_server: str, demo_key: str, shelf: str, client: httpx.Client
+) -> None:
+    page.goto(f"{demo_server}{shelf}")
+    page.get_by_role("button", name="Change the labels of t00").press("Enter")
+    box = page.get_by_label("Labels of t00, one a line")
+    expect(box).to_be_focused()
+    expect(box).to_have_value(MARKUP)
+    box.fill(f"red\n {MARKUP} \n\nred")
+    page.get_by_role("button", name="Save").click()
+    page.get_by_label("This needs a key").fill(demo_key)
+    page.get_by_role("button", name="Use key").click()
+    expect(page.locator("#status")).to_contain_text("Stored: the labels of t00")
+    expect(card_of(page, "t00").locator(".labels span")).to_have_text(["red", MARKUP])
+    expect(page.get_by_role("button", name="Change the labels of t00")).to_be_focused()
+    item = f"/v1/collections/{NAME}/items/t00"
+    assert client.get(item).json()["labels"] == ["red", MARKUP]
+    assert client.get(item).json()["text"] == f"{MARKUP} number 0"
+
+    delete = page.get_by_role("button", name="Delete t00")
+    delete.click()
+    page.get_by_role("button", name="Keep").press("Enter")
+    expect(delete).to_be_focused()
+    assert client.get(item).status_code == 200
+    delete.click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(card_of(page, "t00")).to_have_count(0)
+    expect(page.get_by_role("button", name="Delete t01")).to_be_focused()
+    assert client.get(item).status_code == 404
+
+
+@pytest.mark.parametrize("width", [360, 1400])
+def test_nothing_is_wider_than_the_window(page: Page, width: int, demo_server: str, shelf: str) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto(f"{demo_server}{shelf}")
+    page.get_by_role("button", name="Change the labels of t00").click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
