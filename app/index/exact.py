@@ -116,7 +116,7 @@ class ExactIndex(GalleryIndex):
         return int(self._vectors.size)
 
     @override
-    def rebuild(self, vectors: Matrix) -> ExactIndex:
+    def rebuild(self, vectors: Matrix, rows_before: npt.NDArray[np.intp] | None = None) -> ExactIndex:
         return ExactIndex(vectors)
 
     @override

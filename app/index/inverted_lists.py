@@ -105,15 +105,30 @@ class InvertedLists(ApproximateIndex):
         return InvertedLists(self._vectors, self.space, self.lists, replace(self._spec, probes=probes))
 
     @override
-    def rebuild(self, vectors: Matrix) -> GalleryIndex:
+    def rebuild(self, vectors: Matrix, rows_before: npt.NDArray[np.intp] | None = None) -> GalleryIndex:
         if not len(vectors):
             return ExactIndex(vectors)
         centroids = self._centroids()
         lists = _make_lists(self._spec.kind, centroids, self.lists)
-        mapped = self.space.map_rows(vectors)
-        with _threads_for(len(vectors)):
-            _fill(lists, mapped, _assign(mapped, centroids))
+        with single_threaded():  # searches go on meanwhile
+            mapped = self.space.map_rows(vectors)
+            if rows_before is None:
+                nearest = _assign(mapped, centroids)
+            else:
+                nearest = self._list_numbers()[rows_before]
+                is_new = rows_before < 0
+                nearest[is_new] = _assign(mapped[is_new], centroids)
+            _fill(lists, mapped, nearest)
         return InvertedLists(vectors, self.space, lists, self._spec)
+
+    def _list_numbers(self) -> npt.NDArray[np.int64]:
+        """Return the number of the list that each row is in."""
+        numbers = np.zeros(self.size, np.int64)
+        stored = self.lists.invlists
+        for number in range(self.lists.nlist):
+            rows = _faiss.rev_swig_ptr(stored.get_ids(number), stored.list_size(number))
+            numbers[rows] = number
+        return numbers
 
     @override
     def search(

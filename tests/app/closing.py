@@ -3,10 +3,10 @@
 import threading
 
 from app.bootstrap import Services
-from app.services.serving.reload_scheduler import THREAD_NAME
+from app.services.serving import gallery_merger, reload_scheduler
 from tests.app.waiting import wait_for
 
-BACKGROUND = (THREAD_NAME, "save-galleries")
+BACKGROUND = (reload_scheduler.THREAD_NAME, gallery_merger.THREAD_NAME, "save-galleries")
 
 
 def close(services: Services) -> None:

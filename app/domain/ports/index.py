@@ -69,8 +69,16 @@ class GalleryIndex(Protocol):
         """About how many numbers a search compares with those of its query."""
         ...
 
-    def rebuild(self, vectors: Matrix) -> GalleryIndex:
-        """Return an index of the same kind over other rows of the same space, without learning from them."""
+    def rebuild(self, vectors: Matrix, rows_before: npt.NDArray[np.intp] | None = None) -> GalleryIndex:
+        """Return an index of the same kind over other rows of the same space, without learning from them.
+
+        Parameters
+        ----------
+        vectors : ndarray of shape (n_rows, rank)
+            The rows.
+        rows_before : ndarray of int, shape (n_rows,), or None
+            For each the number of the same row in this index, which saves time, or -1; None for no such row.
+        """
         ...
 
     def search(

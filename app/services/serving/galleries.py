@@ -1,13 +1,13 @@
 """Galleries: the projected items of one modality, in immutable segments.
 
 A write adds one small segment and marks the rows that it replaces or deletes as dead; everything else is
-shared with the gallery before it. Merges keep the segments few.
+shared with the gallery before it. Merges keep the segments few: those of a few rows are part of a write, and
+others are due (`Gallery.due_merge`) for the background, during which the gallery takes further writes.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import replace as replace_fields
 from operator import itemgetter
 
@@ -17,7 +17,9 @@ import numpy.typing as npt
 from app.domain.entities import ItemFilter, Matrix, Vector
 from app.domain.entities.index_choice import IndexSpec
 from app.domain.ports import GalleryIndex, RowSearch
-from app.services.serving.merge_policy import SegmentSize, runs_to_merge
+from app.services.serving.item_rows import ItemIds
+from app.services.serving.merge_policy import SegmentSize, find_tail, runs_to_merge
+from app.services.serving.pacing import no_pause
 from app.services.serving.segments import IndexedItem, IndexFactory, Mask, Segment, SegmentView
 
 _NO_FILTER = ItemFilter()
@@ -139,7 +141,7 @@ class Gallery:
         items: Sequence[IndexedItem],
         vectors: Matrix,
         unranked: Collection[str] = (),
-        most_merged: float = math.inf,
+        pause: Callable[[], None] = no_pause,
     ) -> Gallery:
         """Return the gallery after a write; itself when the write changes nothing.
 
@@ -153,26 +155,50 @@ class Gallery:
             Their projections.
         unranked : collection of str
             The written items that the model cannot place.
-        most_merged : float
-            Live rows of a merge; larger ones stay due, see `merge_due`.
+        pause : callable
+            Called between steps.
         """
         now_unranked = self.unranked.difference(item_ids).union(unranked)
-        views = [view.without(item_ids) for view in self.segments]
+        hashed_ids = ItemIds(item_ids)
+        views = [view.without(hashed_ids, pause) for view in self.segments]
         if not items and all(new is old for new, old in zip(views, self.segments, strict=True)):
             return self if now_unranked == self.unranked else self._with(views, now_unranked)
         if items:
             views.append(SegmentView.of_all(Segment(items, self._make_index(vectors))))
-        return self._with(self._merge([view for view in views if view.n_live], most_merged), now_unranked)
+        return self._with(_merge_tail([view for view in views if view.n_live]), now_unranked)
 
-    @property
-    def has_due_merges(self) -> bool:
-        """Whether there are merges that a write left to be done."""
-        return bool(runs_to_merge(_sizes(self.segments)))
+    def prepare(self, pause: Callable[[], None]) -> None:
+        """Build what writes need, so that none has to wait for it; `pause` is called between steps."""
+        for view in self.segments:
+            view.segment.prepare(pause)
 
-    def merge_due(self) -> Gallery:
-        """Return the gallery after the merges that are due; itself when none are."""
-        return (
-            self._with(self._merge(self.segments, math.inf), self.unranked) if self.has_due_merges else self
+    def due_merge(self) -> tuple[SegmentView, ...]:
+        """Return the first adjacent segments that are to be merged; none if no merge is due."""
+        for run in runs_to_merge([_size(view) for view in self.segments]):
+            return self.segments[run.start : run.stop]
+        return ()
+
+    def with_merged(self, sources: Sequence[SegmentView], merged: SegmentView) -> Gallery:
+        """Return the gallery with a merged segment; itself if it has none of its sources.
+
+        Parameters
+        ----------
+        sources : sequence of SegmentView
+            Of this gallery, or of one before it.
+        merged : SegmentView
+            Their merge. What was deleted since is dead in it, and so is what is in another segment by now.
+        """
+        current = {view.segment: view for view in self.segments}
+        first = next((view.segment for view in sources if view.segment in current), None)
+        if first is None:
+            return self
+        alive = np.concatenate([_still_alive(view, current.get(view.segment)) for view in sources])
+        n_live = int(np.count_nonzero(alive))
+        replaced = {view.segment for view in sources}
+        view = SegmentView(merged.segment, None if n_live == len(alive) else alive, n_live)
+        views = [view if old.segment is first else old for old in self.segments]
+        return self._with(
+            (view for view in views if view.n_live and view.segment not in replaced), self.unranked
         )
 
     def search(
@@ -256,23 +282,33 @@ class Gallery:
             candidates += _candidates(view.segment, rows, scores)
         return _in_order(candidates)
 
-    def _merge(self, views: Sequence[SegmentView], most_merged: float) -> Iterator[SegmentView]:
-        """Yield the views after the merges that are due and small enough."""
-        next_view = 0
-        for run in runs_to_merge(_sizes(views)):
-            merged = views[run.start : run.stop]
-            if sum(view.n_live for view in merged) <= most_merged:
-                yield from views[next_view : run.start]
-                yield SegmentView.merge(merged)
-                next_view = run.stop
-        yield from views[next_view:]
-
     def _with(self, views: Iterable[SegmentView], unranked: frozenset[str]) -> Gallery:
         return Gallery(views, self._make_index, unranked)
 
 
-def _sizes(views: Sequence[SegmentView]) -> list[SegmentSize]:
-    return [SegmentSize(view.n_live, len(view.segment.items)) for view in views]
+def _size(view: SegmentView) -> SegmentSize:
+    return SegmentSize(view.n_live, len(view.segment.items), not view.segment.index.is_exact)
+
+
+def _merge_tail(views: Sequence[SegmentView]) -> Iterator[SegmentView]:
+    """Yield the views after the merges of the last few rows that are due."""
+    sizes = [_size(view) for view in views]
+    tail = next_view = find_tail(sizes)
+    yield from views[:tail]
+    for run in runs_to_merge(sizes[tail:]):
+        yield from views[next_view : tail + run.start]
+        yield SegmentView.merge(views[tail + run.start : tail + run.stop])
+        next_view = tail + run.stop
+    yield from views[next_view:]
+
+
+def _still_alive(before: SegmentView, now: SegmentView | None) -> npt.NDArray[np.bool]:
+    """Return which of the rows that were alive are so now; none where the segment is gone."""
+    if now is None:
+        return np.zeros(before.n_live, np.bool)
+    if now.alive is None:
+        return np.ones(before.n_live, np.bool)
+    return now.alive if before.alive is None else now.alive[before.alive]
 
 
 def _candidates(segment: Segment, rows: npt.NDArray[np.intp], scores: Vector) -> Iterator[_Candidate]:

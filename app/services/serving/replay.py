@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace as replace_fields
 
@@ -51,7 +50,6 @@ def replay(
     collection: Collection,
     work: UnitOfWork,
     pause: Callable[[], None] = no_pause,
-    most_merged: float = math.inf,
 ) -> Snapshot:
     """Return a snapshot after all writes up to `collection.revision`.
 
@@ -65,8 +63,6 @@ def replay(
         Reads one consistent state.
     pause : callable
         Called between steps.
-    most_merged : float
-        As of `Gallery.apply_write`.
     """
     changed_ids = _find_purged(base, collection, work, pause)
     empty = np.zeros((0, base.model.projector.rank), np.float32)
@@ -89,7 +85,7 @@ def replay(
     for name, gallery in base.galleries.items():
         _log_unranked(base, gallery, unranked[name])
         galleries[name] = gallery.apply_write(
-            changed_ids, ranked[name], np.concatenate(vectors[name]), unranked[name], most_merged
+            changed_ids, ranked[name], np.concatenate(vectors[name]), unranked[name], pause
         )
         pause()
     n_unsaved = base.n_unsaved + len(changed_ids)

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from app.domain.entities import Collection, Matrix, ModelVersion, SavedGallery
+from app.domain.entities import Collection, ModelVersion, SavedGallery
 from app.domain.errors import CollectionNotFoundError, DamagedBundleError
 from app.domain.ports import ApproximateIndexes, BundleFiles, Database, UnitOfWork
 from app.services.serving.galleries import Gallery
-from app.services.serving.segments import IndexedItem, IndexFactory, Segment
+from app.services.serving.segments import IndexedItem, IndexFactory, Segment, merge_indexes
 from app.services.serving.stored_items import StoredItems, write_items
 from app.services.storage.garbage_collector import sweep_unused
 from app.services.storage.ownership import ManagedFiles
@@ -159,16 +159,16 @@ class SavedGalleries:
         vectors = [view.live_vectors() for view in gallery.segments]
         array = np.concatenate(vectors) if vectors else np.zeros((0, 0), np.float32)
         np.save(folder / f"{side}.npy", array, allow_pickle=False)
-        self._write_index(folder, side, gallery, array)
+        self._write_index(folder, side, gallery)
         (folder / f"{side}-unranked.json").write_text(json.dumps(sorted(gallery.unranked)), encoding="utf-8")
 
-    def _write_index(self, folder: Path, side: str, gallery: Gallery, vectors: Matrix) -> None:
-        """Write an approximate index over all rows, if the largest segment has one."""
-        largest = max(gallery.segments, key=lambda view: view.n_live, default=None)
-        if largest is None or largest.segment.index.is_exact:
+    def _write_index(self, folder: Path, side: str, gallery: Gallery) -> None:
+        """Write an approximate index over all rows, if a segment has one."""
+        if gallery.is_exact:
             return
-        is_whole = len(gallery.segments) == 1 and largest.alive is None
-        index = largest.segment.index if is_whole else largest.segment.index.rebuild(vectors)
+        (first, *others) = gallery.segments
+        is_whole = not others and first.alive is None
+        index = first.segment.index if is_whole else merge_indexes(gallery.segments)
         (folder / _INDEXES).mkdir(exist_ok=True)
         self._approximate_indexes.save(index, folder / _INDEXES / side)
 

@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -21,7 +21,9 @@ import numpy.typing as npt
 
 from app.domain.entities import ItemFilter, Matrix
 from app.domain.ports import GalleryIndex, RowSearch
+from app.services.serving.item_rows import BYTES_PER_ROW, ItemIds, ItemRows
 from app.services.serving.metadata_columns import MetadataColumns
+from app.services.serving.pacing import no_pause
 
 IndexFactory = Callable[[Matrix], GalleryIndex]
 """Builds an index over projected rows."""
@@ -37,8 +39,6 @@ _ROWS_AT_ONCE = 4096
 """Rows of a label that are looked at in one step: most labels have a live row among the first."""
 _BYTES_PER_ITEM = 400
 """About what the Python objects of an item take: instance, id, tuple of labels, metadata dictionary."""
-_BYTES_PER_LOOKUP = 16
-"""What finding an item by its id takes: a hash and a row number."""
 _BYTES_PER_LABEL = 60
 """Overhead of a label's string object and its reference."""
 _BYTES_PER_METADATA_CHARACTER = 3
@@ -72,8 +72,11 @@ class ItemTable(Sequence[IndexedItem], ABC):
         """Memory."""
 
     @abstractmethod
-    def merge(self, parts: Sequence[ItemsWithBitset]) -> ItemTable:
-        """Return a table of the same kind with the live items of some segments, in order; at least one."""
+    def merge(self, parts: Sequence[ItemsWithBitset], pause: Callable[[], None]) -> ItemTable:
+        """Return a table of the same kind with the live items of some segments, in order; at least one.
+
+        `pause` is called between steps.
+        """
 
     @abstractmethod
     def ids(self) -> Iterator[str]:
@@ -92,35 +95,6 @@ class ItemTable(Sequence[IndexedItem], ABC):
         """Yield row number and value of each item that has a metadata key."""
 
 
-class RowsById:
-    """Finds rows by the hashes of their items' ids, sorted: a tenth of the memory of a dictionary.
-
-    Parameters
-    ----------
-    item_ids : iterable of str
-        Of the rows, in order.
-    n_rows : int
-        How many.
-    """
-
-    def __init__(self, item_ids: Iterable[str], n_rows: int) -> None:
-        hashes = np.fromiter(map(hash, item_ids), np.int64, n_rows)
-        self._rows = np.argsort(hashes, kind="stable")
-        self._hashes = hashes[self._rows]
-
-    def candidates(self, item_ids: Collection[str]) -> list[int]:
-        """Return the rows whose ids have the hash of one of some ids."""
-        hashes = np.unique(np.fromiter(map(hash, item_ids), np.int64, len(item_ids)))
-        starts = np.searchsorted(self._hashes, hashes, side="left")
-        stops = np.searchsorted(self._hashes, hashes, side="right")
-        hit = np.flatnonzero(starts < stops)
-        return [
-            row
-            for start, stop in zip(starts[hit].tolist(), stops[hit].tolist(), strict=True)
-            for row in self._rows[start:stop].tolist()
-        ]
-
-
 class Segment:
     """Items that were put into a gallery together; immutable.
 
@@ -136,13 +110,14 @@ class Segment:
         self.items = items
         self.index = index
         self._bitsets: dict[bytes, npt.NDArray[np.uint8]] = {}
+        self._item_rows: ItemRows | None = None
 
     @cached_property
     def estimated_bytes(self) -> int:
         """Estimated memory, from a sample of the items."""
         searched = self.index.n_bytes + self.prepared_bytes
         if isinstance(self.items, ItemTable):
-            return searched + self.items.n_bytes + _BYTES_PER_LOOKUP * len(self.items)
+            return searched + self.items.n_bytes + BYTES_PER_ROW * len(self.items)
         step = max(len(self.items) // _SAMPLED_ITEMS, 1)
         sizes = [_estimate_item_bytes(item) for item in self.items[::step]]
         return searched + len(self.items) * sum(sizes) // max(len(sizes), 1)
@@ -159,15 +134,23 @@ class Segment:
         changed.__dict__.pop("estimated_bytes", None)
         return changed
 
-    @cached_property
-    def rows(self) -> RowsById:
-        """Finds the rows of items by their ids."""
-        return RowsById(self.item_ids(), len(self.items))
+    def prepare(self, pause: Callable[[], None]) -> None:
+        """Build what finds items by their ids, unless it is there, for the first write not to wait for it.
 
-    def rows_of(self, item_ids: Collection[str]) -> list[int]:
-        """Return the rows of those of some ids that the segment has, in no order."""
-        rows = self.rows.candidates(item_ids)
-        return [row for row in rows if self.items[row].id in item_ids]
+        Parameters
+        ----------
+        pause : callable
+            Called between steps.
+        """
+        if self._item_rows is None:
+            self._item_rows = ItemRows(self.item_ids(), len(self.items), pause)
+
+    def rows_of(self, item_ids: ItemIds, pause: Callable[[], None] = no_pause) -> list[int]:
+        """Return the rows of the items that have one of the ids; `pause` is called between steps."""
+        self.prepare(pause)
+        assert self._item_rows is not None
+        items = self.items
+        return self._item_rows.find(item_ids, lambda row: items[row].id, pause)
 
     def item_ids(self) -> Iterator[str]:
         """Yield the id of each row."""
@@ -247,26 +230,33 @@ class SegmentView:
         return cls(segment, None, len(segment.items))
 
     @classmethod
-    def merge(cls, views: Sequence[SegmentView]) -> SegmentView:
+    def merge(cls, views: Sequence[SegmentView], pause: Callable[[], None] = no_pause) -> SegmentView:
         """Return a view of one new segment that holds the live rows of some views, in order.
 
-        Its index is of the kind of the largest one's.
+        Its index is of the kind of the largest approximate one, if there is any. Where some items are in a
+        table, all are in one of that kind.
+
+        Parameters
+        ----------
+        views : sequence of SegmentView
+            At least one.
+        pause : callable
+            Called between steps.
         """
         parts = [(view.segment.items, view.alive) for view in views]
-        tables = (items for items, _ in parts if isinstance(items, ItemTable))
-        table = next(tables, None)
-        items: Sequence[IndexedItem]
-        if table is None or not any(view.n_live for view in views):
-            items = list(itertools.chain.from_iterable(view.live_items() for view in views))
+        table = next((items for items, _ in parts if isinstance(items, ItemTable)), None)
+        if table is not None and any(view.n_live for view in views):
+            merged: Sequence[IndexedItem] = table.merge(parts, pause)
         else:
-            items = table.merge(parts)
-        vectors = np.concatenate([view.live_vectors() for view in views])
-        largest = max(views, key=lambda view: view.n_live)
-        return cls.of_all(Segment(items, largest.segment.index.rebuild(vectors)))
+            merged = list(itertools.chain.from_iterable(view.live_items() for view in views))
+        segment = Segment(merged, merge_indexes(views))
+        pause()
+        segment.prepare(pause)
+        return cls.of_all(segment)
 
-    def without(self, item_ids: Collection[str]) -> SegmentView:
+    def without(self, item_ids: ItemIds, pause: Callable[[], None] = no_pause) -> SegmentView:
         """Return the view after a deletion; itself when none of the items is alive in it."""
-        dead = self.segment.rows_of(item_ids)
+        dead = self.segment.rows_of(item_ids, pause)
         if self.alive is not None:
             dead = [row for row in dead if self.alive[row]]
         if not dead:
@@ -340,10 +330,28 @@ class SegmentView:
         items = self.segment.items
         return items if self.alive is None else itertools.compress(items, self.alive.tolist())
 
+    def live_rows(self) -> npt.NDArray[np.intp]:
+        """Return the row numbers of the live items."""
+        return np.arange(self.n_live) if self.alive is None else np.flatnonzero(self.alive)
+
     def live_vectors(self) -> Matrix:
         """Return the (n_live, rank) projections of the live items."""
         vectors = self.segment.index.vectors
         return vectors if self.alive is None else vectors[self.alive]
+
+
+def merge_indexes(views: Sequence[SegmentView]) -> GalleryIndex:
+    """Return one index over the live rows of some views; approximate if one of theirs is.
+
+    The others' rows are put into the lists of the largest approximate one. Whether these still find what they
+    should is seen by the recall of live searches.
+    """
+    largest = max(views, key=lambda view: (not view.segment.index.is_exact, view.n_live))
+    rows_before = [
+        view.live_rows() if view is largest else np.full(view.n_live, -1, np.intp) for view in views
+    ]
+    vectors = np.concatenate([view.live_vectors() for view in views])
+    return largest.segment.index.rebuild(vectors, np.concatenate(rows_before))
 
 
 def _estimate_item_bytes(item: IndexedItem) -> int:

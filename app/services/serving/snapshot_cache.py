@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 from app.services.serving.snapshot import Snapshot
 
@@ -32,6 +33,7 @@ class SnapshotCache:
         self._snapshots: dict[int, Snapshot] = {}
         """Least recently used first."""
         self._bytes: dict[int, int] = {}
+        self._n_dropped = 0
 
     def peek(self, collection_id: int) -> Snapshot | None:
         """Return a collection's snapshot without counting as a use."""
@@ -46,11 +48,29 @@ class SnapshotCache:
                 self._snapshots[collection_id] = snapshot
             return snapshot
 
+    @property
+    def n_dropped(self) -> int:
+        """How often `evict` was called."""
+        return self._n_dropped
+
     def put(self, snapshot: Snapshot) -> None:
         """Replace the collection's snapshot, and evict others for which there is no room."""
+        self._put_if(snapshot, lambda: True)
+
+    def replace(self, before: Snapshot, snapshot: Snapshot) -> bool:
+        """Put a snapshot of the same collection in the place of another one; return False if that is gone."""
+        return self._put_if(snapshot, lambda: self._snapshots.get(before.collection.id) is before)
+
+    def put_unless_dropped(self, snapshot: Snapshot, n_dropped: int) -> bool:
+        """Put a snapshot, unless `evict` was called since `n_dropped` was read; return False if it was."""
+        return self._put_if(snapshot, lambda: self._n_dropped == n_dropped)
+
+    def _put_if(self, snapshot: Snapshot, may_put: Callable[[], bool]) -> bool:
         collection_id, n_bytes = snapshot.collection.id, estimate_bytes(snapshot)
         evicted = []
         with self._lock:
+            if not may_put():
+                return False
             # A replacement is no use: a collection that is only written to does not keep others out.
             self._snapshots[collection_id] = snapshot
             self._bytes[collection_id] = n_bytes
@@ -58,12 +78,14 @@ class SnapshotCache:
             while candidates and sum(self._bytes.values()) > self._max_bytes:
                 evicted.append(self._snapshots.pop(candidates[0]))
                 del self._bytes[candidates.pop(0)]
-        for snapshot in evicted:
-            _logger.info("%s: evicted from memory as least recently searched", snapshot.collection.name)
+        for other in evicted:
+            _logger.info("%s: evicted from memory as least recently searched", other.collection.name)
+        return True
 
     def evict(self, collection_id: int) -> None:
         """Drop a collection's snapshot, if there is one."""
         with self._lock:
+            self._n_dropped += 1
             self._snapshots.pop(collection_id, None)
             self._bytes.pop(collection_id, None)
 

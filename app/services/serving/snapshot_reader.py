@@ -288,9 +288,6 @@ class SnapshotReader:
             needs_load = not self._state.fallback.is_settled(snapshot, collection)
         needs_load = needs_load and self._may_retry(collection)
         since = 0 if snapshot is None or needs_load else snapshot.collection.revision
-        if snapshot is not None and any(gallery.has_due_merges for gallery in snapshot.galleries.values()):
-            self._scheduler.request(collection.id, collection.name)
-            return
         if not needs_load and (snapshot is None or since >= collection.revision):
             return
         with self._database.read(timeout_seconds) as work:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace as replace_fields
 from weakref import WeakValueDictionary
@@ -18,11 +18,13 @@ from app.domain.errors import (
     ServiceError,
 )
 from app.domain.ports import Database, GalleryIndex, UnitOfWork
+from app.services.serving.gallery_merger import GalleryMerger
 from app.services.serving.gallery_saver import GallerySaver
 from app.services.serving.garbage import freeze_garbage_collection, suspended_garbage_collection
 from app.services.serving.pacing import Pacer
 from app.services.serving.reload_scheduler import Reload, RequeuedError
 from app.services.serving.replay import has_many_changes, is_large_size, replay
+from app.services.serving.segments import SegmentView
 from app.services.serving.serving_state import ServingState
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshot_loader import SnapshotLoader
@@ -30,9 +32,9 @@ from app.services.serving.waiting_room import ReleaseSlot
 
 _SHORT_WAIT_SECONDS = 0.05
 """A request waits this long for a replay of a few writes before it gives its concurrency slot to others."""
-_MOST_MERGED_BY_SEARCH = 4096
-"""Rows of a merge that a search does itself: some milliseconds; larger ones are left to the background."""
 _logger = logging.getLogger(__name__)
+_Merge = tuple[str, Sequence[SegmentView], SegmentView]
+"""Modality, the merged segments, and what they were merged to."""
 
 
 class SnapshotUpdater:
@@ -57,6 +59,9 @@ class SnapshotUpdater:
         self._state = state
         self._loader = loader
         self._saver = saver
+        self._merger = GalleryMerger(self.merge)
+        self._merges: dict[int, list[_Merge]] = {}
+        """Those that were made since a reload began, by collection."""
         self._lock = threading.Lock()
         # A collection's lock lives as long as a thread holds it or waits for it.
         self._locks: WeakValueDictionary[int, threading.Lock] = WeakValueDictionary()
@@ -122,7 +127,10 @@ class SnapshotUpdater:
                     return None
                 # It keeps its model, and so remains unsettled where another version is to serve.
                 current = replace_fields(current, active_version=snapshot.collection.active_version)
-                snapshot = self._publish(replay(snapshot, current, work, most_merged=_MOST_MERGED_BY_SEARCH))
+                before, snapshot = snapshot, self._save(replay(snapshot, current, work))
+                if not self._state.cache.replace(before, snapshot):
+                    return None  # it was evicted meanwhile
+                self._record(snapshot)
             until_answered.push(attempt.pop_all())
             return snapshot, work
 
@@ -147,10 +155,36 @@ class SnapshotUpdater:
             if exact is current:
                 return
             with self._exclusive(collection, None):
-                # A search may have replayed a write meanwhile.
-                if self._state.cache.peek(collection.id) is current:
-                    self._state.cache.put(exact)
+                # Not where a search has replayed a write meanwhile, or the collection is gone.
+                if self._state.cache.replace(current, exact):
                     return
+
+    def merge(self, collection_id: int, pause: Callable[[], None]) -> None:
+        """Make the merges of segments that are due in a collection's snapshot.
+
+        Parameters
+        ----------
+        collection_id : int
+            Identity of the collection.
+        pause : callable
+            Called between steps.
+        """
+        while (snapshot := self._state.cache.peek(collection_id)) is not None:
+            due = {name: gallery.due_merge() for name, gallery in snapshot.galleries.items()}
+            name = next((name for name, views in due.items() if views), None)
+            if name is None:
+                return
+            self._put_merge(snapshot.collection, (name, due[name], SegmentView.merge(due[name], pause)))
+            pause()
+
+    def _put_merge(self, collection: Collection, merge: _Merge) -> None:
+        """Put a merge into what serves, whatever was written meanwhile."""
+        with self._exclusive(collection, None):
+            snapshot = self._state.cache.peek(collection.id)
+            if snapshot is not None:
+                self._state.cache.replace(snapshot, _with_merges(snapshot, [merge]))
+            if collection.id in self._merges:
+                self._merges[collection.id].append(merge)
 
     def _without_given_up(
         self, snapshot: Snapshot, made: MutableMapping[GalleryIndex, GalleryIndex]
@@ -185,6 +219,14 @@ class SnapshotUpdater:
         self.evict(key for key in collection_ids if older_than is None or key < older_than)
 
     def _reload(self, reload: Reload, end_step: Callable[[], None]) -> Snapshot | None:
+        """As of `_load_and_publish`; the merges meanwhile are kept, as it may begin from what is merged."""
+        self._merges[reload.collection_id] = []
+        try:
+            return self._load_and_publish(reload, end_step)
+        finally:
+            del self._merges[reload.collection_id]
+
+    def _load_and_publish(self, reload: Reload, end_step: Callable[[], None]) -> Snapshot | None:
         """Return the collection's first snapshot in this process; None when it had one before, or is gone."""
         with self._database.read() as work:
             collection = work.collections.get(reload.name)
@@ -203,7 +245,9 @@ class SnapshotUpdater:
                 pace()
                 end_step()
 
-            snapshot = _merge_due(self._loader.load(snapshot, collection, work, pause), pause)
+            snapshot = self._loader.load(snapshot, collection, work, pause)
+        for gallery in snapshot.galleries.values():
+            gallery.prepare(pause)
         while not self._publish_if_newer(snapshot):
             with self._database.read() as work:
                 current = work.collections.get(reload.name)
@@ -211,7 +255,6 @@ class SnapshotUpdater:
                     return None
                 current = replace_fields(current, active_version=snapshot.collection.active_version)
                 snapshot = replay(snapshot, current, work, pause)
-        _prepare_writes(snapshot, pause)
         return snapshot if is_first else None
 
     def _publish_if_newer(self, snapshot: Snapshot) -> bool:
@@ -225,19 +268,29 @@ class SnapshotUpdater:
             cached = self._state.cache.peek(collection.id)
             if cached is not None and cached.collection.revision > collection.revision:
                 return False
-            with self._database.read() as work:
-                exists = work.collections.get(collection.name).id == collection.id
-            if exists:
+            while True:
+                n_dropped = self._state.cache.n_dropped
+                with self._database.read() as work:
+                    if work.collections.get(collection.name).id != collection.id:
+                        return True
                 # Again, as an index may have been given up meanwhile.
-                self._publish(self._without_given_up(snapshot, {}))
-            return True
+                snapshot = self._without_given_up(snapshot, {})
+                snapshot = self._save(_with_merges(snapshot, self._merges.get(collection.id, ())))
+                if self._state.cache.put_unless_dropped(snapshot, n_dropped):
+                    self._record(snapshot)
+                    return True
 
-    def _publish(self, snapshot: Snapshot) -> Snapshot:
+    def _save(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot to be put into the cache."""
         snapshot = self._saver.save_if_worthwhile(snapshot)
         self.evict_name(snapshot.collection.name, older_than=snapshot.collection.id)
-        self._state.cache.put(snapshot)
-        self._state.history.record_load(snapshot.collection.id)
         return snapshot
+
+    def _record(self, snapshot: Snapshot) -> None:
+        """Take note of a snapshot that was put into the cache."""
+        self._state.history.record_load(snapshot.collection.id)
+        if any(gallery.due_merge() for gallery in snapshot.galleries.values()):
+            self._merger.request(snapshot.collection.id)
 
     @contextmanager
     def _exclusive(self, collection: Collection, release_slot: ReleaseSlot | None) -> Iterator[None]:
@@ -260,18 +313,9 @@ class SnapshotUpdater:
             yield
 
 
-def _merge_due(snapshot: Snapshot, pause: Callable[[], None]) -> Snapshot:
-    """Return a snapshot after the merges that searches left to the background."""
-    galleries = {}
-    for name, gallery in snapshot.galleries.items():
-        galleries[name] = gallery.merge_due()
-        pause()
+def _with_merges(snapshot: Snapshot, merges: Iterable[_Merge]) -> Snapshot:
+    """Return a snapshot with merged segments, where it has what was merged."""
+    galleries = dict(snapshot.galleries)
+    for name, sources, merged in merges:
+        galleries[name] = galleries[name].with_merged(sources, merged)
     return replace_fields(snapshot, galleries=galleries)
-
-
-def _prepare_writes(snapshot: Snapshot, pause: Callable[[], None]) -> None:
-    """Prepare what the first write to a segment needs, so that no search waits for it."""
-    for gallery in snapshot.galleries.values():
-        for view in gallery.segments:
-            _ = view.segment.rows
-            pause()

@@ -1,4 +1,4 @@
-"""Items of a saved gallery as the text that they were read from: a tenth of the memory of Python objects.
+"""Items of a gallery as text, such as a saved one is read from: a tenth of the memory of Python objects.
 
 An item is decoded when a search shows it, and all of them, batch by batch, when a column is first needed.
 """
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from app.services.serving.pacing import in_batches
-from app.services.serving.segments import IndexedItem, ItemsWithBitset, ItemTable
+from app.services.serving.segments import IndexedItem, ItemsWithBitset, ItemTable, Mask
 
 _ITEMS_PER_BATCH = 4096
 """Bounds memory; a batch takes some milliseconds."""
@@ -24,7 +24,10 @@ _OBJECTS_PER_BATCH = 250
 """The same for items that have to be encoded."""
 _TEXT_PER_STEP = 1 << 20
 """Bytes in which line ends are looked for at once: a millisecond, as searches wait for the interpreter."""
+_ITEMS_PER_COPY = 2048
+"""Items between two pauses of copying: a millisecond, where every other one is dead."""
 _BEGIN, _SEPARATOR, _END = b"[\n", b",\n", b"\n]"
+_Text = bytes | bytearray
 _Entry = tuple[str, tuple[str, ...], dict[str, Any]]
 _ONE: msgspec.json.Decoder[IndexedItem] = msgspec.json.Decoder(IndexedItem)
 
@@ -49,11 +52,12 @@ class StoredItems(ItemTable):
 
     Parameters
     ----------
-    text : bytes
-        A JSON array of at least one item, whose first line is ``[`` and whose last one is ``]``.
+    text : bytes or bytearray
+        A JSON array of at least one item, whose first line is ``[`` and whose last one is ``]``; not changed
+        from now on.
     """
 
-    def __init__(self, text: bytes) -> None:
+    def __init__(self, text: _Text) -> None:
         assert text.startswith(_BEGIN)
         self._text = text
         self._ends = _line_ends(text)
@@ -65,16 +69,23 @@ class StoredItems(ItemTable):
         return cls(_BEGIN + _SEPARATOR.join(lines) + _END)
 
     @override
-    def merge(self, parts: Sequence[ItemsWithBitset]) -> StoredItems:
-        return self.of_lines(itertools.chain.from_iterable(itertools.starmap(live_lines, parts)))
+    def merge(self, parts: Sequence[ItemsWithBitset], pause: Callable[[], None]) -> StoredItems:
+        text = bytearray()
+        for lines in _joined_lines(parts, pause):
+            text += lines
+        return StoredItems(text)
 
-    def live_lines(self, alive: npt.NDArray[np.bool] | None) -> Iterator[bytes]:
+    def live_lines(self, alive: Mask | None) -> Iterator[_Text]:
         """Yield the lines of the live items, several at once, as of the function `live_lines`."""
-        bounds = np.concatenate([[False], np.ones(len(self), np.bool) if alive is None else alive, [False]])
-        starts, stops = np.flatnonzero(np.diff(bounds)).reshape(-1, 2).T.tolist()
-        for start, stop in zip(starts, stops, strict=True):
-            for first in range(start, stop, _ITEMS_PER_BATCH):
-                yield self._lines(first, min(first + _ITEMS_PER_BATCH, stop))
+        for start in range(0, len(self), _ITEMS_PER_COPY):
+            stop = min(start + _ITEMS_PER_COPY, len(self))
+            if alive is None:
+                yield self._lines(start, stop)
+                continue
+            edges = np.diff(alive[start:stop].view(np.int8), prepend=0, append=0)
+            bounds = (np.flatnonzero(edges) + start).reshape(-1, 2).tolist()
+            if bounds:
+                yield _SEPARATOR.join(self._lines(first, last) for first, last in bounds)
 
     @override
     def __len__(self) -> int:
@@ -157,7 +168,7 @@ class StoredItems(ItemTable):
                 entries = json.loads(lines)
             yield entries
 
-    def _lines(self, start: int, stop: int) -> bytes:
+    def _lines(self, start: int, stop: int) -> _Text:
         return self._text[self._ends.item(start) + 1 : self._ends.item(stop)].removesuffix(b",")
 
 
@@ -166,7 +177,7 @@ def encode_item(item: IndexedItem) -> bytes:
     return json.dumps([item.id, item.labels, item.metadata]).encode()
 
 
-def live_lines(items: Sequence[IndexedItem], alive: npt.NDArray[np.bool] | None) -> Iterator[bytes]:
+def live_lines(items: Sequence[IndexedItem], alive: Mask | None) -> Iterator[_Text]:
     """Yield lines as of `encode_item`, several at once: with the separator between them, not after them.
 
     Parameters
@@ -189,20 +200,27 @@ def write_items(stream: BinaryIO, parts: Iterable[ItemsWithBitset], pause: Calla
 
     `pause` is called between steps.
     """
+    for lines in _joined_lines(parts, pause):
+        stream.write(lines)
+
+
+def _joined_lines(parts: Iterable[ItemsWithBitset], pause: Callable[[], None]) -> Iterator[_Text]:
+    """Yield the pieces of the text of items; as of `write_items`."""
     separator = _BEGIN
     for items, alive in parts:
         for lines in live_lines(items, alive):
-            stream.write(separator + lines)
+            yield separator
+            yield lines
             separator = _SEPARATOR
             pause()
-    stream.write(_END if separator is _SEPARATOR else b"[]")
+    yield _END if separator is _SEPARATOR else b"[]"
 
 
 def _item(item_id: str, labels: list[str] | tuple[str, ...], metadata: dict[str, Any]) -> IndexedItem:
     return IndexedItem(item_id, tuple(labels), metadata)
 
 
-def _line_ends(text: bytes) -> npt.NDArray[np.int64]:
+def _line_ends(text: _Text) -> npt.NDArray[np.int64]:
     view, newline = np.frombuffer(text, np.uint8), ord("\n")
     steps = range(0, len(text), _TEXT_PER_STEP)
     return np.concatenate(

@@ -15,7 +15,7 @@ from app.domain.entities import Content, ItemFilter, Modality, Scope
 from app.domain.errors import ContentTooLargeError, OverloadedError, ServiceError
 from app.main import create_app
 from app.services.catalogue.service import NewItem
-from app.services.serving import replay, snapshot_updater
+from app.services.serving import gallery_merger, merge_policy, replay, snapshot_updater
 from app.services.serving.search import Query
 from app.services.serving.waiting_room import MAX_WAITING_PER_COLLECTION
 from tests.app.closing import close
@@ -399,7 +399,9 @@ def test_a_search_leaves_a_large_merge_to_the_background(
     two: tuple[Pairs, Pairs], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs, _ = two
-    monkeypatch.setattr(snapshot_updater, "_MOST_MERGED_BY_SEARCH", 3)
+    monkeypatch.setattr(merge_policy, "_ROWS_OF_A_WRITE", 3)
+    merge_gate = Gate()
+    monkeypatch.setattr(gallery_merger, "Pacer", lambda *_: merge_gate.pause)
     snapshots, data = pairs.services.snapshots, pairs.data
 
     def gallery() -> Any:
@@ -411,13 +413,9 @@ def test_a_search_leaves_a_large_merge_to_the_background(
         pairs.services.catalogue.add_items("b", [item], replace=True)
         pairs.search("b")
     before = gallery()
-    assert before.has_due_merges
-
-    def is_merged() -> bool:
-        snapshots.reload_stale(SECONDS)
-        return not gallery().has_due_merges
-
-    wait_for(is_merged)
+    assert before.due_merge()
+    merge_gate.is_open.set()
+    wait_for(lambda: not gallery().due_merge())
     after = gallery()
     assert len(after.segments) < len(before.segments)
     query = np.ones((1, before.segments[0].segment.index.vectors.shape[1]), np.float32)

@@ -10,7 +10,7 @@ import pytest
 from app.domain.entities import ItemFilter
 from app.index.exact import ExactIndex
 from app.services.serving.galleries import Gallery
-from app.services.serving.segments import IndexedItem
+from app.services.serving.segments import IndexedItem, SegmentView
 from tests.app.filters import accepts
 
 RANK = 3
@@ -44,6 +44,13 @@ def search(
 ) -> list[tuple[str, float]]:
     (results,) = gallery.search(query[None], k, offset, item_filter)
     return [(row.id, score) for row, score in results]
+
+
+def merged(gallery: Gallery) -> Gallery:
+    """Return the gallery after the merges that are due."""
+    while due := gallery.due_merge():
+        gallery = gallery.with_merged(due, SegmentView.merge(due))
+    return gallery
 
 
 def random_item(rng: np.random.Generator, item_id: str) -> IndexedItem:
@@ -127,15 +134,66 @@ def test_many_writes_leave_few_segments_and_share_the_large_one() -> None:
     for number in range(1000):
         item_id = f"base{number}" if number % 3 == 0 else f"new{number}"
         gallery = gallery.apply_write({item_id}, [IndexedItem(item_id, ("b",), {})], vectors[:1])
+        gallery = merged(gallery)
         assert gallery.segments[0].segment is large
         assert len(gallery.segments) <= 8
     assert gallery.size == 5000 + 666
     for number in range(4000):
-        gallery = gallery.apply_write({f"base{number}"}, [], vectors[:0])
+        gallery = merged(gallery.apply_write({f"base{number}"}, [], vectors[:0]))
         rows = sum(len(view.segment.items) for view in gallery.segments)
         assert rows <= 1.4 * gallery.size + 10
     assert not gallery.has_label("absent")
     assert gallery.size == 1000 + 666
+
+
+def test_a_write_merges_a_few_rows_and_leaves_the_large_segments_as_they_are() -> None:
+    base = [IndexedItem(f"base{n}", ("a",), {}) for n in range(5000)]
+    vectors = np.random.default_rng(0).standard_normal((5000, RANK)).astype(np.float32)
+    gallery = Gallery.from_items(base, vectors, ExactIndex)
+    large = gallery.segments[0].segment
+    for number in range(500):
+        ids = [f"new{number}-{n}" for n in range(10)]
+        items = [IndexedItem(item_id, ("b",), {}) for item_id in ids]
+        gallery = gallery.apply_write({*ids, f"base{number * 9}"}, items, vectors[:10])
+        assert gallery.segments[0].segment is large
+    rows = [len(view.segment.items) for view in gallery.segments]
+    assert gallery.size == 5000 - 500 + 5000
+    assert len(rows) <= 20
+    assert max(rows[1:]) <= 1000
+    assert gallery.due_merge()
+    once = merged(gallery)
+    assert len(once.segments) <= 3
+    assert sorted(once.item_ids()) == sorted(gallery.item_ids())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_writes_go_on_while_segments_are_merged(seed: int) -> None:
+    """A merge that was begun some writes ago is put into the gallery of now, in which it belongs to."""
+    rng = np.random.default_rng(seed)
+    begun: list[tuple[tuple[SegmentView, ...], SegmentView]] = []
+    n_merged = 0
+    states = list(writes(200 + seed, 60))
+    # The same writes once more, with the merges.
+    gallery = Gallery.from_items([], np.zeros((0, RANK), np.float32), ExactIndex)
+    for before, (_, reference) in zip([None, *states], states, strict=False):
+        known = {} if before is None else before[1].entries
+        gone = known.keys() - reference.entries.keys()
+        new = {key: entry for key, entry in reference.entries.items() if known.get(key) is not entry}
+        items = [item for item, _ in new.values()]
+        vectors = np.asarray([vector for _, vector in new.values()], np.float32).reshape(-1, RANK)
+        gallery = gallery.apply_write({*gone, *new}, items, vectors)
+        if gallery.segments:
+            start = int(rng.integers(len(gallery.segments)))
+            sources = gallery.segments[start : start + 3]
+            begun.append((sources, SegmentView.merge(sources)))
+        if len(begun) > rng.integers(4):
+            n_merged += (after := gallery.with_merged(*begun.pop(0))) is not gallery
+            gallery = after
+        assert sorted(gallery.item_ids()) == sorted(reference.entries)
+        query = rng.integers(-1, 2, RANK).astype(np.float32)
+        for item_filter in FILTERS:
+            assert search(gallery, query, 40, 0, item_filter) == reference.search(query, 40, 0, item_filter)
+    assert n_merged > 5
 
 
 def test_a_write_of_what_is_not_there_leaves_the_gallery_as_it_is() -> None:
@@ -155,24 +213,3 @@ def test_all_items_may_go_and_come_back(rank: int) -> None:
     assert not gone.has_label("a")
     back = gone.apply_write({"y"}, rows[1:2], vectors[:1])
     assert [row.id for row, _ in back.search(query, 5, 0, ItemFilter())[0]] == ["y"]
-
-
-def test_a_large_merge_waits_until_it_is_asked_for() -> None:
-    base = [IndexedItem(f"base{n}", ("a",), {}) for n in range(200)]
-    vectors = np.random.default_rng(0).standard_normal((200, RANK)).astype(np.float32)
-    gallery = Gallery.from_items(base, vectors, ExactIndex)
-    reference = {item.id: vector for item, vector in zip(base, vectors, strict=True)}
-    for number in range(150):
-        item_id, vector = f"base{number}", vectors[number : number + 1] + 1.0
-        gallery = gallery.apply_write({item_id}, [base[number]], vector, most_merged=50)
-        reference[item_id] = vector[0]
-        assert gallery.size == 200
-        assert all(view.n_live <= 50 for view in gallery.segments[1:])
-    assert gallery.has_due_merges
-    done = gallery.merge_due()
-    assert not done.has_due_merges
-    assert done.merge_due() is done
-    assert len(done.segments) < len(gallery.segments)
-    query = np.ones((1, RANK), np.float32)
-    assert done.search(query, 200, 0, ItemFilter()) == gallery.search(query, 200, 0, ItemFilter())
-    assert {item.id for item, _ in done.search(query, 200, 0, ItemFilter())[0]} == reference.keys()

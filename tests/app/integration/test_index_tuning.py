@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from app.domain.ports import ApproximateIndexes
 from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndex
 from app.services.serving.galleries import Gallery
-from app.services.serving.segments import IndexedItem, Segment
+from app.services.serving.segments import IndexedItem, Segment, SegmentView
 from app.services.training.evaluation import index_recall
 from app.services.training.index_tuning import IndexTuner
 from app.settings import Settings
@@ -76,11 +77,14 @@ def test_a_gallery_takes_writes_with_an_approximate_index() -> None:
     assert gallery.size == 3990
     later = gallery.apply_write([], items[4000:4100], rows[4000:4100]).apply_write(["i00001"], [], rows[:0])
     assert [type(view.segment.index) for view in later.segments] == [type(index), ExactIndex]
-    merged = later.apply_write([], items[4100:], rows[4100:])
+    grown = later.apply_write([], items[4100:], rows[4100:])
+    assert [view.segment.index.is_exact for view in grown.segments] == [False, True, True]
+    due = grown.due_merge()
+    merged = grown.with_merged(due, SegmentView.merge(due))
     assert [view.segment.index.is_exact for view in merged.segments] == [False]
     assert merged.size == 3990 + 2000 - 1
     for number, query in enumerate(queries[:40]):
-        for state in (gallery, later, merged):
+        for state in (gallery, later, grown, merged):
             (hits,) = state.search(query[None, :], 10, 0, ItemFilter())
             found = {item.id for item, _ in hits}
             assert len(found) == 10, number
@@ -112,11 +116,17 @@ def ask(pairs: Pairs) -> tuple[list[tuple[str, float]], bool]:
     return [(hit.id, hit.score) for hit in result.hits], result.exact
 
 
-def ask_a_new_process(pairs: Pairs) -> tuple[list[tuple[str, float]], bool]:
+@contextmanager
+def new_process(pairs: Pairs) -> Iterator[Pairs]:
+    """Start a process that saves no galleries."""
     fresh = build(pairs.services.settings.model_copy(update={"save_after_items": 10**9}))
-    answer = ask(Pairs(fresh, pairs.data))
+    yield Pairs(fresh, pairs.data)
     close(fresh)
-    return answer
+
+
+def ask_a_new_process(pairs: Pairs) -> tuple[list[tuple[str, float]], bool]:
+    with new_process(pairs) as fresh:
+        return ask(fresh)
 
 
 def test_the_report_says_what_serves(large: Pairs) -> None:
@@ -155,7 +165,8 @@ def test_a_new_process_serves_the_published_index(large: Pairs) -> None:
 
 
 def test_a_damaged_index_is_replaced_by_the_exact_one(large: Pairs, caplog: pytest.LogCaptureFixture) -> None:
-    expected = [hit.id for hit in large.search("a", k=100).hits][:5]
+    with new_process(large) as fresh:
+        expected = [hit.id for hit in fresh.search("a", k=100).hits][:5]
     folder = large.services.settings.data_dir / "models" / large.services.versions.model("a", 1).bundle
     path = folder / "indexes" / "x"
     path.write_bytes(path.read_bytes()[:-1] + b"!")
