@@ -36,7 +36,7 @@ def test_lines_are_brought_in_and_bad_ones_are_named(lrbs_inside: LrbsInside, tm
     assert refused == [
         "items.ndjson, line 2: Invalid JS",
         "items.ndjson, line 4: colour: Ex",
-        "items.ndjson, line 5.modality: e",
+        "items.ndjson, line 5.modality: u",
         "items.ndjson, line 7: another ro",
     ]
     assert done.stdout == "2 items stored in 'lines': 2 new, 0 changed, 0 unchanged; 4 refused\n"
