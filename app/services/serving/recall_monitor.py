@@ -102,8 +102,10 @@ class RecallMonitor:
         self._n_seen = 0
         self._pending: deque[_Sample] = deque()
         self._watched: dict[tuple[int, str, str], _Watched] = {}
-        """Changed by the thread that measures alone."""
+        self._lock = threading.Lock()
+        """Held while these two are changed."""
         self._is_running = threading.Lock()
+        cache.on_evict(self._drop)
 
     def see(self, snapshot: Snapshot, modality: str, queries: Matrix) -> None:
         """Take note of a search, and keep one query of some; costs a search next to nothing.
@@ -125,7 +127,8 @@ class RecallMonitor:
         if before // _ONE_IN == self._n_seen // _ONE_IN or len(self._pending) >= _MAX_PENDING:
             return
         query = queries[before % len(queries)].copy()
-        self._pending.append(_Sample(snapshot.collection.id, snapshot.model_bundle, modality, query))
+        with self._lock:
+            self._pending.append(_Sample(snapshot.collection.id, snapshot.model_bundle, modality, query))
         if self._is_running.acquire(blocking=False):
             try:
                 threading.Thread(target=self._measure_pending, name=THREAD_NAME, daemon=True).start()
@@ -139,36 +142,55 @@ class RecallMonitor:
         return None if watched is None else watched.estimate
 
     def _measure_pending(self) -> None:
-        try:
-            while self._pending:
-                began = time.thread_time()
-                self._measure(self._take())
-                time.sleep(_REST * (time.thread_time() - began))
-        except Exception:
-            _logger.exception("recall could not be measured")
-            time.sleep(_FAILURE_SECONDS)
-        finally:
-            self._is_running.release()
+        while True:
+            try:
+                while samples := self._take():
+                    began = time.thread_time()
+                    self._measure(samples)
+                    self._drop_unserved()
+                    time.sleep(_REST * (time.thread_time() - began))
+            except Exception:
+                _logger.exception("recall could not be measured")
+                time.sleep(_FAILURE_SECONDS)
+            finally:
+                self._is_running.release()
+            # A search that came between the last look and the release has started no thread.
+            if not self._pending or not self._is_running.acquire(blocking=False):
+                return
 
     def _take(self) -> list[_Sample]:
-        """Return some samples of the gallery that has waited longest."""
-        gallery = self._pending[0].gallery
+        """Return some samples of the gallery that has waited longest; none when none wait."""
         taken: list[_Sample] = []
-        for _ in range(len(self._pending)):
-            sample = self._pending.popleft()
-            if sample.gallery == gallery and len(taken) < _BATCH:
-                taken.append(sample)
-            else:
-                self._pending.append(sample)
+        with self._lock:
+            for _ in range(len(self._pending)):
+                sample = self._pending.popleft()
+                if not taken or (sample.gallery == taken[0].gallery and len(taken) < _BATCH):
+                    taken.append(sample)
+                else:
+                    self._pending.append(sample)
         return taken
+
+    def _drop(self, collection_id: int) -> None:
+        """Forget what is known of a collection that is gone."""
+        with self._lock:
+            others = [sample for sample in self._pending if sample.collection_id != collection_id]
+            self._pending.clear()
+            self._pending.extend(others)
+            for key in [key for key in self._watched if key[0] == collection_id]:
+                del self._watched[key]
+
+    def _drop_unserved(self) -> None:
+        """Forget the galleries of collections and models that are no longer in memory."""
+        snapshots = self._cache.snapshots()
+        serving = {(number, snapshot.model_bundle) for number, snapshot in snapshots.items()}
+        with self._lock:
+            for key in [key for key in self._watched if key[:2] not in serving]:
+                del self._watched[key]
 
     def _measure(self, samples: list[_Sample]) -> None:
         """Compare some queries of one gallery, and give its index up if it misses too much."""
-        snapshots = self._cache.snapshots()
-        serving = {(number, snapshot.model_bundle) for number, snapshot in snapshots.items()}
-        self._watched = {key: value for key, value in self._watched.items() if key[:2] in serving}
         collection_id, bundle, modality = samples[0].gallery
-        snapshot = snapshots.get(collection_id)
+        snapshot = self._cache.peek(collection_id)
         if snapshot is None or snapshot.model_bundle != bundle or snapshot.galleries[modality].is_exact:
             return
         gallery = snapshot.galleries[modality]
@@ -187,9 +209,10 @@ class RecallMonitor:
     def _watch(self, key: tuple[int, str, str], gallery: Gallery) -> _Watched:
         """Return what is known of the indexes of a gallery: nothing yet of those that a merge has built."""
         indexes = [view.segment.index for view in gallery.segments if not view.segment.index.is_exact]
-        watched = self._watched.get(key)
-        if watched is None or [reference() for reference in watched.indexes] != indexes:
-            watched = self._watched[key] = _Watched(tuple(map(weakref.ref, indexes)))
+        with self._lock:
+            watched = self._watched.get(key)
+            if watched is None or [reference() for reference in watched.indexes] != indexes:
+                watched = self._watched[key] = _Watched(tuple(map(weakref.ref, indexes)))
         return watched
 
 

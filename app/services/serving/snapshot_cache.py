@@ -34,6 +34,7 @@ class SnapshotCache:
         """Least recently used first."""
         self._bytes: dict[int, int] = {}
         self._n_dropped = 0
+        self._on_evict: list[Callable[[int], None]] = []
 
     def peek(self, collection_id: int) -> Snapshot | None:
         """Return a collection's snapshot without counting as a use."""
@@ -47,6 +48,10 @@ class SnapshotCache:
             if snapshot is not None:
                 self._snapshots[collection_id] = snapshot
             return snapshot
+
+    def on_evict(self, take_note: Callable[[int], None]) -> None:
+        """Call a function with the identity of each collection that `evict` drops, from then on."""
+        self._on_evict.append(take_note)
 
     @property
     def n_dropped(self) -> int:
@@ -88,6 +93,8 @@ class SnapshotCache:
             self._n_dropped += 1
             self._snapshots.pop(collection_id, None)
             self._bytes.pop(collection_id, None)
+        for take_note in self._on_evict:
+            take_note(collection_id)
 
     def snapshots(self) -> dict[int, Snapshot]:
         """Return all of them, by the collections' identity."""

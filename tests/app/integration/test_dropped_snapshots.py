@@ -1,0 +1,198 @@
+"""What is left of a collection that is deleted while its snapshot changes, or its searches are compared."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.bootstrap import build
+from app.domain.errors import CollectionNotFoundError
+from app.index.exact import ExactIndex
+from app.services.serving import recall_monitor
+from app.services.serving.recall_monitor import RecallMonitor
+from app.services.serving.snapshot import Snapshot
+from app.services.serving.snapshot_cache import SnapshotCache
+from app.settings import Settings
+from tests.app.closing import close
+from tests.app.integration.conftest import Pairs
+from tests.app.waiting import wait_for
+
+
+class Interrupted(SnapshotCache):
+    """Something happens after one of its snapshots was looked at, or before one is put."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(1 << 30)
+        self.put(snapshot)
+        self.looks_left = -1
+        self.interrupt: Callable[[], None] = lambda: None
+
+    def peek(self, collection_id: int) -> Snapshot | None:
+        snapshot = super().peek(collection_id)
+        self.looks_left -= 1
+        if self.looks_left == 0:
+            self.interrupt()
+        return snapshot
+
+    def put_unless_dropped(self, snapshot: Snapshot, n_dropped: int) -> bool:
+        self.interrupt()
+        return super().put_unless_dropped(snapshot, n_dropped)
+
+
+@pytest.fixture
+def approximate(
+    tmp_path: Path, vectors: Any, copy_migrated: Callable[[Path], None], any_speed: None
+) -> Iterator[Pairs]:
+    """A collection that is searched by inverted lists."""
+    copy_migrated(tmp_path)
+    pairs = Pairs(build(Settings(data_dir=tmp_path, database_url="", approximate_from_items=55)), vectors)
+    pairs.fill("a")
+    pairs.train("a")
+    assert not pairs.search("a").exact
+    yield pairs
+    close(pairs.services)
+
+
+def interrupted(pairs: Pairs) -> tuple[Interrupted, Snapshot]:
+    """Let the services change snapshots in a cache that can be interrupted."""
+    (snapshot,) = pairs.services.snapshots.peek_all().values()
+    cache = Interrupted(snapshot)
+    updater = pairs.services.snapshots._updater
+    updater._state = replace(updater._state, cache=cache)
+    return cache, snapshot
+
+
+@pytest.mark.parametrize("n_looks", [1, 2])
+def test_an_index_that_is_given_up_does_not_bring_a_deleted_collection_back(
+    approximate: Pairs, n_looks: int
+) -> None:
+    """Whenever it goes: after each look at what serves."""
+    cache, snapshot = interrupted(approximate)
+    n_deletions = 0
+
+    def delete() -> None:
+        nonlocal n_deletions
+        n_deletions += 1
+        cache.evict(snapshot.collection.id)
+
+    cache.looks_left, cache.interrupt = n_looks, delete
+    approximate.services.snapshots._updater.search_exactly(snapshot, "x", "a test")
+    assert n_deletions >= (n_looks == 1)
+    assert bool(cache.snapshots()) == (n_deletions == 0)
+
+
+def test_a_replay_does_not_bring_a_deleted_collection_back(approximate: Pairs) -> None:
+    cache, snapshot = interrupted(approximate)
+    item = approximate.item("x", "new", approximate.data.X[0])
+    approximate.services.catalogue.add_items("a", [item])
+    (collection,) = approximate.services.snapshots.list_collections(10.0)
+    cache.looks_left, cache.interrupt = 1, lambda: cache.evict(snapshot.collection.id)
+    with ExitStack() as until_answered:
+        opened = approximate.services.snapshots._updater.replay_few(collection, None, until_answered)
+    assert opened is None
+    assert cache.snapshots() == {}
+
+
+def test_a_load_does_not_bring_a_deleted_collection_back(approximate: Pairs) -> None:
+    cache, snapshot = interrupted(approximate)
+
+    def delete() -> None:
+        cache.interrupt = lambda: None
+        approximate.services.catalogue.delete_collection("a")
+        cache.evict(snapshot.collection.id)
+
+    cache.interrupt = delete
+    with pytest.raises(CollectionNotFoundError):
+        approximate.services.snapshots._updater._publish_if_newer(snapshot)
+    assert cache.snapshots() == {}
+    assert snapshot.collection.id not in approximate.services.snapshots._updater._state.history._given_up
+
+
+def test_what_was_sampled_goes_with_its_collection(approximate: Pairs) -> None:
+    (snapshot,) = approximate.services.snapshots.peek_all().values()
+    cache = SnapshotCache(1 << 30)
+    cache.put(snapshot)
+    monitor = RecallMonitor(cache, ExactIndex, 0.5, lambda *_: None)
+    queries = np.random.default_rng(0).normal(size=(800, snapshot.model.projector.rank)).astype(np.float32)
+    for query in queries:
+        monitor.see(snapshot, "x", query[None])
+    wait_for(lambda: monitor.estimate(snapshot, "x") is not None)
+    wait_for(lambda: not monitor._pending)
+    assert monitor._is_running.acquire(timeout=10.0), "samples wait while the thread is busy"
+    monitor.see(snapshot, "x", queries[:16])
+    assert monitor._pending
+    assert monitor._watched
+    cache.evict(snapshot.collection.id)
+    assert not monitor._pending
+    assert not monitor._watched
+    monitor.see(snapshot, "x", queries[:16])
+    assert len(monitor._pending) == 1, "of a search that began before"
+    monitor._measure_pending()
+    assert not monitor._pending
+    assert not monitor._watched
+
+
+class Late(deque[Any]):
+    """A query comes just when none is left."""
+
+    def __init__(self, come: Callable[[], None]) -> None:
+        super().__init__()
+        self.come: list[Callable[[], None]] = [come]
+
+    def __len__(self) -> int:
+        count = super().__len__()
+        if not count and self.come:
+            self.come.pop()()
+        return count
+
+
+def test_a_query_that_comes_as_the_thread_ends_is_compared(approximate: Pairs) -> None:
+    (snapshot,) = approximate.services.snapshots.peek_all().values()
+    cache = SnapshotCache(1 << 30)
+    cache.put(snapshot)
+    measured: list[int] = []
+
+    def counting_index(vectors: Any) -> ExactIndex:
+        measured.append(len(vectors))
+        return ExactIndex(vectors)
+
+    monitor = RecallMonitor(cache, counting_index, 0.5, lambda *_: None)
+    query = np.ones((8, snapshot.model.projector.rank), np.float32)
+    monitor._lock = recall_monitor.threading.RLock()  # the one thread here is both
+    monitor._pending = Late(lambda: monitor.see(snapshot, "x", query))
+    monitor._is_running.acquire()
+    monitor._measure_pending()
+    assert measured
+    assert not monitor._pending
+    assert monitor._is_running.acquire(blocking=False)
+
+
+def test_a_failure_leaves_no_query_behind(
+    approximate: Pairs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (snapshot,) = approximate.services.snapshots.peek_all().values()
+    cache = SnapshotCache(1 << 30)
+    cache.put(snapshot)
+    calls: list[int] = []
+
+    def failing_index(vectors: Any) -> ExactIndex:
+        calls.append(len(vectors))
+        if len(calls) == 1:
+            raise MemoryError
+        return ExactIndex(vectors)
+
+    monkeypatch.setattr(recall_monitor, "_FAILURE_SECONDS", 0.0)
+    monkeypatch.setattr(recall_monitor, "_BATCH", 1)
+    monitor = RecallMonitor(cache, failing_index, 0.5, lambda *_: None)
+    monitor._is_running.acquire()
+    for _ in range(3):
+        monitor.see(snapshot, "x", np.ones((8, snapshot.model.projector.rank), np.float32))
+    monitor._measure_pending()
+    assert len(calls) == 3
+    assert not monitor._pending
+    assert "recall could not be measured" in caplog.text
