@@ -89,3 +89,15 @@ def test_texts_are_partners_of_pictures_of_the_same_name(lrbs_inside: LrbsInside
     refused = lrbs_inside("ingest", "folder", str(folder), "-c", "shop")
     assert refused.returncode == 1
     assert "--modalities: collection 'shop' has photo and words, not image and text" in refused.stderr
+
+
+def test_a_picture_whose_file_was_lost_is_given_back(lrbs_inside: LrbsInside, tmp_path: Path) -> None:
+    draw(tmp_path / "one" / "a.png", 1)
+    ingest = ("ingest", "folder", str(tmp_path / "one"), "-c", "one")
+    lrbs_inside(*ingest)
+    content = (tmp_path / "one" / "a.png").read_bytes()
+    ((content_hash, _, _),) = stored_items(tmp_path / "data", "one").values()
+    (copy,) = (tmp_path / "data").rglob(str(content_hash))
+    copy.unlink()
+    assert lrbs_inside(*ingest).stdout.endswith("0 new, 0 changed, 1 unchanged\n")
+    assert copy.read_bytes() == content
