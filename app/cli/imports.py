@@ -22,6 +22,7 @@ from app.cli.console import (
 from app.cli.encoder_options import ENCODER_HELP, read_encoder
 from app.cli.ready import ready_services
 from app.cli.sources.archives import Archives
+from app.cli.sources.embeddings import Embeddings, open_embeddings
 from app.cli.sources.features import Features
 from app.cli.sources.folders import Folder, find_files
 from app.cli.sources.lines import Lines
@@ -172,6 +173,20 @@ def ingest_ndjson(
     """Import a file of one item a line, with the fields that items have over HTTP."""
     source = Lines(file)
     _store(collection, _modalities(modalities, image_encoder, text_encoder), source, strict, as_json)
+
+
+@ingest.command("embeddings")
+def ingest_embeddings(
+    folder: Path,
+    collection: CollectionOption,
+    modalities: ModalitiesOption = "image,text",
+    strict: StrictFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Import img_emb/img_emb_<n>.npy and text_emb/text_emb_<n>.npy, whose rows are partners."""
+    x_name, z_name = read_names(modalities)
+    vectors = [Modality(name, {"type": "vector"}) for name in (x_name, z_name)]
+    _store(collection, vectors, Embeddings(open_embeddings(folder), (x_name, z_name)), strict, as_json)
 
 
 def _modalities(names: str, image_encoder: str, text_encoder: str) -> list[Modality]:
