@@ -60,6 +60,8 @@ def _read_value(name: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
+        if text.startswith("[") and text.endswith("]"):
+            return [_read_value("", one.strip()) for one in text[1:-1].split(",")]
         return text
 
 

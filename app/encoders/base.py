@@ -32,6 +32,8 @@ class BaseEncoder(ABC):
     content_form: str
     """What it takes: ``"picture"``, ``"text"`` or ``"vector"``."""
     is_fitted_with_model = False
+    learns_from_stored = False
+    """Whether `fit_to_stored` learns anything."""
 
     @abstractmethod
     def check(self, field: str, raw: Content) -> None:
@@ -40,6 +42,18 @@ class BaseEncoder(ABC):
     @abstractmethod
     def encode(self, raw: Sequence[Content]) -> Features:
         """Return the (n, dim) float32 features."""
+
+    def encode_to_store(self, raw: Sequence[Content]) -> Features:
+        """Return what is stored with items: features that depend on nothing learned."""
+        return self.encode(raw)
+
+    def from_stored(self, features: Features) -> Features:
+        """Return the features of items from what is stored with them."""
+        return features
+
+    def fit_to_stored(self, features: Features) -> Self:
+        """Learn from what is stored with training items; only what comes after an encoder does."""
+        return self
 
     def look_up_words(self, raw: Content) -> WordReport | None:
         """Return which words of a text it knows; None where it knows no words, as of pictures."""

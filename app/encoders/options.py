@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Union, get_args
@@ -18,7 +19,7 @@ from pydantic import (
 )
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticCustomError
-from typing_extensions import get_type_hints
+from typing_extensions import TypedDict, get_type_hints
 
 from app.domain.errors import InvalidFieldError
 from app.domain.limits import STORABLE_PATTERN
@@ -69,6 +70,33 @@ StoredText = Annotated[
     WithJsonSchema({"type": "string", "minLength": 1, "pattern": STORABLE_PATTERN}),
 ]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$"), expect("64 hexadecimal digits")]
+_STEPS = ("center", "l2", "pca", "sqrt", "standardize")
+_MAX_STEPS = 8
+DEFAULT_ENERGY = 0.95
+"""Share of the variance that `pca` keeps."""
+_ENERGY = re.compile(r"pca:0\.[5-9][0-9]{0,5}")
+
+
+def _check_step(name: str) -> str:
+    if name not in _STEPS and not _ENERGY.fullmatch(name):
+        raise ValueError("is no step")
+    return name
+
+
+Step = Annotated[
+    str, AfterValidator(_check_step), WithJsonSchema({"type": "string", "examples": [*_STEPS, "pca:0.9"]})
+]
+Steps = Annotated[
+    list[Step],
+    Field(min_length=1, max_length=_MAX_STEPS, description="changes of the features, one after the other"),
+    expect(f"a list of {join_words(_STEPS)} (pca:0.9 with a share of the variance from .5 to 1)"),
+]
+
+
+class EncoderOptions(TypedDict, total=False):
+    """Options that every encoder has."""
+
+    steps: Steps
 
 
 def describe_options(title: str, description: str) -> ConfigDict:

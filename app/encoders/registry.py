@@ -17,6 +17,7 @@ from app.encoders.content import PixelBudget, picture_type
 from app.encoders.entry import EncoderType, Resources
 from app.encoders.options import OptionTable, type_name
 from app.encoders.pictures import PictureLimits
+from app.encoders.steps import SteppedEncoder
 
 ENTRY_POINT_GROUP = "lrbs.encoders"
 """Packages name their encoder types in it: ``[project.entry-points."lrbs.encoders"]``."""
@@ -105,7 +106,8 @@ class EncoderRegistry:
             If the type or an option is not one of those there are.
         """
         OPTIONS.check(options)
-        return TYPES[options["type"]].make(options, self._resources)
+        encoder = TYPES[options["type"]].make(options, self._resources)
+        return SteppedEncoder(encoder, options["steps"]) if "steps" in options else encoder
 
     def settle(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of a new collection's encoder, with those that are settled by its making.

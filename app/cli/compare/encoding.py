@@ -14,7 +14,7 @@ from app.cli.compare.cache import FileCache
 from app.domain.entities import Content, Item, Matrix
 from app.domain.errors import InvalidFieldError
 from app.encoders.registry import EncoderRegistry
-from app.services.models.features import item_features
+from app.services.models.features import fit_encoder, item_features
 from solver import is_sparse
 
 IsTrain = npt.NDArray[np.bool]
@@ -70,7 +70,12 @@ class SetEncoder:
         for content in contents:
             raw = content.picture if content.picture is not None else (content.text or "").encode()
             digest.update(hashlib.sha256(raw).digest())
-        return self._cache.get_or_compute(digest.hexdigest(), lambda: _dense(made.encode(contents)))
+        stored = self._cache.get_or_compute(
+            digest.hexdigest(), lambda: _dense(made.encode_to_store(contents))
+        )
+        if made.learns_from_stored:
+            made.fit_to_stored(stored[is_train])
+        return _dense(made.from_stored(stored))
 
     def encode_items(self, items: Sequence[Item], options: Mapping[str, Any], is_train: IsTrain) -> Matrix:
         """Return the stored features of items, or those of an encoder fitted to their training texts.
@@ -85,8 +90,7 @@ class SetEncoder:
             Which items are trained on.
         """
         made: Any = self._encoders.make(options)
-        if made.is_fitted_with_model:
-            made.fit([item.text or "" for item, is_fitted in zip(items, is_train, strict=True) if is_fitted])
+        fit_encoder(made, [item for item, is_fitted in zip(items, is_train, strict=True) if is_fitted])
         return _dense(item_features(items, made))
 
 

@@ -33,6 +33,23 @@ class Encoder(Protocol):
         """Return the (n, dim) float32 features; raises EncoderUnavailableError without the file it needs."""
         ...
 
+    @property
+    def learns_from_stored(self) -> bool:
+        """Whether `fit_to_stored` learns anything."""
+        ...
+
+    def encode_to_store(self, raw: Sequence[Content]) -> Features:
+        """Return what is stored with items; raises EncoderUnavailableError without the file it needs."""
+        ...
+
+    def from_stored(self, features: Features) -> Features:
+        """Return the features of items from what is stored with them."""
+        ...
+
+    def fit_to_stored(self, features: Features) -> Any:
+        """Learn from what is stored with training items."""
+        ...
+
     def look_up_words(self, raw: Content) -> WordReport | None:
         """Return which words of a text it knows; None where it knows no words, as of pictures."""
         ...

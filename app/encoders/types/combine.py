@@ -9,20 +9,21 @@ from typing import Annotated, Any, Literal, Required, Self
 import numpy as np
 import scipy.sparse
 from pydantic import Field, WithJsonSchema, with_config
-from typing_extensions import TypedDict, override
+from typing_extensions import override
 
 from app.domain.entities import Content, Features, WordReport
 from app.domain.errors import InvalidFieldError
 from app.encoders.base import BaseEncoder
 from app.encoders.entry import EncoderType
-from app.encoders.options import describe_options, expect
+from app.encoders.options import EncoderOptions, describe_options, expect
+from app.encoders.steps import SteppedEncoder, with_unit_rows
 
 _MAX_PARTS = 8
 """Most parts: an item's features are stored, and those of eight encoders take some tens of kilobytes."""
 
 
 @with_config(describe_options("combine", "the features of several encoders of pictures, or of texts"))
-class CombineOptions(TypedDict, total=False):
+class CombineOptions(EncoderOptions, total=False):
     """Options of encoder `combine`."""
 
     type: Required[Literal["combine"]]
@@ -77,7 +78,7 @@ class CombinedEncoder(BaseEncoder):
                 if part_options.get("type") == "combine":
                     raise InvalidFieldError("encoder.type", "a combination cannot be part of another")
                 part = make_part(part_options)
-                self._check_form(part)
+                self._check_part(part)
             self._parts.append(part)
         self.content_form = self._parts[0].content_form
         self.is_fitted_with_model = any(part.is_fitted_with_model for part in self._parts)
@@ -90,7 +91,7 @@ class CombinedEncoder(BaseEncoder):
     @override
     def encode(self, raw: Sequence[Content]) -> Features:
         """Return the (n, dim) features, rows of length sqrt(number of parts that are not zero)."""
-        blocks = [_with_unit_rows(part.encode(raw)) for part in self._parts]
+        blocks = [with_unit_rows(part.encode(raw)) for part in self._parts]
         if any(scipy.sparse.issparse(block) for block in blocks):
             return scipy.sparse.csr_array(scipy.sparse.hstack(blocks))
         return np.concatenate(blocks, axis=1)
@@ -134,7 +135,9 @@ class CombinedEncoder(BaseEncoder):
         faults = [part.fault() for part in self._parts]
         return "; ".join(fault for fault in faults if fault is not None) or None
 
-    def _check_form(self, part: BaseEncoder) -> None:
+    def _check_part(self, part: BaseEncoder) -> None:
+        if isinstance(part, SteppedEncoder) and part.has_learning_steps:
+            raise InvalidFieldError("encoder.steps", "what learns belongs behind the combination, not a part")
         if part.content_form == "vector":
             raise InvalidFieldError("encoder.type", "own features cannot be combined here: send one vector")
         if self._parts and part.content_form != self._parts[0].content_form:
@@ -150,21 +153,6 @@ def _name_part(number: int) -> Iterator[None]:
     except InvalidFieldError as error:
         place = f"encoder.parts.{number}{error.field.removeprefix('encoder')}"
         raise InvalidFieldError(place, error.message) from error
-
-
-def _with_unit_rows(features: Features) -> Features:
-    if isinstance(features, np.ndarray):
-        # In double precision: the squares of what single precision holds may be infinite in it.
-        norms = np.linalg.norm(features.astype(np.float64), axis=1)
-        return (features * _inverse(norms)[:, None]).astype(np.float32)
-    rows: Any = scipy.sparse.csr_array(features, dtype=np.float64)
-    lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)))
-    return scipy.sparse.csr_array(rows.multiply(_inverse(lengths)[:, None]), dtype=np.float32)
-
-
-def _inverse(norms: Any) -> Any:
-    with np.errstate(divide="ignore"):
-        return np.where(norms > 0, 1.0 / norms, 1.0)
 
 
 ENCODER = EncoderType(

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 from pydantic import with_config
-from typing_extensions import TypedDict, override
+from typing_extensions import override
 
 from app.domain.entities import Vector
 from app.encoders.entry import EncoderType
-from app.encoders.options import describe_options
+from app.encoders.options import EncoderOptions, describe_options
 from app.encoders.pictures import PictureEncoder
 
 _SIDE = 96
@@ -24,7 +24,7 @@ _CLIP = 0.2
 
 
 @with_config(describe_options("hog-color", "pictures: oriented gradients and colours"))
-class HogColorOptions(TypedDict, total=False):
+class HogColorOptions(EncoderOptions, total=False):
     """Options of encoder `hog-color`: none."""
 
     type: Required[Literal["hog-color"]]

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, with_config
 from scipy.special import psi
-from typing_extensions import TypedDict, override
+from typing_extensions import override
 
 from app.domain.entities import Content, Matrix
 from app.encoders.arrays import pack_array, unpack_array
 from app.encoders.entry import EncoderType
-from app.encoders.options import describe_options, expect
+from app.encoders.options import EncoderOptions, describe_options, expect
 from app.encoders.word_counts import WordCountEncoder
 
 _DEFAULTS = {"topics": 20, "max_words": 5000}
@@ -28,7 +28,7 @@ _PASSES = 20
 
 
 @with_config(describe_options("lda", "texts: shares of topics; learned at each retrain"))
-class LdaOptions(TypedDict, total=False):
+class LdaOptions(EncoderOptions, total=False):
     """Options of encoder `lda`."""
 
     type: Required[Literal["lda"]]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Required, Self
 import numpy as np
 from PIL import Image
 from pydantic import Field, with_config
-from typing_extensions import TypedDict, override
+from typing_extensions import override
 
 from app.domain.entities import Vector
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError
@@ -17,6 +17,7 @@ from app.domain.names import join_words
 from app.encoders.entry import EncoderType, Resources
 from app.encoders.onnx_sessions import load_session, without_folder
 from app.encoders.options import (
+    EncoderOptions,
     Finite,
     Finites,
     NonZero,
@@ -44,7 +45,7 @@ _MAX_SIDE = 2048
 
 
 @with_config(describe_options("onnx", "pictures: an ONNX image model on the server"))
-class OnnxOptions(TypedDict, total=False):
+class OnnxOptions(EncoderOptions, total=False):
     """Options of encoder `onnx`."""
 
     type: Required[Literal["onnx"]]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Required, Self
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, with_config
-from typing_extensions import TypedDict, override
+from typing_extensions import override
 
 from app.domain.entities import Content, Matrix, Vector
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError
@@ -18,7 +18,7 @@ from app.encoders.base import map_in_threads
 from app.encoders.entry import EncoderType, Resources
 from app.encoders.extras import import_extra
 from app.encoders.onnx_sessions import Session, load_session, without_folder
-from app.encoders.options import Sha256, StoredText, describe_options, expect
+from app.encoders.options import EncoderOptions, Sha256, StoredText, describe_options, expect
 from app.encoders.texts import TextEncoder
 
 _DEFAULT_TOKENS = 128
@@ -30,7 +30,7 @@ _INTEGERS = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 
 
 @with_config(describe_options("onnx-text", "texts: an ONNX text model on the server with its tokenizer.json"))
-class OnnxTextOptions(TypedDict, total=False):
+class OnnxTextOptions(EncoderOptions, total=False):
     """Options of encoder `onnx-text`."""
 
     type: Required[Literal["onnx-text"]]

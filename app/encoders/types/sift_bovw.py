@@ -9,20 +9,20 @@ from typing import Annotated, Any, Literal, Required, Self
 import numpy as np
 from PIL import Image
 from pydantic import Field, with_config
-from typing_extensions import TypedDict, override
+from typing_extensions import override
 
 from app.domain.entities import Vector
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError
 from app.encoders.dense_sift import dense_descriptors, load_codebook, nearest_words
 from app.encoders.entry import EncoderType, Resources
-from app.encoders.options import Sha256, StoredText, describe_options, expect
+from app.encoders.options import EncoderOptions, Sha256, StoredText, describe_options, expect
 from app.encoders.pictures import PictureEncoder
 
 
 @with_config(
     describe_options("sift-bovw", "pictures: a bag of visual words of a codebook that lrbs codebook made")
 )
-class SiftOptions(TypedDict, total=False):
+class SiftOptions(EncoderOptions, total=False):
     """Options of encoder `sift-bovw`."""
 
     type: Required[Literal["sift-bovw"]]

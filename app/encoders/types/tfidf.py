@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal, Required, Self
 
 import scipy.sparse
 from pydantic import AfterValidator, Field, WithJsonSchema, with_config
-from typing_extensions import TypedDict, override
+from typing_extensions import override
 
 from app.domain.entities import Content, Features, WordReport
 from app.domain.errors import InvalidFieldError, TrainingDataError
 from app.domain.names import join_words
 from app.encoders.counting import most_frequent_parts, most_frequent_terms
 from app.encoders.entry import EncoderType
-from app.encoders.options import MAX_COUNT, describe_options, expect
+from app.encoders.options import MAX_COUNT, EncoderOptions, describe_options, expect
 from app.encoders.terms import (
     Positions,
     WeightedTerms,
@@ -57,7 +57,7 @@ def _check_length(letters: int) -> int:
 @with_config(
     describe_options("tfidf", "texts: words, runs of words, parts of words; learned at each retrain")
 )
-class TfidfOptions(TypedDict, total=False):
+class TfidfOptions(EncoderOptions, total=False):
     """Options of encoder `tfidf`."""
 
     type: Required[Literal["tfidf"]]

@@ -7,21 +7,21 @@ from typing import Annotated, Any, Literal, Required
 
 import numpy as np
 from pydantic import Field, with_config
-from typing_extensions import TypedDict, override
+from typing_extensions import override
 
 from app.domain.entities import Content, Matrix
 from app.domain.errors import InvalidFieldError, WrongContentError
 from app.domain.limits import MAX_MAGNITUDE
 from app.encoders.base import BaseEncoder
 from app.encoders.entry import EncoderType
-from app.encoders.options import MAX_COUNT, describe_options, expect
+from app.encoders.options import MAX_COUNT, EncoderOptions, describe_options, expect
 
 _FIELD, _DIM = "vector", "dim"
 """Field of an item that holds its vector, and the option that says how long it is."""
 
 
 @with_config(describe_options("vector", "features of your own"))
-class VectorOptions(TypedDict, total=False):
+class VectorOptions(EncoderOptions, total=False):
     """Options of encoder `vector`."""
 
     type: Required[Literal["vector"]]

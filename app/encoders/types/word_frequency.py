@@ -8,11 +8,11 @@ from typing import Annotated, Literal, Required
 import numpy as np
 import scipy.sparse
 from pydantic import Field, with_config
-from typing_extensions import TypedDict, override
+from typing_extensions import override
 
 from app.domain.entities import Content, Features
 from app.encoders.entry import EncoderType
-from app.encoders.options import describe_options, expect
+from app.encoders.options import EncoderOptions, describe_options, expect
 from app.encoders.word_counts import WordCountEncoder
 
 _DEFAULT_WORDS = 2000
@@ -21,7 +21,7 @@ _MAX_WORDS = 200_000
 
 
 @with_config(describe_options("word-frequency", "texts: frequencies of words; learned at each retrain"))
-class WordFrequencyOptions(TypedDict, total=False):
+class WordFrequencyOptions(EncoderOptions, total=False):
     """Options of encoder `word-frequency`."""
 
     type: Required[Literal["word-frequency"]]

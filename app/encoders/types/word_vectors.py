@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal, Required, Self
 
 import numpy as np
 from pydantic import Field, with_config
-from typing_extensions import TypedDict, override
+from typing_extensions import override
 
 from app.domain.entities import Content, Matrix, WordReport
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError
 from app.encoders.entry import EncoderType, Resources
-from app.encoders.options import Sha256, StoredText, describe_options, expect
+from app.encoders.options import EncoderOptions, Sha256, StoredText, describe_options, expect
 from app.encoders.texts import TextEncoder, analyzer
 from app.encoders.word_vector_files import MAX_WORDS, WordVectors, load_word_vectors
 
@@ -31,7 +31,7 @@ _MOST_FILES = 2
         f"of its first {MAX_WORDS} words",
     )
 )
-class WordVectorOptions(TypedDict, total=False):
+class WordVectorOptions(EncoderOptions, total=False):
     """Options of encoder `word-vectors`."""
 
     type: Required[Literal["word-vectors"]]

@@ -148,7 +148,7 @@ class Preparation:
         for name, encoder in encoders.items():
             numbers = [number for number, new in enumerate(new_items) if new.modality == name]
             if numbers and not encoder.is_fitted_with_model:
-                encoded = encoder.encode([new_items[number].content for number in numbers])
+                encoded = encoder.encode_to_store([new_items[number].content for number in numbers])
                 finite = np.isfinite(encoded).all(axis=1)
                 if not finite.all():
                     first = numbers[int(np.argmin(finite))]

@@ -24,7 +24,7 @@ from app.domain.entities.held_out_quality import Gate
 from app.domain.entities.training_report import IndexRecall, LeftOut, TrainingData
 from app.domain.errors import DamagedBundleError, StorageFullError, StorageReadOnlyError, TrainingDataError
 from app.domain.ports import Database, EncoderSource
-from app.services.models.features import item_features
+from app.services.models.features import fit_encoder, item_features
 from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBundles
 from app.services.training.evaluation import PromotionGates, compare_with_active
 from app.services.training.index_tuning import IndexTuner
@@ -237,11 +237,11 @@ class ModelBuilder:
         encoders = {}
         for modality in collection.modalities:
             encoder = self._encoders.make(modality.encoder)
-            if encoder.is_fitted_with_model:
-                texts = [item.text or "" for item in items if item.modality == modality.name and item.train]
-                if not texts:
+            if encoder.is_fitted_with_model or encoder.learns_from_stored:
+                learned = [item for item in items if item.modality == modality.name and item.train]
+                if not learned:
                     raise TrainingDataError(f"no item of modality {modality.name!r} may be trained on")
-                encoder.fit(texts)
+                fit_encoder(encoder, learned)
             encoders[modality.name] = encoder
         return encoders
 

@@ -33,6 +33,7 @@ HERE = str(Path.cwd())
                 "scale": [58, 57, 57.5],
             },
         ),
+        ("tfidf:steps=[sqrt,pca:0.9, l2]", {"type": "tfidf", "steps": ["sqrt", "pca:0.9", "l2"]}),
         ('{"type": "onnx", "path": "/a,b+c.onnx"}', {"type": "onnx", "path": "/a,b+c.onnx"}),
     ],
 )

@@ -40,11 +40,11 @@ PATH = {"type": "onnx", "path": "m.onnx"}
             {"type": "combine", "parts": [{"type": "tfidf"}]},
             "encoder.parts: expected a list of 2 to 8 encoders with their options, got [{'type': 'tfidf'}]",
         ),
-        ({"type": "vector", "dmi": 3}, "encoder: vector has no option 'dmi'; it has dim"),
-        ({"type": "hog-color", "x": 1}, "encoder: hog-color has no option 'x'; it has none"),
+        ({"type": "vector", "dmi": 3}, "encoder: vector has no option 'dmi'; it has dim and steps"),
+        ({"type": "hog-color", "x": 1}, "encoder: hog-color has no option 'x'; it has steps"),
         (
             {"type": "tfidf", "x": 1},
-            "encoder: tfidf has no option 'x'; it has characters, max_features and ngrams",
+            "encoder: tfidf has no option 'x'; it has characters, max_features, ngrams and steps",
         ),
         ({"type": "vector", "dim": None}, "encoder.dim: expected an integer from 1 to 1000000, got None"),
         ({"type": "vector", "dim": True}, "encoder.dim: expected an integer from 1 to 1000000, got True"),
@@ -66,7 +66,8 @@ PATH = {"type": "onnx", "path": "m.onnx"}
         ({**PATH, "scale": "{0}", "size": 0}, "encoder.scale: expected non-zero, or three, got '{0}'"),
         (
             {**PATH, "y": 1, "size": 0},
-            "encoder: onnx has no option 'y'; it has fit, layout, mean, output, path, scale, sha256 and size",
+            "encoder: onnx has no option 'y'; "
+            "it has fit, layout, mean, output, path, scale, sha256, size and steps",
         ),
         ({**PATH, "size": 0, "y": 1}, "encoder.size: expected an integer from 1 to 2048, got 0"),
     ],

@@ -1,0 +1,276 @@
+"""Steps after an encoder: centring, unit length, square roots, standardisation, and principal components."""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+from typing_extensions import override
+
+from app.domain.entities import Content, Features, Matrix, WordReport
+from app.domain.errors import TrainingDataError
+from app.encoders.arrays import pack_array, unpack_array
+from app.encoders.base import BaseEncoder
+from app.encoders.options import DEFAULT_ENERGY
+
+_MOST_ROWS, _MOST_FEATURES = 20_000, 8192
+"""Rows, evenly spread, and features that steps are learned from: 650 MB; a covariance takes 270 MB."""
+
+
+class Step(ABC):
+    """Changes features; one that learns overrides `fit`, `state` and `restore`, too."""
+
+    learns = False
+
+    def fit(self, features: Matrix) -> Self:
+        """Learn from the features of training items."""
+        return self
+
+    @abstractmethod
+    def apply(self, features: Features) -> Features:
+        """Return the changed features, of the same number of rows."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what was learned, as JSON values."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> Self:
+        """Become the step of that state."""
+        return self
+
+
+class SquareRoot(Step):
+    """Takes the root of each number without its sign, which makes long counts matter less."""
+
+    @override
+    def apply(self, features: Features) -> Features:
+        if isinstance(features, np.ndarray):
+            return np.sign(features) * np.sqrt(np.abs(features))
+        changed: Any = features.copy()
+        changed.data = np.sign(changed.data) * np.sqrt(np.abs(changed.data))
+        return cast("Features", changed)
+
+
+class UnitLength(Step):
+    """Scales rows to unit length; rows of zeros remain."""
+
+    @override
+    def apply(self, features: Features) -> Features:
+        return with_unit_rows(features)
+
+
+class Standardisation(Step):
+    """Subtracts the mean of each feature, and divides by its deviation where that is asked for.
+
+    Parameters
+    ----------
+    with_deviation : bool
+        Whether features get unit variance; one that was always the same is divided by one.
+    """
+
+    learns = True
+
+    def __init__(self, *, with_deviation: bool) -> None:
+        self._with_deviation = with_deviation
+        self._mean = self._deviation = np.zeros(0, np.float32)
+
+    @override
+    def fit(self, features: Matrix) -> Self:
+        self._mean = features.mean(axis=0, dtype=np.float64).astype(np.float32)
+        deviation = (
+            features.std(axis=0, dtype=np.float64) if self._with_deviation else np.ones_like(self._mean)
+        )
+        # A feature whose numbers differ by rounding alone would be nothing but noise.
+        noise = np.finfo(np.float32).eps * np.maximum(np.abs(self._mean), 1e-30)
+        self._deviation = np.where(deviation > noise, deviation, 1.0).astype(np.float32)
+        return self
+
+    @override
+    def apply(self, features: Features) -> Features:
+        return (_as_dense(features) - self._mean) / self._deviation
+
+    @override
+    def state(self) -> dict[str, Any]:
+        return {"mean": pack_array(self._mean), "deviation": pack_array(self._deviation)}
+
+    @override
+    def restore(self, state: Mapping[str, Any]) -> Self:
+        self._mean, self._deviation = unpack_array(state["mean"]), unpack_array(state["deviation"])
+        return self
+
+
+class PrincipalComponents(Step):
+    """Projects onto the first principal components, as many as have a share of the variance.
+
+    Parameters
+    ----------
+    energy : float
+        That share.
+    """
+
+    learns = True
+
+    def __init__(self, energy: float) -> None:
+        self._energy = energy
+        self._mean, self._axes = np.zeros(0, np.float32), np.zeros((0, 0), np.float32)
+
+    @override
+    def fit(self, features: Matrix) -> Self:
+        solver = "covariance_eigh" if len(features) >= features.shape[1] else "full"
+        pca = importlib.import_module("sklearn.decomposition").PCA
+        model = pca(self._energy, svd_solver=solver).fit(features.astype(np.float64))
+        self._mean = model.mean_.astype(np.float32)
+        self._axes = np.ascontiguousarray(model.components_.T, np.float32)
+        return self
+
+    @override
+    def apply(self, features: Features) -> Features:
+        # In double precision: the last digits of single precision depend on how many rows there are.
+        rows = _as_dense(features).astype(np.float64) - self._mean
+        return (rows @ self._axes.astype(np.float64)).astype(np.float32)
+
+    @override
+    def state(self) -> dict[str, Any]:
+        return {"mean": pack_array(self._mean), "axes": pack_array(self._axes)}
+
+    @override
+    def restore(self, state: Mapping[str, Any]) -> Self:
+        self._mean, self._axes = unpack_array(state["mean"]), unpack_array(state["axes"])
+        return self
+
+
+def make_step(name: str) -> Step:
+    """Return the step of a checked name, such as ``"pca:0.9"``."""
+    kind, _, energy = name.partition(":")
+    match kind:
+        case "center":
+            return Standardisation(with_deviation=False)
+        case "l2":
+            return UnitLength()
+        case "sqrt":
+            return SquareRoot()
+        case "standardize":
+            return Standardisation(with_deviation=True)
+        case _:
+            return PrincipalComponents(float(energy or DEFAULT_ENERGY))
+
+
+class SteppedEncoder(BaseEncoder):
+    """An encoder with steps after it. What is stored with items is what the encoder itself gives.
+
+    Parameters
+    ----------
+    encoder : BaseEncoder
+        Comes first.
+    names : sequence of str
+        The steps, in their order.
+    """
+
+    def __init__(self, encoder: BaseEncoder, names: Sequence[str]) -> None:
+        self._encoder = encoder
+        self._steps = [make_step(name) for name in names]
+        self.content_form = encoder.content_form
+        self.is_fitted_with_model = encoder.is_fitted_with_model
+        self.has_learning_steps = any(step.learns for step in self._steps)
+        self.learns_from_stored = self.has_learning_steps and not encoder.is_fitted_with_model
+
+    @override
+    def check(self, field: str, raw: Content) -> None:
+        self._encoder.check(field, raw)
+
+    @override
+    def encode(self, raw: Sequence[Content]) -> Features:
+        return self.from_stored(self._encoder.encode(raw))
+
+    @override
+    def encode_to_store(self, raw: Sequence[Content]) -> Features:
+        return self._encoder.encode(raw)
+
+    @override
+    def from_stored(self, features: Features) -> Features:
+        for step in self._steps:
+            features = step.apply(features)
+        return features
+
+    @override
+    def fit(self, texts: Sequence[str]) -> Self:
+        self._encoder.fit(texts)
+        if not self.has_learning_steps:
+            return self
+        sample = texts[:: _stride(len(texts))]
+        return self.fit_to_stored(self._encoder.encode([Content(text=text) for text in sample]))
+
+    @override
+    def fit_to_stored(self, features: Features) -> Self:
+        """Learn the steps one after the other; raises TrainingDataError if there are too many features."""
+        features = features[:: _stride(features.shape[0])]
+        for step in self._steps:
+            if step.learns:
+                if features.shape[1] > _MOST_FEATURES:
+                    raise TrainingDataError(
+                        f"the encoder's steps learn from at most {_MOST_FEATURES} features, "
+                        f"and it gives {features.shape[1]}"
+                    )
+                step.fit(_as_dense(features))
+            features = step.apply(features)
+        return self
+
+    @override
+    def look_up_words(self, raw: Content) -> WordReport | None:
+        return self._encoder.look_up_words(raw)
+
+    @override
+    def settled_options(self) -> dict[str, Any]:
+        return self._encoder.settled_options()
+
+    @override
+    def options_from(self, first: Content) -> dict[str, Any]:
+        return self._encoder.options_from(first)
+
+    @override
+    def pending_options(self, used: Mapping[str, Any]) -> dict[str, Any]:
+        return self._encoder.pending_options(used)
+
+    @override
+    def state(self) -> dict[str, Any]:
+        return {"encoder": self._encoder.state(), "steps": [step.state() for step in self._steps]}
+
+    @override
+    def restore(self, state: Mapping[str, Any]) -> Self:
+        self._encoder.restore(state["encoder"])
+        for step, step_state in zip(self._steps, state["steps"], strict=True):
+            step.restore(step_state)
+        return self
+
+    @override
+    def fault(self) -> str | None:
+        return self._encoder.fault()
+
+
+def with_unit_rows(features: Features) -> Features:
+    """Return features with rows of unit length; rows of zeros remain."""
+    if isinstance(features, np.ndarray):
+        # In double precision: the squares of what single precision holds may be infinite in it.
+        norms = np.linalg.norm(features.astype(np.float64), axis=1)
+        return (features * _inverse(norms)[:, None]).astype(np.float32)
+    rows: Any = scipy.sparse.csr_array(features, dtype=np.float64)
+    lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)))
+    return scipy.sparse.csr_array(rows.multiply(_inverse(lengths)[:, None]), dtype=np.float32)
+
+
+def _inverse(norms: Any) -> Any:
+    with np.errstate(divide="ignore"):
+        return np.where(norms > 0, 1.0 / norms, 1.0)
+
+
+def _as_dense(features: Features) -> npt.NDArray[np.float32]:
+    return features if isinstance(features, np.ndarray) else features.toarray()
+
+
+def _stride(n_rows: int) -> int:
+    return max(1, -(-n_rows // _MOST_ROWS))

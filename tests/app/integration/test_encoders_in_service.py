@@ -1,0 +1,133 @@
+"""Collections with each kind of text encoder and with steps: made, trained, searched, and loaded again."""
+
+import base64
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from app.bootstrap import build
+from app.services.training.requests import TrainingParameters
+from tests.app.closing import close
+from tests.app.integration.conftest import Pairs
+from tests.app.integration.loading import load
+from tests.app.onnx_files import WORDS, wait_for_looks, word_model, write_tokenizer
+from tests.conftest import import_extra
+
+PARAMETERS = TrainingParameters(method="lrbs", max_iter=20)
+COLOURS = {"red": (200, 30, 30), "blue": (30, 30, 200)}
+
+
+def picture(colour: str, seed: int) -> str:
+    noise = np.random.default_rng(seed).integers(0, 30, (16, 16, 3))
+    stored = io.BytesIO()
+    Image.fromarray((np.array(COLOURS[colour]) + noise).astype(np.uint8)).save(stored, "PNG")
+    return base64.b64encode(stored.getvalue()).decode()
+
+
+def text_encoder(kind: str, folder: Path) -> dict[str, Any]:
+    if kind == "word-vectors":
+        path = folder / "vectors.txt"
+        path.write_text("red 1 0 0\nblue 0 1 0\nbag 0 0 1\nshoe 0 0.1 1\nscarlet 0.9 0 0.1\n")
+        return {"type": kind, "path": str(path)}
+    if kind == "onnx-text":
+        import_extra("tokenizers")
+        path, tokenizer = folder / "texts.onnx", folder / "tokenizer.json"
+        path.write_bytes(word_model(np.eye(len(WORDS)).tolist()))
+        write_tokenizer(tokenizer)
+        return {"type": kind, "path": str(path), "tokenizer_path": str(tokenizer), "steps": ["center"]}
+    return {"type": kind, "steps": ["sqrt", "standardize"]}
+
+
+def shop(pairs: Pairs, encoder: dict[str, Any]) -> Any:
+    """Return a client of a trained collection of red and blue things."""
+    client = pairs.client()
+    modalities = {
+        "image": {"encoder": {"type": "hog-color", "steps": ["sqrt", "pca:0.9", "l2"]}},
+        "text": {"encoder": encoder},
+    }
+    made = client.post("/v1/collections", json={"name": "shop", "modalities": modalities})
+    assert made.status_code == 201, made.text
+    items = []
+    for number in range(24):
+        colour, thing = ("red", "blue")[number % 2], ("bag", "shoe")[number % 3 % 2]
+        facts: dict[str, Any] = {"labels": [colour]}
+        content = picture(colour, number)
+        items.append({"id": f"i{number}", "modality": "image", "image_base64": content, **facts})
+        items.append({"id": f"t{number}", "modality": "text", "text": f"{colour} {thing}", **facts})
+    stored = client.post("/v1/collections/shop/items", json={"items": items})
+    assert stored.status_code == 201, stored.text
+    pairs.train("shop", PARAMETERS)
+    return client
+
+
+def hits(client: Any, direction: str, query: dict[str, Any]) -> list[Any]:
+    answer = client.post(f"/v1/collections/shop/search/{direction}", json={**query, "k": 8})
+    assert answer.status_code == 200, answer.text
+    return [(hit["id"], hit["score"]) for hit in answer.json()["hits"]]
+
+
+QUERIES = (
+    ("text-to-image", {"text": "a red bag"}, 0),
+    ("text-to-image", {"item_id": "t1"}, 1),
+    ("image-to-text", {"image_base64": picture("blue", 100)}, 1),
+    ("image-to-text", {"item_id": "i0"}, 0),
+)
+
+
+@pytest.mark.parametrize("kind", ["word-frequency", "lda", "word-vectors", "onnx-text"])
+def test_a_model_finds_what_belongs_together_and_is_the_same_after_a_restart(
+    pairs: Pairs, tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    if kind == "onnx-text":
+        request.getfixturevalue("onnxruntime")
+    client = shop(pairs, text_encoder(kind, tmp_path))
+    added = {"id": "i98", "modality": "image", "image_base64": picture("red", 98), "labels": ["red"]}
+    assert client.post("/v1/collections/shop/items", json={"items": [added]}).status_code == 201
+    before = [hits(client, direction, query) for direction, query, _ in QUERIES]
+    for found, (_, _, parity) in zip(before, QUERIES, strict=True):
+        assert {int(name[1:]) % 2 for name, _ in found} == {parity}
+    begun = Pairs(build(pairs.services.settings), pairs.data)
+    load(begun.services)
+    assert [hits(begun.client(), direction, query) for direction, query, _ in QUERIES] == before
+    described = client.get("/v1/collections/shop").json()["modalities"]
+    assert {name: one["content"] for name, one in described.items()} == {"image": "picture", "text": "text"}
+    assert str(tmp_path) not in str(described)
+    close(begun.services)
+
+
+def test_a_word_that_no_training_text_had_is_found_by_its_vector(pairs: Pairs, tmp_path: Path) -> None:
+    client = shop(pairs, text_encoder("word-vectors", tmp_path))
+    found = hits(client, "text-to-image", {"text": "scarlet"})
+    assert {int(name[1:]) % 2 for name, _ in found} == {0}
+
+
+def test_without_its_vectors_a_collection_takes_no_texts_until_they_are_back(
+    pairs: Pairs, tmp_path: Path
+) -> None:
+    client = shop(pairs, text_encoder("word-vectors", tmp_path))
+    before = hits(client, "text-to-image", {"text": "red"})
+    vectors, away = tmp_path / "vectors.txt", tmp_path / "away.txt"
+    vectors.rename(away)
+    begun = Pairs(build(pairs.services.settings), pairs.data)
+    client = begun.client()
+    load(begun.services)
+    wait_for_looks()
+    load(begun.services)
+    assert "vectors.txt" in client.get("/readyz").json()["reason"]
+    item = {"modality": "text", "text": "red bag", "labels": ["red"]}
+    refused = [
+        client.post("/v1/collections/shop/items", json={"items": [item]}),
+        client.post("/v1/collections/shop/search/text-to-image", json={"text": "red"}),
+    ]
+    for answer in refused:
+        assert (answer.status_code, answer.json()["type"]) == (503, "/problems/encoder-unavailable")
+        assert str(tmp_path) not in answer.text
+    assert len(hits(client, "image-to-text", {"image_base64": picture("red", 5)})) == 8
+    away.rename(vectors)
+    assert hits(client, "text-to-image", {"text": "red"}) == before
+    assert client.post("/v1/collections/shop/items", json={"items": [item]}).status_code == 201
+    close(begun.services)
