@@ -11,10 +11,14 @@ from typing import Literal
 from pydantic import BaseModel, Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from app.domain.cores import usable_cores
+
 DATABASE_FILE = "lrbs.sqlite3"
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _MOST_PROCESSES_BY_DEFAULT = 4
 """Server processes: each holds the galleries in memory."""
+_BYTES_OF_PROCESS = 1 << 30
+"""Memory of the machine for each of them by default."""
 _LONGEST_WRITE_SECONDS = 3600.0
 """A finished model waits no longer than this for room on the disk: an operator may not notice."""
 
@@ -59,7 +63,7 @@ class HttpSettings(BaseModel):
         0,
         ge=0,
         le=64,
-        description="server processes behind one port; 0: one for each core, 4 at most",
+        description="server processes behind one port; 0: one for each core and gibibyte, 4 at most",
     )
     shutdown_seconds: float = Field(
         30.0,
@@ -75,7 +79,9 @@ class HttpSettings(BaseModel):
     trusted_proxies: str = Field(
         "", description="addresses and networks whose `X-Forwarded-For` is believed, comma-separated"
     )
-    rate_limit: int = Field(0, ge=0, le=100_000, description="most requests a minute per key; 0: no limit")
+    rate_limit: int = Field(
+        0, ge=0, le=100_000, description="most requests a minute per key and process; 0: no limit"
+    )
     max_running: int = Field(
         4,
         ge=1,
@@ -184,7 +190,8 @@ class Settings(ModelSettings, JobSettings, RequestSettings, HttpSettings, Storag
     @property
     def resolved_processes(self) -> int:
         """The number of server processes, with the default filled in."""
-        return self.processes or min(os.cpu_count() or 1, _MOST_PROCESSES_BY_DEFAULT)
+        by_memory = max(_memory_bytes() // _BYTES_OF_PROCESS, 1)
+        return self.processes or min(usable_cores(), by_memory, _MOST_PROCESSES_BY_DEFAULT)
 
     @property
     def resolved_snapshot_bytes(self) -> int:

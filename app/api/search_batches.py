@@ -28,6 +28,8 @@ Release = Callable[[], None]
 AnswerAll = Callable[[Sequence[SingleSearch]], Sequence[Answer]]
 _LARGEST_BATCH = 16
 """Light searches that are ranked in one call: some milliseconds at most."""
+_MOST_BATCHES = 8
+"""That wait; of more, searches take their turns in the queue of all others, where no caller comes first."""
 
 
 @dataclass(eq=False, slots=True)
@@ -141,6 +143,8 @@ class LightSearches:
     def answer(self, group: Hashable, search: SingleSearch, begin: Begin) -> asyncio.Future[Answer]:
         """Return the answer to a search, which waits for no timer; None if it has to be answered otherwise.
 
+        That is where `begin` returns None, where many others wait, and where there is no thread left.
+
         Parameters
         ----------
         group : hashable
@@ -153,6 +157,10 @@ class LightSearches:
         loop = asyncio.get_running_loop()
         batch = self._open.get(group)
         if batch is None or len(batch.searches) == _LARGEST_BATCH:
+            if len(self._queue) >= _MOST_BATCHES:
+                unanswered: asyncio.Future[Answer] = loop.create_future()
+                unanswered.set_result(None)
+                return unanswered
             batch = self._open[group] = _LightBatch(group, begin)
             self._queue.append(batch)
         batch.searches.append(search)
@@ -178,15 +186,19 @@ class LightSearches:
         if ranking is None:
             batch.hand_out([None] * len(batch.answers))
             return
-        is_alone = len(batch.searches) == 1 and not self._were_several
+        is_alone = len(batch.searches) == 1 and not self._were_several and not self._queue
         self._were_several = len(batch.searches) > 1
         if is_alone:
             # Nothing else is to be done meanwhile; a thread would take longer to start.
             ranking.rank()
             batch.hand_out(ranking.answers())
             return
+        try:
+            running = asyncio.get_running_loop().run_in_executor(self._pool, ranking.rank)
+        except RuntimeError:  # the system has no thread left
+            batch.hand_out([None] * len(batch.answers))
+            return
         self._n_ranking += 1
-        running = asyncio.get_running_loop().run_in_executor(self._pool, ranking.rank)
         running.add_done_callback(partial(self._finish, batch, ranking))
 
     def _finish(self, batch: _LightBatch, ranking: SharedRanking, done: asyncio.Future[None]) -> None:

@@ -268,7 +268,8 @@ class _FilteredLists(RowSearch):
     @property
     @override
     def numbers_per_search(self) -> int:
-        return self._index.numbers_per_search * self._index.size // max(self._size, 1)
+        # All of them where the lists visited hold fewer rows than are asked for.
+        return int(self._size * self._index.vectors.shape[1])
 
     @override
     def search(self, query: Vector, k: int) -> tuple[npt.NDArray[np.intp], Vector]:

@@ -7,6 +7,7 @@ call and wakes the client, which takes longer than preparing the answer to a sea
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 _JOINED_BYTES = 1 << 14
@@ -42,6 +43,14 @@ class JoiningTransport:
         self._n_held += len(data)
         if self._n_held > _JOINED_BYTES:
             self._flush()
+
+    def writelines(self, pieces: Iterable[bytes]) -> None:
+        """Send several pieces."""
+        self.write(b"".join(pieces))
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes wait to be sent."""
+        return self._n_held + self._transport.get_write_buffer_size()
 
     def write_eof(self) -> None:
         """Close the writing end after what was written before."""

@@ -10,7 +10,6 @@ valid are looked up under a limiter of their own.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.api.middleware.queues import Asker, ConcurrencyLimiter, OnChange, Ride
 from app.api.middleware.workload import Workload, Workloads, collection_of
 from app.api.newest import set_newest
+from app.domain.cores import usable_cores
 
 _STATE = "place"
 _UNKNOWN = "/"
@@ -48,7 +48,7 @@ class ConcurrencyLimits:
     def __init__(self, running: int, waiting: int, streams: int, workloads: Workloads) -> None:
         all_but_one = max(running - 1, 1)
         # One core is left for the event loop.
-        rides = min(max((os.cpu_count() or 1) - 1, 1), all_but_one)
+        rides = min(max(usable_cores() - 1, 1), all_but_one)
         self.reads = ConcurrencyLimiter(
             "read", running, waiting, of_collection=all_but_one, rides_of_group=rides
         )

@@ -7,7 +7,6 @@ plain goes the long way, which also says what is wrong with a request.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +30,7 @@ from app.api.routes import searches
 from app.api.routes.short_way import KNOWN_ANSWER
 from app.api.search_batches import LightSearches
 from app.api.state import ApiState
+from app.domain.cores import usable_cores
 from app.domain.entities import ApiKey
 from app.domain.entities import Scope as KeyScope
 from app.domain.errors import ServiceError
@@ -83,7 +83,7 @@ class LightSearchMiddleware:
         routes = (route for route in searches.router.routes if isinstance(route, APIRoute))
         self._route = next(route for route in routes if route.endpoint is searches.search)
         # One core is left for the event loop.
-        self._light_searches = LightSearches(max((os.cpu_count() or 1) - 1, 1))
+        self._light_searches = LightSearches(max(usable_cores() - 1, 1))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

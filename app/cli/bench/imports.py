@@ -40,7 +40,7 @@ def import_command(
 ) -> None:
     """Import vectors into a trained collection over HTTP, twice, and restart the server."""
     with tempfile.TemporaryDirectory(prefix="lrbs-bench-") as folder, LOG.status("training") as status:
-        settings = Settings(data_dir=Path(folder), database_url=database_url)
+        settings = Settings(data_dir=Path(folder), database_url=database_url, processes=1)
         key, query = _prepare(settings, dim)
         with tempfile.TemporaryFile(dir=folder) as lines:
             status.update(f"drawing {items} items")

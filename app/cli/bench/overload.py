@@ -101,7 +101,7 @@ def measure_overload(
         ``loads`` by name, with requests per second and latencies in ms; ``settings`` of the server.
     """
     with tempfile.TemporaryDirectory(prefix="lrbs-overload-") as folder:
-        settings = Settings(data_dir=Path(folder), database_url="")
+        settings = Settings(data_dir=Path(folder), database_url="", processes=1)
         secret, query = _fill(settings, items)
         body = json.dumps({"queries": [{"vector": query}] * _QUERIES, "k": 10}).encode()
         headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}

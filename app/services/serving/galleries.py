@@ -95,6 +95,16 @@ class Gallery:
         return sum(view.numbers_per_search(item_filter) for view in self.segments)
 
     @property
+    def bytes_per_item(self) -> float:
+        """Estimated memory of an item, of the segment where that is largest."""
+        return max((view.segment.bytes_per_item for view in self.segments), default=0.0)
+
+    @property
+    def has_labels_ready(self) -> bool:
+        """Whether `has_label` answers immediately."""
+        return all(view.segment.has_labels_ready for view in self.segments)
+
+    @property
     def is_exact(self) -> bool:
         """Whether every search returns the true best items."""
         return all(view.segment.index.is_exact for view in self.segments)

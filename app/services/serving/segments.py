@@ -118,9 +118,22 @@ class Segment:
         searched = self.index.n_bytes + self.prepared_bytes
         if isinstance(self.items, ItemTable):
             return searched + self.items.n_bytes + BYTES_PER_ROW * len(self.items)
-        step = max(len(self.items) // _SAMPLED_ITEMS, 1)
-        sizes = [_estimate_item_bytes(item) for item in self.items[::step]]
-        return searched + len(self.items) * sum(sizes) // max(len(sizes), 1)
+        return searched + int(len(self.items) * self.bytes_per_item)
+
+    @cached_property
+    def bytes_per_item(self) -> float:
+        """Estimated memory of an item, about three times its text unless it is one of a table."""
+        if isinstance(self.items, ItemTable):
+            return self.items.n_bytes / max(len(self.items), 1)
+        sizes = [
+            _estimate_item_bytes(item) for item in self.items[:: max(len(self.items) // _SAMPLED_ITEMS, 1)]
+        ]
+        return sum(sizes) / max(len(sizes), 1)
+
+    @property
+    def has_labels_ready(self) -> bool:
+        """Whether the rows of labels are known, which takes up to a second to find out."""
+        return "rows_by_label" in vars(self)
 
     @property
     def prepared_bytes(self) -> int:

@@ -303,3 +303,16 @@ def test_a_worker_that_could_not_be_started_is_started_later(tmp_path: Path) -> 
     environment = {**os.environ, "LRBS_DATA_DIR": str(tmp_path)}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert ended.stdout == "started\n", ended.stderr
+
+
+def test_without_a_setting_a_server_has_a_process_for_each_core(
+    start_server: Callable[..., Any], headers: dict[str, str]
+) -> None:
+    expected = Settings(processes=0).resolved_processes
+    server = start_server("--no-worker", LRBS_PROCESSES="0")
+    n_children = expected if expected > 1 else 0
+    wait_for(lambda: len(children_of(server.process.pid)) == n_children)
+    body = {"name": "a", "modalities": {name: {"encoder": {"type": "vector"}} for name in ("x", "z")}}
+    httpx.post(f"{server.url}/v1/collections", json=body, headers=headers, trust_env=False).raise_for_status()
+    for _ in range(4 * expected):  # whichever process answers
+        assert asked_afresh(server.url, "/v1/collections/a", headers=headers).status_code == 200

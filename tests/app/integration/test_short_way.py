@@ -176,14 +176,33 @@ def test_a_light_search_sees_a_write_of_this_process_at_once(
     assert found not in [hit["id"] for hit in hits]
 
 
+def test_searches_that_show_much_are_not_light(
+    clients: dict[str, httpx.Client], ways: dict[str, Any], pairs: Any
+) -> None:
+    item = NewItem("x", Content(vector=pairs.data.X[0].tolist()), "long", metadata={"note": "long" * 4000})
+    pairs.services.catalogue.add_items("a", [replace(item, id=f"long{number}") for number in range(6)])
+    body = {"vector": pairs.data.Z[0].tolist(), "k": 100}
+    clients["light"].post(PATH, json=body).raise_for_status()  # looks the new state up
+    before = ways["light"].n_received
+    answers = [clients[way].post(PATH, json=body).json()["hits"] for way in ("light", "long")]
+    assert len(str(answers[0])) > 1 << 16
+    assert answers[0] == answers[1]
+    assert ways["light"].n_received == before + 1
+
+
 def test_a_large_answer_of_a_light_search_is_sent_in_pieces(
     clients: dict[str, httpx.Client], ways: dict[str, Any], pairs: Any
 ) -> None:
-    first = post(clients["light"], pairs, "a vector").json()["hits"][0]["id"]
-    item = NewItem("x", Content(vector=pairs.data.X[0].tolist()), first, metadata={"note": "long" * 4000})
-    others = [replace(item, id=f"long{number}") for number in range(6)]
-    pairs.services.catalogue.add_items("a", others)
-    case = {"vector": pairs.data.Z[0].tolist(), "k": 100}
-    answers = [clients[way].post(PATH, json=case).json()["hits"] for way in ("light", "light", "long")]
+    # Its segment has so many small items that the large one does not show in their mean.
+    best = int(post(clients["long"], pairs, "a vector").json()["hits"][0]["id"].removeprefix("x"))
+    item = NewItem("x", Content(vector=pairs.data.X[best].tolist()), "a", metadata={"note": "l" * 16_600})
+    small = replace(item, metadata={})
+    others = [replace(small, id=f"small{number}") for number in range(290)]
+    pairs.services.catalogue.add_items("a", [*(replace(item, id=f"long{n}") for n in range(4)), *others])
+    body = {"vector": pairs.data.Z[0].tolist(), "k": 50}
+    clients["light"].post(PATH, json=body).raise_for_status()
+    before = ways["light"].n_received
+    answers = [clients[way].post(PATH, json=body).json()["hits"] for way in ("light", "light", "long")]
     assert len(str(answers[0])) > 1 << 16
     assert answers[0] == answers[1] == answers[2]
+    assert ways["light"].n_received > before

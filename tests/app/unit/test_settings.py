@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from app.domain import cores
 from app.settings import Settings
 
 
@@ -40,10 +41,25 @@ def test_settings_of_earlier_releases_are_named() -> None:
     assert Settings().retired_in({"LRBS_MAX_BATCH": "1"}) == []
 
 
-@pytest.mark.parametrize(("cores", "processes"), [(None, 1), (1, 1), (2, 2), (4, 4), (64, 4)])
+@pytest.mark.parametrize(("n_cores", "processes"), [(1, 1), (2, 2), (4, 4), (64, 4)])
 def test_there_is_a_server_process_for_each_core(
-    monkeypatch: pytest.MonkeyPatch, cores: int | None, processes: int
+    monkeypatch: pytest.MonkeyPatch, n_cores: int, processes: int
 ) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    monkeypatch.setattr("app.settings.usable_cores", lambda: n_cores)
+    monkeypatch.setattr("app.settings._memory_bytes", lambda: 1 << 40)
     assert Settings().resolved_processes == processes
     assert Settings(processes=3).resolved_processes == 3
+    monkeypatch.setattr("app.settings._memory_bytes", lambda: 2_000_000_000)
+    assert Settings().resolved_processes == 1
+
+
+def test_cores_that_a_process_may_not_use_do_not_count(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    limit = tmp_path / "cpu.max"
+    monkeypatch.setattr(cores, "_CONTAINER_LIMIT", limit)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 2, 5}, raising=False)
+    assert cores.usable_cores() == 3
+    for text, expected in (("max 100000", 3), ("200000 100000", 2), ("50000 100000", 1), ("broken", 3)):
+        limit.write_text(text)
+        assert cores.usable_cores() == expected

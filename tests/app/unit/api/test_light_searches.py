@@ -164,3 +164,29 @@ def test_a_cancelled_search_does_not_disturb_the_others() -> None:
         return [await answers[0], await answers[2]]
 
     assert anyio.run(run) == [b"0", b"2"]
+
+
+def test_a_burst_over_many_groups_is_not_ranked_by_the_event_loop_in_one_step() -> None:
+    ranker = Ranker()
+    answers = ask_all(LightSearches(1), ranker.begin, range(8), str)
+    assert answers == [str(number).encode() for number in range(8)]
+    assert ranker.threads.count(threading.current_thread()) <= 1
+
+
+def test_of_many_groups_some_have_to_be_answered_otherwise() -> None:
+    answers = ask_all(LightSearches(1), Ranker().begin, range(40), str)
+    assert None in answers
+    assert sum(answer is not None for answer in answers) >= 8
+    assert all(answer in (None, str(number).encode()) for number, answer in enumerate(answers))
+
+
+def test_searches_go_on_after_a_thread_could_not_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    light = LightSearches(1)
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        assert ask_all(light, Ranker().begin, range(3)) == [None] * 3
+    assert ask_all(light, Ranker().begin, range(3)) == [b"0", b"1", b"2"]
