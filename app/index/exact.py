@@ -17,7 +17,7 @@ from typing_extensions import override
 from app.domain.entities import Matrix, Vector
 from app.domain.entities.index_choice import IndexSpec
 from app.domain.errors import DamagedBundleError
-from app.domain.ports import GalleryIndex, IndexFiles, RowSearch
+from app.domain.ports import BestRows, GalleryIndex, IndexFiles, RowSearch
 from app.index.candidates import BLOCK, best_of_blocks, candidate_rows, score_errors
 from solver import single_threaded_blas
 
@@ -120,9 +120,7 @@ class ExactIndex(GalleryIndex):
         return ExactIndex(vectors)
 
     @override
-    def search(
-        self, query: Vector, k: int, alive: npt.NDArray[np.bool] | None
-    ) -> tuple[npt.NDArray[np.intp], Vector]:
+    def search(self, query: Vector, k: int, alive: npt.NDArray[np.bool] | None) -> BestRows:
         if alive is not None:
             return self._filter(alive).search(query, k)
         return self.search_selected(query, k, self.size, None)
@@ -141,7 +139,7 @@ class ExactIndex(GalleryIndex):
     @override
     def search_many(
         self, queries: Matrix, ks: Sequence[int], alive: npt.NDArray[np.bool] | None
-    ) -> list[tuple[npt.NDArray[np.intp], Vector]]:
+    ) -> list[BestRows]:
         n_blocks = self.size // BLOCK
         are_few = len(queries) < _QUERIES_WORTH_A_PRODUCT or self._vectors.size < _NUMBERS_WORTH_A_PRODUCT
         if are_few or max(ks, default=0) > n_blocks // 2:
@@ -157,7 +155,7 @@ class ExactIndex(GalleryIndex):
 
     def _scan_many(
         self, queries: Matrix, ks: Sequence[int], alive: npt.NDArray[np.bool] | None
-    ) -> list[tuple[npt.NDArray[np.intp], Vector]]:
+    ) -> list[BestRows]:
         """Return what `search` would for each query, from one call of FAISS for many of them."""
         n_alive = self.size if alive is None else int(np.count_nonzero(alive))
         if not self._vectors.size or min(ks, default=0) <= 0 or not n_alive:
@@ -174,14 +172,14 @@ class ExactIndex(GalleryIndex):
                 last = min(k, n_alive) - 1
                 is_plain = last + 1 == n_alive or of_scores[last] > of_scores[last + 1]
                 if is_plain and of_rows[last] >= 0:
-                    results.append((of_rows[: last + 1], of_scores[: last + 1]))
+                    results.append(BestRows(of_rows[: last + 1], of_scores[: last + 1]))
                 else:
                     results.append(self.search(query, k, alive))
         return results
 
     def _search_blocks(
         self, query: Vector, k: int, alive: npt.NDArray[np.bool] | None, maxima: Vector, error: float
-    ) -> tuple[npt.NDArray[np.intp], Vector]:
+    ) -> BestRows:
         """Search among the candidates; everywhere if they are many, or not enough blocks have live rows."""
         n_live_blocks = int(np.count_nonzero(maxima > -np.inf))
         if k <= 0 or n_live_blocks < k or not np.isfinite(maxima.max()):
@@ -192,7 +190,7 @@ class ExactIndex(GalleryIndex):
         if len(rows) > self.size // 2:
             return self.search(query, k, alive)
         best, scores = ExactIndex(self._vectors[rows]).search(query, k, None)
-        return rows[best], scores
+        return BestRows(rows[best], scores)
 
     @cached_property
     def _largest_norm(self) -> float:
@@ -203,20 +201,16 @@ class ExactIndex(GalleryIndex):
         squares = (np.square(block, dtype=np.float64).sum(axis=1).max() for block in blocks)
         return math.sqrt(max(squares, default=0.0))
 
-    def search_selected(
-        self, query: Vector, k: int, n_alive: int, selector: Any
-    ) -> tuple[npt.NDArray[np.intp], Vector]:
+    def search_selected(self, query: Vector, k: int, n_alive: int, selector: Any) -> BestRows:
         """Search among the `n_alive` rows that a selector of FAISS lets through; None for all."""
         if n_alive == 0 or k <= 0:
-            return np.zeros(0, np.intp), np.zeros(0, np.float32)
+            return BestRows(np.zeros(0, np.intp), np.zeros(0, np.float32))
         if self._vectors.shape[1] == 0:
-            return np.arange(self.size), np.zeros(self.size, np.float32)
+            return BestRows(np.arange(self.size), np.zeros(self.size, np.float32))
         with single_threaded():
             return self._search_flat(query, min(k, n_alive), n_alive, selector)
 
-    def _search_flat(
-        self, query: Vector, k: int, n_alive: int, selector: Any
-    ) -> tuple[npt.NDArray[np.intp], Vector]:
+    def _search_flat(self, query: Vector, k: int, n_alive: int, selector: Any) -> BestRows:
         parameters = None if selector is None else _faiss.SearchParameters(sel=selector)
         # One more than asked for shows whether any row ties with the last one.
         depth = min(k + 1, n_alive)
@@ -227,7 +221,7 @@ class ExactIndex(GalleryIndex):
             depth = min(depth * 2, n_alive)
         # FAISS pads with row -1 where it has no result, as for scores that are not numbers.
         is_result = (rows[0] >= 0) & (scores[0] >= scores[0, k - 1])
-        return rows[0][is_result].astype(np.intp), scores[0][is_result]
+        return BestRows(rows[0][is_result].astype(np.intp), scores[0][is_result])
 
     def save(self, path: Path) -> None:
         """Write the FAISS file; raises OSError with an errno, which FAISS itself would not set."""
@@ -278,9 +272,9 @@ class GatheredRows(RowSearch):
         return self._index.numbers_per_search
 
     @override
-    def search(self, query: Vector, k: int) -> tuple[npt.NDArray[np.intp], Vector]:
+    def search(self, query: Vector, k: int) -> BestRows:
         best, scores = self._index.search(query, k, None)
-        return self._rows[best], scores
+        return BestRows(self._rows[best], scores)
 
 
 class FilteredRows(RowSearch):
@@ -315,7 +309,7 @@ class FilteredRows(RowSearch):
         return self._index.numbers_per_search
 
     @override
-    def search(self, query: Vector, k: int) -> tuple[npt.NDArray[np.intp], Vector]:
+    def search(self, query: Vector, k: int) -> BestRows:
         selector = _faiss.IDSelectorBitmap(self._bitset)
         return self._index.search_selected(query, k, self._size, selector)
 

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from app.domain.entities import Matrix, Vector
 from app.domain.entities.index_choice import IndexSpec
-from app.domain.ports import ApproximateIndex, GalleryIndex, RowSearch
+from app.domain.ports import ApproximateIndex, BestRows, GalleryIndex, RowSearch, VisitedRows
 from app.index.balance import Balance
 from app.index.exact import GATHERED_ONE_IN, QUERIES_AT_ONCE, ExactIndex, GatheredRows, single_threaded
 
@@ -131,9 +131,7 @@ class InvertedLists(ApproximateIndex):
         return numbers
 
     @override
-    def search(
-        self, query: Vector, k: int, alive: npt.NDArray[np.bool] | None
-    ) -> tuple[npt.NDArray[np.intp], Vector]:
+    def search(self, query: Vector, k: int, alive: npt.NDArray[np.bool] | None) -> BestRows:
         if alive is not None:
             return _FilteredLists(self, alive).search(query, k)
         return self.search_selected(query, k, self.size, None)
@@ -149,7 +147,7 @@ class InvertedLists(ApproximateIndex):
     @override
     def search_many(
         self, queries: Matrix, ks: Sequence[int], alive: npt.NDArray[np.bool] | None
-    ) -> list[tuple[npt.NDArray[np.intp], Vector]]:
+    ) -> list[BestRows]:
         if alive is not None:
             filtered = _FilteredLists(self, alive)
             return [filtered.search(query, k) for query, k in zip(queries, ks, strict=True)]
@@ -160,7 +158,7 @@ class InvertedLists(ApproximateIndex):
         )
         return [best for chunk in chunks for best in self._visit_many(chunk, min(ks[0], self.size))]
 
-    def _visit_many(self, queries: Matrix, k: int) -> Iterator[tuple[npt.NDArray[np.intp], Vector]]:
+    def _visit_many(self, queries: Matrix, k: int) -> Iterator[BestRows]:
         """Yield what `search` would return for each query, most of it from one call of FAISS."""
         if k <= 0 or self._count_visited(k, self.size) >= self.size:
             yield from (self.search(query, k, None) for query in queries)
@@ -174,15 +172,15 @@ class InvertedLists(ApproximateIndex):
             of_query = of_query[of_query >= 0]
             best = self._rank(query, of_query, k) if len(of_query) >= k else None
             is_whole = best is not None and (len(best[0]) < len(of_query) or len(of_query) < depth)
-            yield best if best is not None and is_whole else self.search(query, k, None)
+            yield VisitedRows(*best) if best is not None and is_whole else self.search(query, k, None)
 
     def search_selected(
         self, query: Vector, k: int, n_alive: int, bitset: npt.NDArray[np.uint8] | None
-    ) -> tuple[npt.NDArray[np.intp], Vector]:
+    ) -> BestRows:
         """Search among the `n_alive` rows whose bits are set, the lowest first; None for all."""
         k = min(k, n_alive)
         if k <= 0:
-            return np.zeros(0, np.intp), np.zeros(0, np.float32)
+            return BestRows(np.zeros(0, np.intp), np.zeros(0, np.float32))
         with single_threaded():
             visited = None
             if self._count_visited(k, n_alive) < n_alive:
@@ -210,7 +208,7 @@ class InvertedLists(ApproximateIndex):
 
     def _visit(
         self, query: Vector, k: int, n_alive: int, bitset: npt.NDArray[np.uint8] | None, probes: int
-    ) -> tuple[npt.NDArray[np.intp], Vector] | None:
+    ) -> BestRows | None:
         """Return the best rows of the lists; None when they hold fewer than are asked for."""
         selector = None if bitset is None else _faiss.IDSelectorBitmap(bitset)
         parameters = _faiss.SearchParametersIVF(sel=selector, nprobe=probes)
@@ -224,12 +222,10 @@ class InvertedLists(ApproximateIndex):
             rows, scores = self._rank(query, candidates, k)
             # All candidates may tie with the last one, and rows that were cut off, too.
             if len(rows) < len(candidates) or len(candidates) < depth or depth == n_alive:
-                return rows, scores
+                return (BestRows if len(candidates) == n_alive else VisitedRows)(rows, scores)
             depth = min(depth * 2, n_alive)
 
-    def _rank(
-        self, query: Vector, rows: npt.NDArray[np.int64], k: int
-    ) -> tuple[npt.NDArray[np.intp], Vector]:
+    def _rank(self, query: Vector, rows: npt.NDArray[np.int64], k: int) -> BestRows:
         """Return the `k` best of some rows and those that tie with the last; scores as of `ExactIndex`."""
         scores = np.empty(len(rows), np.float32)
         query = np.ascontiguousarray(query, np.float32)
@@ -239,7 +235,7 @@ class InvertedLists(ApproximateIndex):
         is_result = scores >= np.partition(scores, -k)[-k]
         rows, scores = rows[is_result], scores[is_result]
         order = np.argsort(-scores, kind="stable")
-        return rows[order].astype(np.intp), scores[order]
+        return BestRows(rows[order].astype(np.intp), scores[order])
 
     def _centroids(self) -> Matrix:
         quantizer = _faiss.downcast_index(self.lists.quantizer)
@@ -272,7 +268,7 @@ class _FilteredLists(RowSearch):
         return int(self._size * self._index.vectors.shape[1])
 
     @override
-    def search(self, query: Vector, k: int) -> tuple[npt.NDArray[np.intp], Vector]:
+    def search(self, query: Vector, k: int) -> BestRows:
         return self._index.search_selected(query, k, self._size, self._bitset)
 
 

@@ -148,7 +148,10 @@ class SearchOut(BaseModel):
 
     model_version: int
     index_revision: int
-    exact: bool
+    exact: bool = Field(
+        description="whether no better item can have been missed: all that the filter passes was compared, "
+        "as it always is without an approximate index"
+    )
     took_ms: float
     notices: list[NoticeOut] = Field(
         description="why there are no hits where no word of a query is known, and what else is to be known",

@@ -127,7 +127,7 @@ class WordReport:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """Ranked results and the snapshot they come from."""
+    """Ranked results and the snapshot they come from; `exact` where no better item can have been missed."""
 
     model_version: int
     index_revision: int

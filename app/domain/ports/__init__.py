@@ -4,7 +4,14 @@ from app.domain.ports.database import Database, DatabaseSchema, UnitOfWork
 from app.domain.ports.encoders import Encoder, EncoderSource, StatefulEncoder
 from app.domain.ports.files import BlobStore, BundleFiles, FolderMark, IndexFiles, Spool, StoredFiles
 from app.domain.ports.imports import ImportRepository, PlannedWrite
-from app.domain.ports.index import ApproximateIndex, ApproximateIndexes, GalleryIndex, RowSearch
+from app.domain.ports.index import (
+    ApproximateIndex,
+    ApproximateIndexes,
+    BestRows,
+    GalleryIndex,
+    RowSearch,
+    VisitedRows,
+)
 from app.domain.ports.jobs import JobQueue
 from app.domain.ports.repositories import (
     CollectionRepository,
@@ -18,6 +25,7 @@ from app.domain.ports.repositories import (
 __all__ = [
     "ApproximateIndex",
     "ApproximateIndexes",
+    "BestRows",
     "BlobStore",
     "BundleFiles",
     "CollectionRepository",
@@ -41,4 +49,5 @@ __all__ = [
     "StatefulEncoder",
     "StoredFiles",
     "UnitOfWork",
+    "VisitedRows",
 ]

@@ -4,13 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from app.domain.entities import Matrix, Vector
 from app.domain.entities.index_choice import IndexSpec
+
+
+class BestRows(NamedTuple):
+    """The best rows of an index for a query, of all that were to be searched.
+
+    Parameters
+    ----------
+    rows : ndarray of int
+        Their numbers.
+    scores : ndarray of float
+        Inner products with the query.
+    """
+
+    rows: npt.NDArray[np.intp]
+    scores: Vector
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no better row can have been missed."""
+        return True
+
+
+class VisitedRows(BestRows):
+    """The best of those rows that a search visited."""
+
+    @property
+    @override
+    def is_exact(self) -> bool:
+        return False
 
 
 class RowSearch(Protocol):
@@ -31,7 +61,7 @@ class RowSearch(Protocol):
         """As of `GalleryIndex`."""
         ...
 
-    def search(self, query: Vector, k: int) -> tuple[npt.NDArray[np.intp], Vector]:
+    def search(self, query: Vector, k: int) -> BestRows:
         """Return row numbers of the index and scores, as of `GalleryIndex.search`."""
         ...
 
@@ -81,9 +111,7 @@ class GalleryIndex(Protocol):
         """
         ...
 
-    def search(
-        self, query: Vector, k: int, alive: npt.NDArray[np.bool] | None
-    ) -> tuple[npt.NDArray[np.intp], Vector]:
+    def search(self, query: Vector, k: int, alive: npt.NDArray[np.bool] | None) -> BestRows:
         """Return row numbers and scores of the `k` best rows, best first.
 
         Parameters
@@ -110,7 +138,7 @@ class GalleryIndex(Protocol):
 
     def search_many(
         self, queries: Matrix, ks: Sequence[int], alive: npt.NDArray[np.bool] | None
-    ) -> list[tuple[npt.NDArray[np.intp], Vector]]:
+    ) -> list[BestRows]:
         """Return for each query what `search` would return, to the bit, in less time where that is possible.
 
         Parameters

@@ -16,18 +16,34 @@ import numpy.typing as npt
 
 from app.domain.entities import ItemFilter, Matrix, Vector
 from app.domain.entities.index_choice import IndexSpec
-from app.domain.ports import GalleryIndex, RowSearch
+from app.domain.ports import BestRows, GalleryIndex, RowSearch
 from app.services.serving.item_rows import ItemIds
 from app.services.serving.merge_policy import SegmentSize, find_tail, runs_to_merge
 from app.services.serving.pacing import no_pause
 from app.services.serving.segments import IndexedItem, IndexFactory, Mask, Segment, SegmentView
 
 _NO_FILTER = ItemFilter()
-FoundRows = list[list[tuple[npt.NDArray[np.intp], Vector]]]
-"""Rows and scores of each query in each segment."""
+FoundRows = list[list[BestRows]]
+"""Of each query in each segment."""
 _SCORE_AND_ID = itemgetter(0, 1)
 _Candidate = tuple[float, str, IndexedItem]
 """Negative score, id and item: candidates in ascending order are results, the best first."""
+
+
+class Page(list[tuple[IndexedItem, float]]):
+    """Results of one query with scores, best first.
+
+    Parameters
+    ----------
+    results : iterable of tuple
+        Items and scores.
+    is_exact : bool
+        Whether no better result can have been missed, whatever the index.
+    """
+
+    def __init__(self, results: Iterable[tuple[IndexedItem, float]] = (), is_exact: bool = True) -> None:
+        super().__init__(results)
+        self.is_exact = is_exact
 
 
 class Gallery:
@@ -211,9 +227,7 @@ class Gallery:
             (view for view in views if view.n_live and view.segment not in replaced), self.unranked
         )
 
-    def search(
-        self, queries: Matrix, k: int, offset: int, item_filter: ItemFilter
-    ) -> list[list[tuple[IndexedItem, float]]]:
+    def search(self, queries: Matrix, k: int, offset: int, item_filter: ItemFilter) -> list[Page]:
         """Return each query's results offset + 1 to offset + k with scores, best first, equal scores by id.
 
         Parameters
@@ -233,13 +247,11 @@ class Gallery:
         ]
         depth = min(offset + k, sum(sizes))
         if offset >= depth:
-            return [[] for _ in queries]
+            return [Page() for _ in queries]
         depths = [min(depth, size) for size in sizes]
-        return [self._rank(query, depths, restricted)[offset : offset + k] for query in queries]
+        return [self._rank(query, depths, restricted, slice(offset, offset + k)) for query in queries]
 
-    def search_many(
-        self, queries: Matrix, pages: Sequence[tuple[int, int]]
-    ) -> list[list[tuple[IndexedItem, float]]]:
+    def search_many(self, queries: Matrix, pages: Sequence[tuple[int, int]]) -> list[Page]:
         """Return what `search` would return for each query with its own page, to the bit, and no filter.
 
         Parameters
@@ -266,31 +278,34 @@ class Gallery:
                 rows.append([restricted.search(query, k) for query, k in zip(queries, ks, strict=True)])
         return rows
 
-    def pages(
-        self, rows: FoundRows, pages: Sequence[tuple[int, int]]
-    ) -> list[list[tuple[IndexedItem, float]]]:
+    def pages(self, rows: FoundRows, pages: Sequence[tuple[int, int]]) -> list[Page]:
         """Return the items of rows as of `find_rows`, as of `search_many`."""
         candidates: list[list[_Candidate]] = [[] for _ in pages]
         for view, best in zip(self.segments, rows, strict=True):
             for of_query, of_segment in zip(candidates, best, strict=True):
                 of_query += _candidates(view.segment, *of_segment)
+        are_exact = [all(best.is_exact for best in of_query) for of_query in zip(*rows, strict=True)]
         return [
-            _in_order(of_query)[offset : offset + k]
-            for of_query, (k, offset) in zip(candidates, pages, strict=True)
+            Page(_in_order(of_query)[offset : offset + k], is_exact)
+            for of_query, (k, offset), is_exact in zip(
+                candidates, pages, are_exact or [True] * len(pages), strict=True
+            )
         ]
 
     def _rank(
-        self, query: Vector, depths: Sequence[int], restricted: Sequence[RowSearch | None]
-    ) -> list[tuple[IndexedItem, float]]:
-        """Return the best items of each segment, ranked together."""
+        self, query: Vector, depths: Sequence[int], restricted: Sequence[RowSearch | None], page: slice
+    ) -> Page:
+        """Return a page of the best items of each segment, ranked together."""
         candidates: list[_Candidate] = []
+        is_exact = True
         for view, depth, search in zip(self.segments, depths, restricted, strict=True):
             if search is None:
-                rows, scores = view.segment.index.search(query, depth, None)
+                best = view.segment.index.search(query, depth, None)
             else:
-                rows, scores = search.search(query, depth)
-            candidates += _candidates(view.segment, rows, scores)
-        return _in_order(candidates)
+                best = search.search(query, depth)
+            is_exact = is_exact and best.is_exact
+            candidates += _candidates(view.segment, *best)
+        return Page(_in_order(candidates)[page], is_exact)
 
     def _with(self, views: Iterable[SegmentView], unranked: frozenset[str]) -> Gallery:
         return Gallery(views, self._make_index, unranked)

@@ -27,11 +27,10 @@ from app.domain.errors import InvalidFieldError, ServiceError, UnknownLabelError
 from app.domain.names import join_path
 from app.domain.ports import UnitOfWork
 from app.services.models.features import item_features
-from app.services.serving.galleries import FoundRows, Gallery
+from app.services.serving.galleries import FoundRows, Gallery, Page
 from app.services.serving.hit_items import fetch_hit_items
 from app.services.serving.notices import unranked_notices, weak_match_notices, word_notices
 from app.services.serving.recall_monitor import RecallMonitor
-from app.services.serving.segments import IndexedItem
 from app.services.serving.similar import rank_similar
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshot_reader import MustWaitError, SnapshotReader
@@ -267,7 +266,7 @@ class SearchService:
         work: UnitOfWork | None,
         request: _Request,
         prepared: _Prepared,
-        pages: Sequence[list[tuple[IndexedItem, float]]],
+        pages: Sequence[Page],
     ) -> list[SearchResult]:
         """Return the results of ranked queries, with what they show of the items."""
         target, gallery = request.target, snapshot.galleries[request.target]
@@ -355,7 +354,7 @@ class SharedSearch:
 
     def results(self) -> list[SearchResult | Exception | None]:
         """Return the results after `rank`, as of `SearchService.search_together`."""
-        pages: dict[int, list[tuple[IndexedItem, float]]] = {number: [] for number in self._prepared}
+        pages = {number: Page() for number in self._prepared}
         if self._ranked:
             gallery = self._snapshot.galleries[self._requests[0].target]
             pages |= zip(self._ranked, gallery.pages(self._found, self._pages), strict=True)
@@ -439,20 +438,20 @@ def _look_up_words(snapshot: Snapshot, source: str, query: Query) -> WordReport 
     return None if query.content is None else snapshot.model.encoders[source].look_up_words(query.content)
 
 
-def _rank(gallery: Gallery, prepared: _Prepared, request: _Request) -> list[list[tuple[IndexedItem, float]]]:
+def _rank(gallery: Gallery, prepared: _Prepared, request: _Request) -> list[Page]:
     """Return a page of results for each query; an empty one for texts without a known word."""
     if request.is_within_one:
         return [
-            rank_similar(gallery, row, request.k, request.offset, request.item_filter, query.item_id)
+            Page(rank_similar(gallery, row, request.k, request.offset, request.item_filter, query.item_id))
             if is_ranked
-            else []
+            else Page()
             for query, row, is_ranked in zip(
                 request.queries, prepared.projected, prepared.can_match, strict=True
             )
         ]
     queries = prepared.projected[prepared.can_match]
     pages = iter(gallery.search(queries, request.k, request.offset, request.item_filter))
-    return [next(pages) if is_ranked else [] for is_ranked in prepared.can_match]
+    return [next(pages) if is_ranked else Page() for is_ranked in prepared.can_match]
 
 
 def _check_direction(snapshot: Snapshot, source: str, target: str) -> None:
@@ -483,7 +482,7 @@ def _result(
     snapshot: Snapshot,
     request: _Request,
     query: Query,
-    page: list[tuple[IndexedItem, float]],
+    page: Page,
     items: Mapping[str, ShownItem],
     took_ms: float,
     notices: tuple[Notice, ...],
@@ -501,7 +500,7 @@ def _result(
     return SearchResult(
         model_version=snapshot.model.version,
         index_revision=snapshot.collection.revision,
-        exact=request.is_within_one or snapshot.galleries[request.target].is_exact,
+        exact=page.is_exact,
         took_ms=took_ms,
         hits=tuple(hits),
         notices=(*weak_match_notices(hits), *notices) if query.is_text else notices,

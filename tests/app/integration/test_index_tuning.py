@@ -26,6 +26,7 @@ from app.services.training.index_tuning import IndexTuner
 from app.settings import Settings
 from solver.datasets import make_low_rank_pairs
 from tests.app.closing import close
+from tests.app.filters import accepts
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.test_saved_galleries import folders, wait
 
@@ -93,6 +94,42 @@ def test_a_gallery_takes_writes_with_an_approximate_index() -> None:
     (hits,) = merged.search(queries[:1], 10, 0, ItemFilter())
     if best.max() > hits[-1][1]:
         assert f"i{4000 + int(best.argmax()):05d}" in {item.id for item, _ in hits}
+
+
+def test_an_answer_says_whether_it_is_exact_whatever_the_index() -> None:
+    rows, queries = made_gallery(6000, 40, dim=8)
+    items = [
+        IndexedItem(f"i{number:05d}", (("few",) if number % 16 == 0 else ()) + ("all",), {"half": number % 2})
+        for number in range(6000)
+    ]
+    index = next(INDEXES.candidates(rows[:5900], queries)).with_probes(20)
+    gallery = Gallery.of_segment(Segment(items[:5900], index), ExactIndex)
+    gallery = gallery.apply_write(["i00001"], items[5900:], rows[5900:])
+    assert not gallery.is_exact
+    alive = [number for number in range(6000) if number != 1]
+    for item_filter, k, is_exact in (
+        (ItemFilter(), 10, False),
+        (ItemFilter(("all",)), 10, False),
+        (ItemFilter(metadata={"half": (0,)}), 10, False),
+        (ItemFilter(("few",)), 10, True),
+        (ItemFilter(("few",), {"half": (1,)}), 10, True),
+        (ItemFilter(), 5999, True),
+    ):
+        for page, query in zip(gallery.search(queries, k, 0, item_filter), queries, strict=True):
+            assert page.is_exact == is_exact
+            if is_exact:
+                scores = {
+                    n: rows[n] @ query
+                    for n in alive
+                    if accepts(item_filter, items[n].labels, items[n].metadata)
+                }
+                best = sorted(scores.values(), reverse=True)[:k]
+                np.testing.assert_allclose([score for _, score in page], best, rtol=1e-4, atol=1e-5)
+    (page, whole) = gallery.search_many(queries[:2], [(10, 0), (5999, 0)])
+    assert (page.is_exact, whole.is_exact) == (False, True)
+    assert not any(page.is_exact for page in gallery.search_many(queries[:2], [(10, 0)] * 2))
+    (beyond,) = gallery.search(queries[:1], 10, 6000, ItemFilter())
+    assert (beyond, beyond.is_exact) == ([], True)
 
 
 @pytest.fixture
@@ -175,6 +212,16 @@ def test_a_damaged_index_is_replaced_by_the_exact_one(large: Pairs, caplog: pyte
     assert exact
     assert [item_id for item_id, _ in hits] == expected
     assert "searching exactly" in caplog.text
+
+
+def test_an_answer_to_a_filter_says_whether_it_is_exact(large: Pairs) -> None:
+    assert not ask(large)[1]
+    client, body = large.client(), {"vector": large.data.Z[0].tolist(), "k": 3}
+    exact = [
+        client.post("/v1/collections/a/search/z-to-x", json=body | more).json()["exact"]
+        for more in ({}, {"filter": {"metadata": {"n": 1}}}, {"k": 60})
+    ]
+    assert exact == [False, True, True]
 
 
 def test_saved_galleries_keep_the_index(large: Pairs) -> None:
