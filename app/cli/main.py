@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from pydantic import ValidationError
@@ -13,7 +13,7 @@ from rich.text import Text
 from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.api.schemas.searches import MAX_K
+from app.api.schemas.searches import MAX_K, SHOWN_FIELDS, hit_fields
 from app.bootstrap import Services, build
 from app.cli.database import db
 from app.cli.deferred import DeferringGroup
@@ -99,20 +99,14 @@ def search(
     source, query = read_query(services, collection, text, picture, item)
     entry, _ = services.catalogue.collection(collection)
     target = next(name for name in entry.modality_names if name != source)
-    (result,) = services.search.search(collection, source, target, [query], k, 0, ItemFilter())
+    (result,) = services.search.search(collection, source, target, [query], k, 0, ItemFilter(), SHOWN_FIELDS)
     for notice in result.notices:
         _log.print(Text(notice.message))
     for hit in result.hits:
-        fields: dict[str, Any] = {
-            "rank": hit.rank,
-            "id": hit.id,
-            "score": hit.score,
-            "labels": list(hit.item.labels),
-        }
         line = (
             f"{hit.rank:3d}  {hit.score:8.4f}  {hit.id}  {', '.join(hit.item.labels)}  {hit.item.text or ''}"
         )
-        typer.echo(json.dumps(fields | {"text": hit.item.text}) if as_json else line)
+        typer.echo(json.dumps(hit_fields(collection, hit, SHOWN_FIELDS)) if as_json else line)
 
 
 def _ready(settings: Settings) -> Services:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema, model_validator
@@ -16,6 +16,8 @@ from app.services.serving.search import Query
 MAX_K = 10_000
 MAX_FILTER_KEYS, MAX_FILTER_VALUES = 100, 1000
 OptionalField = Literal["labels", "metadata", "text", "content_url"]
+SHOWN_FIELDS = frozenset(get_args(OptionalField))
+"""Everything that an answer can show of an item."""
 _ItemId = Annotated[str, WithJsonSchema(TypeAdapter(Identifier).json_schema())]
 _Scalar = str | int | float | bool
 _ENCODER = msgspec.json.Encoder()
@@ -174,13 +176,13 @@ def encode_result(collection: str, result: SearchResult, include: AbstractSet[st
                 {"code": notice.code, "message": notice.message, "words": notice.words}
                 for notice in result.notices
             ],
-            "hits": [_hit_fields(collection, hit, include) for hit in result.hits],
+            "hits": [hit_fields(collection, hit, include) for hit in result.hits],
         }
     )
 
 
-def _hit_fields(collection: str, hit: Hit, include: AbstractSet[str]) -> dict[str, Any]:
-    """Return the fields of a `HitOut`."""
+def hit_fields(collection: str, hit: Hit, include: AbstractSet[str]) -> dict[str, Any]:
+    """Return the fields of a `HitOut`; what `include` does not name is null."""
     item = hit.item
     return {
         "id": hit.id,

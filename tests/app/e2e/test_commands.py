@@ -18,6 +18,7 @@ from alembic.migration import MigrationContext
 from PIL import Image
 from typer.testing import CliRunner
 
+from app.api.schemas.searches import HitOut
 from app.bootstrap import build
 from app.cli.main import cli, main
 from app.cli.serve import serve
@@ -158,6 +159,10 @@ def test_a_table_is_brought_in_trained_and_searched(lrbs: Lrbs, tmp_path: Path) 
     hits = [json.loads(line) for line in lines]
     assert [hit["rank"] for hit in hits] == [1, 2, 3, 4, 5]
     assert [hit["labels"] for hit in hits] == [["grass"]] * 5
+    assert hits[0].keys() == HitOut.model_fields.keys()
+    addresses = [f"/v1/collections/things/items/{hit['id']}/content" for hit in hits]
+    assert [hit["content_url"] for hit in hits] == addresses
+    assert all(isinstance(hit["metadata"], dict) and 0 < hit["probability"] < 1 for hit in hits)
     assert all(hit["id"].startswith("image-grass") for hit in hits)
     plain = said(lrbs("search", "things", "--picture", str(tmp_path / "brick9.png"), "-k", "3"))
     assert len(plain.splitlines()) == 3
