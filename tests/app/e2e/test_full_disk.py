@@ -3,6 +3,7 @@
 A small file system is mounted where that is allowed; elsewhere a limit on the size of files stands in for it.
 """
 
+import errno
 import json
 import os
 import resource
@@ -81,9 +82,12 @@ def fill_up(disk: Path) -> Path:
     ballast = disk / "ballast"
     with ballast.open("wb") as stream:
         while (room := os.statvfs(disk)).f_bfree:
-            os.posix_fallocate(
-                stream.fileno(), os.fstat(stream.fileno()).st_size, room.f_frsize * room.f_bfree
-            )
+            end = os.fstat(stream.fileno()).st_size
+            try:
+                os.posix_fallocate(stream.fileno(), end, room.f_frsize * room.f_bfree)
+            except OSError as error:  # the server took some of the room meanwhile
+                if error.errno != errno.ENOSPC:
+                    raise
     return ballast
 
 

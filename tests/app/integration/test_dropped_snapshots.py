@@ -53,7 +53,9 @@ def approximate(
     pairs = Pairs(build(Settings(data_dir=tmp_path, database_url="", approximate_from_items=55)), vectors)
     pairs.fill("a")
     pairs.train("a")
-    assert not pairs.search("a").exact
+    pairs.search("a")
+    (snapshot,) = pairs.services.snapshots.peek_all().values()
+    assert not snapshot.galleries["x"].is_exact
     yield pairs
     close(pairs.services)
 

@@ -115,7 +115,7 @@ def test_an_index_that_falls_below_the_gate_is_given_up(
 ) -> None:
     caplog.set_level(logging.WARNING, "app.services.serving")
     client = served.client()
-    assert not served.search("a").exact
+    assert not served.search("a", k=1).exact
 
     def n_compared() -> int:
         live = status_of(served).live
@@ -126,7 +126,7 @@ def test_an_index_that_falls_below_the_gate_is_given_up(
     assert healthy.live is not None
     assert healthy.live.recall > 0.98
     assert healthy.live.lower < healthy.live.recall <= healthy.live.upper
-    assert not served.search("a").exact
+    assert not served.search("a", k=1).exact
     found = read(client)
     of_x = 'collection="a",modality="x"'
     assert found[f"lrbs_index_recall{{{of_x}}}"] > 0.98
@@ -137,7 +137,7 @@ def test_an_index_that_falls_below_the_gate_is_given_up(
     assert "reason" not in client.get("/readyz").json()
 
     write_elsewhere(served, 1000)
-    assert not served.search("a").exact, "a merge puts them into the same lists"
+    assert not served.search("a", k=1).exact, "a merge puts them into the same lists"
     ask_until(served, lambda: status_of(served).is_fallback)
 
     query = served.data.Z[-1].tolist()
@@ -159,13 +159,13 @@ def test_an_index_that_falls_below_the_gate_is_given_up(
     fill(served, "b")
     served.train("b")
     served.search("b")
-    assert served.search("a").exact, "it was loaded again, from files that have the index"
+    assert served.search("a", k=1).exact, "it was loaded again, from files that have the index"
     served.services.catalogue.delete_item("a", "x0000")
     write_elsewhere(served, 1500, "further")
-    assert served.search("a").exact, "merges do not bring it back"
+    assert served.search("a", k=1).exact, "merges do not bring it back"
     wait()
     fresh = Pairs(build(served.services.settings), served.data)
-    assert fresh.search("a").exact, "saved galleries leave it out"
+    assert fresh.search("a", k=1).exact, "saved galleries leave it out"
     assert (
         "'x' is searched exactly: its index is damaged, was given up before, or later writes outgrew it"
         in (fresh.services.readiness.check().reason or "")
@@ -173,7 +173,7 @@ def test_an_index_that_falls_below_the_gate_is_given_up(
     close(fresh.services)
     assert served.train("a") == 2
     wait_for(lambda: served.search("a").model_version == 2)
-    assert not served.search("a").exact, "the next version has an index of its own"
+    assert not served.search("a", k=1).exact, "the next version has an index of its own"
     assert not status_of(served).is_fallback
 
 

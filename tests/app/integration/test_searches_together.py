@@ -123,7 +123,7 @@ def test_requests_that_wait_for_a_place_are_one_call_of_the_service(
             may_answer.set()
             return list(await asyncio.gather(*asked))
 
-    monkeypatch.setattr("app.api.middleware.admission.os.cpu_count", lambda: 2)
+    monkeypatch.setattr("app.api.middleware.admission.usable_cores", lambda: 2)
     one_alone = {row: asyncio.run(ask_all([row_body(pairs, row)]))[0] for row in range(8)}
     sizes.clear()
     may_answer.clear()
