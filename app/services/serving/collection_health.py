@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from app.domain.entities import Collection
 from app.services.serving.snapshot import Snapshot
 
+_ALL_REPLACED = "the items of its index have all been replaced"
+
 
 @dataclass(frozen=True, slots=True)
 class CollectionHealth:
@@ -68,8 +70,6 @@ def assess(
     if (damage := snapshot.model.held_out_damage) is not None:
         problems.append(f"{collection.name}: later versions cannot be compared with the served one: {damage}")
     for modality in snapshot.without_index:
-        reason = given_up.get(
-            modality, "its index is damaged, was given up before, or later writes outgrew it"
-        )
+        reason = given_up.get(modality) or snapshot.missing_indexes.get(modality, _ALL_REPLACED)
         problems.append(f"{collection.name}: {modality!r} is searched exactly: {reason}")
     return CollectionHealth(True, True, "; ".join(problems) or None)

@@ -70,8 +70,10 @@ class SavedGalleries:
         collection: Collection,
         version: ModelVersion,
         pause: Callable[[], None],
-    ) -> tuple[int, dict[str, Gallery]] | None:
-        """Return the revision and the galleries saved for a version; None when there are none to trust.
+    ) -> tuple[int, dict[str, Gallery], bool] | None:
+        """Return the revision and the galleries saved for a version, and whether their indexes are whole.
+
+        None when there are none to trust.
 
         `pause` is called between steps of the work.
         """
@@ -80,10 +82,11 @@ class SavedGalleries:
             return None
         try:
             folder, has_indexes = self._open(saved)
-            return saved.revision, {
+            galleries = {
                 name: self._read(folder, side, has_indexes, pause)
                 for side, name in zip("xz", collection.modality_names, strict=True)
             }
+            return saved.revision, galleries, has_indexes
         except (DamagedBundleError, OSError) as error:  # the folder may be removed while it is read
             if saved.folder not in self._files.names():  # as in a backup, which leaves them out
                 _logger.info("%s has no saved gallery; reading its items from the database", collection.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.domain.entities import Collection
 from app.services.models.model_bundles import LoadedModel
@@ -42,6 +42,8 @@ class Snapshot:
         Folder name of the model.
     n_unsaved : int
         Items that a start would read from the database rather than from a saved gallery.
+    missing_indexes : mapping of str to str
+        Why galleries were read without the index that the version has for them, by modality.
     load_failure : LoadFailure or None
         Why `model` is not the collection's active version but an earlier one that stands in for it.
     """
@@ -51,6 +53,7 @@ class Snapshot:
     galleries: Mapping[str, Gallery]
     model_bundle: str
     n_unsaved: int = 0
+    missing_indexes: Mapping[str, str] = field(default_factory=dict)
     load_failure: LoadFailure | None = None
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace as replace_fields
 
 import numpy as np
@@ -28,6 +28,9 @@ _NO_ITEM = encode_item(IndexedItem("", (), {}))
 """Stands in a segment for an item that is gone; no item has an empty id."""
 _MAX_HISTORY = 1000
 """Activations that are searched for a version to stand in."""
+_DAMAGED = "its index is damaged"
+_SAVED_WITHOUT = "it was saved without an index, which was given up, or whose items had all been replaced"
+"""Why a gallery that was just read has no index, though its version has one for it."""
 _logger = logging.getLogger(__name__)
 
 
@@ -170,9 +173,11 @@ class SnapshotLoader:
         saved = self._saved_galleries.load(work, collection, version, pause)
         if saved is None:
             return self._load_bundle_galleries(work, collection, model, version.bundle, pause)
-        revision, galleries = saved
+        revision, galleries, has_indexes = saved
         as_saved = replace_fields(collection, revision=revision, purged_through=0)
-        return Snapshot(as_saved, replace_fields(model, galleries={}, indexes={}), galleries, version.bundle)
+        model = replace_fields(model, galleries={}, indexes={})
+        reasons = _missing_indexes(model, galleries, _SAVED_WITHOUT if has_indexes else _DAMAGED)
+        return Snapshot(as_saved, model, galleries, version.bundle, missing_indexes=reasons)
 
     def _load_bundle_galleries(
         self,
@@ -197,7 +202,8 @@ class SnapshotLoader:
         as_bundled = replace_fields(collection, revision=revision)
         # The galleries hold copies: the bundle's own arrays can be freed.
         model = replace_fields(model, galleries={}, indexes={})
-        return Snapshot(as_bundled, model, galleries, bundle, n_unsaved=n_items)
+        reasons = _missing_indexes(model, galleries, _DAMAGED)
+        return Snapshot(as_bundled, model, galleries, bundle, n_unsaved=n_items, missing_indexes=reasons)
 
     def _make_gallery(self, rows: _BundleRows, vectors: Matrix, index: GalleryIndex | None) -> Gallery:
         alive = np.asarray([line is not None for line in rows.lines], np.bool)
@@ -210,6 +216,12 @@ class SnapshotLoader:
             return Gallery.of_segment(segment, self._make_index, frozenset(rows.unranked))
         segment = Segment(StoredItems.of_lines(line or _NO_ITEM for line in rows.lines), index)
         return Gallery.of_segment(segment, self._make_index, frozenset(rows.unranked), alive)
+
+
+def _missing_indexes(model: LoadedModel, galleries: Mapping[str, Gallery], reason: str) -> dict[str, str]:
+    """Return a reason for each gallery that was read without the index that the version has for it."""
+    names = [name for name in model.published_recall if galleries[name].size and galleries[name].is_exact]
+    return dict.fromkeys(names, reason)
 
 
 class _BundleRows:

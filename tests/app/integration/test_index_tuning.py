@@ -29,6 +29,7 @@ from tests.app.closing import close
 from tests.app.filters import accepts
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.test_saved_galleries import folders, wait
+from tests.app.waiting import wait_for
 
 INDEXES: ApproximateIndexes = InvertedListIndexes()
 
@@ -207,8 +208,9 @@ def test_a_damaged_index_is_replaced_by_the_exact_one(large: Pairs, caplog: pyte
     folder = large.services.settings.data_dir / "models" / large.services.versions.model("a", 1).bundle
     path = folder / "indexes" / "x"
     path.write_bytes(path.read_bytes()[:-1] + b"!")
-    with caplog.at_level(logging.WARNING):
-        hits, exact = ask_a_new_process(large)
+    with caplog.at_level(logging.WARNING), new_process(large) as fresh:
+        hits, exact = ask(fresh)
+        assert fresh.services.readiness.check().reason == "a: 'x' is searched exactly: its index is damaged"
     assert exact
     assert [item_id for item_id, _ in hits] == expected
     assert "searching exactly" in caplog.text
@@ -235,7 +237,9 @@ def test_saved_galleries_keep_the_index(large: Pairs) -> None:
     assert not (folder / "indexes" / "z").exists()
     assert ask_a_new_process(large)[1] is False
     (folder / "indexes" / "x").write_bytes(b"garbage")
-    again, exact = ask_a_new_process(large)
+    with new_process(large) as fresh:
+        again, exact = ask(fresh)
+        assert fresh.services.readiness.check().reason == "a: 'x' is searched exactly: its index is damaged"
     assert exact
     assert len(again) == len(hits) == 5
 
@@ -286,3 +290,35 @@ def test_a_training_whose_candidates_all_fail_says_why(
     listed = CliRunner().invoke(cli, ["models", "a"]).output
     assert f"x is searched exactly: {choice.reason}" in listed
     assert listed.count("x is not searched by ivf-") == 2
+
+
+def test_a_gallery_keeps_its_index_however_much_it_grows_until_all_its_items_are_replaced(
+    large: Pairs,
+) -> None:
+    ask(large)
+    rng = np.random.default_rng(0)
+    for start in range(0, 5000, 1000):
+        rows = rng.choice(large.data.X, 1000) + 0.01 * rng.normal(size=(1000, 8))
+        items = [large.item("x", f"later{start + number}", row) for number, row in enumerate(rows)]
+        large.services.catalogue.add_items("a", items)
+        ask(large)
+    wait_for(lambda: not any(gallery.due_merge() for gallery in galleries(large).values()))
+    assert galleries(large)["x"].size == 5060
+    assert galleries(large)["x"].index_kind != "exact"
+    assert all(view.n_live < 1000 for view in galleries(large)["x"].segments if view.segment.index.is_exact)
+    assert large.services.readiness.check().reason is None
+    for n in range(60):
+        large.services.catalogue.delete_item("a", f"x{n:02d}")
+    for start in range(0, 5000, 1000):
+        items = [
+            large.item("x", f"later{start + number}", large.data.X[number % 60]) for number in range(1000)
+        ]
+        large.services.catalogue.add_items("a", items, replace=True)
+    assert ask(large)[1]
+    reason = "a: 'x' is searched exactly: the items of its index have all been replaced"
+    assert large.services.readiness.check().reason == reason
+
+
+def galleries(pairs: Pairs) -> Any:
+    (snapshot,) = pairs.services.snapshots.peek_all().values()
+    return snapshot.galleries

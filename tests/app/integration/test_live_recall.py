@@ -167,7 +167,7 @@ def test_an_index_that_falls_below_the_gate_is_given_up(
     fresh = Pairs(build(served.services.settings), served.data)
     assert fresh.search("a", k=1).exact, "saved galleries leave it out"
     assert (
-        "'x' is searched exactly: its index is damaged, was given up before, or later writes outgrew it"
+        "'x' is searched exactly: it was saved without an index, which was given up, or whose items had all"
         in (fresh.services.readiness.check().reason or "")
     )
     close(fresh.services)
