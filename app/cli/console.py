@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,21 +9,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
-
-from app.domain.entities import TrainingReport
-from app.domain.entities.held_out_quality import DirectionQuality, Objective
-from app.domain.entities.index_choice import EXACT, IndexSpec
-from app.domain.names import join_words, some_of
-from app.services.training.parameters import METHODS
-from solver import OBJECTIVES, SCALINGS
 
 OUT, LOG = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 """Standard output is for results, standard error for what accompanies them."""
@@ -36,6 +20,7 @@ LabelColumnOption = Annotated[
 PairColumnOption = Annotated[
     str | None, typer.Option(help="rows of the same value are partners; each its own when absent")
 ]
+ENCODER_HELP = "TYPE or TYPE:OPTION=VALUE,...; + combines several: hog-color+onnx:path=model.onnx,size=224"
 EVERY_SECONDS = 5.0
 Show = Callable[[str, int, int, str], None]
 """Called with the current step, the amount done, the total (0 if unknown), and a remark."""
@@ -63,6 +48,15 @@ def progress(console: Console, announcement: str) -> Iterator[Show]:
 
 @contextmanager
 def _bars(console: Console) -> Iterator[Show]:
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -98,161 +92,6 @@ def _lines(console: Console, began: float) -> Iterator[Show]:
     yield show
 
 
-def validation_lines(report: TrainingReport) -> list[str]:
-    """Return lines for each direction with the quality on held-out training items."""
-    lines = []
-    for direction, quality in report.held_out.directions.items():
-        figures = [] if quality.map is None else [f"MAP {quality.map:.4f}"]
-        figures += graded_figures(report, quality)
-        chance = "" if quality.chance is None else f" (chance {quality.chance:.4f})"
-        what = f"validation {', '.join(figures)}"
-        lines.append(f"{direction}: {what} on {item_counts(report)} items held out of training{chance}")
-        lines += [f"{direction}: {text}" for text in _details(report, quality)]
-    return lines
-
-
-def graded_figures(report: TrainingReport, quality: DirectionQuality) -> list[str]:
-    """Return figures beyond MAP, where more than one label each could be learned from."""
-    if quality.ndcg_at_10 is None or not _has_more_than_labels(report):
-        return []
-    partner = [] if quality.recall_at_10 is None else [f"partner in the first ten {quality.recall_at_10:.4f}"]
-    return [f"nDCG@10 {quality.ndcg_at_10:.4f}", *partner]
-
-
-def _has_more_than_labels(report: TrainingReport) -> bool:
-    return len(report.data.facets) > 1 or report.data.n_pairs > 0
-
-
-def _details(report: TrainingReport, quality: DirectionQuality) -> list[str]:
-    if not _has_more_than_labels(report) or quality.n_queries is None:
-        return []
-    shares = ", ".join(f"{name} {value:.4f}" for name, value in quality.precision_at_10.items())
-    lines = [f"right in the first ten: {shares}"] if shares else []
-    if quality.median_rank is not None:
-        first = 0.0 if quality.recall_at_1 is None else quality.recall_at_1
-        lines.append(f"partner comes first {first:.4f}, median rank {quality.median_rank:g}")
-    return [*lines, f"{quality.distinct_lists} different first pages for {quality.n_queries} queries"]
-
-
-def data_lines(report: TrainingReport) -> list[str]:
-    """Return a line that says what was learned from beside one label each, and one for the terms' weights."""
-    data = report.data
-    if not _has_more_than_labels(report) and not data.n_signs:
-        return []
-    facets = ", ".join(f"{name} ({count})" for name, count in data.facets.items())
-    parts = [f"facets {facets}"] if facets else []
-    parts += [f"{data.n_pairs} pairs"] if data.n_pairs else []
-    parts += [f"{data.n_signs} judged pairs"] if data.n_signs else []
-    weights = ", ".join(f"{name} {weight:.3g}" for name, weight in report.fit.weights.items())
-    return ["learned from " + "; ".join(parts), *([f"weights: {weights}"] if weights else [])]
-
-
-def item_counts(report: TrainingReport) -> str:
-    """Return the number of held-out items of each modality, in words."""
-    return " and ".join(f"{count} {name}" for name, count in report.held_out.items.items()) or "unknown"
-
-
-def label_lines(report: TrainingReport) -> list[str]:
-    """Return a warning for classes that only one modality has training items of."""
-    return [
-        f"no training item of the other modality is of these classes of {name!r}: {some_of(labels)}"
-        for name, labels in report.data.unmatched_labels.items()
-        if labels
-    ]
-
-
-def choice_lines(report: TrainingReport) -> list[str]:
-    """Return lines that explain the choice of the method, where there was one."""
-    selection = report.selection
-    lines = [f"{method!r} could not be tried: {reason}" for method, reason in selection.refused.items()]
-    if len(selection.values) < 2:
-        return lines
-    figures = ", ".join(f"{method} {value:.4f}" for method, value in selection.values.items())
-    return [f"chose {report.method!r} by held-out {selection.measure}: {figures}", *lines]
-
-
-def index_lines(report: TrainingReport) -> list[str]:
-    """Return lines that explain the choice of the index of each large gallery."""
-    lines = []
-    for name, choice in report.index.choices.items():
-        spec, recall = choice.spec, report.index.recall_at_10.get(name)
-        if spec.kind == EXACT or recall is None:
-            lines.append(f"{name} is searched exactly: {choice.reason}")
-            lines += [
-                f"{name} is not searched by {_describe(trial.spec)}: {trial.rejected}"
-                for trial in choice.trials
-                if trial.rejected is not None
-            ]
-        else:
-            lines.append(f"{name} is searched by {_describe(spec)}, recall@10 {recall:.4f}: {choice.reason}")
-    return lines
-
-
-def _describe(spec: IndexSpec) -> str:
-    return f"{spec.kind} ({spec.lists} lists, {spec.probes} probes)"
-
-
-def convergence_line(report: TrainingReport) -> str | None:
-    """Return a warning if the fit did not converge."""
-    end = report.fit.convergence
-    if end is None or end.converged:
-        return None
-    tolerance = "" if end.tol is None else f", {end.tol:.2%} was asked for"
-    return (
-        f"The fit did not converge: after {end.iteration} iterations its objective may still fall "
-        f"by up to {end.gap:.2%}{tolerance}."
-    )
-
-
 def read_names(text: str) -> tuple[str, ...]:
     """Return the names of a comma-separated list."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def positive(value: float | None) -> float | None:
-    """Validate that an option is a positive number."""
-    if value is not None and not (math.isfinite(value) and value > 0):
-        raise typer.BadParameter(f"expected a finite number above 0, got {value}")
-    return value
-
-
-def known_method(value: str) -> str:
-    """Validate the name of a method."""
-    if value not in METHODS:
-        raise typer.BadParameter(f"expected {join_words(METHODS)}, got {value!r}")
-    return value
-
-
-def known_scaling(value: str | None) -> str | None:
-    """Validate the kind of scaling."""
-    if value is not None and value not in SCALINGS:
-        raise typer.BadParameter(f"expected {join_words(SCALINGS)}, got {value!r}")
-    return value
-
-
-def known_objective(value: str | None) -> str | None:
-    """Validate the name of an objective, or weights such as ``ndcg=2,recall=1``."""
-    if value is not None:
-        read_objective(value)
-    return value
-
-
-def read_objective(text: str) -> Objective:
-    """Return an objective: its name, or the weights of ``ndcg=2,recall=1``; raises BadParameter."""
-    if text in OBJECTIVES:
-        return text
-    weights: dict[str, float] = {}
-    for part in text.split(","):
-        name, _, weight = (word.strip() for word in part.partition("="))
-        if name not in OBJECTIVES or name in weights or not _is_weight(weight):
-            expected = f"{join_words(OBJECTIVES)}, or weights such as ndcg=2,recall=1"
-            raise typer.BadParameter(f"expected {expected}, got {text!r}")
-        weights[name] = float(weight)
-    return weights
-
-
-def _is_weight(text: str) -> bool:
-    try:
-        return 0.0 <= float(text) < math.inf
-    except ValueError:
-        return False

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from app.bootstrap import build, build_on_existing
-from app.settings import Settings
+from app.cli.ready import existing_services, new_services
 
 db = typer.Typer(no_args_is_help=True, help="The database: its schema and copies of it.")
 
@@ -16,7 +15,7 @@ db = typer.Typer(no_args_is_help=True, help="The database: its schema and copies
 @db.command("upgrade")
 def upgrade() -> None:
     """Upgrade the database to the current schema; a concurrent upgrade waits."""
-    build(Settings()).schema.upgrade()
+    new_services().schema.upgrade()
     typer.echo("the schema is current")
 
 
@@ -25,21 +24,21 @@ def back_up(
     folder: Annotated[Path, typer.Argument(help="a new folder; serve it with LRBS_DATA_DIR")],
 ) -> None:
     """Copy a SQLite database with its pictures and models while the service runs."""
-    copied = build_on_existing(Settings()).backup.make(folder)
+    copied = existing_services().backup.make(folder)
     typer.echo(f"the database and {copied} files are in {folder}")
 
 
 @db.command("adopt")
 def adopt() -> None:
     """Declare that the database and the data folder belong together as they are."""
-    build(Settings()).schema.adopt()
+    new_services().schema.adopt()
     typer.echo("the database and the data folder belong together")
 
 
 @db.command("sweep")
 def sweep() -> None:
     """Move all files that the database does not refer to into the trash, however many they are."""
-    services = build(Settings())
+    services = new_services()
     services.schema.require_current()
     services.ownership.require_current()
     typer.echo(f"{services.garbage_collector.sweep(any_share=True)} unused files and folders were swept")

@@ -2,94 +2,107 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
-from typer.main import get_command
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_group
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a command is, and what the list of commands says of it.
+
+    Parameters
+    ----------
+    module : str
+        Has the command as a function, or commands below it as a `typer.Typer`.
+    attribute : str
+        Its name there.
+    summary : str
+        The first line of its help.
+    is_hidden : bool
+        Whether the list leaves it out.
+    """
+
+    module: str
+    attribute: str
+    summary: str
+    is_hidden: bool = False
+
+    def describe(self, name: str) -> TyperCommand:
+        """Return a command that can be listed, but not run."""
+        return TyperCommand(name, help=self.summary, hidden=self.is_hidden)
+
+    def load(self, name: str) -> Any:
+        """Import the command."""
+        found: typer.Typer | Callable[..., None] = getattr(
+            importlib.import_module(self.module), self.attribute
+        )
+        if isinstance(found, typer.Typer):
+            return get_group(found)
+        single = typer.Typer(add_completion=False)
+        single.command(name, hidden=self.is_hidden)(found)
+        return get_command(single)
+
+
+ENTRIES = {
+    "demo": Entry("app.cli.service", "demo", "Draw the sample set, train on it, serve it and open the page."),
+    "serve": Entry("app.cli.service", "serve", "Serve the API and the page on LRBS_HOST:LRBS_PORT."),
+    "server-process": Entry(
+        "app.cli.service", "server_process", "Serve as one of several processes.", is_hidden=True
+    ),
+    "worker": Entry("app.cli.work", "worker", "Run retrain jobs until stopped."),
+    "ingest": Entry("app.cli.imports", "ingest", "Import data into a collection."),
+    "train": Entry(
+        "app.cli.train", "train", "Retrain a collection and activate the new version unless it is worse."
+    ),
+    "search": Entry("app.cli.search", "search", "Search a collection from the command line."),
+    "models": Entry(
+        "app.cli.models",
+        "models",
+        "List model versions; activate one, roll back, or show the history of activations.",
+    ),
+    "feedback": Entry(
+        "app.cli.feedback",
+        "feedback",
+        "Which items are relevant to which queries; the next retrain may learn from it.",
+    ),
+    "keys": Entry("app.cli.keys", "keys", "API keys."),
+    "db": Entry("app.cli.database", "db", "The database: its schema and copies of it."),
+    "reference": Entry("app.cli.reference", "reference", "Print reference tables in Markdown."),
+    "codebook": Entry(
+        "app.cli.codebook",
+        "codebook",
+        "Learn the visual words of the encoder sift-bovw from a folder of pictures.",
+    ),
+    "compare": Entry(
+        "app.cli.compare",
+        "compare",
+        "Compare methods: tuned by cross-validation in the training split, then evaluated on the test split.",
+    ),
+    "bench": Entry("app.cli.bench", "bench", "Measure speed; every ratio is taken within one run."),
+}
+"""All commands, in the order in which they are listed."""
 
 
 class DeferringGroup(TyperGroup):
-    """A group of commands with some that are imported when they are asked for.
+    """A group whose commands are imported one at a time: those that are only listed are not.
 
-    Some need the estimators, and so scikit-learn, others the HTTP server: every other command would start
-    later for it.
+    Some need the estimators, and so scikit-learn, others the HTTP server, most the database: every other
+    command, and the help, would start later for it.
     """
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of all commands."""
-        return [*_SERVING, *super().list_commands(ctx), *_OTHERS]
+    def __init__(self, **attributes: Any) -> None:
+        described = {name: entry.describe(name) for name, entry in ENTRIES.items()}
+        super().__init__(**{**attributes, "commands": described})
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the command of a name, or None."""
-        load = _SERVING.get(cmd_name) or _OTHERS.get(cmd_name)
-        return super().get_command(ctx, cmd_name) if load is None else get_command(load())
-
-
-def _load_demo() -> typer.Typer:
-    from app.cli.service import demo
-
-    return _single("demo", demo)
-
-
-def _load_serve() -> typer.Typer:
-    from app.cli.service import serve
-
-    return _single("serve", serve)
-
-
-def _load_server_process() -> typer.Typer:
-    from app.cli.service import server_process
-
-    return _single("server-process", server_process, hidden=True)
-
-
-def _load_worker() -> typer.Typer:
-    from app.cli.work import worker
-
-    return _single("worker", worker)
-
-
-def _load_reference() -> typer.Typer:
-    from app.cli.reference import reference
-
-    return reference
-
-
-def _load_bench() -> typer.Typer:
-    from app.cli.bench import bench
-
-    return bench
-
-
-def _load_codebook() -> typer.Typer:
-    from app.cli.codebook import codebook
-
-    return _single("codebook", codebook)
-
-
-def _load_compare() -> typer.Typer:
-    from app.cli.compare import compare
-
-    return _single("compare", compare)
-
-
-def _single(name: str, command: Callable[..., None], *, hidden: bool = False) -> typer.Typer:
-    single = typer.Typer(add_completion=False)
-    single.command(name, hidden=hidden)(command)
-    return single
-
-
-_SERVING: dict[str, Callable[[], typer.Typer]] = {
-    "demo": _load_demo,
-    "serve": _load_serve,
-    "server-process": _load_server_process,
-    "worker": _load_worker,
-}
-_OTHERS: dict[str, Callable[[], typer.Typer]] = {
-    "reference": _load_reference,
-    "codebook": _load_codebook,
-    "compare": _load_compare,
-    "bench": _load_bench,
-}
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the name of the command that is asked for, the command itself, and its arguments."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is None or command is None:
+            return name, command, rest
+        return name, ENTRIES[name].load(name), rest

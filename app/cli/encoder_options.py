@@ -12,8 +12,6 @@ from app.domain.errors import InvalidFieldError
 from app.encoders.options import names_file
 from app.encoders.registry import content_form
 
-ENCODER_HELP = "TYPE or TYPE:OPTION=VALUE,...; + combines several: hog-color+onnx:path=model.onnx,size=224"
-
 _COMMA = re.compile(r",(?![^\[]*\])")
 """One that is not within square brackets."""
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.api.schemas.feedback import FeedbackIdsOut, FeedbackOut, FeedbackQueryOut
-from app.bootstrap import Services
 from app.cli.console import JsonFlag
 from app.cli.queries import ItemQuery, PictureQuery, TextQuery, read_query
 from app.cli.ready import ready_services
 from app.domain.entities import Feedback
-from app.services.catalogue.feedback import LARGEST_ID, NewFeedback
+from app.domain.limits import LARGEST_FEEDBACK_ID
+
+if TYPE_CHECKING:
+    from app.api.schemas.feedback import FeedbackOut, FeedbackQueryOut
+    from app.bootstrap import Services
 
 feedback = typer.Typer(
     no_args_is_help=True,
@@ -36,6 +38,9 @@ def give_feedback(
     as_json: JsonFlag = False,
 ) -> None:
     """Store whether an item is relevant to a query: a text, a picture or a stored item."""
+    from app.api.schemas.feedback import FeedbackIdsOut
+    from app.services.catalogue.feedback import NewFeedback
+
     services = ready_services()
     source, query = read_query(services, collection, text, picture, item)
     target = services.catalogue.item(collection, item_id).modality
@@ -49,6 +54,8 @@ def list_feedback(
     collection: str, as_json: Annotated[bool, typer.Option("--json", help="print JSON lines")] = False
 ) -> None:
     """List feedback in the order in which it was stored."""
+    from app.api.schemas.feedback import FeedbackOut
+
     for entry in _all(ready_services(), collection):
         shown = FeedbackOut.of(entry)
         typer.echo(shown.model_dump_json() if as_json else _line(shown))
@@ -56,7 +63,7 @@ def list_feedback(
 
 @feedback.command("delete")
 def delete_feedback(
-    collection: str, feedback_id: Annotated[int, typer.Argument(min=1, max=LARGEST_ID)]
+    collection: str, feedback_id: Annotated[int, typer.Argument(min=1, max=LARGEST_FEEDBACK_ID)]
 ) -> None:
     """Delete one feedback; the next retrain does not learn from it."""
     ready_services().feedback.delete(collection, feedback_id)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli import ingest as ingestion
 from app.cli.console import (
+    ENCODER_HELP,
     LOG,
     OUT,
     JsonFlag,
@@ -19,18 +19,14 @@ from app.cli.console import (
     progress,
     read_names,
 )
-from app.cli.encoder_options import ENCODER_HELP, read_encoder
 from app.cli.ready import ready_services
-from app.cli.sources.archives import Archives
-from app.cli.sources.embeddings import Embeddings, open_embeddings
-from app.cli.sources.features import Features
-from app.cli.sources.folders import Folder, find_files
-from app.cli.sources.lines import Lines
-from app.cli.sources.rows import Source
-from app.cli.sources.tables import read_table
 from app.domain.entities import Modality
 from app.domain.errors import ServiceError
-from solver.datasets import PairedFeatures, load_npz, load_wikipedia
+
+if TYPE_CHECKING:
+    from app.cli.ingest import Tally
+    from app.cli.sources.rows import Source
+    from solver.datasets import PairedFeatures
 
 ingest = typer.Typer(no_args_is_help=True, help="Import data into a collection.")
 _REFUSED = 3
@@ -63,6 +59,8 @@ def ingest_wikipedia(
     as_json: JsonFlag = False,
 ) -> None:
     """Import the release files of the Wikipedia image-text set."""
+    from solver.datasets import load_wikipedia
+
     _ingest_features(load_wikipedia(directory), collection, modalities, as_json)
 
 
@@ -76,6 +74,8 @@ def ingest_npz(
     as_json: JsonFlag = False,
 ) -> None:
     """Import arrays named <modality>_tr, <modality>_te, y_tr, y_te."""
+    from solver.datasets import load_npz
+
     _ingest_features(load_npz(file, x, z), collection, modalities, as_json)
 
 
@@ -103,6 +103,8 @@ def ingest_table(
     as_json: JsonFlag = False,
 ) -> None:
     """Import a CSV of pictures and texts; commas, semicolons, tabs or bars stand between its cells."""
+    from app.cli.sources.tables import read_table
+
     if onnx is not None:
         image_encoder = json.dumps({"type": "onnx", "path": str(onnx.resolve())})
     described = _modalities(modalities, image_encoder, text_encoder)
@@ -136,6 +138,8 @@ def ingest_folder(
     as_json: JsonFlag = False,
 ) -> None:
     """Import the pictures of a folder, and the .txt files beside them that have the same names."""
+    from app.cli.sources.folders import Folder, find_files
+
     described = _modalities(modalities, image_encoder, text_encoder)
     names, n_others = find_files(folder)
     if n_others:
@@ -155,6 +159,8 @@ def ingest_tar(
     as_json: JsonFlag = False,
 ) -> None:
     """Import tar files as WebDataset writes them: pictures, .txt, .cls (label) and .json (metadata)."""
+    from app.cli.sources.archives import Archives
+
     described = _modalities(modalities, image_encoder, text_encoder)
     source = Archives(files, (described[0].name, described[1].name))
     _store(collection, described, source, strict, as_json)
@@ -171,6 +177,8 @@ def ingest_ndjson(
     as_json: JsonFlag = False,
 ) -> None:
     """Import a file of one item a line, with the fields that items have over HTTP."""
+    from app.cli.sources.lines import Lines
+
     source = Lines(file)
     _store(collection, _modalities(modalities, image_encoder, text_encoder), source, strict, as_json)
 
@@ -184,12 +192,16 @@ def ingest_embeddings(
     as_json: JsonFlag = False,
 ) -> None:
     """Import img_emb/img_emb_<n>.npy and text_emb/text_emb_<n>.npy, whose rows are partners."""
+    from app.cli.sources.embeddings import Embeddings, open_embeddings
+
     x_name, z_name = read_names(modalities)
     vectors = [Modality(name, {"type": "vector"}) for name in (x_name, z_name)]
     _store(collection, vectors, Embeddings(open_embeddings(folder), (x_name, z_name)), strict, as_json)
 
 
 def _modalities(names: str, image_encoder: str, text_encoder: str) -> list[Modality]:
+    from app.cli.encoder_options import read_encoder
+
     encoders = [
         read_encoder("--image-encoder", image_encoder),
         read_encoder("--text-encoder", text_encoder),
@@ -198,6 +210,8 @@ def _modalities(names: str, image_encoder: str, text_encoder: str) -> list[Modal
 
 
 def _ingest_features(data: PairedFeatures, collection: str, names: str, as_json: bool) -> None:
+    from app.cli.sources.features import Features
+
     x_name, z_name = read_names(names)
     modalities = [Modality(name, {"type": "vector"}) for name in (x_name, z_name)]
     _store(collection, modalities, Features(data, (x_name, z_name)), False, as_json)
@@ -206,8 +220,10 @@ def _ingest_features(data: PairedFeatures, collection: str, names: str, as_json:
 def _store(
     collection: str, modalities: list[Modality], source: Source, is_strict: bool, as_json: bool
 ) -> None:
+    from app.cli.ingest import ensure_collection, store
+
     services = ready_services()
-    ingestion.ensure_collection(services, collection, modalities)
+    ensure_collection(services, collection, modalities)
     done, began = 0, time.monotonic()
     with progress(LOG, f"Importing {source.total or 'all'} items into {collection!r}.") as show:
 
@@ -217,7 +233,7 @@ def _store(
             show("storing", done, source.total, pace(done, source.total, time.monotonic() - began))
 
         try:
-            tally = ingestion.store(
+            tally = store(
                 services, collection, source.rows(), on_stored, None if is_strict else _print_refusal
             )
         except ServiceError:
@@ -232,7 +248,7 @@ def _print_refusal(reason: str) -> None:
     LOG.print(f"refused: {reason}", highlight=False, markup=False)
 
 
-def _print_tally(collection: str, tally: ingestion.Tally, as_json: bool) -> None:
+def _print_tally(collection: str, tally: Tally, as_json: bool) -> None:
     counts = tally.counts
     if as_json:
         fields = {"created": counts.created, "updated": counts.updated, "unchanged": counts.unchanged}

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.api.schemas.versions import ActivationOut, ModelOut
-from app.bootstrap import Services
-from app.cli.console import convergence_line, graded_figures, index_lines, item_counts
 from app.cli.ready import ready_services
+from app.cli.report_lines import convergence_line, graded_figures, index_lines, item_counts
 from app.domain.entities import Activation, ModelVersion
-from app.services.models.registry import LARGEST_VERSION
+from app.domain.limits import LARGEST_VERSION
+
+if TYPE_CHECKING:
+    from app.bootstrap import Services
 
 _BY = "command line"
 _LONGEST_HISTORY = 1000
@@ -36,6 +37,8 @@ def models(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON lines")] = False,
 ) -> None:
     """List model versions; activate one, roll back, or show the history of activations."""
+    from app.api.schemas.versions import ActivationOut
+
     if sum((activate is not None, rollback, history)) > 1:
         raise typer.BadParameter("give at most one of --activate, --rollback, --history")
     services = ready_services()
@@ -51,6 +54,8 @@ def models(
 
 
 def _list(services: Services, collection: str, as_json: bool) -> None:
+    from app.api.schemas.versions import ModelOut
+
     versions = services.versions.models(collection)
     if not versions:
         typer.echo(f"collection {collection!r} has no models yet: run lrbs train {collection}", err=True)

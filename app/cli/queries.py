@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.bootstrap import Services
-from app.cli.encoder_options import modality_for
 from app.domain.entities import Content
-from app.services.serving.search import Query
+
+if TYPE_CHECKING:
+    from app.bootstrap import Services
+    from app.services.serving.search import Query
 
 TextQuery = Annotated[str | None, typer.Option("--text", help="text to search with")]
 PictureQuery = Annotated[
@@ -44,6 +45,9 @@ def read_query(
     InvalidFieldError
         If no modality of the collection takes it; names the option.
     """
+    from app.cli.encoder_options import modality_for
+    from app.services.serving.search import Query
+
     entry, _ = services.catalogue.collection(collection)
     if [text, picture, item].count(None) != 2:
         raise typer.BadParameter("give exactly one of --text, --picture, --item")

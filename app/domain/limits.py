@@ -20,5 +20,11 @@ MAX_KEY_COLLECTIONS = 100
 """Collections that a key can be restricted to: they are compared at each request."""
 MAX_MAGNITUDE = 1e12
 """Largest number of a vector: squares, summed over any gallery, stay far inside single precision."""
+MAX_K = 10_000
+"""Results of a search: what people and programs read at once."""
+LARGEST_VERSION = 2**31 - 1
+"""Largest version number that the database column holds."""
+LARGEST_FEEDBACK_ID = 2**53 - 1
+"""Largest integer that every reader of JSON keeps exactly."""
 STORABLE_PATTERN = r"^[^\u0000]*$"
 """Text without NUL, which PostgreSQL cannot store."""

@@ -19,7 +19,8 @@ from app.api.schemas.feedback import (
     FeedbackPageOut,
 )
 from app.api.state import ApiLimits
-from app.services.catalogue.feedback import LARGEST_ID, NewFeedback
+from app.domain.limits import LARGEST_FEEDBACK_ID
+from app.services.catalogue.feedback import NewFeedback
 
 router = APIRouter(
     prefix="/v1/collections/{collection}/feedback", tags=["feedback"], dependencies=[Depends(may_write)]
@@ -76,7 +77,7 @@ def list_feedback(
     "/{feedback_id}", status_code=status.HTTP_204_NO_CONTENT, responses=responses(401, 403, 404, 422)
 )
 def delete_feedback(
-    collection: str, feedback_id: Annotated[int, Path(ge=1, le=LARGEST_ID)], service: Feedback
+    collection: str, feedback_id: Annotated[int, Path(ge=1, le=LARGEST_FEEDBACK_ID)], service: Feedback
 ) -> None:
     """Delete one feedback; the next retrain does not learn from it."""
     service.delete(collection, feedback_id)

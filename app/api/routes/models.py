@@ -16,7 +16,7 @@ from app.api.schemas.versions import (
     ModelList,
     ModelOut,
 )
-from app.services.models.registry import LARGEST_VERSION
+from app.domain.limits import LARGEST_VERSION
 
 router = APIRouter(
     prefix="/v1/admin/collections/{collection}", tags=["admin"], dependencies=[Depends(may_administer)]

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema, 
 from app.api.schemas.base import Identifier, Integer, Label, Strict
 from app.api.schemas.content import RawIn, content_url
 from app.domain.entities import Hit, ItemFilter, NoticeCode, SearchResult
+from app.domain.limits import MAX_K
 from app.services.serving.search import Query
 
-MAX_K = 10_000
 MAX_FILTER_KEYS, MAX_FILTER_VALUES = 100, 1000
 OptionalField = Literal["labels", "metadata", "text", "content_url"]
 SHOWN_FIELDS = frozenset(get_args(OptionalField))

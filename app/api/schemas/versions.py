@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from app.api.schemas.base import Strict, whole
 from app.api.schemas.reports import TrainingReportOut
 from app.domain.entities import Activation, ModelVersion
-from app.services.models.registry import LARGEST_VERSION
+from app.domain.limits import LARGEST_VERSION
 
 
 class ModelOut(BaseModel):

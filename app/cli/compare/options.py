@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from app.cli.compare.sources import ProtocolName
-from app.cli.encoder_options import ENCODER_HELP
+from app.cli.console import ENCODER_HELP
 from solver.comparison import METHODS
 
 _OF_PAIRS = " and ".join(name for name, method in METHODS.items() if method.learns_from_pairs)

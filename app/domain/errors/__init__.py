@@ -1,6 +1,6 @@
 """Errors of the service: each says what is wrong, and each way in adds what its users can do about it.
 
-`app.api.problems` maps them to problems of HTTP, `app.cli.main` to lines of the terminal.
+`app.api.problems` maps them to problems of HTTP, `app.cli.failures` to lines of the terminal.
 """
 
 from app.domain.errors.access import (

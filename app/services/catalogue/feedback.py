@@ -20,8 +20,6 @@ from app.services.catalogue.preparation import NewItem, Preparation
 from app.services.storage.garbage_collector import GarbageCollector
 from app.services.storage.writing import lock_collection
 
-LARGEST_ID = 2**53 - 1
-"""Largest integer that every reader of JSON keeps exactly."""
 _ROWS_PER_FETCH = 250
 """Feedback of a page that is read before its size is checked again."""
 

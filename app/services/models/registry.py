@@ -21,8 +21,6 @@ from app.services.storage.garbage_collector import GarbageCollector
 
 NONE_ACTIVE = 0
 """As an expected version: no version is active."""
-LARGEST_VERSION = 2**31 - 1
-"""Largest version number that the database column holds."""
 
 
 class ModelRegistry:

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from app.bootstrap import build
 from app.cli.bench.index import made_gallery
-from app.cli.console import index_lines
 from app.cli.main import cli
+from app.cli.report_lines import index_lines
 from app.domain.entities import ItemFilter, TrainingReport
 from app.domain.entities.index_choice import IndexSpec
 from app.domain.ports import ApproximateIndexes

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.bootstrap import build
-from app.cli.console import choice_lines, data_lines, validation_lines
+from app.cli.report_lines import choice_lines, data_lines, validation_lines
 from app.domain.entities import Feedback, Item, JobState, Supervision, TrainingReport
 from app.domain.errors import InvalidFieldError, TrainingDataError
 from app.services.training.requests import TrainingParameters

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from app.cli.console import EVERY_SECONDS, convergence_line, progress, validation_lines
+from app.cli.console import EVERY_SECONDS, progress
+from app.cli.report_lines import convergence_line, validation_lines
 from app.domain.entities import Scope
 from app.domain.errors import InvalidFieldError, KeyNotFoundError, TrainingDataError
 from app.services.training.requests import TrainingParameters

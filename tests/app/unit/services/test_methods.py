@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.cli.console import choice_lines
+from app.cli.report_lines import choice_lines
 from app.domain.entities import TrainingParameters, TrainingReport
 from app.services.training.items import LabelledItems
 from app.services.training.methods import LowRankMethod, SemanticMethod, evaluate_all

@@ -1,7 +1,7 @@
 import pytest
 import typer
 
-from app.cli.console import read_objective
+from app.cli.training_options import read_objective
 
 
 def test_an_objective_is_a_name_or_weights() -> None:

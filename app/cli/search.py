@@ -1,0 +1,40 @@
+"""The command `lrbs search`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from app.cli.console import LOG
+from app.cli.queries import ItemQuery, PictureQuery, TextQuery, read_query
+from app.cli.ready import ready_services
+from app.domain.entities import ItemFilter
+from app.domain.limits import MAX_K
+
+
+def search(
+    collection: str,
+    text: TextQuery = None,
+    picture: PictureQuery = None,
+    item: ItemQuery = None,
+    k: Annotated[int, typer.Option("-k", min=1, max=MAX_K, help="number of results")] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON lines")] = False,
+) -> None:
+    """Search a collection from the command line."""
+    from app.api.schemas.searches import SHOWN_FIELDS, hit_fields
+
+    services = ready_services()
+    source, query = read_query(services, collection, text, picture, item)
+    entry, _ = services.catalogue.collection(collection)
+    target = next(name for name in entry.modality_names if name != source)
+    (result,) = services.search.search(collection, source, target, [query], k, 0, ItemFilter(), SHOWN_FIELDS)
+    for notice in result.notices:
+        LOG.print(Text(notice.message))
+    for hit in result.hits:
+        line = (
+            f"{hit.rank:3d}  {hit.score:8.4f}  {hit.id}  {', '.join(hit.item.labels)}  {hit.item.text or ''}"
+        )
+        typer.echo(json.dumps(hit_fields(collection, hit, SHOWN_FIELDS)) if as_json else line)

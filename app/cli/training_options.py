@@ -1,0 +1,92 @@
+"""Options of a training on the command line."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import typer
+
+from app.domain.entities.held_out_quality import Objective
+from app.domain.names import join_words
+from app.services.training.parameters import LARGEST_SEED, METHODS
+from solver import OBJECTIVES, SCALINGS
+
+
+def positive(value: float | None) -> float | None:
+    """Validate that an option is a positive number."""
+    if value is not None and not (math.isfinite(value) and value > 0):
+        raise typer.BadParameter(f"expected a finite number above 0, got {value}")
+    return value
+
+
+def known_method(value: str) -> str:
+    """Validate the name of a method."""
+    if value not in METHODS:
+        raise typer.BadParameter(f"expected {join_words(METHODS)}, got {value!r}")
+    return value
+
+
+def known_scaling(value: str | None) -> str | None:
+    """Validate the kind of scaling."""
+    if value is not None and value not in SCALINGS:
+        raise typer.BadParameter(f"expected {join_words(SCALINGS)}, got {value!r}")
+    return value
+
+
+def known_objective(value: str | None) -> str | None:
+    """Validate the name of an objective, or weights such as ``ndcg=2,recall=1``."""
+    if value is not None:
+        read_objective(value)
+    return value
+
+
+def read_objective(text: str) -> Objective:
+    """Return an objective: its name, or the weights of ``ndcg=2,recall=1``; raises BadParameter."""
+    if text in OBJECTIVES:
+        return text
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, weight = (word.strip() for word in part.partition("="))
+        if name not in OBJECTIVES or name in weights or not _is_weight(weight):
+            expected = f"{join_words(OBJECTIVES)}, or weights such as ndcg=2,recall=1"
+            raise typer.BadParameter(f"expected {expected}, got {text!r}")
+        weights[name] = float(weight)
+    return weights
+
+
+def _is_weight(text: str) -> bool:
+    try:
+        return 0.0 <= float(text) < math.inf
+    except ValueError:
+        return False
+
+
+MethodOption = Annotated[
+    str,
+    typer.Option(
+        callback=known_method,
+        help=f"{join_words(METHODS)}: the best on held-out items, the paper's, that of class posteriors, "
+        "the paper's with the squared loss, fast for any number of labels, or the sum of similarities "
+        "that learns from all that items carry",
+    ),
+]
+AlphaOption = Annotated[
+    float | None, typer.Option(callback=positive, help="penalty weight; chosen on held-out items when absent")
+]
+ScalingOption = Annotated[
+    str | None, typer.Option(callback=known_scaling, help=f"{join_words(SCALINGS)}; chosen when absent")
+]
+SeedOption = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="of the held-out part")]
+FacetOption = Annotated[
+    list[str] | None,
+    typer.Option(help="metadata key to learn from, once for each; all that look categorical when absent"),
+]
+ObjectiveOption = Annotated[
+    str | None,
+    typer.Option(
+        callback=known_objective,
+        help=f"{join_words(OBJECTIVES)}, or weights such as ndcg=2,recall=1: what held-out quality is; "
+        "when absent, ndcg with facets or pairs, map otherwise",
+    ),
+]

@@ -1,0 +1,59 @@
+"""Commands are imported when they are asked for, and what they work with when they run."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from app.cli.deferred import ENTRIES
+from app.cli.main import cli
+
+HEAVY = (
+    "fastapi",
+    "starlette",
+    "uvicorn",
+    "sqlalchemy",
+    "alembic",
+    "PIL",
+    "scipy",
+    "sklearn",
+    "faiss",
+    "solver",
+    "app.bootstrap",
+    "app.settings",
+)
+SHORT = ("search", "models", "feedback", "keys", "db", "ingest")
+
+
+def test_help_is_printed_without_what_commands_work_with() -> None:
+    program = (
+        "import json, sys\n"
+        "from typer.testing import CliRunner\n"
+        "from app.cli.main import cli\n"
+        "said = {}\n"
+        f"for arguments in [[], *([name] for name in {SHORT!r})]:\n"
+        "    done = CliRunner().invoke(cli, [*arguments, '--help'])\n"
+        f"    found = [name for name in {HEAVY!r} if name in sys.modules]\n"
+        "    said[' '.join(arguments)] = [done.exit_code, 'Usage' in done.stdout, found]\n"
+        "print(json.dumps(said))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {name: [0, True, []] for name in ("", *SHORT)}
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_a_command_is_listed_with_the_first_line_of_its_help(name: str) -> None:
+    entry = ENTRIES[name]
+    command = entry.load(name)
+    described = entry.describe(name)
+    assert (command.help or "").splitlines()[0] == described.help
+    assert command.hidden == described.hidden
+    assert (name in CliRunner().invoke(cli, ["--help"]).stdout) != entry.is_hidden
+
+
+def test_a_misspelt_command_is_told_with_the_nearest_one() -> None:
+    done = CliRunner().invoke(cli, ["serach"])
+    assert done.exit_code == 2
+    assert "No such command 'serach'. Did you mean 'search'?" in " ".join(done.stderr.split())
