@@ -281,6 +281,7 @@ def _build_imports(
         encoders,
         lambda: ItemSpool(settings.data_dir / "imports"),
         snapshots.record_write,
+        snapshots.is_searched,
         files.garbage_collector.sweep_after_delete,
         settings.lock_wait_seconds,
         settings.lease_seconds,

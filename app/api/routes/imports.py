@@ -26,6 +26,8 @@ from app.services.catalogue.preparation import NewItem
 router = APIRouter(prefix="/v1/collections/{collection}", tags=["items"])
 _BLOCK_BYTES = 1 << 20
 """Enough lines to be worth handing to a thread."""
+_LINES_PER_STEP = 50
+"""That are read without a pause: a few milliseconds' work."""
 _IDS_PER_PIECE = 1000
 """Ids sent in one piece of the answer."""
 _BODY = {
@@ -113,16 +115,19 @@ async def _blocks(request: Request, max_bytes: int) -> AsyncIterator[tuple[bytes
 
 def _add(running_import: Import, cutter: LineCutter, block: bytes, is_last: bool) -> None:
     entries: list[tuple[int, NewItem]] = []
+    pause = running_import.pacer()
     try:
         for number, line in cutter.feed(block):
             entries.append((number, _item(number, line)))
+            if len(entries) % _LINES_PER_STEP == 0:
+                pause()
         if is_last:
             entries += [(number, _item(number, line)) for number, line in cutter.rest()]
     except LineError:
         # An earlier line may have a fault that only shows when it is added.
-        running_import.add(entries)
+        running_import.add(entries, pause)
         raise
-    running_import.add(entries)
+    running_import.add(entries, pause)
 
 
 def _item(number: int, line: bytes) -> NewItem:

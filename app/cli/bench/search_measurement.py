@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from statistics import median
@@ -282,20 +282,25 @@ class _Measurement:
         return {f"http, open loop, {rate:.0f}/s": asdict(run_generator(OWN, plan))}
 
     def _measure_disturbed(self) -> dict[str, dict[str, Any]]:
-        works = {"replay": self._write, "swap": self._swap, "import": self._import_again}
+        works = {
+            "replay": lambda: self._write,
+            "swap": lambda: self._swap,
+            "import": self._draw_import,
+        }
         results = {}
         for name in (name for name in works if name in self._bench.during):
+            work = works[name]()
             self._on_phase(f"during {name}")
             plan = self._plan(self._server.url + _SEARCH, self._bench.clients, _LONGEST_SECONDS)
             with OwnLoad(plan) as load, _client(self._server.url, self._keys.admin) as client:
-                works[name](client)
+                work(client)
                 results[f"http, during {name}"] = asdict(load.stop())
         return results
 
     def _write(self, client: httpx.Client) -> None:
         end, number = time.monotonic() + self._bench.seconds, 2 * self._bench.items
         while time.monotonic() < end:
-            _import(client, self._bench.dim, number, _WRITTEN)
+            _import(client, item_lines(self._bench.dim, number, _WRITTEN), _WRITTEN)
             number += _WRITTEN
             time.sleep(_WRITE_SECONDS)
 
@@ -308,8 +313,15 @@ class _Measurement:
             is_new = answer["model_version"] == 2
             time.sleep(_WRITE_SECONDS)
 
-    def _import_again(self, client: httpx.Client) -> None:
-        _import(client, self._bench.dim, self._bench.items, self._bench.items)
+    def _draw_import(self) -> Callable[[httpx.Client], None]:
+        """Return an import whose items are drawn already: that takes a core, which searches would miss."""
+        start, count = self._bench.items, min(self._bench.items, _ITEMS_PER_IMPORT)
+        lines = list(item_lines(self._bench.dim, start, count))
+
+        def work(client: httpx.Client) -> None:
+            _import(client, lines, count)
+
+        return work
 
     def _plan(
         self, url: str, connections: int, seconds: float, warm: float = 0.0, rate: float | None = None
@@ -344,12 +356,12 @@ def _client(url: str, key: str) -> httpx.Client:
     return httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=None)
 
 
-def _import(client: httpx.Client, dim: int, start: int, count: int) -> float:
-    """Import items of the gallery, and return how many seconds that took."""
+def _import(client: httpx.Client, lines: Iterable[bytes], count: int) -> float:
+    """Import as many items as pieces of NDJSON hold, and return how many seconds that took."""
     began = time.perf_counter()
     response = client.post(
         f"/v1/collections/{NAME}/items:import",
-        content=item_lines(dim, start, count),
+        content=iter(lines),
         headers={"Content-Type": "application/x-ndjson"},
     )
     if response.raise_for_status().json()["created"] != count:
@@ -362,7 +374,7 @@ def _import_all(client: httpx.Client, dim: int, count: int) -> list[tuple[int, f
     rates = []
     for start in range(0, count, _ITEMS_PER_IMPORT):
         size = min(_ITEMS_PER_IMPORT, count - start)
-        rates.append((size, size / _import(client, dim, start, size)))
+        rates.append((size, size / _import(client, item_lines(dim, start, size), size)))
     return rates
 
 

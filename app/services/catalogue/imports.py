@@ -10,6 +10,8 @@ takes, on SQLite to all collections; it is written in parts that no reader sees,
 bounded number of rows and bytes, with pauses that let others in, and one more transaction makes all of it
 visible (see `app.db.imports`). Meanwhile other writers to the same collection have to try again. Nothing
 of an import that is cut off is ever seen, and what it wrote is removed by the next writer, or by a worker.
+
+While searches are answered, an import sleeps between its steps for as long as it computed.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from app.domain.errors import (
 )
 from app.domain.ports import BlobStore, Database, EncoderSource, Spool
 from app.services.catalogue.preparation import NewItem, Preparation, content_id
+from app.services.storage.pacing import Pacer, no_pause
 from app.services.storage.rounds import BREATH_SECONDS, Round
 from app.services.storage.writing import clean_up, lock_collection, writing
 
@@ -53,6 +56,10 @@ _LONGEST_DISCARD_SECONDS = 5.0
 """For taking pictures away before a refusal is answered; the rest is left to the sweep."""
 _logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
+
+
+def _always() -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,8 @@ class ImportService:
         Returns an empty spool.
     on_written : callable
         Gets the identity of a collection that items were written to, and its revision.
+    is_searched : callable
+        Returns whether searches are answered.
     discard : callable
         Removes pictures, by their hashes, that no item refers to; returns whether it could.
     lock_wait_seconds : float
@@ -93,6 +102,7 @@ class ImportService:
         encoders: EncoderSource,
         make_spool: Callable[[], Spool],
         on_written: Callable[[int, int], None],
+        is_searched: Callable[[], bool],
         discard: Callable[[Sequence[str]], bool],
         lock_wait_seconds: float,
         lease_seconds: float,
@@ -102,6 +112,7 @@ class ImportService:
         self._preparation = Preparation(blobs, encoders)
         self._make_spool = make_spool
         self._on_written = on_written
+        self._is_searched = is_searched
         self._discard = discard
         self._lock_wait_seconds = lock_wait_seconds
         self._lease_seconds = min(lease_seconds, _LONGEST_LEASE_SECONDS)
@@ -126,6 +137,7 @@ class ImportService:
             self._make_spool(),
             collection,
             self._on_written,
+            self._is_searched,
             self._discard,
             self._lock_wait_seconds,
             self._lease_seconds,
@@ -143,7 +155,7 @@ class Import:
         Closed with the import.
     collection : Collection
         Where the items go.
-    on_written, discard : callable
+    on_written, is_searched, discard : callable
         As of `ImportService`.
     wait_seconds, lease_seconds : float
         How long to wait for another import into it, and when this one is removed if it is silent.
@@ -157,11 +169,13 @@ class Import:
         spool: Spool,
         collection: Collection,
         on_written: Callable[[int, int], None],
+        is_searched: Callable[[], bool],
         discard: Callable[[Sequence[str]], bool],
         wait_seconds: float,
         lease_seconds: float,
     ) -> None:
         self._on_written = on_written
+        self._is_searched = is_searched
         self._discard = discard
         self._database = database
         self._wait_seconds = wait_seconds
@@ -176,10 +190,18 @@ class Import:
         """Pictures of items that are not in the spool yet."""
         self._is_stored = False
 
-    def add(self, entries: Sequence[tuple[int, NewItem]]) -> None:
-        """Check, encode and put aside items, each with its line; raises LineError for the first bad one."""
+    def pacer(self) -> Pacer:
+        """Return what this thread calls between the steps of its work."""
+        return Pacer(_always, lambda: not self._is_searched())
+
+    def add(self, entries: Sequence[tuple[int, NewItem]], pause: Callable[[], None] = no_pause) -> None:
+        """Check, encode and put aside items, each with its line; raises LineError for the first bad one.
+
+        Calls `pause` between its steps.
+        """
         for start in range(0, len(entries), _ITEMS_PER_BATCH):
             self._add(entries[start : start + _ITEMS_PER_BATCH])
+            pause()
 
     def store(self) -> Imported:
         """Store everything; others see all of it from one moment on.
@@ -280,7 +302,7 @@ class Import:
         self, current: Collection, running: RunningImport, batches: Iterable[Sequence[Item]]
     ) -> Counts:
         counts = Counts()
-        renewed_at = time.monotonic()
+        renewed_at, pause = time.monotonic(), self.pacer()
         for items in batches:
             is_due = time.monotonic() - renewed_at >= self._lease_seconds / 5.0
             part = self._write_part(current, running, items, is_due)
@@ -288,6 +310,7 @@ class Import:
             if part.changed or is_due:
                 renewed_at = time.monotonic()
                 time.sleep(BREATH_SECONDS)
+            pause()
         return counts
 
     def _write_part(

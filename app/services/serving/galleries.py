@@ -19,8 +19,8 @@ from app.domain.entities.index_choice import IndexSpec
 from app.domain.ports import BestRows, GalleryIndex, RowSearch
 from app.services.serving.item_rows import ItemIds
 from app.services.serving.merge_policy import SegmentSize, find_tail, runs_to_merge
-from app.services.serving.pacing import no_pause
 from app.services.serving.segments import IndexedItem, IndexFactory, Mask, Segment, SegmentView
+from app.services.storage.pacing import no_pause
 
 _NO_FILTER = ItemFilter()
 FoundRows = list[list[BestRows]]

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from app.services.serving.pacing import Pacer
+from app.services.storage.pacing import Pacer
 
 THREAD_NAME = "merge-galleries"
 _logger = logging.getLogger(__name__)

@@ -7,9 +7,9 @@ import threading
 from dataclasses import replace as replace_fields
 
 from app.domain.errors import ServiceError
-from app.services.serving.pacing import Pacer
 from app.services.serving.saved_galleries import SavedGalleries
 from app.services.serving.snapshot import Snapshot
+from app.services.storage.pacing import Pacer
 
 _MIN_UNSAVED_FRACTION = 0.1
 """Below this fraction of unsaved items a start is hardly shortened, while saving writes all items again."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from app.services.serving.pacing import in_batches, no_pause
+from app.services.storage.pacing import in_batches, no_pause
 
 BYTES_PER_ROW = 12
 """A hash and a row number."""

@@ -23,11 +23,11 @@ import numpy as np
 
 from app.domain.entities import Matrix, Vector
 from app.services.serving.galleries import Gallery
-from app.services.serving.pacing import Pacer
 from app.services.serving.recall_window import RecallEstimate, RecallWindow
 from app.services.serving.segments import IndexFactory
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshot_cache import SnapshotCache
+from app.services.storage.pacing import Pacer
 
 THREAD_NAME = "recall"
 _ONE_IN = 8

@@ -146,6 +146,11 @@ class ReloadScheduler:
                 self._start_queued()
             return reload
 
+    def is_long(self, collection_id: int) -> bool:
+        """Return whether a reload of a collection is queued or running that takes long."""
+        reload = self._open.get(collection_id)
+        return reload is not None and reload.is_long
+
     def wait(self, reload: Reload, release_slot: ReleaseSlot | None) -> None:
         """Wait for a reload, and raise what it raised.
 

@@ -14,9 +14,9 @@ from app.domain.names import some_of
 from app.domain.ports import Encoder, UnitOfWork
 from app.services.models.features import item_features
 from app.services.serving.galleries import Gallery
-from app.services.serving.pacing import in_batches, no_pause
 from app.services.serving.segments import IndexedItem
 from app.services.serving.snapshot import Snapshot
+from app.services.storage.pacing import in_batches, no_pause
 from solver import can_be_ranked
 
 _MAX_INLINE_CHANGES = 300

@@ -23,7 +23,7 @@ from app.domain.entities import ItemFilter, Matrix
 from app.domain.ports import GalleryIndex, RowSearch
 from app.services.serving.item_rows import BYTES_PER_ROW, ItemIds, ItemRows
 from app.services.serving.metadata_columns import MetadataColumns
-from app.services.serving.pacing import no_pause
+from app.services.storage.pacing import no_pause
 
 IndexFactory = Callable[[Matrix], GalleryIndex]
 """Builds an index over projected rows."""

@@ -15,12 +15,12 @@ from app.domain.ports import GalleryIndex, UnitOfWork
 from app.services.models.model_bundles import LoadedModel, ModelBundles
 from app.services.serving.fallback import FallbackPolicy
 from app.services.serving.galleries import Gallery
-from app.services.serving.pacing import in_batches
 from app.services.serving.replay import replay
 from app.services.serving.saved_galleries import SavedGalleries
 from app.services.serving.segments import IndexedItem, IndexFactory, Segment
 from app.services.serving.snapshot import LoadFailure, Snapshot
 from app.services.serving.stored_items import StoredItems, encode_item
+from app.services.storage.pacing import in_batches
 
 _ITEMS_PER_BATCH = 250
 """Bounds how long a batch of database rows holds the interpreter, to some ten milliseconds."""

@@ -8,6 +8,7 @@ resources that others need to them meanwhile.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,6 +27,8 @@ from app.services.serving.waiting_room import ReleaseSlot
 
 _SWAP_WAIT_SECONDS = 2.0
 """How long a search waits for another version while the one before could answer; small ones load faster."""
+_SEARCHED_SECONDS = 0.1
+"""Since the last search, while more are expected."""
 
 
 class MustWaitError(Exception):
@@ -71,7 +74,8 @@ class SnapshotReader:
         self._updater = updater
         self._scheduler = ReloadScheduler(updater.reload, state.waiting_room)
         self._current: dict[str, tuple[Hashable, Collection]] = {}
-        """Collections whose snapshot was up to date, by name, with the mark of the database from before."""
+        """Collections whose snapshot held every write, by name, with the mark of the database from before."""
+        self._searched_at = -math.inf
 
     @property
     def n_damaged(self) -> int:
@@ -79,26 +83,35 @@ class SnapshotReader:
         return self._updater.n_damaged
 
     def recall(self, name: str) -> Snapshot | None:
-        """Return the snapshot of the committed state; None if only a transaction can show which one that is.
+        """Return the snapshot to answer from; None if only a transaction can show which one that is.
 
-        No transaction is needed where nothing was committed since a search found its snapshot to be up to
-        date: it then contains every write, of whatever process.
+        No transaction is needed where nothing was committed since a search found its snapshot to hold every
+        write, of whatever process. While another version of a large collection is loaded, the one before
+        answers, as of `open`.
 
         Parameters
         ----------
         name : str
             Name of a collection.
         """
+        self._searched_at = time.monotonic()
         mark, collection = self._current.get(name, (None, None))
         if collection is None or mark != self._database.change_mark():
             return None
         snapshot = self._state.cache.get(collection.id)
-        return snapshot if snapshot is not None and self._is_current(snapshot, collection) else None
+        if snapshot is None or snapshot.collection.revision != collection.revision:
+            return None
+        is_settled = self._state.fallback.is_settled(snapshot, collection)
+        return snapshot if is_settled or self._scheduler.is_long(collection.id) else None
 
     def recall_likely(self, name: str) -> Snapshot | None:
         """Return a snapshot that `recall` is likely to return, too; it may be out of date."""
         _, collection = self._current.get(name, (None, None))
         return None if collection is None else self._state.cache.peek(collection.id)
+
+    def is_searched(self) -> bool:
+        """Return whether something was searched a moment ago."""
+        return time.monotonic() - self._searched_at < _SEARCHED_SECONDS
 
     @contextmanager
     def open(
@@ -223,13 +236,9 @@ class SnapshotReader:
         return self._state.cache.snapshots()
 
     def _remember(self, collection: Collection, snapshot: Snapshot, mark: Hashable | None) -> None:
-        """Record that a snapshot is up to date, if it is; `mark` is from before `collection` was read."""
-        if mark is not None and self._is_current(snapshot, collection):
+        """Record that a snapshot holds every write, if so; `mark` is from before `collection` was read."""
+        if mark is not None and snapshot.collection.revision == collection.revision:
             self._current[collection.name] = mark, collection
-
-    def _is_current(self, snapshot: Snapshot, collection: Collection) -> bool:
-        is_newest = snapshot.collection.revision == collection.revision
-        return is_newest and self._state.fallback.is_settled(snapshot, collection)
 
     def _get_collection(self, work: UnitOfWork, name: str) -> Collection:
         try:

@@ -21,7 +21,6 @@ from app.domain.ports import Database, GalleryIndex, UnitOfWork
 from app.services.serving.gallery_merger import GalleryMerger
 from app.services.serving.gallery_saver import GallerySaver
 from app.services.serving.garbage import freeze_garbage_collection, suspended_garbage_collection
-from app.services.serving.pacing import Pacer
 from app.services.serving.reload_scheduler import Reload, RequeuedError
 from app.services.serving.replay import has_many_changes, is_large_size, replay
 from app.services.serving.segments import SegmentView
@@ -29,6 +28,7 @@ from app.services.serving.serving_state import ServingState
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshot_loader import SnapshotLoader
 from app.services.serving.waiting_room import ReleaseSlot
+from app.services.storage.pacing import Pacer
 
 _SHORT_WAIT_SECONDS = 0.05
 """A request waits this long for a replay of a few writes before it gives its concurrency slot to others."""

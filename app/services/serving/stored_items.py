@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from app.services.serving.pacing import in_batches
 from app.services.serving.segments import IndexedItem, ItemsWithBitset, ItemTable, Mask
+from app.services.storage.pacing import in_batches
 
 _ITEMS_PER_BATCH = 4096
 """Bounds memory; a batch takes some milliseconds."""

@@ -1,9 +1,12 @@
 """Replays and loads in the background: which searches are answered meanwhile, from what, and which wait."""
 
 import contextlib
+import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -15,9 +18,10 @@ from app.domain.entities import Content, ItemFilter, Modality, Scope
 from app.domain.errors import ContentTooLargeError, OverloadedError, ServiceError
 from app.main import create_app
 from app.services.catalogue.service import NewItem
-from app.services.serving import gallery_merger, merge_policy, replay, snapshot_updater
+from app.services.serving import gallery_merger, merge_policy, replay, snapshot_reader, snapshot_updater
 from app.services.serving.search import Query
 from app.services.serving.waiting_room import MAX_WAITING_PER_COLLECTION
+from app.services.storage import pacing
 from tests.app.closing import close
 from tests.app.e2e.refusals import client_of
 from tests.app.integration.conftest import Pairs
@@ -257,12 +261,47 @@ def test_another_version_is_loaded_without_haste_until_a_request_waits(
     assert either.search("a").model_version < version
     assert reached.wait(SECONDS)
     assert not urgency[-1]()
+    assert either.search("a").model_version < version
+    recalled, mark = either.services.snapshots.recall("a"), either.services.database.change_mark()
+    assert (recalled is None) == (mark is None), "it is known to hold every write"
+    assert recalled is None or recalled.model.version < version
     write_much(either, "later")
+    assert either.services.snapshots.recall("a") is None
     thread = threading.Thread(target=lambda: search_as_request(either))
     thread.start()
     wait_for(urgency[-1])
     is_open.set()
     thread.join(SECONDS)
+    wait_for(lambda: either.search("a").model_version == version)
+
+
+def test_an_import_pauses_while_searches_are_answered(either: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    either.fill("a")
+    either.train("a")
+    client = either.client()
+
+    def count_pauses(prefix: str) -> int:
+        threads: list[str] = []
+        lines = [
+            json.dumps({"id": f"{prefix}{n}", "modality": "x", "vector": either.data.X[n % 60].tolist()})
+            for n in range(1200)
+        ]
+        clock = SimpleNamespace(
+            thread_time=time.thread_time, sleep=lambda _: threads.append(threading.current_thread().name)
+        )
+        with monkeypatch.context() as patch:
+            patch.setattr(pacing, "time", clock)
+            answer = client.post("/v1/collections/a/items:import", content="\n".join(lines).encode())
+        assert answer.json()["created"] == 1200
+        return sum("worker" in name for name in threads)  # not those of what is saved and merged
+
+    monkeypatch.setattr(snapshot_reader, "_SEARCHED_SECONDS", -1.0)
+    either.search("a")
+    assert count_pauses("alone") == 0
+    monkeypatch.setattr(snapshot_reader, "_SEARCHED_SECONDS", SECONDS)
+    either.search("a")
+    # Of reading the lines, preparing them, and writing them in parts.
+    assert count_pauses("beside") >= 1200 // 50 + 2 + 2
 
 
 def search_as_request(pairs: Pairs) -> None:

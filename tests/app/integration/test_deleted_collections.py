@@ -12,10 +12,10 @@ from app.bootstrap import build
 from app.domain.entities import Collection
 from app.domain.errors import CollectionNotFoundError, ServiceError
 from app.services.serving import replay, snapshot_loader, snapshot_updater
-from app.services.serving.pacing import no_pause
 from app.services.serving.reload_scheduler import THREAD_NAME
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshot_loader import SnapshotLoader
+from app.services.storage.pacing import no_pause
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.loading import current

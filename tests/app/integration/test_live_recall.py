@@ -14,10 +14,10 @@ from app.domain.entities.index_choice import IndexSpec
 from app.index.exact import ExactIndex
 from app.services.health.status import IndexStatus
 from app.services.serving.galleries import Gallery
-from app.services.serving.pacing import no_pause
 from app.services.serving.recall_monitor import measure_recalls
 from app.services.serving.recall_window import RecallWindow
 from app.services.serving.segments import IndexedItem
+from app.services.storage.pacing import no_pause
 from app.settings import Settings
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
 from tests.app.closing import close

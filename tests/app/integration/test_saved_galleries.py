@@ -12,8 +12,8 @@ import pytest
 import sqlalchemy
 
 from app.bootstrap import build
-from app.services.serving.pacing import no_pause
 from app.services.serving.saved_galleries import SavedGalleries
+from app.services.storage.pacing import no_pause
 from app.settings import Settings
 from tests.app.closing import close
 from tests.app.integration.conftest import PARAMETERS, Pairs

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.services.serving import pacing
-from app.services.serving.pacing import Pacer, in_batches
+from app.services.storage import pacing
+from app.services.storage.pacing import Pacer, in_batches
 
 
 def test_a_batch_ends_with_the_entry_that_makes_it_heavy() -> None:
