@@ -227,6 +227,24 @@ _KEY = {
 ANSWERS: dict[str, dict[str, Any]] = {
     "CollectionOut": {**_COLLECTION, "items": {"image": 5, "text": 7}},
     "CollectionList": {"collections": [_COLLECTION]},
+    "EncoderList": {
+        "encoders": [
+            {
+                "type": "word-frequency",
+                "content": "text",
+                "description": "texts: frequencies of words; learned at each retrain",
+                "options": {
+                    "max_words": {
+                        "type": "integer",
+                        "minimum": 1,
+                        "maximum": 200_000,
+                        "description": "words kept at most, the most frequent ones",
+                    }
+                },
+                "required": [],
+            }
+        ]
+    },
     "WrittenOut": {"ids": ["t1", "t2"], "revision": 13},
     "ImportedOut": {"revision": 14, "created": 1, "updated": 1, "unchanged": 0, "ids": ["t1", "t2"]},
     "ItemOut": _ITEM,

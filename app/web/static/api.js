@@ -46,8 +46,9 @@ export async function call(path, options = {}) {
 async function readProblem(response) {
   const fallback = `The service answered ${response.status}`;
   try {
-    const { title, detail } = await response.json();
-    return new Problem(title || fallback, typeof detail === "string" ? detail : "", response.status);
+    const { title, detail, line } = await response.json();
+    const problem = new Problem(title || fallback, typeof detail === "string" ? detail : "", response.status);
+    return Object.assign(problem, { line, retryAfter: Number(response.headers.get("Retry-After")) });
   } catch {
     return new Problem(fallback, response.statusText, response.status);
   }

@@ -1,7 +1,9 @@
-// The page of a collection: its items page by page, their labels, and their deletion. Values of items are written
-// with textContent or as properties, never as markup.
+// The page of a collection: its making, its items page by page, their labels, and their deletion. Values of items are
+// written with textContent or as properties, never as markup.
 
+import { offerAdding, showAdding } from "./adding.js";
 import { Problem, call, storeKey } from "./api.js";
+import { offerCreation } from "./creating.js";
 import { byId, element } from "./elements.js";
 import { announce, attempt, clearError } from "./messages.js";
 import { release } from "./pictures.js";
@@ -37,10 +39,9 @@ async function loadCollections() {
   ({ collections } = await (await call("/v1/collections")).json());
   byId("collection").replaceChildren(...collections.map(({ name }) => new Option(name, name)));
   byId("collection").disabled = collections.length === 0;
-  if (collections.length === 0) {
-    throw new Problem("There is no collection yet", "Make one with POST /v1/collections, or run “lrbs demo”.", 0);
-  }
-  await showAddress();
+  byId("adding").hidden = collections.length === 0;
+  if (collections.length > 0) await showAddress();
+  else byId("creating").open = true;
 }
 
 /** Show the collection and modality that the address names, or the first ones. */
@@ -54,6 +55,7 @@ async function showAddress() {
   byId("to-search").href = `/?${new URLSearchParams({ collection: name })}`;
   const names = Object.keys(collection.modalities);
   const modality = names.includes(parameters.get("modality")) ? parameters.get("modality") : names[0];
+  showAdding();
   byId("modalities").replaceChildren(byId("modalities").firstElementChild, ...names.map((each) => choiceOf(each, modality)));
   clearError();
   release(state.pictures);
@@ -166,4 +168,12 @@ function addDeletion(card, item) {
   });
 }
 
+offerCreation(async ({ name }) => {
+  history.pushState(null, "", `?${new URLSearchParams({ collection: name })}`);
+  await loadCollections();
+  byId("creating").open = false;
+  byId("adding").open = true;
+  byId("adding").querySelector("summary").focus();
+});
+offerAdding(showAddress);
 attempt(loadCollections);

@@ -1,6 +1,7 @@
 // Feedback on results: thumbs up and down, for a key that may store it.
 
 import { call, readKey } from "./api.js";
+import { encode } from "./base64.js";
 import { byId } from "./elements.js";
 import { announce, attempt } from "./messages.js";
 import { collectionPath, state } from "./state.js";
@@ -93,14 +94,4 @@ async function change(about, hit, place, relevant) {
 async function contentOf({ text, itemId, picture }) {
   if (picture) return { image_base64: await encode(picture) };
   return itemId === undefined ? { text } : { item_id: itemId };
-}
-
-/** Return a file as base64. */
-function encode(file) {
-  return new Promise((resolve, reject) => {
-    const reader = new FileReader();
-    reader.onload = () => resolve(reader.result.slice(reader.result.indexOf(",") + 1));
-    reader.onerror = () => reject(reader.error);
-    reader.readAsDataURL(file);
-  });
 }

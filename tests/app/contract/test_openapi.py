@@ -98,7 +98,7 @@ def test_bounds_are_told_in_the_words_of_json_schema(document: dict[str, Any]) -
 
 def test_operations_keep_their_ids(document: dict[str, Any]) -> None:
     assert {
-        *("create_collection", "list_collections", "get_collection", "delete_collection"),
+        *("list_encoders", "create_collection", "list_collections", "get_collection", "delete_collection"),
         *(
             "create_items",
             "import_items",

@@ -1,0 +1,17 @@
+"""The route that lists encoders."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends
+
+from app.api.deps import may_list
+from app.api.problems import responses
+from app.api.schemas.encoders import EncoderList
+
+router = APIRouter(prefix="/v1/encoders", tags=["collections"])
+
+
+@router.get("", dependencies=[Depends(may_list)], responses=responses(401, 403))
+def list_encoders() -> EncoderList:
+    """List the encoders of this server with their options, those of other packages as well."""
+    return EncoderList.of_registry()

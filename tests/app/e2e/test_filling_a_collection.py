@@ -1,0 +1,186 @@
+"""A collection is made and filled in a browser, from a folder, a ZIP file and a table, then searched."""
+
+import io
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from PIL import Image, ImageDraw
+from playwright.sync_api import Page, expect
+
+from tests.app.e2e.browsing import Watch
+
+pytestmark = pytest.mark.browser
+
+NAME = "mine"
+ITEMS = f"/v1/collections/{NAME}/items"
+MARKUP = "<img src=x onerror=alert(1)>"
+COLOURS = {"sea": "#2060c0", "wood": "#208030"}
+N_PAIRS = 6
+
+
+@pytest.fixture
+def client(demo_server: str, demo_key: str) -> Iterator[httpx.Client]:
+    headers = {"Authorization": f"Bearer {demo_key}"}
+    with httpx.Client(base_url=demo_server, headers=headers, trust_env=False) as client:
+        yield client
+        client.delete(f"/v1/collections/{NAME}")
+
+
+def png(colour: str, number: int = 0) -> bytes:
+    stored = io.BytesIO()
+    image = Image.new("RGB", (32, 32), colour)
+    ImageDraw.Draw(image).line((number, 0, 31, 31 - number), "white")
+    image.save(stored, "PNG")
+    return stored.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Pictures beside their texts in folders of two classes; one picture is damaged."""
+    root = tmp_path / "pictures"
+    for kind, colour in COLOURS.items():
+        (root / kind).mkdir(parents=True)
+        for number in range(N_PAIRS):
+            (root / kind / f"{number}.png").write_bytes(png(colour, number))
+            (root / kind / f"{number}.txt").write_text(f"a {kind} number {number}", encoding="utf-8")
+    (root / "sea" / f"{MARKUP}.txt").write_text(f"{MARKUP} at sea", encoding="utf-8")
+    (root / "wood" / "damaged.png").write_bytes(png("red")[:40])
+    (root / "wood" / "notes.odt").write_bytes(b"")
+    (root / ".hidden").write_bytes(b"")
+    return root
+
+
+def drop(page: Page, path: Path) -> None:
+    """Drop a file or a folder of the disk onto the page, as the window system does."""
+    expect(page.get_by_text("Add items", exact=True)).to_be_focused()
+    page.locator("#drop").scroll_into_view_if_needed()
+    box = page.locator("#drop").bounding_box()
+    assert box is not None
+    session = page.context.new_cdp_session(page)
+    data = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
+    at = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2, "data": data}
+    for kind in ("dragEnter", "dragOver", "drop"):
+        session.send("Input.dispatchDragEvent", {"type": kind, **at})
+
+
+def test_a_newcomer_makes_a_collection_drops_a_folder_trains_and_searches(
+    page: Page, demo_server: str, demo_key: str, client: httpx.Client, folder: Path
+) -> None:
+    page.goto(f"{demo_server}/collection")
+    page.get_by_text("New collection", exact=True).press("Enter")
+    sides = page.get_by_role("group", name="kind")
+    expect(sides).to_have_count(2)
+    expect(sides.first).to_contain_text("oriented gradients and colours")
+    sides.nth(1).get_by_label("Encoder").select_option("onnx-text")
+    expect(sides.nth(1).get_by_label("tokenizer_path")).to_be_visible()
+    sides.nth(1).get_by_label("Encoder").select_option("tfidf")
+    sides.first.get_by_label("Name").fill("photo")
+    sides.nth(1).get_by_text("Options").click()
+    sides.nth(1).get_by_label("ngrams").fill("1")
+    page.locator("#new-name").fill("not a name")
+    page.get_by_role("button", name="Create").click()
+    page.get_by_label("This needs a key").fill(demo_key)
+    page.get_by_role("button", name="Use key").click()
+    expect(page.get_by_role("alert")).to_contain_text("not a name")
+    page.locator("#new-name").fill(NAME)
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_label("Collection", exact=True)).to_have_value(NAME)
+    modalities = client.get(f"/v1/collections/{NAME}").json()["modalities"]
+    assert modalities["photo"]["encoder"]["type"] == "hog-color"
+    assert modalities["text"]["encoder"]["ngrams"] == 1
+
+    drop(page, folder)
+    expect(page.locator("#found")).to_have_text("13 pictures · 13 texts · 1 other file, left out")
+    expect(page.get_by_role("button", name="Add them")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#add-state")).to_have_text("25 new items, 0 changed, 0 unchanged; 1 refused")
+    expect(page.locator("#refused-list li")).to_have_count(1)
+    expect(page.locator("#refused-list")).to_contain_text("wood/damaged.png: is not a picture")
+    expect(page.locator("#results-title")).to_have_text("12 “photo” items")
+    stored = client.get(f"{ITEMS}/photo-sea:0.png").json()
+    assert (stored["labels"], stored["pair_id"], stored["train"]) == (["sea"], "sea:0", True)
+    assert client.get(ITEMS, params={"pair_id": "sea:0", "modality": "text"}).json()["items"][0]["text"]
+
+    page.get_by_role("button", name="Train and search").click()
+    expect(page.locator("#model-state")).to_contain_text("Model 1 serves.", timeout=120_000)
+    page.get_by_role("searchbox").fill("wood")
+    expect(page.locator("#hits .labels").first).to_contain_text("wood")
+    assert page.locator("img[src=x]").count() == 0
+
+
+def zipped(members: dict[str, bytes]) -> bytes:
+    stored = io.BytesIO()
+    with zipfile.ZipFile(stored, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return stored.getvalue()
+
+
+def use_files(page: Page, **files: bytes) -> None:
+    page.locator("#add-files").set_input_files(
+        [
+            {"name": name.replace("_", "."), "mimeType": "application/octet-stream", "buffer": content}
+            for name, content in files.items()
+        ]
+    )
+
+
+def test_a_zip_and_a_table_are_added_and_what_cannot_be_is_named(
+    page: Page, watch: Watch, demo_server: str, demo_key: str, client: httpx.Client
+) -> None:
+    sides = {"image": {"encoder": {"type": "hog-color"}}, "text": {"encoder": {"type": "tfidf"}}}
+    client.post("/v1/collections", json={"name": NAME, "modalities": sides}).raise_for_status()
+    page.goto(f"{demo_server}/collection?collection={NAME}")
+    page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", demo_key)
+    page.get_by_text("Add items", exact=True).click()
+    state, refused = page.locator("#add-state"), page.locator("#refused-list")
+
+    # A table as a spreadsheet in German writes it.
+    first = f'a;a.png;"ein; ""Grün"" {MARKUP}";x;1'
+    table = f"id;image;text;label;size\r\n{first}\r\nb;gone.png;blau;;2\r\nc;a.png\r\n"
+    use_files(page, table_csv=table.encode("cp1252"), a_png=png("green"))
+    expect(page.locator("#found")).to_have_text("1 picture · table.csv with 3 rows")
+    page.get_by_label("Labels", exact=True).select_option("label")
+    page.get_by_role("button", name="Add them").click()
+    expect(state).to_have_text("3 new items, 0 changed, 0 unchanged; 2 refused")
+    expect(refused).to_contain_text("table.csv, line 3, gone.png: is not among the chosen files")
+    expect(refused).to_contain_text("table.csv, line 4: has 2 cells, the header 5")
+    item = client.get(f"{ITEMS}/text-a").json()
+    assert item["text"] == f'ein; "Grün" {MARKUP}'
+    assert (item["labels"], item["pair_id"], item["metadata"]) == (["x"], "a", {"size": "1"})
+    page.get_by_role("radio", name="texts").check()
+    expect(page.locator("#hits")).to_contain_text(f'ein; "Grün" {MARKUP}')
+
+    bomb = bytes(65 << 20)
+    small = zipped({"shop/sea/1.png": png("blue"), "shop/sea/1.txt": b"a sea", "shop/wood/big.txt": bomb})
+    # A member that is larger than its entry says, whose end only its unpacking shows.
+    lying = small.replace(len(bomb).to_bytes(4, "little"), (9).to_bytes(4, "little"))
+    for archive, outcome in (
+        (small, "2 new items, 0 changed, 0 unchanged; 1 refused"),
+        (lying, "0 new items, 0 changed, 2 unchanged; 1 refused"),
+    ):
+        use_files(page, shop_zip=archive)
+        expect(page.locator("#found")).to_have_text("1 picture · 2 texts")
+        page.get_by_role("button", name="Add them").click()
+        expect(state).to_have_text(outcome)
+        expect(refused).to_have_text("wood/big.txt: is larger than 64 MiB")
+    assert client.get(f"{ITEMS}/image-sea:1.png").json()["labels"] == ["sea"]
+
+    use_files(page, shop_zip=small[:200])
+    expect(page.get_by_role("alert")).to_contain_text("shop.zip is no ZIP file, or damaged")
+    assert watch.complaints == []
+
+
+@pytest.mark.parametrize("width", [360, 1400])
+def test_nothing_is_wider_than_the_window(page: Page, width: int, demo_server: str) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto(f"{demo_server}/collection")
+    page.get_by_text("New collection", exact=True).click()
+    page.get_by_text("Add items", exact=True).click()
+    expect(page.get_by_role("group", name="kind")).to_have_count(2)
+    use_files(page, a_csv=b"id,a_long_name_of_a_column_for_the_texts\n1,b\n")
+    expect(page.get_by_label("Labels", exact=True)).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
