@@ -1,4 +1,4 @@
-"""Request bodies: JSON, or a multipart form with a picture, read after the key was checked.
+"""Request bodies: JSON, or a multipart form with a file, read after the key was checked.
 
 FastAPI reads and parses a declared body before it resolves any dependency, and so works for callers without
 a key. Here the body is itself a dependency, resolved after those of its route.
@@ -20,14 +20,15 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 from python_multipart.multipart import parse_options_header
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import UploadFile
+from starlette.datastructures import FormData, UploadFile
 from starlette.requests import ClientDisconnect
 
 from app.api.field_path import field_path
 from app.api.json_limits import MIN_KEY_LIMIT, check_values, limit_keys
 from app.api.middleware.request_body_limits import body_of
-from app.api.openapi import RequestBody, json_body, reads, request_body_of
+from app.api.openapi import FILE_PARTS, FilePart, RequestBody, json_body, reads, request_body_of
 from app.api.state import ApiLimits, state_of
+from app.domain.entities import Content
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
 from app.domain.names import join_words
 
@@ -38,7 +39,7 @@ INLINE_BYTES = 1 << 14
 _KEYS_PER_ENTRY = 64
 """JSON keys allowed per item or query; a full item with ample metadata has fewer."""
 _CHARSETS = ("utf-8", "ascii")
-_PICTURE_HEADS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"BM")
+_FILE_HEADS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"BM", b"fLaC")
 """How files of the formats that are read begin, which no JSON text does."""
 _Model = TypeVar("_Model", bound=BaseModel)
 _Result = TypeVar("_Result")
@@ -48,11 +49,13 @@ Limit = Callable[[ApiLimits], int]
 
 @dataclass(frozen=True, slots=True)
 class FormFields:
-    """A multipart form with one picture.
+    """A multipart form with one file.
 
     Parameters
     ----------
-    picture : bytes
+    part : str
+        "picture" or "sound".
+    file : bytes
         The file's content.
     texts : mapping of str to str
         The other parts that occur once.
@@ -60,9 +63,17 @@ class FormFields:
         Parts that may occur several times.
     """
 
-    picture: bytes
+    part: FilePart
+    file: bytes
     texts: Mapping[str, str]
     lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def content(self) -> Content:
+        """The file as content of an item or a query."""
+        if self.part == "sound":
+            return Content(sound=self.file, sound_field=self.part)
+        return Content(picture=self.file, picture_field=self.part)
 
 
 def item_body_bytes(limits: ApiLimits) -> int:
@@ -145,7 +156,7 @@ def read_json_or_form(
     body : RequestBody
         Describes both in the OpenAPI document.
     fields : sequence of str
-        Names of the form's parts other than `picture`, each of which may occur once.
+        Names of the form's parts other than the file, each of which may occur once.
     limit : callable
         Chooses the largest size.
     repeated : sequence of str
@@ -161,22 +172,22 @@ def read_json_or_form(
             max_keys = _max_keys(state_of(request).limits)
             for text in texts:
                 limit_keys(text.encode(errors="replace"), max_keys)
-            size = len(form.picture) + sum(map(len, texts))
+            size = len(form.file) + sum(map(len, texts))
             return await _run_in_thread_if_large(size, lambda: parse_form(form))
-        return await _read_whole(request, _refusing_pictures(parse_body), limit)
+        return await _read_whole(request, _refusing_files(parse_body), limit)
 
     return Depends(read)
 
 
-def _refusing_pictures(
+def _refusing_files(
     parse: Callable[[ApiLimits, bytes], _Result],
 ) -> Callable[[ApiLimits, bytes], _Result]:
     def parse_text(limits: ApiLimits, body: bytes) -> _Result:
-        if body.startswith(_PICTURE_HEADS):
+        if body.startswith(_FILE_HEADS):
             raise InvalidFieldError(
                 "body",
-                "is a picture file; expected a multipart form with the file as its part 'picture' (curl -F "
-                "picture=@FILE), or JSON with the file in base64 as image_base64",
+                "is a file; expected a multipart form with the file as its part 'picture' or 'sound' (curl "
+                "-F picture=@FILE), or JSON with the file in base64 as image_base64 or sound_base64",
             )
         return parse(limits, body)
 
@@ -255,24 +266,34 @@ async def _read_form(
     # Browsers can give a part its media type only as a file, so each part may be one.
     async with request.form(max_files=1 + len(fields), max_fields=len(fields) + 10) as form:
         for name in form:
-            if name not in ("picture", *fields, *repeated):
-                expected = join_words(("picture", *fields, *repeated), "and")
+            if name not in (*FILE_PARTS, *fields, *repeated):
+                expected = join_words((*FILE_PARTS, *fields, *repeated), "and")
                 raise InvalidFieldError(name[:100], f"unknown part, expected {expected}")
             if len(form.getlist(name)) > 1 and name not in repeated:
                 raise InvalidFieldError(name, "comes more than once")
-        picture = form.get("picture")
-        if not isinstance(picture, UploadFile):
-            raise InvalidFieldError("picture", "expected a multipart picture file")
-        content = await picture.read(limits.picture_bytes + 1)
-        if len(content) > limits.picture_bytes:
-            raise ContentTooLargeError("picture", f"more than {limits.picture_bytes} bytes")
+        part, content = await _file_of(form, limits.picture_bytes)
         texts = {name: await _text_of(name, form[name]) for name in fields if name in form}
         lists = {
             name: [await _text_of(name, part) for part in form.getlist(name)]
             for name in repeated
             if name in form
         }
-    return FormFields(content, texts, lists)
+    return FormFields(part, content, texts, lists)
+
+
+async def _file_of(form: FormData, max_bytes: int) -> tuple[FilePart, bytes]:
+    """Return the name and the content of the one part that is a file."""
+    names = [name for name in FILE_PARTS if name in form]
+    if len(names) > 1:
+        raise InvalidFieldError(names[1], f"comes beside {names[0]}: expected one of them")
+    part = names[0] if names else "picture"
+    file = form.get(part)
+    if not isinstance(file, UploadFile):
+        raise InvalidFieldError(part, f"expected a multipart {part} file")
+    content = await file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise ContentTooLargeError(part, f"more than {max_bytes} bytes")
+    return part, content
 
 
 def _check_charset(content_type: str) -> None:

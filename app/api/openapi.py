@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from fastapi import APIRouter, FastAPI
 from fastapi.encoders import jsonable_encoder
@@ -15,12 +15,15 @@ from pydantic.json_schema import models_json_schema
 from app.api.examples import ANSWERS
 from app.api.schemas.base import Problem
 
+FilePart = Literal["picture", "sound"]
+FILE_PARTS: tuple[FilePart, ...] = get_args(FilePart)
+"""Parts of a form that are files, of which it has one."""
 _COMPONENT = "#/components/schemas/{model}"
 _MARK = "request_body"
 _Reader = TypeVar("_Reader", bound=Callable[..., Any])
 _TAGS = {
     "collections": "Pairs of galleries, each side with its encoder.",
-    "items": "What is searched: pictures, texts or own features, with labels and metadata.",
+    "items": "What is searched: pictures, texts, sounds or own features, with labels and metadata.",
     "search": "Queries of one modality, answered with ranked items of the other, or of the same one.",
     "feedback": "Which items are relevant to which queries, for retrains; needs a key of scope `write`.",
     "admin": "Retrains, jobs, model versions and keys; needs a key of scope `admin`.",
@@ -185,7 +188,7 @@ def two_forms(
     example: Mapping[str, Any],
     encoding: Mapping[str, Any],
 ) -> RequestBody:
-    """Return a body that is JSON of a model, or a form with a picture.
+    """Return a body that is JSON of a model, or a form with a picture or a sound.
 
     Parameters
     ----------
@@ -194,7 +197,7 @@ def two_forms(
     form_model : type of BaseModel
         To which the form's parts belong.
     parts : mapping
-        Schemas of the form's parts other than `picture`.
+        Schemas of the form's parts other than the file.
     example : mapping
         Values of these parts.
     encoding : mapping
@@ -205,12 +208,14 @@ def two_forms(
         name: {**part, "examples": [example[name]]} if name in example else part
         for name, part in parts.items()
     }
-    picture = {"type": "string", "format": "binary", "description": "a picture file"}
+    files: dict[str, Any] = {
+        name: {"type": "string", "format": "binary", "description": f"a {name} file"} for name in FILE_PARTS
+    }
     whole = {"picture": "(the file)", **example}
     form = {
         "type": "object",
-        "required": ["picture"],
-        "properties": {"picture": picture, **properties},
+        "properties": {**files, **properties},
+        "oneOf": [{"required": [name]} for name in FILE_PARTS],
         "additionalProperties": False,
         "examples": [whole],
     }

@@ -64,6 +64,7 @@ PROBLEMS = {kind: (_status(kind), kind.code, kind.title) for kind in _kinds(erro
 """Status, type and title of every error; a LineError is answered with those of its cause."""
 _PLACES = {
     "picture": " (image_base64 or a multipart file)",
+    "sound": " (sound_base64 or a multipart file)",
     "text": ", under text",
     "vector": ", under vector",
 }

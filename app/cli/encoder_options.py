@@ -10,7 +10,7 @@ from typing import Any
 from app.domain.entities import Collection
 from app.domain.errors import InvalidFieldError
 from app.encoders.options import names_file
-from app.encoders.registry import content_form
+from app.encoders.registry import OPTIONS, content_form
 
 _COMMA = re.compile(r",(?![^\[]*\])")
 """One that is not within square brackets."""
@@ -31,8 +31,17 @@ def read_encoder(option: str, description: str) -> dict[str, Any]:
     Raises
     ------
     InvalidFieldError
-        If it begins like a JSON object and is none.
+        If it begins like a JSON object and is none, or there is no such type or option.
     """
+    options = _read_options(option, description)
+    try:
+        OPTIONS.check(options)
+    except InvalidFieldError as error:
+        raise InvalidFieldError(option, str(error)) from error
+    return options
+
+
+def _read_options(option: str, description: str) -> dict[str, Any]:
     if description.lstrip().startswith("{"):
         try:
             options: dict[str, Any] = json.loads(description)
@@ -64,7 +73,7 @@ def _read_value(name: str, text: str) -> Any:
 
 
 def modality_for(collection: Collection, form: str) -> str:
-    """Return the modality of a collection that takes ``"text"`` or ``"picture"``.
+    """Return the modality of a collection that takes ``"text"``, ``"picture"`` or ``"sound"``.
 
     Raises
     ------
@@ -74,7 +83,7 @@ def modality_for(collection: Collection, form: str) -> str:
     for modality in collection.modalities:
         if content_form(modality.encoder) == form:
             return modality.name
-    content = "text" if form == "text" else "pictures"
+    content = "text" if form == "text" else f"{form}s"
     raise InvalidFieldError(
         f"--{form}", f"collection {collection.name!r} has no modality for {content}; search with --item"
     )

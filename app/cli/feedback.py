@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.console import JsonFlag
-from app.cli.queries import ItemQuery, PictureQuery, TextQuery, read_query
+from app.cli.queries import ItemQuery, PictureQuery, SoundQuery, TextQuery, read_query
 from app.cli.ready import ready_services
 from app.domain.entities import Feedback
 from app.domain.limits import LARGEST_FEEDBACK_ID
@@ -34,15 +34,16 @@ def give_feedback(
     ],
     text: TextQuery = None,
     picture: PictureQuery = None,
+    sound: SoundQuery = None,
     item: ItemQuery = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Store whether an item is relevant to a query: a text, a picture or a stored item."""
+    """Store whether an item is relevant to a query: a text, a picture, a sound or a stored item."""
     from app.api.schemas.feedback import FeedbackIdsOut
     from app.services.catalogue.feedback import NewFeedback
 
     services = ready_services()
-    source, query = read_query(services, collection, text, picture, item)
+    source, query = read_query(services, collection, text, picture, sound, item)
     target = services.catalogue.item(collection, item_id).modality
     new = NewFeedback(source, target, item_id, relevant, query.content, query.item_id)
     ids = services.feedback.add(collection, [new])
@@ -91,5 +92,7 @@ def _query_words(query: FeedbackQueryOut) -> str:
             return repr(query.text)
         case "image_base64":
             return f"picture {query.picture_sha256}"
+        case "sound_base64":
+            return f"sound {query.picture_sha256}"
         case _:
             return "vector"

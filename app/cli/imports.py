@@ -21,9 +21,11 @@ from app.cli.console import (
 )
 from app.cli.ready import ready_services
 from app.domain.entities import Modality
-from app.domain.errors import ServiceError
+from app.domain.errors import InvalidFieldError, ServiceError
+from app.domain.names import join_words
 
 if TYPE_CHECKING:
+    from app.bootstrap import Services
     from app.cli.ingest import Tally
     from app.cli.sources.rows import Source
     from solver.datasets import PairedFeatures
@@ -102,17 +104,21 @@ def ingest_table(
     strict: StrictFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Import a CSV of pictures and texts; commas, semicolons, tabs or bars stand between its cells."""
+    """Import a CSV of pictures (or sounds) and texts; commas, semicolons, tabs or bars part its cells."""
+    from app.cli.ingest import used_modalities
+    from app.cli.sources.contents import file_form
     from app.cli.sources.tables import read_table
 
     if onnx is not None:
         image_encoder = json.dumps({"type": "onnx", "path": str(onnx.resolve())})
-    described = _modalities(modalities, image_encoder, text_encoder)
+    services, described = ready_services(), _modalities(modalities, image_encoder, text_encoder)
+    files, _ = used_modalities(services, collection, described)
     table = read_table(
         file,
         (described[0].name, described[1].name),
         pair_column,
         lambda used: LOG.print(f"{file} is not UTF-8: read as {used}; --encoding names another"),
+        file_form(files.encoder),
         id_column=id_column,
         picture_column=picture_column,
         text_column=text_column,
@@ -121,7 +127,7 @@ def ingest_table(
         split_column=split_column,
         encoding=encoding,
     )
-    _store(collection, described, table, strict, as_json)
+    _store(services, collection, described, table, strict, as_json)
 
 
 @ingest.command("folder")
@@ -137,15 +143,16 @@ def ingest_folder(
     strict: StrictFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Import the pictures of a folder, and the .txt files beside them that have the same names."""
+    """Import the pictures (or sounds) of a folder, and the .txt files beside them of the same names."""
     from app.cli.sources.folders import Folder, find_files
 
-    described = _modalities(modalities, image_encoder, text_encoder)
-    names, n_others = find_files(folder)
+    services, described = ready_services(), _modalities(modalities, image_encoder, text_encoder)
+    by_form = _names_by_form(services, collection, described)
+    names, n_others = find_files(folder, by_form)
     if n_others:
-        LOG.print(f"{n_others} other files are neither pictures nor .txt and are left out", highlight=False)
-    source = Folder(folder, names, (described[0].name, described[1].name), classes)
-    _store(collection, described, source, strict, as_json)
+        kinds = join_words([f"{form}s" for form in by_form], "nor")
+        LOG.print(f"{n_others} other files are no {kinds}, and are left out", highlight=False)
+    _store(services, collection, described, Folder(folder, names, by_form, classes), strict, as_json)
 
 
 @ingest.command("tar")
@@ -158,12 +165,12 @@ def ingest_tar(
     strict: StrictFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Import tar files as WebDataset writes them: pictures, .txt, .cls (label) and .json (metadata)."""
+    """Import tar files as WebDataset writes them: pictures or sounds, .txt, .cls (label), .json (facts)."""
     from app.cli.sources.archives import Archives
 
-    described = _modalities(modalities, image_encoder, text_encoder)
-    source = Archives(files, (described[0].name, described[1].name))
-    _store(collection, described, source, strict, as_json)
+    services, described = ready_services(), _modalities(modalities, image_encoder, text_encoder)
+    source = Archives(files, _names_by_form(services, collection, described))
+    _store(services, collection, described, source, strict, as_json)
 
 
 @ingest.command("ndjson")
@@ -179,8 +186,33 @@ def ingest_ndjson(
     """Import a file of one item a line, with the fields that items have over HTTP."""
     from app.cli.sources.lines import Lines
 
-    source = Lines(file)
-    _store(collection, _modalities(modalities, image_encoder, text_encoder), source, strict, as_json)
+    described = _modalities(modalities, image_encoder, text_encoder)
+    _store(ready_services(), collection, described, Lines(file), strict, as_json)
+
+
+@ingest.command("collection")
+def ingest_collection(
+    source: Annotated[str, typer.Argument(help="collection whose items are read")],
+    collection: CollectionOption,
+    image_encoder: Annotated[str | None, typer.Option(help=f"of its first modality; {ENCODER_HELP}")] = None,
+    text_encoder: Annotated[str | None, typer.Option(help="likewise, of its second")] = None,
+    strict: StrictFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Import the items of another collection from their originals, which other encoders may encode."""
+    from app.cli.encoder_options import read_encoder
+    from app.cli.sources.stored import StoredItems
+
+    services = ready_services()
+    stored, _ = services.catalogue.collection(source)
+    if source == collection:
+        raise InvalidFieldError("--collection", "name another one: encoders of a collection never change")
+    options = (("--image-encoder", image_encoder), ("--text-encoder", text_encoder))
+    described = [
+        modality if encoder is None else Modality(modality.name, read_encoder(option, encoder))
+        for modality, (option, encoder) in zip(stored.modalities, options, strict=True)
+    ]
+    _store(services, collection, described, StoredItems(services, source), strict, as_json)
 
 
 @ingest.command("embeddings")
@@ -196,7 +228,8 @@ def ingest_embeddings(
 
     x_name, z_name = read_names(modalities)
     vectors = [Modality(name, {"type": "vector"}) for name in (x_name, z_name)]
-    _store(collection, vectors, Embeddings(open_embeddings(folder), (x_name, z_name)), strict, as_json)
+    source = Embeddings(open_embeddings(folder), (x_name, z_name))
+    _store(ready_services(), collection, vectors, source, strict, as_json)
 
 
 def _modalities(names: str, image_encoder: str, text_encoder: str) -> list[Modality]:
@@ -209,20 +242,32 @@ def _modalities(names: str, image_encoder: str, text_encoder: str) -> list[Modal
     return [Modality(name, encoder) for name, encoder in zip(read_names(names), encoders, strict=True)]
 
 
+def _names_by_form(services: Services, collection: str, described: list[Modality]) -> dict[str, str]:
+    """Return which modality takes pictures, sounds, or texts; a collection that exists says it itself."""
+    from app.cli.ingest import used_modalities
+    from app.cli.sources.contents import names_by_form
+
+    return names_by_form(used_modalities(services, collection, described))
+
+
 def _ingest_features(data: PairedFeatures, collection: str, names: str, as_json: bool) -> None:
     from app.cli.sources.features import Features
 
     x_name, z_name = read_names(names)
     modalities = [Modality(name, {"type": "vector"}) for name in (x_name, z_name)]
-    _store(collection, modalities, Features(data, (x_name, z_name)), False, as_json)
+    _store(ready_services(), collection, modalities, Features(data, (x_name, z_name)), False, as_json)
 
 
 def _store(
-    collection: str, modalities: list[Modality], source: Source, is_strict: bool, as_json: bool
+    services: Services,
+    collection: str,
+    modalities: list[Modality],
+    source: Source,
+    is_strict: bool,
+    as_json: bool,
 ) -> None:
     from app.cli.ingest import ensure_collection, store
 
-    services = ready_services()
     ensure_collection(services, collection, modalities)
     done, began = 0, time.monotonic()
     with progress(LOG, f"Importing {source.total or 'all'} items into {collection!r}.") as show:

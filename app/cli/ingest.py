@@ -57,6 +57,16 @@ def ensure_collection(services: Services, name: str, modalities: Sequence[Modali
         raise InvalidFieldError("--modalities", f"collection {name!r} has {present}, not {required}")
 
 
+def used_modalities(services: Services, name: str, described: Sequence[Modality]) -> list[Modality]:
+    """Return the modalities with the encoders of the collection, where there is one that has them."""
+    try:
+        collection, _ = services.catalogue.collection(name)
+    except CollectionNotFoundError:
+        return list(described)
+    stored = {modality.name: modality for modality in collection.modalities}
+    return [stored.get(modality.name, modality) for modality in described]
+
+
 def store(
     services: Services,
     name: str,

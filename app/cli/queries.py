@@ -1,4 +1,4 @@
-"""Queries as commands name them: a text, a picture file, or a stored item."""
+"""Queries as commands name them: a text, a picture or sound file, or a stored item."""
 
 from __future__ import annotations
 
@@ -17,11 +17,19 @@ TextQuery = Annotated[str | None, typer.Option("--text", help="text to search wi
 PictureQuery = Annotated[
     Path | None, typer.Option("--picture", exists=True, dir_okay=False, help="picture to search with")
 ]
+SoundQuery = Annotated[
+    Path | None, typer.Option("--sound", exists=True, dir_okay=False, help="sound to search with")
+]
 ItemQuery = Annotated[str | None, typer.Option("--item", help="stored item to search with")]
 
 
 def read_query(
-    services: Services, collection: str, text: str | None, picture: Path | None, item: str | None
+    services: Services,
+    collection: str,
+    text: str | None,
+    picture: Path | None,
+    sound: Path | None,
+    item: str | None,
 ) -> tuple[str, Query]:
     """Return the modality of a query, and the query.
 
@@ -33,8 +41,8 @@ def read_query(
         Its name.
     text, item : str or None
         A text, or the id of an item.
-    picture : Path or None
-        A picture file.
+    picture, sound : Path or None
+        A file.
 
     Raises
     ------
@@ -49,11 +57,14 @@ def read_query(
     from app.services.serving.search import Query
 
     entry, _ = services.catalogue.collection(collection)
-    if [text, picture, item].count(None) != 2:
-        raise typer.BadParameter("give exactly one of --text, --picture, --item")
+    if [text, picture, sound, item].count(None) != 3:
+        raise typer.BadParameter("give exactly one of --text, --picture, --sound, --item")
     if item is not None:
         return services.catalogue.item(collection, item).modality, Query(item_id=item)
     if picture is not None:
         content = Content(picture=picture.read_bytes(), picture_field="--picture")
         return modality_for(entry, "picture"), Query(content)
+    if sound is not None:
+        content = Content(sound=sound.read_bytes(), sound_field="--sound")
+        return modality_for(entry, "sound"), Query(content)
     return modality_for(entry, "text"), Query(Content(text=text))

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from app.cli.console import LOG
-from app.cli.queries import ItemQuery, PictureQuery, TextQuery, read_query
+from app.cli.queries import ItemQuery, PictureQuery, SoundQuery, TextQuery, read_query
 from app.cli.ready import ready_services
 from app.domain.entities import ItemFilter
 from app.domain.limits import MAX_K
@@ -19,6 +19,7 @@ def search(
     collection: str,
     text: TextQuery = None,
     picture: PictureQuery = None,
+    sound: SoundQuery = None,
     item: ItemQuery = None,
     k: Annotated[int, typer.Option("-k", min=1, max=MAX_K, help="number of results")] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON lines")] = False,
@@ -27,7 +28,7 @@ def search(
     from app.api.schemas.searches import SHOWN_FIELDS, hit_fields
 
     services = ready_services()
-    source, query = read_query(services, collection, text, picture, item)
+    source, query = read_query(services, collection, text, picture, sound, item)
     entry, _ = services.catalogue.collection(collection)
     target = next(name for name in entry.modality_names if name != source)
     (result,) = services.search.search(collection, source, target, [query], k, 0, ItemFilter(), SHOWN_FIELDS)

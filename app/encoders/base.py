@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self, TypeVar
 
+from app.domain.cores import usable_cores
 from app.domain.entities import Content, Features, WordReport
 
 T = TypeVar("T")
@@ -15,10 +15,10 @@ R = TypeVar("R")
 
 
 def map_in_threads(function: Callable[[T], R], values: Sequence[T]) -> list[R]:
-    """Return what a function returns for each value; as many run beside each other as there are cores."""
+    """Return what a function returns for each value; as many run beside each other as may use cores."""
     if len(values) == 1:
         return [function(values[0])]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(usable_cores()) as pool:
         return list(pool.map(function, values))
 
 
@@ -30,7 +30,7 @@ class BaseEncoder(ABC):
     """
 
     content_form: str
-    """What it takes: ``"picture"``, ``"text"`` or ``"vector"``."""
+    """What it takes: ``"picture"``, ``"sound"``, ``"text"`` or ``"vector"``."""
     is_fitted_with_model = False
     learns_from_stored = False
     """Whether `fit_to_stored` learns anything."""

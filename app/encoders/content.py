@@ -1,4 +1,4 @@
-"""Safe opening of pictures."""
+"""Safe opening of pictures, and the types of files."""
 
 from __future__ import annotations
 
@@ -187,3 +187,8 @@ def picture_type(content: bytes) -> str:
     """Return the media type of a picture that `opened_picture` accepted."""
     with Image.open(io.BytesIO(content), formats=tuple(_MEDIA_TYPES)) as picture:
         return _MEDIA_TYPES[picture.format or "PNG"]
+
+
+def sound_type(content: bytes) -> str:
+    """Return the media type of a sound that an encoder accepted."""
+    return "audio/flac" if content.startswith(b"fLaC") else "audio/wav"

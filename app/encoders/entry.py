@@ -49,7 +49,7 @@ class EncoderType:
     make : callable
         Returns the encoder from checked options and what encoders share.
     content : str or None
-        What it takes: ``"picture"``, ``"text"`` or ``"vector"``; None where its parts decide.
+        What it takes: ``"picture"``, ``"sound"``, ``"text"`` or ``"vector"``; None where its parts decide.
     """
 
     options: Any

@@ -13,7 +13,7 @@ from typing import Any
 from app.domain.entities import Content
 from app.encoders import types
 from app.encoders.base import BaseEncoder
-from app.encoders.content import PixelBudget, picture_type
+from app.encoders.content import PixelBudget, picture_type, sound_type
 from app.encoders.entry import EncoderType, Resources
 from app.encoders.options import OptionTable, type_name
 from app.encoders.pictures import PictureLimits
@@ -60,11 +60,12 @@ OPTIONS = OptionTable(*(entry.options for entry in TYPES.values()))
 
 
 def content_form(options: Mapping[str, Any]) -> str | None:
-    """Return what the encoder of a collection takes: ``"picture"``, ``"text"`` or ``"vector"``.
+    """Return what the encoder of a collection takes: ``"picture"``, ``"sound"``, ``"text"`` or ``"vector"``.
 
-    None where the package is gone that brought its type.
+    None where the package is gone that brought its type, or its parts are not named.
     """
-    kind = options["parts"][0]["type"] if options["type"] == "combine" else options["type"]
+    first = options.get("parts", [{}])[0] if options["type"] == "combine" else options
+    kind = first.get("type")
     return TYPES[kind].content if kind in TYPES else None
 
 
@@ -137,6 +138,8 @@ class EncoderRegistry:
         """Return the encoder of a model version, from what its `state` was when it was published."""
         return self.make(options).restore(state)
 
-    def picture_type(self, content: bytes) -> str:
-        """Return the media type of a picture that an encoder accepted."""
-        return picture_type(content)
+    def media_type(self, content: Content) -> str | None:
+        """Return the media type of a picture or sound that an encoder accepted; None of other content."""
+        if content.picture is not None:
+            return picture_type(content.picture)
+        return None if content.sound is None else sound_type(content.sound)

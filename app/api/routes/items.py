@@ -15,13 +15,13 @@ from app.api.schemas.base import Identifier
 from app.api.schemas.content import RawIn
 from app.api.schemas.items import ItemFactsIn, ItemIn, ItemOut, ItemPage, ItemsIn, LabelsIn, WrittenOut
 from app.api.state import ApiLimits
-from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
 from app.services.catalogue.preparation import NewItem
 
 router = APIRouter(prefix="/v1/collections/{collection}/items", tags=["items"])
 _MAX_PAGE = 1000
-_PICTURE_FACTS = '{"modality": "image"}'
+_FACTS = {"picture": '{"modality": "image"}', "sound": '{"modality": "sound"}'}
+"""Of an item that is sent as a file alone."""
 _BODY = two_forms(
     ItemsIn,
     ItemFactsIn,
@@ -38,11 +38,13 @@ def _parse_items(limits: ApiLimits, body: bytes) -> list[NewItem]:
 
 def _parse_form(form: FormFields) -> list[NewItem]:
     # A lone surrogate that the form's encoding let through is not valid JSON.
-    facts = parse_json(ItemIn, form.texts.get("item", _PICTURE_FACTS).encode(errors="replace"), ("item",))
+    facts = parse_json(ItemIn, form.texts.get("item", _FACTS[form.part]).encode(errors="replace"), ("item",))
     for name in RawIn.model_fields:
         if getattr(facts, name) is not None:
-            raise InvalidFieldError(f"item.{name}", "the picture part is this item's content: leave it out")
-    return [facts.with_content(Content(picture=form.picture, picture_field="picture"))]
+            raise InvalidFieldError(
+                f"item.{name}", f"the {form.part} part is this item's content: leave it out"
+            )
+    return [facts.with_content(form.content)]
 
 
 @router.post(
@@ -59,7 +61,7 @@ def create_items(
         list[NewItem], read_json_or_form(_parse_items, _parse_form, _BODY, ("item",), item_body_bytes)
     ],
 ) -> WrittenOut:
-    """Store items, all of the request or none of it; or one item whose picture is a file."""
+    """Store items, all of the request or none of it; or one item whose picture or sound is a file."""
     written = catalogue.add_items(collection, items)
     note_write(collection, written.revision)
     return WrittenOut(ids=list(written.ids), revision=written.revision)
@@ -136,6 +138,7 @@ def get_item(collection: str, item_id: str, catalogue: Catalogue) -> ItemOut:
             "description": "The content, with its own media type",
             "content": {
                 "image/*": {"schema": {"type": "string", "format": "binary"}},
+                "audio/*": {"schema": {"type": "string", "format": "binary"}},
                 "text/plain": {"schema": {"type": "string"}},
             },
         },
@@ -143,7 +146,7 @@ def get_item(collection: str, item_id: str, catalogue: Catalogue) -> ItemOut:
     response_class=Response,
 )
 def get_content(collection: str, item_id: str, catalogue: Catalogue) -> Response:
-    """Return the picture or the text itself."""
+    """Return the picture, the sound or the text itself."""
     content, media_type = catalogue.content(collection, item_id)
     return Response(content, media_type=media_type)
 

@@ -34,7 +34,7 @@ from app.api.schemas.searches import (
 )
 from app.api.search_batches import Answer
 from app.api.state import ApiLimits
-from app.domain.entities import Content, SearchResult
+from app.domain.entities import SearchResult
 from app.services.serving.search import Query, SearchService, SharedSearch, SingleSearch
 
 router = APIRouter(
@@ -73,7 +73,7 @@ def _parse_form(form: FormFields) -> tuple[Query, SearchOptions]:
         # Either a part for each name, or all of them as one JSON array.
         is_array = len(include) == 1 and not include[0].isidentifier()
         options["include"] = parse_json_part("include", include[0]) if is_array else include
-    return Query(Content(picture=form.picture, picture_field="picture")), validate(SearchOptions, options)
+    return Query(form.content), validate(SearchOptions, options)
 
 
 READ_SEARCH = read_json_or_form(parse_search, _parse_form, _BODY, _VALUES, search_body_bytes, _LISTS)
@@ -185,8 +185,8 @@ def is_quick(query: Query, options: SearchOptions) -> bool:
 
 def is_short(query: Query, options: SearchOptions) -> bool:
     """Return whether query and answer of a search are small."""
-    has_picture = query.content is not None and query.content.picture is not None
-    return not has_picture and options.offset + options.k <= _QUICK_HITS
+    has_file = query.content is not None and query.content.file is not None
+    return not has_file and options.offset + options.k <= _QUICK_HITS
 
 
 def run(

@@ -17,7 +17,7 @@ from app.domain.errors import InvalidFieldError
 from app.domain.limits import MAX_MAGNITUDE
 from app.domain.names import join_path, join_words
 
-_Picture = Annotated[str, WithJsonSchema({"type": "string", "format": "byte", "minLength": 4})]
+_File = Annotated[str, WithJsonSchema({"type": "string", "format": "byte", "minLength": 4})]
 _Number = Annotated[
     FiniteFloat, WithJsonSchema({"type": "number", "minimum": -MAX_MAGNITUDE, "maximum": MAX_MAGNITUDE})
 ]
@@ -26,10 +26,11 @@ _Number = Annotated[
 class RawIn(Strict):
     """Content in exactly one of its forms."""
 
-    FORMS: ClassVar[tuple[str, ...]] = ("text", "image_base64", "vector")
+    FORMS: ClassVar[tuple[str, ...]] = ("text", "image_base64", "sound_base64", "vector")
 
     text: Text | None = None
-    image_base64: _Picture | None = Field(None, description="a picture file, base64")
+    image_base64: _File | None = Field(None, description="a picture file, base64")
+    sound_base64: _File | None = Field(None, description="a sound file, base64")
     # Only the first mistake in a list is reported: all of them would take far more memory than the request.
     vector: list[_Number] | None = Field(
         None, fail_fast=True, description="own features", json_schema_extra={"minItems": 1}
@@ -55,11 +56,11 @@ class RawIn(Strict):
     def to_content(self, place: str) -> Content:
         """Return the content; raises InvalidFieldError unless exactly one form is given."""
         self.check_one_of(place)
-        field = join_path(place, "image_base64")
-        picture = None if self.image_base64 is None else decode_picture(field, self.image_base64)
+        picture = decode_file(join_path(place, "image_base64"), self.image_base64)
+        sound = decode_file(join_path(place, "sound_base64"), self.sound_base64)
         # A list of Python's numbers takes four times as much, and a request may bring many.
         vector = None if self.vector is None else array("d", self.vector)
-        return Content(self.text, picture, vector, picture_field="image_base64")
+        return Content(self.text, picture, vector, "image_base64", sound, "sound_base64")
 
     def check_one_of(self, place: str) -> None:
         """Refuse none and several of the forms; names the second of several."""
@@ -70,8 +71,10 @@ class RawIn(Strict):
             raise InvalidFieldError(field, f"expected exactly one of {join_words(self.FORMS)}, got {got}")
 
 
-def decode_picture(field: str, encoded: str) -> bytes:
-    """Return the bytes of a base64 picture; raises InvalidFieldError."""
+def decode_file(field: str, encoded: str | None) -> bytes | None:
+    """Return the bytes of a picture or sound in base64, None of none; raises InvalidFieldError."""
+    if encoded is None:
+        return None
     try:
         return base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -79,7 +82,7 @@ def decode_picture(field: str, encoded: str) -> bytes:
 
 
 def content_url(collection: str, item: ShownItem) -> str | None:
-    """Return where a picture can be fetched."""
+    """Return where a picture or sound can be fetched."""
     if item.content_hash is None:
         return None
     return f"/v1/collections/{collection}/items/{quote(item.id, safe='')}/content"

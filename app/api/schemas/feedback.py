@@ -72,10 +72,12 @@ class FeedbackIdsOut(BaseModel):
 class FeedbackQueryOut(BaseModel):
     """The query of feedback."""
 
-    form: Literal["item_id", "text", "vector", "image_base64"] = Field(description="how the query was sent")
+    form: Literal["item_id", "text", "vector", "image_base64", "sound_base64"] = Field(
+        description="how the query was sent"
+    )
     item_id: str | None
     text: str | None
-    picture_sha256: str | None = Field(description="SHA-256 of the picture file")
+    picture_sha256: str | None = Field(description="SHA-256 of the picture or sound file")
 
     @classmethod
     def of(cls, feedback: Feedback) -> FeedbackQueryOut:
@@ -84,7 +86,13 @@ class FeedbackQueryOut(BaseModel):
         if query is None:
             return cls(form="item_id", item_id=feedback.query_item_id, text=None, picture_sha256=None)
         if query.content_hash is not None:
-            return cls(form="image_base64", item_id=None, text=None, picture_sha256=query.content_hash)
+            is_sound = (query.content_type or "").startswith("audio/")
+            return cls(
+                form="sound_base64" if is_sound else "image_base64",
+                item_id=None,
+                text=None,
+                picture_sha256=query.content_hash,
+            )
         form: Literal["text", "vector"] = "vector" if query.text is None else "text"
         return cls(form=form, item_id=None, text=query.text, picture_sha256=None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from app.cli.bench.encoders import encoders_command
 from app.cli.bench.imports import import_command
 from app.cli.bench.index import index_command
 from app.cli.bench.overload import overload_command
@@ -19,6 +20,7 @@ bench = typer.Typer(
     help="Measure speed; every ratio is taken within one run.",
 )
 bench.command("solver")(solver_command)
+bench.command("encoders")(encoders_command)
 bench.command("import")(import_command)
 bench.command("search")(search_command)
 bench.command("index")(index_command)

@@ -55,12 +55,7 @@ class SetEncoder:
         InvalidFieldError
             If there is no such encoder, or it takes other contents; names the option.
         """
-        try:
-            options = self._encoders.settle(encoder)
-            made: Any = self._encoders.make(options)
-            made.check("content", contents[0])
-        except InvalidFieldError as error:
-            raise InvalidFieldError(option, str(error)) from error
+        options, made = make_encoder(self._encoders, encoder, option, contents[0])
         if made.is_fitted_with_model:
             made.fit(
                 [content.text for content, is_fitted in zip(contents, is_train, strict=True) if is_fitted]
@@ -68,7 +63,7 @@ class SetEncoder:
             return _dense(made.encode(contents))
         digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
         for content in contents:
-            raw = content.picture if content.picture is not None else (content.text or "").encode()
+            raw = content.file if content.file is not None else (content.text or "").encode()
             digest.update(hashlib.sha256(raw).digest())
         stored = self._cache.get_or_compute(
             digest.hexdigest(), lambda: _dense(made.encode_to_store(contents))
@@ -92,6 +87,22 @@ class SetEncoder:
         made: Any = self._encoders.make(options)
         fit_encoder(made, [item for item, is_fitted in zip(items, is_train, strict=True) if is_fitted])
         return _dense(item_features(items, made))
+
+
+def make_encoder(
+    encoders: EncoderRegistry, encoder: Mapping[str, Any], option: str, first: Content
+) -> tuple[dict[str, Any], Any]:
+    """Return the options of an encoder with those that its making settles, and the encoder.
+
+    Parameters and errors are those of `SetEncoder.encode`, `first` the first of the contents.
+    """
+    try:
+        options = encoders.settle(encoder)
+        made = encoders.make(options)
+        made.check("content", first)
+    except InvalidFieldError as error:
+        raise InvalidFieldError(option, str(error)) from error
+    return options, made
 
 
 def encoder_words(options: Mapping[str, Any]) -> str:

@@ -19,7 +19,8 @@ from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.settings import Settings
 from solver.datasets import load_annotated_npz, load_protocol
 
-_LIMITS = ContentLimits(max_picture_bytes=10 << 20, max_picture_pixels=40_000_000, max_text_chars=20_000)
+LIMITS = ContentLimits(max_picture_bytes=10 << 20, max_picture_pixels=40_000_000, max_text_chars=20_000)
+"""Largest contents, as a server has them by default."""
 Loaders = dict[str, Callable[[], ComparedSet]]
 """What loads a set, by the set's name."""
 
@@ -81,7 +82,7 @@ class Sources:
             If none or several kinds of sources are given, or a set is unknown; names the field.
         """
         self._check()
-        encoders = EncoderRegistry(_LIMITS)
+        encoders = EncoderRegistry(LIMITS)
         npz, table, collection, encoder = self.npz, self.table, self.collection, SetEncoder(encoders, cache)
         supervision = self.supervision
         if self.protocol is not None and self.data is not None:

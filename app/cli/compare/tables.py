@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from app.cli.compare.encoding import SetEncoder, encoder_words
-from app.cli.compare.learned import CarriedRows, learned_rows
+from app.cli.compare.learned import CarriedRows, LearnedRows, learned_rows
 from app.cli.compare.sets import ComparedSet, relevance_of
+from app.cli.sources.contents import content_of, file_form
 from app.domain.entities import Content, Matrix, Supervision
 from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words
@@ -75,14 +76,7 @@ def load_table(
     InvalidFieldError
         If a column or an encoder does not fit; names the option.
     """
-    all_rows = _rows(file, columns)
-    partners = None if columns.pair is None else _column(all_rows, columns.pair, "--pair-column")
-    used = (columns.pair, columns.split or _SPLIT)
-    metadata = [{key: row.other[key] for key in row.other if key not in used} for row in all_rows]
-    labels = [row.labels for row in all_rows]
-    carried = CarriedRows((labels, labels), partners, (metadata, metadata), _split(all_rows, columns.split))
-    learned = learned_rows(carried, supervision, "--table", seed)
-    rows = [all_rows[row] for row in learned.rows.tolist()]
+    rows, learned = read_rows(file, columns, supervision, seed)
     pictures, texts = _encode(rows, columns, encoder, learned.is_train)
     ids = tuple(row.id for row in rows)
     types = [encoder_words(options) for options in (columns.image_encoder, columns.text_encoder)]
@@ -96,6 +90,32 @@ def load_table(
         annotations=learned.annotations,
         class_name=classes.kind,
     )
+
+
+def read_rows(
+    file: Path, columns: TableColumns, supervision: Supervision, seed: int
+) -> tuple[list[PictureTextRow], LearnedRows]:
+    """Return the rows of a table that have a class to learn from, and what they teach.
+
+    Parameters and errors are those of `load_table`.
+    """
+    all_rows = _rows(file, columns)
+    partners = None if columns.pair is None else _column(all_rows, columns.pair, "--pair-column")
+    used = (columns.pair, columns.split or _SPLIT)
+    metadata = [{key: row.other[key] for key in row.other if key not in used} for row in all_rows]
+    labels = [row.labels for row in all_rows]
+    carried = CarriedRows((labels, labels), partners, (metadata, metadata), _split(all_rows, columns.split))
+    learned = learned_rows(carried, supervision, "--table", seed)
+    return [all_rows[row] for row in learned.rows.tolist()], learned
+
+
+def contents_of(
+    rows: Sequence[PictureTextRow], image_encoder: Mapping[str, Any]
+) -> tuple[list[Content], list[Content]]:
+    """Return the pictures of rows, or sounds where the encoder takes these, and the texts."""
+    form = file_form(image_encoder)
+    files = [content_of(form, row.picture.read_bytes(), f"{form} {row.picture.name}") for row in rows]
+    return files, [Content(text=row.text) for row in rows]
 
 
 def _rows(file: Path, columns: TableColumns) -> list[PictureTextRow]:
@@ -128,10 +148,7 @@ def _column(rows: Sequence[PictureTextRow], name: str, option: str) -> list[str]
 def _encode(
     rows: Sequence[PictureTextRow], columns: TableColumns, encoder: SetEncoder, is_train: npt.NDArray[np.bool]
 ) -> tuple[Matrix, Matrix]:
-    pictures = [
-        Content(picture=row.picture.read_bytes(), picture_field=f"picture {row.picture.name}") for row in rows
-    ]
-    texts = [Content(text=row.text) for row in rows]
+    pictures, texts = contents_of(rows, columns.image_encoder)
     return (
         encoder.encode(pictures, columns.image_encoder, "--image-encoder", is_train),
         encoder.encode(texts, columns.text_encoder, "--text-encoder", is_train),

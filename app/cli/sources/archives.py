@@ -5,19 +5,17 @@ from __future__ import annotations
 import itertools
 import json
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from app.cli.sources.folders import PICTURE_SUFFIXES
+from app.cli.sources.contents import content_of, form_of
 from app.cli.sources.rows import MAX_FILE_BYTES, Refusal, Row, decode_text, identifier_of
-from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
 from app.services.catalogue.service import NewItem
 
-_LABEL, _METADATA, _TEXT = ".cls", ".json", ".txt"
-_USED = PICTURE_SUFFIXES | {_LABEL, _METADATA, _TEXT}
+_LABEL, _METADATA = ".cls", ".json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +28,18 @@ class _Member:
 
 @dataclass(frozen=True, slots=True)
 class Archives:
-    """The pictures and texts of tar files; nothing is unpacked on the disk.
+    """The pictures, sounds and texts of tar files; nothing is unpacked on the disk.
 
     Parameters
     ----------
     files : sequence of Path
         Uncompressed tar files. In each, a sample's members follow each other.
-    modality_names : (str, str)
-        Of pictures and of texts.
+    modality_names : mapping of str to str
+        Of what is taken: pictures, sounds, or texts (`names_by_form`).
     """
 
     files: Sequence[Path]
-    modality_names: tuple[str, str]
+    modality_names: Mapping[str, str]
 
     @property
     def total(self) -> int:
@@ -49,10 +47,13 @@ class Archives:
         return 0
 
     def rows(self) -> Iterator[Row]:
-        """Yield the picture and the text of each sample."""
+        """Yield the items of each sample."""
         for file in self.files:
-            for key, group in itertools.groupby(_read_members(file), key=lambda entry: entry.key):
+            for key, group in itertools.groupby(self._members(file), key=lambda entry: entry.key):
                 yield from self._sample(file, key, list(group))
+
+    def _members(self, file: Path) -> Iterator[_Member | _Fault]:
+        return _read_members(file, self.modality_names)
 
     def _sample(self, file: Path, key: str, members: Sequence[_Member | _Fault]) -> Iterator[Row]:
         for fault in members:
@@ -70,14 +71,10 @@ class Archives:
             if suffix in (_LABEL, _METADATA):
                 continue
             place = f"{file.name}/{member.name}"
-            is_picture = suffix in PICTURE_SUFFIXES
-            modality = self.modality_names[0 if is_picture else 1]
+            form = str(form_of(suffix))
+            modality = self.modality_names[form]
             try:
-                content = (
-                    Content(picture=member.content, picture_field="")
-                    if is_picture
-                    else Content(text=_decode(member))
-                )
+                content = content_of(form, member.content)
             except InvalidFieldError as error:
                 yield Refusal(place, error.message)
                 continue
@@ -99,7 +96,7 @@ class _Fault:
     reason: str
 
 
-def _read_members(file: Path) -> Iterator[_Member | _Fault]:
+def _read_members(file: Path, forms: Collection[str]) -> Iterator[_Member | _Fault]:
     """Yield the members that are used; one that is no plain file or too large is a fault."""
     try:
         # As a stream, without decompression: what is in memory is never larger than what is on the disk.
@@ -107,7 +104,7 @@ def _read_members(file: Path) -> Iterator[_Member | _Fault]:
             for entry in archive:
                 path = PurePosixPath(entry.name)
                 suffix = "." + path.name.partition(".")[2].rpartition(".")[2].lower()
-                if entry.isdir() or suffix not in _USED:
+                if entry.isdir() or (suffix not in (_LABEL, _METADATA) and form_of(suffix) not in forms):
                     continue
                 key = str(path.with_name(path.name.partition(".")[0] or path.name))
                 stream = archive.extractfile(entry) if entry.isreg() else None

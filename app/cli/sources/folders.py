@@ -1,28 +1,27 @@
-"""Folders of pictures, with texts of the same names, in folders named by classes."""
+"""Folders of pictures or sounds, with texts of the same names, in folders named by classes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from app.cli.sources.rows import Refusal, Row, decode_text, identifier_of, read_bounded
-from app.domain.entities import Content
+from app.cli.sources.contents import SUFFIXES, content_of, form_of
+from app.cli.sources.rows import Refusal, Row, identifier_of, read_bounded
 from app.domain.errors import InvalidFieldError
+from app.domain.names import join_words
 from app.services.catalogue.service import NewItem
 
-PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp"})
-_TEXT_SUFFIX = ".txt"
 _SPLITS = {"train": True, "training": True, "test": False, "val": False, "validation": False}
 """Names of outermost folders that say whether a retrain may learn from what is in them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The pictures and texts of a folder.
+    """The pictures, sounds and texts of a folder.
 
-    A picture and a text of the same name but for the ending are partners. The outermost folder in which a
+    Two of the same name but for the ending are partners. The outermost folder in which a
     file lies is its class; "train" and "test" outside of it say what a retrain may learn from.
 
     Parameters
@@ -30,16 +29,16 @@ class Folder:
     root : Path
         The folder.
     names : sequence of str
-        Pictures and texts in it, as `find_files` returned them.
-    modality_names : (str, str)
-        Of pictures and of texts.
+        Files in it, as `find_files` returned them.
+    modality_names : mapping of str to str
+        Of what is taken: pictures, sounds, or texts (`names_by_form`).
     has_class_folders : bool
         Whether folders are classes.
     """
 
     root: Path
     names: Sequence[str]
-    modality_names: tuple[str, str]
+    modality_names: Mapping[str, str]
     has_class_folders: bool
 
     @property
@@ -57,14 +56,14 @@ class Folder:
 
     def _item(self, name: str, content: bytes) -> NewItem:
         path = PurePosixPath(name)
-        is_picture = path.suffix.lower() in PICTURE_SUFFIXES
-        modality = self.modality_names[0 if is_picture else 1]
+        form = str(form_of(path.suffix))
+        modality = self.modality_names[form]
         folders = list(path.parts[:-1])
         split = folders.pop(0) if folders and folders[0].lower() in _SPLITS else None
         is_train = split is None or _SPLITS[split.lower()]
         return NewItem(
             modality=modality,
-            content=Content(picture=content, picture_field="") if is_picture else _text(content),
+            content=content_of(form, content),
             id=f"{modality}-{identifier_of(name)}",
             labels=tuple(folders[:1]) if self.has_class_folders else (),
             pair_id=identifier_of(str(path.with_suffix(""))),
@@ -74,22 +73,22 @@ class Folder:
         )
 
 
-def _text(content: bytes) -> Content:
-    try:
-        return Content(text=decode_text(content))
-    except UnicodeDecodeError as error:
-        raise InvalidFieldError("", "is a text in neither UTF-8 nor Windows-1252") from error
-
-
-def find_files(root: Path) -> tuple[list[str], int]:
-    """Return the pictures and texts below a folder, in order, and how many other files there are.
+def find_files(root: Path, forms: Collection[str]) -> tuple[list[str], int]:
+    """Return the files of some forms below a folder, in order, and how many others there are.
 
     Hidden files and folders are passed over, and links to folders are not followed.
+
+    Parameters
+    ----------
+    root : Path
+        The folder.
+    forms : collection of str
+        Of ``"picture"``, ``"sound"`` and ``"text"``.
 
     Raises
     ------
     InvalidFieldError
-        If it is no folder, or has no picture and no text.
+        If it is no folder, or has no such file.
     """
     if not root.is_dir():
         raise InvalidFieldError(str(root), "is no folder")
@@ -101,11 +100,11 @@ def find_files(root: Path) -> tuple[list[str], int]:
             if file.startswith("."):
                 continue
             path = Path(place, file)
-            if path.suffix.lower() in PICTURE_SUFFIXES or path.suffix.lower() == _TEXT_SUFFIX:
+            if form_of(path.suffix) in forms:
                 names.append(path.relative_to(root).as_posix())
             else:
                 n_others += 1
     if not names:
-        endings = ", ".join(sorted(PICTURE_SUFFIXES))
-        raise InvalidFieldError(str(root), f"has no pictures ({endings}) and no texts ({_TEXT_SUFFIX})")
+        kinds = [f"no {form}s ({', '.join(sorted(SUFFIXES[form]))})" for form in forms]
+        raise InvalidFieldError(str(root), f"has {join_words(kinds, 'and') or 'nothing that is taken'}")
     return names, n_others

@@ -1,4 +1,4 @@
-"""Tables of pictures and texts."""
+"""Tables of pictures or sounds, and texts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from app.cli.sources.contents import content_of
 from app.cli.sources.rows import Refusal, Row, read_bounded
 from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
@@ -26,15 +27,18 @@ class Table:
     refusals : sequence of Refusal
         Rows that it left out.
     modality_names : (str, str)
-        Of pictures and of texts.
+        Of pictures or sounds, and of texts.
     pair_column : str or None
         Rows of the same value are partners; None: picture and text of a row are.
+    form : str
+        What the files hold that the rows name: ``"picture"`` or ``"sound"``.
     """
 
     lines: Sequence[PictureTextRow]
     refusals: Sequence[Refusal]
     modality_names: tuple[str, str]
     pair_column: str | None
+    form: str = "picture"
 
     @property
     def total(self) -> int:
@@ -48,16 +52,14 @@ class Table:
             yield from self._pair(line)
 
     def _pair(self, line: PictureTextRow) -> Iterator[Row]:
-        place = f"row {line.id!r}"
+        place, field = f"row {line.id!r}", f"{self.form} {line.picture.name}"
         picture_name, text_name = self.modality_names
         try:
-            picture = Content(
-                picture=read_bounded(line.picture), picture_field=f"picture {line.picture.name}"
-            )
+            content = content_of(self.form, read_bounded(line.picture), field)
         except InvalidFieldError as error:
-            yield Refusal(f"{place}.picture {line.picture.name}", error.message)
+            yield Refusal(f"{place}.{field}", error.message)
         else:
-            yield self._item(line, place, picture_name, picture)
+            yield self._item(line, place, picture_name, content)
         yield self._item(line, place, text_name, Content(text=line.text))
 
     def _item(self, line: PictureTextRow, place: str, modality: str, content: Content) -> NewItem:
@@ -80,18 +82,21 @@ def read_table(
     modality_names: tuple[str, str],
     pair_column: str | None,
     on_fallback: Callable[[str], None] | None = None,
+    form: str = "picture",
     **columns: Any,
 ) -> Table:
-    """Read a CSV of pictures and texts.
+    """Read a CSV of pictures or sounds, and texts.
 
     Parameters
     ----------
     file : Path
         As of `read_picture_text_table`, and so are `on_fallback` and `columns`.
     modality_names : (str, str)
-        Of pictures and of texts.
+        Of pictures or sounds, and of texts.
     pair_column : str or None
         Another column that it must have.
+    form : str
+        As of `Table`.
 
     Raises
     ------
@@ -114,4 +119,4 @@ def read_table(
     if lines and pair_column is not None and pair_column not in lines[0].other:
         others = join_words(lines[0].other) or "none"
         raise InvalidFieldError("--pair-column", f"no other column is {pair_column!r}, there are {others}")
-    return Table(lines, refusals, modality_names, pair_column)
+    return Table(lines, refusals, modality_names, pair_column, form)

@@ -28,7 +28,7 @@ class Modality:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Content of an item or a query: exactly one of text, picture and vector.
+    """Content of an item or a query: exactly one of text, picture, sound and vector.
 
     Parameters
     ----------
@@ -40,17 +40,33 @@ class Content:
         Features of the client's own.
     picture_field : str
         What the caller calls the picture, for messages about it.
+    sound : bytes or None
+        A sound file.
+    sound_field : str
+        What the caller calls the sound.
     """
 
     text: str | None = None
     picture: bytes | None = None
     vector: Sequence[float] | None = None
     picture_field: str = "picture"
+    sound: bytes | None = None
+    sound_field: str = "sound"
+
+    @property
+    def file(self) -> bytes | None:
+        """The picture or sound; None if it is neither."""
+        return self.sound if self.picture is None else self.picture
 
     @property
     def field(self) -> str:
         """What the caller calls the given one; empty if there is none."""
-        forms = ((self.text, "text"), (self.picture, self.picture_field), (self.vector, "vector"))
+        forms = (
+            (self.text, "text"),
+            (self.picture, self.picture_field),
+            (self.sound, self.sound_field),
+            (self.vector, "vector"),
+        )
         return next((name for value, name in forms if value is not None), "")
 
 
@@ -103,9 +119,9 @@ class Item:
     text : str or None
         Raw text, for text encoders.
     content_hash : str or None
-        SHA-256 of the stored picture.
+        SHA-256 of the stored picture or sound.
     content_type : str or None
-        Media type of the stored picture.
+        Media type of the stored picture or sound.
     features : ndarray of shape (dim,) or None
         Float32; None where the encoder is fitted with the model and features are derived.
     labels : tuple of str

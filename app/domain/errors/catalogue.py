@@ -89,9 +89,10 @@ class InvalidFieldError(InvalidRequestError):
         self.message = message
 
 
-ContentForm = Literal["picture", "text", "vector"]
+ContentForm = Literal["picture", "sound", "text", "vector"]
 _EXPECTED: dict[ContentForm, str] = {
     "picture": "a picture",
+    "sound": "a sound",
     "text": "a text that is not empty",
     "vector": "a vector of numbers",
 }

@@ -17,7 +17,7 @@ class Encoder(Protocol):
 
     @property
     def content_form(self) -> str:
-        """What it takes: ``"picture"``, ``"text"`` or ``"vector"``, of which only features are stored."""
+        """What it takes: ``"picture"``, ``"sound"``, ``"text"``, or ``"vector"``, stored as features."""
         ...
 
     @property
@@ -79,7 +79,7 @@ class StatefulEncoder(Encoder, Protocol):
 
 
 class EncoderSource(Protocol):
-    """Makes encoders and determines the media type of a picture."""
+    """Makes encoders and determines the media type of files."""
 
     def make(self, options: Mapping[str, Any]) -> Any:
         """Return an Encoder; a StatefulEncoder where it `is_fitted_with_model`."""
@@ -107,6 +107,6 @@ class EncoderSource(Protocol):
         """Return the Encoder of a published model version."""
         ...
 
-    def picture_type(self, content: bytes) -> str:
-        """Return the media type of a picture that an encoder accepted."""
+    def media_type(self, content: Content) -> str | None:
+        """Return the media type of a picture or sound that an encoder accepted; None of other content."""
         ...

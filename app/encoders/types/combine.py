@@ -22,7 +22,7 @@ _MAX_PARTS = 8
 """Most parts: an item's features are stored, and those of eight encoders take some tens of kilobytes."""
 
 
-@with_config(describe_options("combine", "the features of several encoders of pictures, or of texts"))
+@with_config(describe_options("combine", "features of several encoders: of pictures, of texts, or of sounds"))
 class CombineOptions(EncoderOptions, total=False):
     """Options of encoder `combine`."""
 
@@ -37,7 +37,7 @@ class CombineOptions(EncoderOptions, total=False):
                     "minItems": 2,
                     "maxItems": _MAX_PARTS,
                     "items": {"type": "object", "required": ["type"]},
-                    "description": "encoders with their options; all of pictures or all of texts",
+                    "description": "encoders with their options, which take the same kind of content",
                 }
             ),
             expect(f"a list of 2 to {_MAX_PARTS} encoders with their options"),

@@ -390,7 +390,7 @@ class Import:
         for line, new in entries:
             self._first_lines.setdefault(new.modality, line)
         items = self._prepare(entries, new_items)
-        self._has_pictures = self._has_pictures or any(new.content.picture is not None for new in new_items)
+        self._has_pictures = self._has_pictures or any(new.content.file is not None for new in new_items)
         items = self._preparation.with_pictures(items, new_items, self._unspooled)
         repeated = self._spool.add([(line, item) for (line, _), item in zip(entries, items, strict=True)])
         if repeated is not None:

@@ -42,8 +42,8 @@ def content_id(new: NewItem) -> str:
     """Return an id derived from everything the item holds: the same item always gets the same id."""
     content = new.content
     digest = hashlib.sha256()
-    if content.picture is not None:
-        digest.update(content.picture)
+    if content.file is not None:
+        digest.update(content.file)
     if content.vector is not None:
         digest.update(vector_bytes(np.asarray(content.vector, np.float32)))
     facts = [new.modality, content.text, new.labels, new.pair_id, new.metadata, new.train]
@@ -173,8 +173,8 @@ class Preparation:
         """
         complete: list[Item] = []
         for item, new in zip(items, new_items, strict=True):
-            if new.content.picture is not None:
-                stored.append(self._blobs.put(new.content.picture))
+            if new.content.file is not None:
+                stored.append(self._blobs.put(new.content.file))
                 item = dataclasses.replace(item, content_hash=stored[-1])
             complete.append(item)
         return complete
@@ -186,12 +186,11 @@ class Preparation:
         return Modality(modality.name, self._encoders.with_first_item(modality.encoder, first))
 
     def _item(self, new: NewItem, features: Vector | None, make_id: Callable[[NewItem], str]) -> Item:
-        picture = new.content.picture
         return Item(
             id=make_id(new) if new.id is None else new.id,
             modality=new.modality,
             text=new.content.text,
-            content_type=None if picture is None else self._encoders.picture_type(picture),
+            content_type=self._encoders.media_type(new.content),
             features=features,
             labels=new.labels,
             pair_id=new.pair_id,

@@ -199,9 +199,9 @@ class CatalogueService:
         # As text: 1, 1.0 and true are equal to Python, but not the same to a reader.
         if json.dumps(item.metadata) != json.dumps(dict(new.metadata)):
             return False
-        if content.picture is None:
+        if content.file is None:
             return item.content_hash is None
-        if item.content_hash != hashlib.sha256(content.picture).hexdigest():
+        if item.content_hash != hashlib.sha256(content.file).hexdigest():
             return False
         try:
             self._blobs.touch(item.content_hash)

@@ -9,7 +9,7 @@ import { openModel } from "./model.js";
 import { resetOptions } from "./options.js";
 import { buildPanels } from "./panels.js";
 import { search, showNoResults } from "./search.js";
-import { collectionPath, state } from "./state.js";
+import { collectionPath, pictureUrlOf, state } from "./state.js";
 
 let collections = [];
 
@@ -74,8 +74,8 @@ async function showAddress() {
 async function complete(query) {
   if (query.itemId === undefined) return query;
   const item = await (await call(`${collectionPath()}/items/${encodeURIComponent(query.itemId)}`)).json();
-  const title = item.content_url ? undefined : item.text || item.id;
-  return { itemId: item.id, title, pictureUrl: item.content_url ?? undefined };
+  const pictureUrl = pictureUrlOf(item, item.modality);
+  return { itemId: item.id, title: pictureUrl ? undefined : item.text || item.id, pictureUrl };
 }
 
 function openCollection(collection) {

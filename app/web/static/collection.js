@@ -7,8 +7,8 @@ import { offerCreation } from "./creating.js";
 import { byId, element } from "./elements.js";
 import { announce, attempt, clearError } from "./messages.js";
 import { release } from "./pictures.js";
-import { factsOf, pictureOf } from "./results.js";
-import { collectionPath, plural, state } from "./state.js";
+import { factsOf, pictureOf, playersOf } from "./results.js";
+import { collectionPath, pictureUrlOf, plural, state } from "./state.js";
 
 const ITEMS_PER_PAGE = 48;
 
@@ -86,7 +86,7 @@ async function showPage() {
   const page = await (await call(`${collectionPath()}/items?${parameters}`)).json();
   if (shown !== asked || asked.cursor !== cursor) return;
   asked.cursor = page.next_cursor;
-  byId("hits").classList.toggle("is-texts", !page.items.some((item) => item.content_url));
+  byId("hits").classList.toggle("is-texts", !page.items.some((item) => pictureUrlOf(item, modality)));
   byId("hits").append(...page.items.map(cardOf));
   byId("more").hidden = page.next_cursor === null;
   announce(`${byId("hits").childElementCount} ${plural(modality)} are shown`);
@@ -98,8 +98,9 @@ function cardOf(item) {
   const card = byId("item-card").content.firstElementChild.cloneNode(true);
   const body = card.querySelector(".hit");
   body.dataset.id = item.id;
-  if (item.content_url) body.prepend(pictureOf(item));
+  if (pictureUrlOf(item, item.modality)) body.prepend(pictureOf(item));
   else if (item.text) body.prepend(element("span", "hit-text", item.text));
+  body.append(...playersOf(item, item.modality));
   card.querySelector(".hit-id").textContent = item.id;
   for (const [name, verb] of [[".edit", "Change the labels of"], [".actions .delete", "Delete"]]) {
     card.querySelector(name).setAttribute("aria-label", `${verb} ${item.id}`);

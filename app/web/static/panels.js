@@ -3,13 +3,13 @@
 import { Problem } from "./api.js";
 import { byId, element, shorten, spreadOut } from "./elements.js";
 import { attempt, showError } from "./messages.js";
-import { release, showPicture } from "./pictures.js";
+import { release, showFile } from "./pictures.js";
 import { search } from "./search.js";
 import { collectionPath, kindOf, listItems, plural, state } from "./state.js";
 
 const TEXT_EXAMPLES = 4;
 const PICTURE_EXAMPLES = 6;
-const VECTOR_EXAMPLES = 6;
+const STORED_EXAMPLES = 6;
 const LONGEST_QUERY = 160;
 const TYPING_PAUSE_MS = 250; // about what lies between two letters of a slow writer
 
@@ -21,14 +21,14 @@ export function buildPanels() {
     return;
   }
   const names = Object.keys(state.collection.modalities);
-  const build = { text: textPanel, picture: picturePanel, vector: vectorPanel };
+  const build = { text: textPanel, picture: picturePanel, sound: storedPanel, vector: storedPanel };
   const panels = names
     .map((source) => {
       const targets = [...names.filter((name) => name !== source), source];
       return { kind: kindOf(state.collection.modalities[source]), source, targets };
     })
     .filter(({ kind }) => kind in build);
-  const order = ["text", "picture", "vector"];
+  const order = ["text", "picture", "sound", "vector"];
   panels.sort((left, right) => order.indexOf(left.kind) - order.indexOf(right.kind));
   byId("panels").replaceChildren(...panels.map(({ kind, source, targets }) => build[kind](source, targets)));
 }
@@ -155,7 +155,7 @@ function picturePanel(source, targets) {
     const button = element("button");
     const image = element("img");
     image.alt = item.labels?.length ? `Picture: ${item.labels.join(", ")}` : `Picture ${item.id}`;
-    showPicture(image, url, state.examples);
+    showFile(image, url, state.examples);
     button.append(image);
     button.addEventListener("click", () => {
       panel.run({ itemId: item.id, pictureUrl: url });
@@ -165,18 +165,19 @@ function picturePanel(source, targets) {
   return panel;
 }
 
-function vectorPanel(source, targets) {
-  const panel = fromTemplate("vector-panel", `Search with ${plural(source)}`, source, targets);
+/** Build the panel of a modality whose queries are stored items here: sounds and feature vectors. */
+function storedPanel(source, targets) {
+  const panel = fromTemplate("stored-panel", `Search with ${plural(source)}`, source, targets);
+  const what = kindOf(state.collection.modalities[source]) === "sound" ? "sounds" : "feature vectors";
   panel.querySelector("p.facts").textContent =
-    `The items of “${source}” are feature vectors, which cannot be typed here: query with your own through ` +
-    "the API, or click one that is stored.";
+    `The items of “${source}” are ${what}: query with your own through the API, or click one that is stored.`;
   addExamples(panel, source, (item) => {
     const button = element("button", "", [item.id, ...(item.labels ?? [])].join(" · "));
     button.addEventListener("click", () => {
       panel.run({ itemId: item.id, title: item.id });
     });
     return button;
-  }, VECTOR_EXAMPLES);
+  }, STORED_EXAMPLES);
   return panel;
 }
 

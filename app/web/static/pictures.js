@@ -1,21 +1,22 @@
-// Pictures from the service, which may need a key.
+// Pictures and sounds from the service, which may need a key.
 
 import { call, readKey } from "./api.js";
 
-/** Show a picture from the service; with a key it is fetched, since an <img> cannot send a header. */
-export async function showPicture(image, url, urls) {
-  image.dataset.url = url;
+/** Show a file in an <img> or <audio>; with a key it is fetched, since these cannot send a header. */
+export async function showFile(place, url, urls) {
+  place.dataset.url = url;
   if (!readKey()) {
-    image.src = url;
+    place.src = url;
     return;
   }
   try {
     const blob = await (await call(url)).blob();
-    if (image.dataset.url !== url) return;
-    image.src = URL.createObjectURL(blob);
-    urls.push(image.src);
+    if (place.dataset.url !== url) return;
+    place.src = URL.createObjectURL(blob);
+    urls.push(place.src);
   } catch {
-    image.alt = "This picture could not be loaded";
+    const told = place.tagName === "IMG" ? "alt" : "title";
+    place[told] = "This file could not be loaded";
   }
 }
 

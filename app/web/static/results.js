@@ -1,8 +1,8 @@
 // The card of one result, which can be the next query in either direction.
 
 import { element } from "./elements.js";
-import { showPicture } from "./pictures.js";
-import { plural, state } from "./state.js";
+import { showFile } from "./pictures.js";
+import { pictureUrlOf, plural, state } from "./state.js";
 
 const FACTS_SHOWN = 4;
 const LONGEST_FACT = 40;
@@ -11,17 +11,14 @@ const LONGEST_FACT = 40;
 export function resultCard(hit, { source, target }, run) {
   const item = element("li");
   const other = Object.keys(state.collection.modalities).find((name) => name !== target);
-  const query = {
-    itemId: hit.id,
-    title: hit.content_url ? undefined : hit.text || hit.id,
-    pictureUrl: hit.content_url,
-  };
+  const pictureUrl = pictureUrlOf(hit, target);
+  const query = { itemId: hit.id, title: pictureUrl ? undefined : hit.text || hit.id, pictureUrl };
   const card = element("button", "hit");
   card.type = "button";
   card.dataset.id = hit.id;
   card.title = `Find ${plural(other)} that match this one`;
-  if (hit.content_url) card.append(pictureOf(hit));
-  if (hit.text || !hit.content_url) card.append(element("span", "hit-text", hit.text || hit.id));
+  if (pictureUrl) card.append(pictureOf(hit));
+  if (hit.text || !pictureUrl) card.append(element("span", "hit-text", hit.text || hit.id));
   card.append(detailsOf(hit, source === target));
   card.addEventListener("click", () => run({ source: target, target: other, query }));
 
@@ -31,7 +28,7 @@ export function resultCard(hit, { source, target }, run) {
   similar.addEventListener("click", () => run({ source: target, target, query }));
   const actions = element("div", "actions");
   actions.append(similar);
-  item.append(card, actions);
+  item.append(card, ...playersOf(hit, target), actions);
   return item;
 }
 
@@ -41,9 +38,20 @@ export function pictureOf(hit) {
   const image = element("img");
   image.alt = hit.labels?.length ? `Picture: ${hit.labels.join(", ")}` : `Picture ${hit.id}`;
   image.decoding = "async";
-  showPicture(image, hit.content_url, state.pictures);
+  showFile(image, hit.content_url, state.pictures);
   frame.append(image);
   return frame;
+}
+
+/** Return what plays a result or an item; nothing where it is no sound. */
+export function playersOf(hit, modality) {
+  if (!hit.content_url || pictureUrlOf(hit, modality)) return [];
+  const player = element("audio", "player");
+  player.controls = true;
+  player.preload = "none";
+  player.setAttribute("aria-label", `Sound ${hit.id}`);
+  showFile(player, hit.content_url, state.pictures);
+  return [player];
 }
 
 function detailsOf(hit, isCosine) {

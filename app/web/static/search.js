@@ -6,9 +6,9 @@ import { byId, element, shorten } from "./elements.js";
 import { offerFeedback } from "./feedback.js";
 import { showFilters } from "./filters.js";
 import { announce, attempt, showError } from "./messages.js";
-import { release, showPicture } from "./pictures.js";
+import { release, showFile } from "./pictures.js";
 import { resultCard } from "./results.js";
-import { collectionPath, plural, state } from "./state.js";
+import { collectionPath, pictureUrlOf, plural, state } from "./state.js";
 
 const RESULTS_PER_PAGE = 24;
 const NO_FILTER = { labels: [], metadata: new Map() };
@@ -98,7 +98,7 @@ function showResults(shown, result, isTyped) {
   if (result.hits.length === 0 && notices.length === 0) notices.push(`No ${plural(target)} were found.`);
   byId("notices").replaceChildren(...notices.map((message) => element("li", "", message)));
   byId("notices").hidden = notices.length === 0;
-  byId("hits").classList.toggle("is-texts", !result.hits.some((hit) => hit.content_url));
+  byId("hits").classList.toggle("is-texts", !result.hits.some((hit) => pictureUrlOf(hit, target)));
   byId("hits").replaceChildren();
   section.hidden = false;
   append(shown, result);
@@ -150,7 +150,7 @@ function showQueryPicture(query) {
     image.src = URL.createObjectURL(query.picture);
     state.pictures.push(image.src);
   } else if (query.pictureUrl) {
-    showPicture(image, query.pictureUrl, state.pictures);
+    showFile(image, query.pictureUrl, state.pictures);
   }
 }
 

@@ -16,8 +16,12 @@ export async function listItems(modality) {
   return (await response.json()).items;
 }
 
-/** Return what a modality takes: "picture", "text" or "vector". */
+/** Return what a modality takes: "picture", "sound", "text" or "vector". */
 export const kindOf = (modality) => modality?.content;
+
+/** Return the address of an item's picture; undefined where it has none. */
+export const pictureUrlOf = (item, modality) =>
+  kindOf(state.collection.modalities[modality]) === "sound" ? undefined : (item.content_url ?? undefined);
 
 /** Return "pictures" for the modality image and "texts" for text; any other keeps its own name. */
 export function plural(name) {

@@ -1,5 +1,7 @@
 """The page of a collection, in a browser: its items, their labels, their deletion."""
 
+import base64
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,12 +10,21 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.app.e2e.browsing import Watch
+from tests.app.sounds import tone
+from tests.conftest import import_extra
 
 pytestmark = pytest.mark.browser
 
 NAME = "shelf"
 MARKUP = "<img src=x onerror=alert(1)>"
 N_TEXTS = 50
+DURATION = """player => new Promise((resolve, reject) => {
+  player.addEventListener("loadedmetadata", () => resolve(player.duration));
+  player.addEventListener("error", () => reject(player.error.message));
+  player.load();
+  player.preload = "metadata";
+})"""
+"""Load a sound and return its seconds."""
 
 
 @pytest.fixture
@@ -100,3 +111,49 @@ def test_nothing_is_wider_than_the_window(page: Page, width: int, demo_server: s
     page.goto(f"{demo_server}{shelf}")
     page.get_by_role("button", name="Change the labels of t00").click()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.fixture
+def calls(client: httpx.Client) -> Iterator[str]:
+    """A trained collection of sounds and texts."""
+    import_extra("soundfile")
+    modalities = {"sound": {"encoder": {"type": "mfcc"}}, "text": {"encoder": {"type": "tfidf"}}}
+    client.post("/v1/collections", json={"name": "calls", "modalities": modalities}).raise_for_status()
+    items: list[dict[str, Any]] = []
+    for number in range(8):
+        name = ("low", "high")[number % 2]
+        encoded = base64.b64encode(tone(300 + 3000 * (number % 2) + 10 * number)).decode()
+        items.append({"id": f"s{number}", "modality": "sound", "sound_base64": encoded, "labels": [name]})
+        items.append({"id": f"t{number}", "modality": "text", "text": f"a {name} tone", "labels": [name]})
+    client.post("/v1/collections/calls/items", json={"items": items}).raise_for_status()
+    parameters = {"method": "lrbs", "alpha": 0.001, "scaling": "l2"}
+    job = client.post("/v1/admin/collections/calls/retrain", json=parameters).raise_for_status()
+    with client.stream("GET", f"{job.headers['Location']}/events", timeout=None) as events:
+        assert "succeeded" in "".join(events.iter_text())
+    yield "calls"
+    client.delete("/v1/collections/calls").raise_for_status()
+
+
+def test_sounds_can_be_played_searched_for_and_searched_with(
+    page: Page, watch: Watch, demo_server: str, calls: str
+) -> None:
+    page.goto(f"{demo_server}/collection?collection={calls}&modality=sound")
+    player = card_of(page, "s3").locator("audio")
+    expect(player).to_have_attribute("aria-label", "Sound s3")
+    assert player.evaluate(DURATION) == pytest.approx(0.1)
+    expect(page.locator("#hits img")).to_have_count(0)
+
+    page.goto(f"{demo_server}/?collection={calls}")
+    expect(page.locator(".panel h2")).to_have_text(["Search with a text", "Search with “sound” items"])
+    page.get_by_role("searchbox").fill("a high tone")
+    page.get_by_role("searchbox").press("Enter")
+    expect(page.locator("#results-title")).to_have_text("“sound” items for “a high tone”")
+    expect(page.locator("#hits audio")).to_have_count(8)
+    expect(page.locator("#hits .hit-text").first).to_have_text(re.compile("s[1357]"))
+    assert page.locator("#hits audio").first.evaluate(DURATION) == pytest.approx(0.1)
+    page.locator("#hits button.hit").first.click()
+    expect(page.locator("#results-title")).to_have_text(re.compile("^Texts for “s[1357]”$"))
+    expect(page.locator("#hits .hit-text").first).to_have_text("a high tone")
+    page.reload()
+    expect(page.locator("#results-title")).to_have_text(re.compile("^Texts for “s[1357]”$"))
+    assert watch.complaints == []

@@ -13,6 +13,8 @@ from app.bootstrap import build
 from app.settings import Settings
 from tests.app.e2e.conftest import LrbsInside
 
+CLASSES = {"y_tr": np.arange(4) % 2, "y_te": np.arange(4) % 2}
+
 
 def picture(colour: str) -> bytes:
     content = io.BytesIO()
@@ -84,3 +86,57 @@ def test_embeddings_are_brought_in_with_their_partners(lrbs_inside: LrbsInside, 
     assert "text_emb_1.npy: has 4 rows, the pictures have 5" in lrbs_inside(*ingest).stderr
     (tmp_path / "text_emb" / "text_emb_1.npy").write_bytes(b"none")
     assert "text_emb_1.npy: is no readable .npy array" in lrbs_inside(*ingest).stderr
+
+
+def test_a_collection_is_encoded_anew_from_its_originals(lrbs_inside: LrbsInside, tmp_path: Path) -> None:
+    lines = [
+        {"modality": "image", "id": name, "image_base64": base64.b64encode(picture(name)).decode()}
+        for name in ("red", "blue", "lime")
+    ]
+    facts = {"labels": ["x", "y"], "pair_id": "red", "metadata": {"size": 3}, "train": False}
+    lines.append({"modality": "text", "id": "t", "text": "red", **facts})
+    file = tmp_path / "items.ndjson"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    lrbs_inside("ingest", "ndjson", str(file), "-c", "old")
+    services = build(Settings(data_dir=tmp_path / "data", database_url=""))
+    lost = services.catalogue.item("old", "lime").content_hash
+    (copy,) = (tmp_path / "data").rglob(str(lost))
+    copy.unlink()
+    anew = ("ingest", "collection", "old", "-c", "new", "--image-encoder", "hog-color+hog-color")
+    for expected in ("3 new, 0 changed, 0", "0 new, 0 changed, 3"):
+        done = lrbs_inside(*anew)
+        assert done.stdout == f"3 items stored in 'new': {expected} unchanged; 1 refused\n"
+        assert "refused: item 'lime'" in done.stderr
+    old, new = (
+        {item.id: item for _, item in services.catalogue.page(name, None, 0, 9).rows}
+        for name in ("old", "new")
+    )
+    image, text = services.catalogue.collection("new")[0].modalities
+    assert image.encoder["type"] == "combine"
+    assert text.encoder == services.catalogue.collection("old")[0].modalities[1].encoder
+    assert new.keys() == old.keys() - {"lime"}
+    assert (new["t"].text, new["t"].labels, new["t"].pair_id) == ("red", ("x", "y"), "red")
+    assert (new["t"].metadata, new["t"].train) == ({"size": 3}, False)
+    assert new["red"].content_hash == old["red"].content_hash
+    single, double = (services.catalogue.item(name, "red").features for name in ("old", "new"))
+    assert single is not None
+    assert double is not None
+    assert len(double) == 2 * len(single)
+    refused = lrbs_inside("ingest", "collection", "old", "-c", "old")
+    assert "--collection: name another one" in refused.stderr
+
+
+def test_own_features_are_taken_along_to_another_collection(lrbs_inside: LrbsInside, tmp_path: Path) -> None:
+    arrays = np.random.default_rng(0).normal(size=(4, 3))
+    np.savez(
+        tmp_path / "set.npz", a_tr=arrays, b_tr=arrays[:, :2], a_te=arrays, b_te=arrays[:, :2], **CLASSES
+    )
+    names = ("--x", "a", "--z", "b", "--modalities", "a,b")
+    assert lrbs_inside("ingest", "npz", str(tmp_path / "set.npz"), "-c", "old", *names).returncode == 0
+    done = lrbs_inside("ingest", "collection", "old", "-c", "new")
+    assert done.stdout == "16 items stored in 'new': 16 new, 0 changed, 0 unchanged\n"
+    services = build(Settings(data_dir=tmp_path / "data", database_url=""))
+    for _, item in services.catalogue.page("old", None, 0, 16).rows:
+        old, new = (services.catalogue.item(name, item.id).features for name in ("old", "new"))
+        assert old is not None
+        np.testing.assert_array_equal(new, old)

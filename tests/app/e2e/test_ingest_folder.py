@@ -11,6 +11,8 @@ from app.bootstrap import build
 from app.cli.sources.rows import identifier_of
 from app.settings import Settings
 from tests.app.e2e.conftest import LRBS, ROOT, LrbsInside, environment_of
+from tests.app.sounds import tone
+from tests.conftest import import_extra
 
 N_PICTURES, N_DAMAGED = 2500, 20
 
@@ -101,3 +103,43 @@ def test_a_picture_whose_file_was_lost_is_given_back(lrbs_inside: LrbsInside, tm
     copy.unlink()
     assert lrbs_inside(*ingest).stdout.endswith("0 new, 0 changed, 1 unchanged\n")
     assert copy.read_bytes() == content
+
+
+def test_sounds_are_brought_in_from_folders_and_tables_and_are_queries(
+    lrbs_inside: LrbsInside, tmp_path: Path
+) -> None:
+    import_extra("soundfile")
+    folder = tmp_path / "calls"
+    for number in range(8):
+        name = ("low", "high")[number % 2]
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / f"{number}.wav").write_bytes(tone(300 + 3000 * (number % 2) + 10 * number))
+        (folder / name / f"{number}.txt").write_text(f"a {name} tone")
+    (folder / "low" / "bad.flac").write_bytes(b"fLaC")
+    (folder / "low" / "cover.png").write_bytes(b"no sound")
+    names = ("-c", "calls", "--modalities", "sound,text")
+    done = lrbs_inside("ingest", "folder", str(folder), *names, "--image-encoder", "mfcc")
+    assert done.stdout == "16 items stored in 'calls': 16 new, 0 changed, 0 unchanged; 1 refused\n"
+    assert "1 other files are no sounds nor texts" in done.stderr
+    assert "refused: low/bad.flac: is no readable sound" in done.stderr
+    (folder / "low" / "bad.flac").unlink()
+    again = lrbs_inside("ingest", "folder", str(folder), *names)
+    assert again.stdout.endswith("0 new, 0 changed, 16 unchanged\n"), "the collection says what it takes"
+
+    lines = ["id,file,text,label", "a,low/0.wav,a low one,low", "b,low/0.txt,a text,low"]
+    (folder / "items.csv").write_text("\n".join(lines))
+    columns = ("--picture-column", "file", "--label-column", "label")
+    done = lrbs_inside("ingest", "table", str(folder / "items.csv"), *names, *columns)
+    assert done.stdout == "3 items stored in 'calls': 3 new, 0 changed, 0 unchanged; 1 refused\n"
+    assert "refused: row 'b'.sound 0.txt: is no readable sound" in done.stderr
+
+    assert lrbs_inside("train", "calls", "--method", "lrbs").returncode == 0
+    query = tmp_path / "query.wav"
+    query.write_bytes(tone(3025))
+    found = lrbs_inside("search", "calls", "--sound", str(query), "-k", "4").stdout.splitlines()
+    assert ["high" in line for line in found] == [True] * 4
+    wrong = lrbs_inside("search", "calls", "--picture", str(query))
+    assert "--picture: collection 'calls' has no modality for pictures" in wrong.stderr
+    judged = lrbs_inside("feedback", "give", "calls", "text-a", "--not-relevant", "--sound", str(query))
+    assert judged.returncode == 0
+    assert "to sound sound " in lrbs_inside("feedback", "list", "calls").stdout

@@ -15,6 +15,7 @@ from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.loading import load
 from tests.app.onnx_files import WORDS, wait_for_looks, word_model, write_tokenizer
+from tests.app.sounds import tone
 from tests.conftest import import_extra
 
 PARAMETERS = TrainingParameters(method="lrbs", max_iter=20)
@@ -131,3 +132,54 @@ def test_without_its_vectors_a_collection_takes_no_texts_until_they_are_back(
     assert hits(client, "text-to-image", {"text": "red"}) == before
     assert client.post("/v1/collections/shop/items", json={"items": [item]}).status_code == 201
     close(begun.services)
+
+
+def test_sounds_are_stored_found_and_given_back(pairs: Pairs) -> None:
+    import_extra("soundfile")
+    client = pairs.client()
+    modalities = {"sound": {"encoder": {"type": "mfcc"}}, "text": {"encoder": {"type": "tfidf"}}}
+    body = {"name": "sounds", "modalities": modalities}
+    assert client.post("/v1/collections", json=body).status_code == 201
+    tones = {"low": 300, "high": 3000}
+    items: list[dict[str, Any]] = []
+    for number in range(16):
+        name = ("low", "high")[number % 2]
+        facts = {"labels": [name]}
+        encoded = sound(tones[name] + 10 * number)
+        items.append({"id": f"s{number}", "modality": "sound", "sound_base64": encoded, **facts})
+        items.append({"id": f"t{number}", "modality": "text", "text": f"a {name} tone {number}", **facts})
+    assert client.post("/v1/collections/sounds/items", json={"items": items}).status_code == 201
+    pairs.train("sounds", PARAMETERS)
+    path = "/v1/collections/sounds"
+    found = client.post(f"{path}/search/text-to-sound", json={"text": "a high tone", "k": 8}).json()["hits"]
+    assert {int(hit["id"][1:]) % 2 for hit in found} == {1}
+    query = {"sound_base64": sound(305), "k": 8}
+    found = client.post(f"{path}/search/sound-to-text", json=query).json()["hits"]
+    assert {int(hit["id"][1:]) % 2 for hit in found} == {0}
+    content = client.get(f"{path}/items/s3/content")
+    assert content.headers["Content-Type"] == "audio/wav"
+    assert content.content == base64.b64decode(sound(3030))
+    wrong = {"items": [{"modality": "sound", "sound_base64": picture("red", 0)}]}
+    refused = client.post(f"{path}/items", json=wrong)
+    assert (refused.status_code, refused.json()["field"]) == (422, "items.0.sound_base64")
+    wrong = {"items": [{"modality": "sound", "text": "a tone"}]}
+    assert (
+        "expected a sound (sound_base64 or a multipart file)"
+        in client.post(f"{path}/items", json=wrong).json()["detail"]
+    )
+    answer = client.post(f"{path}/items", files={"sound": ("a.wav", tone(400), "audio/wav")})
+    assert answer.status_code == 201, answer.text
+    (stored,) = answer.json()["ids"]
+    assert client.get(f"{path}/items/{stored}").json()["modality"] == "sound"
+    by_file = {"files": {"sound": ("a.wav", tone(305), "audio/wav")}, "data": {"k": "8"}}
+    again = client.post(f"{path}/search/sound-to-text", **by_file).json()["hits"]
+    assert [hit["id"] for hit in again] == [hit["id"] for hit in found]
+    both = {"sound": ("a.wav", tone(400)), "picture": ("a.png", b"none")}
+    assert client.post(f"{path}/items", files=both).json()["field"] == "sound"
+    cut_off = client.post(f"{path}/items", files={"sound": ("a.wav", tone(400)[:60])})
+    assert (cut_off.status_code, cut_off.json()["field"]) == (422, "sound")
+    assert "part 'picture' or 'sound'" in client.post(f"{path}/items", content=tone(400)).json()["detail"]
+
+
+def sound(frequency: float) -> str:
+    return base64.b64encode(tone(frequency)).decode()

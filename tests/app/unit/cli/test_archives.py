@@ -20,7 +20,7 @@ def write_tar(path: Path, members: dict[str, bytes | None]) -> Path:
 
 
 def rows_of(*files: Path) -> list[Row]:
-    return list(Archives(files, ("photo", "words")).rows())
+    return list(Archives(files, {"picture": "photo", "text": "words"}).rows())
 
 
 def test_members_of_one_name_are_one_sample(tmp_path: Path) -> None:

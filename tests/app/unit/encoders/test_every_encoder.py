@@ -16,6 +16,7 @@ from app.encoders.base import BaseEncoder
 from app.encoders.registry import TYPES, ContentLimits, EncoderRegistry, content_form
 from solver import is_sparse
 from tests.app.onnx_files import WORDS, flattening_model, word_model, write_tokenizer
+from tests.app.sounds import tone
 from tests.conftest import import_extra
 
 LIMITS = ContentLimits(max_picture_bytes=20_000, max_picture_pixels=10_000, max_text_chars=200)
@@ -40,7 +41,9 @@ def pictures() -> list[bytes]:
     return found
 
 
+SOUNDS = [tone(frequency) for frequency in (220, 440, 880, 1760, 3520)]
 CONTENTS = {
+    "sound": [Content(sound=content) for content in SOUNDS],
     "picture": [Content(picture=content) for content in pictures()],
     "text": [Content(text=text) for text in TEXTS],
     "vector": [Content(vector=row.tolist()) for row in np.random.default_rng(0).normal(size=(5, 3))],
@@ -52,6 +55,13 @@ BAD: dict[str, tuple[Content, ...]] = {
         Content(picture=b"\x89PNG\r\n\x1a\n" + bytes(50)),
         Content(picture=pictures()[0][:-80]),
         Content(picture=bytes(LIMITS.max_picture_bytes + 1)),
+    ),
+    "sound": (
+        Content(picture=pictures()[0]),
+        Content(sound=b""),
+        Content(sound=pictures()[0]),
+        Content(sound=SOUNDS[0][:200]),
+        Content(sound=bytes(LIMITS.max_picture_bytes + 1)),
     ),
     "text": (
         Content(picture=b""),
@@ -117,6 +127,8 @@ SAMPLES: dict[str, Callable[[Path], dict[str, Any]]] = {
 def options(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     if request.param.startswith("onnx"):
         request.getfixturevalue("onnxruntime")
+    if request.param == "mfcc":
+        import_extra("soundfile")
     make_options = SAMPLES.get(request.param, lambda folder: {})
     return EncoderRegistry(LIMITS).settle({"type": request.param, **make_options(tmp_path)})
 
