@@ -12,7 +12,27 @@ from rich.console import Console
 
 OUT, LOG = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 """Standard output is for results, standard error for what accompanies them."""
+ENCODER_HELP = "TYPE or TYPE:OPTION=VALUE,...; + combines several: hog-color+onnx:path=model.onnx,size=224"
+
+
+def read_names(text: str) -> tuple[str, ...]:
+    """Return the names of a comma-separated list."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _two_names(text: str) -> str:
+    if len(set(read_names(text))) != 2:
+        raise typer.BadParameter(f"expected two different names and a comma between them, got {text!r}")
+    return text
+
+
 JsonFlag = Annotated[bool, typer.Option("--json", help="print JSON")]
+JsonLinesFlag = Annotated[bool, typer.Option("--json", help="print JSON lines")]
+ModalitiesOption = Annotated[
+    str, typer.Option(callback=_two_names, help="names of the two modalities, comma-separated")
+]
+ImageEncoderOption = Annotated[str, typer.Option(help=ENCODER_HELP)]
+TextEncoderOption = Annotated[str, typer.Option(help="likewise, of texts")]
 LabelColumnOption = Annotated[
     str | None,
     typer.Option(help="comma-separated, the main label first; 'label' when absent, if there is one"),
@@ -20,8 +40,9 @@ LabelColumnOption = Annotated[
 PairColumnOption = Annotated[
     str | None, typer.Option(help="rows of the same value are partners; each its own when absent")
 ]
-ENCODER_HELP = "TYPE or TYPE:OPTION=VALUE,...; + combines several: hog-color+onnx:path=model.onnx,size=224"
 EVERY_SECONDS = 5.0
+_RATE_AFTER_SECONDS = 2.0
+"""Before that, the start says more about the rate than the data do."""
 Show = Callable[[str, int, int, str], None]
 """Called with the current step, the amount done, the total (0 if unknown), and a remark."""
 PERCENT = 100
@@ -37,13 +58,34 @@ def progress(console: Console, announcement: str) -> Iterator[Show]:
     console : Console
         Bars on a terminal; elsewhere a line for each new step and every few seconds.
     announcement : str
-        What is done, and roughly how long it takes.
+        What is done.
     """
     began = time.monotonic()
     console.print(announcement, highlight=False, markup=False)
     with _bars(console) if console.is_terminal else _lines(console, began) as show:
         yield show
-    console.print(f"done in {time.monotonic() - began:.0f} s", highlight=False)
+    console.print(f"done in {duration(time.monotonic() - began)}", highlight=False)
+
+
+def pace(done: int, total: int, seconds: float) -> str:
+    """Return the rate in words and, where the total is known, the time left; nothing at first."""
+    if seconds < _RATE_AFTER_SECONDS or not done:
+        return ""
+    rate = done / seconds
+    figure = f"{rate:.0f}" if rate >= 10.0 else f"{rate:.2g}"  # two digits or more
+    return f"{figure}/s" + (f", about {duration(max(total - done, 0) / rate)} left" if total else "")
+
+
+def duration(seconds: float) -> str:
+    """Return a time in words: ``12 s``, ``4 min 10 s``, ``2 h 5 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, rest = divmod(round(whole / 60), 60)
+    return f"{hours} h {rest} min" if rest else f"{hours} h"
 
 
 @contextmanager
@@ -90,8 +132,3 @@ def _lines(console: Console, began: float) -> Iterator[Show]:
         console.print(line, highlight=False, markup=False)
 
     yield show
-
-
-def read_names(text: str) -> tuple[str, ...]:
-    """Return the names of a comma-separated list."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from app.cli.console import JsonFlag
 from app.cli.ready import existing_services, new_services
 
 db = typer.Typer(no_args_is_help=True, help="The database: its schema and copies of it.")
@@ -22,9 +24,13 @@ def upgrade() -> None:
 @db.command("backup")
 def back_up(
     folder: Annotated[Path, typer.Argument(help="a new folder; serve it with LRBS_DATA_DIR")],
+    as_json: JsonFlag = False,
 ) -> None:
     """Copy a SQLite database with its pictures and models while the service runs."""
     copied = existing_services().backup.make(folder)
+    if as_json:
+        typer.echo(json.dumps({"folder": str(folder), "files": copied}))
+        return
     typer.echo(f"the database and {copied} files are in {folder}")
 
 
@@ -36,9 +42,13 @@ def adopt() -> None:
 
 
 @db.command("sweep")
-def sweep() -> None:
+def sweep(as_json: JsonFlag = False) -> None:
     """Move all files that the database does not refer to into the trash, however many they are."""
     services = new_services()
     services.schema.require_current()
     services.ownership.require_current()
-    typer.echo(f"{services.garbage_collector.sweep(any_share=True)} unused files and folders were swept")
+    swept = services.garbage_collector.sweep(any_share=True)
+    if as_json:
+        typer.echo(json.dumps({"swept": swept}))
+        return
+    typer.echo(f"{swept} unused files and folders were swept")

@@ -39,13 +39,13 @@ class Entry:
 
     def load(self, name: str) -> Any:
         """Import the command."""
-        found: typer.Typer | Callable[..., None] = getattr(
+        target: typer.Typer | Callable[..., None] = getattr(
             importlib.import_module(self.module), self.attribute
         )
-        if isinstance(found, typer.Typer):
-            return get_group(found)
+        if isinstance(target, typer.Typer):
+            return get_group(target)
         single = typer.Typer(add_completion=False)
-        single.command(name, hidden=self.is_hidden)(found)
+        single.command(name, hidden=self.is_hidden)(target)
         return get_command(single)
 
 
@@ -71,6 +71,10 @@ ENTRIES = {
         "feedback",
         "Which items are relevant to which queries; the next retrain may learn from it.",
     ),
+    "collections": Entry(
+        "app.cli.collections", "collections", "Collections: two modalities, their items and models."
+    ),
+    "items": Entry("app.cli.items", "items", "Items of a collection: list, show, label and delete them."),
     "keys": Entry("app.cli.keys", "keys", "API keys."),
     "db": Entry("app.cli.database", "db", "The database: its schema and copies of it."),
     "reference": Entry("app.cli.reference", "reference", "Print reference tables in Markdown."),

@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 
 from app.bootstrap import Services
+from app.cli.console import pace
 from app.cli.ingest import ensure_collection, split_into_batches, store
 from app.cli.local_training import train
 from app.cli.serve import bound_socket, url_of
@@ -58,7 +59,7 @@ def prepare(services: Services, per_kind: int, on_progress: Callable[[str, int, 
     if not _is_complete(services, total):
         image, text = Modality("image", {"type": "hog-color"}), Modality("text", {"type": "tfidf"})
         ensure_collection(services, COLLECTION, [image, text])
-        n_drawn = 0
+        n_drawn, began = 0, time.monotonic()
 
         def count_pictures() -> Iterator[NewItem]:
             nonlocal n_drawn
@@ -67,7 +68,8 @@ def prepare(services: Services, per_kind: int, on_progress: Callable[[str, int, 
                 yield item
 
         def on_stored(_: int) -> None:
-            on_progress("drawing and storing", n_drawn, total, "")
+            remark = pace(n_drawn, total, time.monotonic() - began)
+            on_progress("drawing and storing", n_drawn, total, remark)
 
         store(services, COLLECTION, count_pictures(), on_stored)
     collection, _ = services.catalogue.collection(COLLECTION)

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from app.domain.entities import Collection
+from app.cli.console import read_names
+from app.domain.entities import Collection, Modality
 from app.domain.errors import InvalidFieldError
 from app.encoders.options import names_file
 from app.encoders.registry import OPTIONS, content_form
@@ -70,6 +71,15 @@ def _read_value(name: str, text: str) -> Any:
         if text.startswith("[") and text.endswith("]"):
             return [_read_value("", one.strip()) for one in text[1:-1].split(",")]
         return text
+
+
+def read_modalities(names: str, image_encoder: str, text_encoder: str) -> list[Modality]:
+    """Return the two modalities of a new collection, as options of a command describe them."""
+    encoders = [
+        read_encoder("--image-encoder", image_encoder),
+        read_encoder("--text-encoder", text_encoder),
+    ]
+    return [Modality(name, encoder) for name, encoder in zip(read_names(names), encoders, strict=True)]
 
 
 def modality_for(collection: Collection, form: str) -> str:

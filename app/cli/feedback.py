@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.console import JsonFlag
+from app.cli.console import JsonFlag, JsonLinesFlag
 from app.cli.queries import ItemQuery, PictureQuery, SoundQuery, TextQuery, read_query
 from app.cli.ready import ready_services
 from app.domain.entities import Feedback
@@ -51,9 +51,7 @@ def give_feedback(
 
 
 @feedback.command("list")
-def list_feedback(
-    collection: str, as_json: Annotated[bool, typer.Option("--json", help="print JSON lines")] = False
-) -> None:
+def list_feedback(collection: str, as_json: JsonLinesFlag = False) -> None:
     """List feedback in the order in which it was stored."""
     from app.api.schemas.feedback import FeedbackOut
 

@@ -13,9 +13,13 @@ from app.cli.console import (
     ENCODER_HELP,
     LOG,
     OUT,
+    ImageEncoderOption,
     JsonFlag,
     LabelColumnOption,
+    ModalitiesOption,
     PairColumnOption,
+    TextEncoderOption,
+    pace,
     progress,
     read_names,
 )
@@ -33,24 +37,9 @@ if TYPE_CHECKING:
 ingest = typer.Typer(no_args_is_help=True, help="Import data into a collection.")
 _REFUSED = 3
 """Exit status when everything is stored but what was named: neither success nor an error."""
-_RATE_AFTER_SECONDS = 2.0
-"""Before that, the start says more about the rate than the data do."""
 
 CollectionOption = Annotated[str, typer.Option("--collection", "-c", help="collection; created if missing")]
 StrictFlag = Annotated[bool, typer.Option("--strict", help="stop at the first bad row")]
-ImageEncoderOption = Annotated[str, typer.Option(help=ENCODER_HELP)]
-TextEncoderOption = Annotated[str, typer.Option(help="likewise, of texts")]
-
-
-def _two_names(text: str) -> str:
-    if len(set(read_names(text))) != 2:
-        raise typer.BadParameter(f"expected two different names and a comma between them, got {text!r}")
-    return text
-
-
-ModalitiesOption = Annotated[
-    str, typer.Option(callback=_two_names, help="names of the two modalities, comma-separated")
-]
 
 
 @ingest.command("wikipedia")
@@ -105,13 +94,14 @@ def ingest_table(
     as_json: JsonFlag = False,
 ) -> None:
     """Import a CSV of pictures (or sounds) and texts; commas, semicolons, tabs or bars part its cells."""
+    from app.cli.encoder_options import read_modalities
     from app.cli.ingest import used_modalities
     from app.cli.sources.contents import file_form
     from app.cli.sources.tables import read_table
 
     if onnx is not None:
         image_encoder = json.dumps({"type": "onnx", "path": str(onnx.resolve())})
-    services, described = ready_services(), _modalities(modalities, image_encoder, text_encoder)
+    services, described = ready_services(), read_modalities(modalities, image_encoder, text_encoder)
     files, _ = used_modalities(services, collection, described)
     table = read_table(
         file,
@@ -144,9 +134,10 @@ def ingest_folder(
     as_json: JsonFlag = False,
 ) -> None:
     """Import the pictures (or sounds) of a folder, and the .txt files beside them of the same names."""
+    from app.cli.encoder_options import read_modalities
     from app.cli.sources.folders import Folder, find_files
 
-    services, described = ready_services(), _modalities(modalities, image_encoder, text_encoder)
+    services, described = ready_services(), read_modalities(modalities, image_encoder, text_encoder)
     by_form = _names_by_form(services, collection, described)
     names, n_others = find_files(folder, by_form)
     if n_others:
@@ -166,9 +157,10 @@ def ingest_tar(
     as_json: JsonFlag = False,
 ) -> None:
     """Import tar files as WebDataset writes them: pictures or sounds, .txt, .cls (label), .json (facts)."""
+    from app.cli.encoder_options import read_modalities
     from app.cli.sources.archives import Archives
 
-    services, described = ready_services(), _modalities(modalities, image_encoder, text_encoder)
+    services, described = ready_services(), read_modalities(modalities, image_encoder, text_encoder)
     source = Archives(files, _names_by_form(services, collection, described))
     _store(services, collection, described, source, strict, as_json)
 
@@ -184,9 +176,10 @@ def ingest_ndjson(
     as_json: JsonFlag = False,
 ) -> None:
     """Import a file of one item a line, with the fields that items have over HTTP."""
+    from app.cli.encoder_options import read_modalities
     from app.cli.sources.lines import Lines
 
-    described = _modalities(modalities, image_encoder, text_encoder)
+    described = read_modalities(modalities, image_encoder, text_encoder)
     _store(ready_services(), collection, described, Lines(file), strict, as_json)
 
 
@@ -232,16 +225,6 @@ def ingest_embeddings(
     _store(ready_services(), collection, vectors, source, strict, as_json)
 
 
-def _modalities(names: str, image_encoder: str, text_encoder: str) -> list[Modality]:
-    from app.cli.encoder_options import read_encoder
-
-    encoders = [
-        read_encoder("--image-encoder", image_encoder),
-        read_encoder("--text-encoder", text_encoder),
-    ]
-    return [Modality(name, encoder) for name, encoder in zip(read_names(names), encoders, strict=True)]
-
-
 def _names_by_form(services: Services, collection: str, described: list[Modality]) -> dict[str, str]:
     """Return which modality takes pictures, sounds, or texts; a collection that exists says it itself."""
     from app.cli.ingest import used_modalities
@@ -284,7 +267,8 @@ def _store(
         except ServiceError:
             LOG.print(f"{done} items were stored in {collection!r} before this error: correct it, run again")
             raise
-    _print_tally(collection, tally, as_json)
+    revision = services.catalogue.collection(collection)[0].revision
+    _print_tally(collection, revision, tally, as_json)
     if tally.refused:
         raise typer.Exit(_REFUSED)
 
@@ -293,22 +277,18 @@ def _print_refusal(reason: str) -> None:
     LOG.print(f"refused: {reason}", highlight=False, markup=False)
 
 
-def _print_tally(collection: str, tally: Tally, as_json: bool) -> None:
+def _print_tally(collection: str, revision: int, tally: Tally, as_json: bool) -> None:
     counts = tally.counts
     if as_json:
-        fields = {"created": counts.created, "updated": counts.updated, "unchanged": counts.unchanged}
-        typer.echo(json.dumps(fields | {"refused": tally.refused}))
+        fields = {
+            "revision": revision,
+            "created": counts.created,
+            "updated": counts.updated,
+            "unchanged": counts.unchanged,
+            "refused": tally.refused,
+        }
+        typer.echo(json.dumps(fields))
         return
     what = f"{counts.created} new, {counts.updated} changed, {counts.unchanged} unchanged"
     refused = f"; {tally.refused} refused" if tally.refused else ""
     OUT.print(f"{tally.stored} items stored in {collection!r}: {what}{refused}", highlight=False)
-
-
-def pace(done: int, total: int, seconds: float) -> str:
-    """Return the rate in words and, where the total is known, the time left; nothing at first."""
-    if seconds < _RATE_AFTER_SECONDS or not done:
-        return ""
-    rate = done / seconds
-    left = max(total - done, 0) / rate
-    words = f"{left:.0f} s" if left < 90 else f"{left / 60:.0f} min"  # minutes above a minute and a half
-    return f"{rate:.0f}/s" + (f", {words} left" if total else "")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.console import LOG
+from app.cli.console import LOG, JsonFlag, JsonLinesFlag
 from app.cli.ready import ready_services
 from app.domain.entities import ApiKey, KeyBounds, Scope
 
@@ -31,19 +31,30 @@ def create_key(
     rate_limit: Annotated[
         int | None, typer.Option(min=1, max=100_000, help="requests a minute; LRBS_RATE_LIMIT when absent")
     ] = None,
+    as_json: JsonFlag = False,
 ) -> None:
     """Create a key and print its secret, which is shown only once; its id goes to standard error."""
     bounds = KeyBounds(tuple(collection) if collection else None, parse_expiry(expires), rate_limit)
     key, secret = ready_services().access.create(scope, name, bounds=bounds)
+    if as_json:
+        from app.api.schemas.admin import KeyOut
+
+        typer.echo(KeyOut.of(key, secret).model_dump_json())
+        return
     LOG.print(f"key {key.id}, revoke it by this id", highlight=False)
     typer.echo(secret)
 
 
 @keys.command("list")
-def list_keys() -> None:
+def list_keys(as_json: JsonLinesFlag = False) -> None:
     """List keys, without their secrets."""
     for key in ready_services().access.list_keys():
-        typer.echo(key_line(key))
+        if as_json:
+            from app.api.schemas.admin import KeyOut
+
+            typer.echo(KeyOut.of(key).model_dump_json())
+        else:
+            typer.echo(key_line(key))
 
 
 @keys.command("revoke")

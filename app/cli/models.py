@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from app.cli.console import JsonLinesFlag
 from app.cli.ready import ready_services
 from app.cli.report_lines import convergence_line, graded_figures, index_lines, item_counts
 from app.domain.entities import Activation, ModelVersion
@@ -34,7 +35,7 @@ def models(
     history: Annotated[
         bool, typer.Option("--history", help="list activations: when, by whom and why")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON lines")] = False,
+    as_json: JsonLinesFlag = False,
 ) -> None:
     """List model versions; activate one, roll back, or show the history of activations."""
     from app.api.schemas.versions import ActivationOut

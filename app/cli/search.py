@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from app.cli.console import LOG
+from app.cli.console import LOG, JsonLinesFlag
 from app.cli.queries import ItemQuery, PictureQuery, SoundQuery, TextQuery, read_query
 from app.cli.ready import ready_services
 from app.domain.entities import ItemFilter
@@ -22,7 +22,7 @@ def search(
     sound: SoundQuery = None,
     item: ItemQuery = None,
     k: Annotated[int, typer.Option("-k", min=1, max=MAX_K, help="number of results")] = 10,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON lines")] = False,
+    as_json: JsonLinesFlag = False,
 ) -> None:
     """Search a collection from the command line."""
     from app.api.schemas.searches import SHOWN_FIELDS, hit_fields

@@ -55,7 +55,7 @@ def _prepare(settings: Settings, per_kind: int) -> Services:
     services.schema.upgrade()
     what = (
         f"Drawing {per_kind * len(KINDS)} pictures of {len(KINDS)} kinds of scenes with sentences, and "
-        "training on four fifths of them: a minute or two on two cores, nothing the second time."
+        "training on four fifths of them, once; the time left is shown as soon as it can be estimated."
     )
     with progress(LOG, what) as show:
         demonstration.prepare(services, per_kind, show)

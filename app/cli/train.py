@@ -61,7 +61,8 @@ def train(
     )
     _, counts = services.catalogue.collection(collection)
     size = " and ".join(f"{count} {name}" for name, count in counts.items())
-    what = f"Training on {collection!r}, which has {size} items: a minute or two for some thousands."
+    estimate = "the time left is shown once it can be estimated"
+    what = f"Training on {collection!r}, which has {size} items: {estimate}."
     with progress(LOG, what) as show:
         version = run_training(services, collection, parameters, show)
     model = services.versions.model(collection, version)

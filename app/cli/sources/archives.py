@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import lzma
+import re
 import tarfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +13,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from app.cli.sources.contents import content_of, form_of
-from app.cli.sources.rows import MAX_FILE_BYTES, Refusal, Row, decode_text, identifier_of
+from app.cli.sources.rows import MAX_FILE_BYTES, MAX_FILE_MIB, Refusal, Row, decode_text, identifier_of
 from app.domain.errors import InvalidFieldError
 from app.services.catalogue.service import NewItem
 
 _LABEL, _METADATA = ".cls", ".json"
+_ENDING = re.compile(r"\.(tar(\.[a-z0-9]+)?|t[bgx]z2?)$", re.IGNORECASE)
+"""Of the name of an archive, compressed or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,7 @@ class Archives:
     Parameters
     ----------
     files : sequence of Path
-        Uncompressed tar files. In each, a sample's members follow each other.
+        Tar files, which gzip, bzip2 or xz may have compressed. In each, a sample's members follow each other.
     modality_names : mapping of str to str
         Of what is taken: pictures, sounds, or texts (`names_by_form`).
     """
@@ -60,7 +64,8 @@ class Archives:
             if isinstance(fault, _Fault):
                 yield Refusal(f"{file.name}/{fault.name}", fault.reason)
         parts = {entry.suffix: entry for entry in members if isinstance(entry, _Member)}
-        name = identifier_of(f"{file.stem}/{key}")
+        # Without the ending: an archive that was compressed since has the same items.
+        name = identifier_of(f"{_ENDING.sub('', file.name)}/{key}")
         try:
             labels = _read_labels(parts.get(_LABEL))
             metadata = _read_metadata(parts.get(_METADATA))
@@ -98,24 +103,28 @@ class _Fault:
 
 def _read_members(file: Path, forms: Collection[str]) -> Iterator[_Member | _Fault]:
     """Yield the members that are used; one that is no plain file or too large is a fault."""
+    last_key, size = "", 0
     try:
-        # As a stream, without decompression: what is in memory is never larger than what is on the disk.
-        with tarfile.open(file, "r|") as archive:
+        # As a stream, whatever its compression: one sample at a time is in memory.
+        with tarfile.open(file, "r|*") as archive:
             for entry in archive:
                 path = PurePosixPath(entry.name)
                 suffix = "." + path.name.partition(".")[2].rpartition(".")[2].lower()
                 if entry.isdir() or (suffix not in (_LABEL, _METADATA) and form_of(suffix) not in forms):
                     continue
                 key = str(path.with_name(path.name.partition(".")[0] or path.name))
+                size = entry.size + (size if key == last_key else 0)
+                last_key = key
                 stream = archive.extractfile(entry) if entry.isreg() else None
                 if stream is None:
                     yield _Fault(entry.name, key, "is a link or a device, not a file")
-                elif entry.size > MAX_FILE_BYTES:
-                    yield _Fault(entry.name, key, f"is larger than {MAX_FILE_BYTES} bytes")
+                elif size > MAX_FILE_BYTES:
+                    what = "is" if size == entry.size else "makes its sample"
+                    yield _Fault(entry.name, key, f"{what} larger than {MAX_FILE_MIB} MiB")
                 else:
                     yield _Member(entry.name, key, suffix, stream.read())
-    except tarfile.TarError as error:
-        yield _Fault("", "", f"is damaged from here on, or no uncompressed tar file: {error}")
+    except (tarfile.TarError, EOFError, lzma.LZMAError) as error:
+        yield _Fault("", "", f"is damaged from here on, or no tar file: {error}")
 
 
 def _decode(member: _Member) -> str:

@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from app.cli.sources.rows import Row
+from app.cli.sources.arrays import AnyArray, open_matrix
+from app.cli.sources.parquet import check_length, plain_metadata, read_rows
+from app.cli.sources.rows import Refusal, Row
 from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
 from app.services.catalogue.service import NewItem
 
 _PARTS = ("img_emb", "text_emb")
 """Folders of the two modalities, and how the names of the files in them begin."""
+_METADATA = "metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Rows of both modalities, which are partners.
+
+    Parameters
+    ----------
+    number : str
+        As the names of the files have it.
+    arrays : (ndarray, ndarray)
+        Of pictures and of texts.
+    metadata : Path or None
+        A Parquet file with as many rows.
+    """
+
+    number: str
+    arrays: tuple[AnyArray, AnyArray]
+    metadata: Path | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,44 +46,65 @@ class Embeddings:
 
     Parameters
     ----------
-    shards : sequence of (str, tuple of ndarray)
-        Number of each, and its two arrays, as `open_embeddings` returned them.
+    shards : sequence of Shard
+        As `open_embeddings` returned them.
     modality_names : (str, str)
         Of pictures and of texts.
+    label_columns : tuple of str
+        Columns of the metadata whose values are labels.
     """
 
-    shards: Sequence[tuple[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]]]
+    shards: Sequence[Shard]
     modality_names: tuple[str, str]
+    label_columns: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
         """Number of rows of both modalities."""
-        return sum(len(array) for _, arrays in self.shards for array in arrays)
+        return sum(len(array) for shard in self.shards for array in shard.arrays)
 
     def rows(self) -> Iterator[Row]:
         """Yield the items of each shard, those of one modality after those of the other."""
-        for number, arrays in self.shards:
-            for modality, part, array in zip(self.modality_names, _PARTS, arrays, strict=True):
-                for row, vector in enumerate(array):
-                    name = f"{number}:{row}"
+        for shard in self.shards:
+            for modality, part, array in zip(self.modality_names, _PARTS, shard.arrays, strict=True):
+                facts = itertools.repeat((0, {})) if shard.metadata is None else read_rows(shard.metadata)
+                for row, (vector, (_, cells)) in enumerate(zip(array, facts, strict=False)):
+                    if isinstance(cells, Refusal):
+                        yield cells
+                        break
+                    name = f"{shard.number}:{row}"
                     yield NewItem(
                         modality=modality,
                         content=Content(vector=vector.astype(np.float64).tolist()),
                         id=f"{modality}-{name}",
+                        labels=tuple(
+                            str(cells[column])
+                            for column in self.label_columns
+                            if cells.get(column) not in (None, "")
+                        ),
                         pair_id=name,
-                        place=f"{part}_{number}.npy, row {row}",
+                        metadata=plain_metadata(
+                            {key: value for key, value in cells.items() if key not in self.label_columns}
+                        ),
+                        place=f"{part}_{shard.number}.npy, row {row}",
                     )
 
 
-def open_embeddings(
-    folder: Path,
-) -> list[tuple[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]]]:
+def open_embeddings(folder: Path, with_metadata: bool = True) -> list[Shard]:
     """Open the arrays of a folder without reading them into memory.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds the folders ``img_emb`` and ``text_emb``, and perhaps ``metadata``.
+    with_metadata : bool
+        Whether files ``metadata/metadata_<n>.parquet`` are used.
 
     Raises
     ------
     InvalidFieldError
-        If there are none, one has no partner, or one is no matrix of numbers; names the file.
+        If there are none, one has no partner or is no matrix of numbers, or the metadata do not fit or
+        cannot be read without an extra; names the file.
     """
     first, second = _PARTS
     numbers = [
@@ -72,19 +114,13 @@ def open_embeddings(
         raise InvalidFieldError(str(folder), f"has no files {first}/{first}_<number>.npy")
     shards = []
     for number in numbers:
-        pictures, texts = (_open_array(folder / part / f"{part}_{number}.npy") for part in _PARTS)
+        pictures, texts = (open_matrix(folder / part / f"{part}_{number}.npy") for part in _PARTS)
         if len(pictures) != len(texts):
             place = str(folder / second / f"{second}_{number}.npy")
             raise InvalidFieldError(place, f"has {len(texts)} rows, the pictures have {len(pictures)}")
-        shards.append((number, (pictures, texts)))
+        metadata = folder / _METADATA / f"{_METADATA}_{number}.parquet"
+        is_used = with_metadata and metadata.is_file()
+        if is_used:
+            check_length(metadata, len(pictures))
+        shards.append(Shard(number, (pictures, texts), metadata if is_used else None))
     return shards
-
-
-def _open_array(file: Path) -> npt.NDArray[Any]:
-    try:
-        array: npt.NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise InvalidFieldError(str(file), f"is no readable .npy array: {error}") from error
-    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiu":
-        raise InvalidFieldError(str(file), "is no matrix of numbers")
-    return array

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from app.api.ndjson import parse_line
 from app.api.schemas.items import ItemIn
-from app.cli.sources.rows import MAX_FILE_BYTES, Refusal, Row
+from app.cli.sources.rows import MAX_FILE_BYTES, MAX_FILE_MIB, Refusal, Row
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
 from app.services.catalogue.preparation import content_id
 
@@ -53,7 +53,7 @@ def _cut(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 def _read_item(place: str, line: bytes) -> Row:
     if len(line) > MAX_FILE_BYTES:
-        return Refusal(place, f"is longer than {MAX_FILE_BYTES} bytes")
+        return Refusal(place, f"is longer than {MAX_FILE_MIB} MiB")
     try:
         item = parse_line(ItemIn, line).to_item(place)
     except (InvalidFieldError, ContentTooLargeError) as error:

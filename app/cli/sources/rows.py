@@ -13,7 +13,8 @@ from app.domain.errors import InvalidFieldError
 from app.domain.limits import IDENTIFIER_PATTERN
 from app.services.catalogue.service import NewItem
 
-MAX_FILE_BYTES = 256 * 1024 * 1024
+MAX_FILE_MIB = 256
+MAX_FILE_BYTES = MAX_FILE_MIB << 20
 """Larger files are no single pictures or texts, and are not read into memory to find that out."""
 _MAX_NAME = 46
 """Characters of a name within an id: the longest modality before it and a digest behind it make 128."""
@@ -81,7 +82,7 @@ def read_bounded(path: Path) -> bytes:
     except OSError as error:
         raise InvalidFieldError("", error.strerror or str(error)) from error
     if len(content) > MAX_FILE_BYTES:
-        raise InvalidFieldError("", f"is larger than {MAX_FILE_BYTES} bytes")
+        raise InvalidFieldError("", f"is larger than {MAX_FILE_MIB} MiB")
     return content
 
 

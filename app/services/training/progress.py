@@ -10,8 +10,8 @@ Report = Callable[[Mapping[str, Any]], None]
 """Receives progress; raises to end the training."""
 _SHARE = "share"
 """Of a stage, in the events of what works on it."""
-_LEAST_SHARE = 0.03
-"""Below that, the time left would be a guess from a second or two."""
+_LEAST_SHARE, _LEAST_SECONDS = 0.03, 5.0
+"""Below either, the time left would be a guess from a start that is slower than the rest."""
 
 
 class StagedReport:
@@ -62,6 +62,7 @@ class TimedReport:
         share = float(progress[_SHARE])
         event = {name: value for name, value in progress.items() if name != _SHARE}
         event["percent"] = round(100.0 * share, 1)
-        if share >= _LEAST_SHARE:
-            event["seconds_left"] = round((self._now() - self._began) * (1.0 / share - 1.0))
+        seconds = self._now() - self._began
+        if share >= _LEAST_SHARE and seconds >= _LEAST_SECONDS:
+            event["seconds_left"] = round(seconds * (1.0 / share - 1.0))
         self._report(event)

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from app.cli.imports import pace
+from app.cli.console import duration, pace
 from app.cli.sources.rows import identifier_of
 from app.domain.limits import MAX_IDENTIFIER, MAX_NAME
 from app.domain.names import check_identifier
@@ -31,10 +31,26 @@ def test_a_name_with_a_colon_is_not_that_of_a_file_in_a_folder() -> None:
     [
         (0, 100, 9.0, ""),
         (50, 100, 1.0, ""),
-        (50, 100, 5.0, "10/s, 5 s left"),
-        (100, 10_000, 10.0, "10/s, 16 min left"),
+        (50, 100, 5.0, "10/s, about 5 s left"),
+        (100, 10_000, 10.0, "10/s, about 16 min 30 s left"),
         (50, 0, 5.0, "10/s"),
+        (1, 3, 8.0, "0.12/s, about 16 s left"),
     ],
 )
 def test_the_pace_has_a_rate_and_the_time_left(done: int, total: int, seconds: float, text: str) -> None:
     assert pace(done, total, seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.2, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min"),
+        (285.0, "4 min 45 s"),
+        (3599.6, "1 h"),
+        (7512.0, "2 h 5 min"),
+    ],
+)
+def test_a_duration_is_told_in_its_units(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

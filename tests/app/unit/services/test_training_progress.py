@@ -25,13 +25,15 @@ def test_the_share_of_a_stage_becomes_that_of_the_whole_and_never_falls() -> Non
 
 def test_the_time_left_is_estimated_from_the_time_so_far() -> None:
     events: list[Any] = []
-    seconds = iter([100.0, 110.0, 130.0])
+    seconds = iter([100.0, 101.0, 104.0, 110.0, 130.0])
     timed = TimedReport(events.append, now=lambda: next(seconds))
     timed({"phase": "loading", "share": 0.0})
+    timed({"phase": "fitting", "step": 1, "share": 0.1})
     timed({"phase": "fitting", "step": 3, "share": 0.25})
     timed({"phase": "fitting", "share": 0.75})
     assert events == [
         {"phase": "loading", "percent": 0.0},
+        {"phase": "fitting", "step": 1, "percent": 10.0},  # too soon to tell
         {"phase": "fitting", "step": 3, "percent": 25.0, "seconds_left": 30},
         {"phase": "fitting", "percent": 75.0, "seconds_left": 10},
     ]

@@ -1,0 +1,78 @@
+"""What commands print with --json are the fields of the routes."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.api.schemas.admin import KeyOut
+from app.bootstrap import build
+from app.main import create_app
+from app.settings import Settings
+from tests.app.e2e.conftest import LrbsInside
+from tests.app.e2e.refusals import client_of
+
+
+def test_commands_answer_as_the_routes_do(lrbs_inside: LrbsInside, tmp_path: Path) -> None:
+    def lines(*arguments: str) -> list[Any]:
+        done = lrbs_inside(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    create = ("collections", "create", "shop", "--modalities", "photo,words", "--image-encoder", "vector")
+    (created,) = lines(*create)
+    assert list(created["modalities"]) == ["photo", "words"]
+    file = tmp_path / "items.ndjson"
+    items = [
+        {"id": f"t{number}", "modality": "words", "text": f"text {number}", "labels": ["a"], "pair_id": "p"}
+        for number in range(3)
+    ]
+    file.write_text("\n".join(map(json.dumps, items)))
+    (told,) = lines("ingest", "ndjson", str(file), "-c", "shop", "--modalities", "photo,words")
+    assert told == {"revision": 1, "created": 3, "updated": 0, "unchanged": 0, "refused": 0}
+    (key,) = lines("keys", "create", "--scope", "admin", "--name", "till", "--expires", "30d")
+    assert key.keys() == KeyOut.model_fields.keys()
+
+    services = build(Settings(data_dir=tmp_path / "data", database_url=""))
+    with client_of(create_app(services), {"Authorization": f"Bearer {key['secret']}"}) as client:
+        shop = "/v1/collections/shop"
+        (listed_key,) = lines("keys", "list")
+        (answered_key,) = client.get("/v1/admin/keys").json()["keys"]
+        assert listed_key == {**answered_key, "last_used_at": None}  # listed before its first use
+        assert lines("collections", "list") == client.get("/v1/collections").json()["collections"]
+        assert lines("collections", "show", "shop") == [client.get(shop).json()]
+        assert lines("items", "list", "shop") == client.get(f"{shop}/items").json()["items"]
+        assert [item["id"] for item in lines("items", "list", "shop", "--limit", "2")] == ["t0", "t1"]
+        assert lines("items", "list", "shop", "--modality", "photo") == []
+        assert lines("items", "show", "shop", "t1") == [client.get(f"{shop}/items/t1").json()]
+        assert lines("items", "label", "shop", "t1", "b", "c") == [{"ids": ["t1"], "revision": 2}]
+        assert client.get(f"{shop}/items/t1").json()["labels"] == ["b", "c"]
+        assert lines("items", "delete", "shop", "t0") == [{"ids": ["t0"], "revision": 3}]
+        assert client.get(f"{shop}/items/t0").status_code == 404
+    services.database.engine.dispose()
+
+
+def test_collections_and_items_in_words(
+    lrbs_inside: LrbsInside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = lrbs_inside("collections", "create", "shop", "--image-encoder", "vector").stdout
+    assert made.startswith("shop  image (vector), text (tfidf)  no model yet  20")
+    again = lrbs_inside("collections", "create", "shop")
+    assert (again.returncode, "'shop' exists" in again.stderr) == (1, True), again.stderr
+    file = tmp_path / "items.ndjson"
+    file.write_text(
+        json.dumps({"id": "t", "modality": "text", "text": "word " * 20, "labels": ["a"], "train": False})
+    )
+    assert lrbs_inside("ingest", "ndjson", str(file), "-c", "shop").returncode == 0
+    shown = lrbs_inside("items", "show", "shop", "t").stdout
+    assert shown == f"t  text  a  {'word ' * 11}word…  not learned from\n"
+    assert lrbs_inside("items", "show", "shop", "u").stderr == "error: collection 'shop' has no item 'u'\n"
+    assert "1 text (tfidf)" in lrbs_inside("collections", "show", "shop").stdout
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    kept = lrbs_inside("collections", "delete", "shop")
+    assert kept.returncode == 1
+    assert "Delete 'shop' with 1 text items and all its models?" in kept.stderr
+    assert lrbs_inside("collections", "delete", "shop", "--yes").returncode == 0
+    assert lrbs_inside("collections", "list").stdout == ""
