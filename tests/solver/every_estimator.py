@@ -2,7 +2,7 @@
 
 import inspect
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -42,6 +42,24 @@ CHEAP["LMNN"] = {"n_rounds": 1}
 CHEAP["CompositeBilinear"] = {"kernels": ("linear", "rbf"), "scalings": ("standard",), "n_landmarks": 20}
 CHEAP["SemanticIdentity"] = CHEAP["SemanticBilinear"]
 CHEAP["KernelSemanticMatching"] = {"n_landmarks": 20}
+
+
+class Floor(NamedTuple):
+    """The least held-out MAP of an estimator on the planted classes, and why it is not that of all others."""
+
+    map: float
+    reason: str
+
+
+USUAL_FLOOR = Floor(0.95, "classes are ten standard deviations of the noise apart")
+CHANCE = 0.25
+"""MAP of a random ranking of the four planted classes."""
+WEAK: dict[str, Floor] = {}
+"""Baselines that cannot reach the usual floor, by the name of the class.
+
+Such as ``"Sum": Floor(0.5, "it is not trained")``. A floor lies above chance, and an entry whose estimator
+reaches the usual floor fails the test.
+"""
 
 INVALID = [
     ("alpha", 0.0), ("alpha", -1.0), ("alpha", np.nan), ("alpha", np.inf), ("alpha", "1"), ("alpha", True),

@@ -9,7 +9,8 @@ import pytest
 from sklearn.base import BaseEstimator, clone
 
 import solver
-from solver import Labels
+from solver import Labels, baselines
+from solver.comparison.methods import METHODS
 from solver.datasets import SyntheticPairs
 from solver.validation.errors import (
     InvalidInputError,
@@ -40,8 +41,23 @@ def _estimators_of_the_package() -> Iterator[type[Any]]:
 
 def test_every_estimator_of_the_package_is_under_the_contract() -> None:
     found = set(_estimators_of_the_package())
+    unlisted = sorted(each.__qualname__ for each in found - set(ESTIMATORS))
+    assert not unlisted, f"neither exported by solver nor in solver/comparison/methods.py: {unlisted}"
     assert found == set(ESTIMATORS)
     assert len(found) == len(ESTIMATORS)
+
+
+def test_every_baseline_takes_part_in_the_comparison() -> None:
+    compared = {method.estimator for method in METHODS.values()}
+    package = baselines.__name__ + "."
+    unlisted = sorted(
+        each.__qualname__
+        for each in set(_estimators_of_the_package()) - compared
+        if each.__module__.startswith(package)
+    )
+    assert not unlisted, (
+        f"a module of solver/baselines without a Method in solver/comparison/methods.py: {unlisted}"
+    )
 
 
 @pytest.mark.parametrize("Estimator", ESTIMATORS)
@@ -51,7 +67,10 @@ def test_each_estimator_projects_two_modalities_or_transforms_one(Estimator: typ
 
 def test_each_parameter_of_each_estimator_has_an_invalid_value() -> None:
     for Estimator in CROSS_MODAL:
-        assert parameters_of(Estimator) <= {name for name, _ in INVALID}
+        unknown = sorted(parameters_of(Estimator) - {name for name, _ in INVALID})
+        assert not unknown, (
+            f"INVALID in every_estimator.py has no value for these of {Estimator.__name__}: {unknown}"
+        )
 
 
 @pytest.mark.parametrize("Estimator", ESTIMATORS)
@@ -100,7 +119,8 @@ def test_each_parameter_with_a_number_for_its_default_is_known_to_be_numeric() -
     for Estimator in CROSS_MODAL:
         for name, value in Estimator().get_params().items():
             is_numeric = isinstance(value, int | float) and not isinstance(value, bool)
-            assert not is_numeric or name in NUMERIC
+            missing = f"NUMERIC in every_estimator.py has no {name!r}, a number of {Estimator.__name__}"
+            assert not is_numeric or name in NUMERIC, missing
 
 
 @pytest.mark.parametrize(("Estimator", "name"), _with_numeric_parameters())

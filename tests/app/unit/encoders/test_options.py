@@ -5,7 +5,7 @@ import pytest
 from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words
-from app.encoders.registry import ContentLimits, EncoderRegistry
+from app.encoders.registry import OPTIONS, ContentLimits, EncoderRegistry
 
 REGISTRY = EncoderRegistry(ContentLimits(max_picture_bytes=1, max_picture_pixels=1, max_text_chars=1))
 PATH = {"type": "onnx", "path": "m.onnx"}
@@ -77,6 +77,17 @@ def test_the_first_mistake_is_refused_by_name(options: dict[str, Any], message: 
     with pytest.raises(InvalidFieldError) as caught:
         REGISTRY.make(options)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("kind", REGISTRY.types)
+def test_every_encoder_has_the_options_of_its_description_and_no_other(kind: str) -> None:
+    names = OPTIONS.schemas()[kind]["properties"].keys() - {"type"}
+    for name in names:
+        with pytest.raises(InvalidFieldError) as caught:
+            REGISTRY.make({"type": kind, name: object()})
+        assert caught.value.field == f"encoder.{name}"
+    with pytest.raises(InvalidFieldError, match=rf"^encoder: {kind} has no option 'no such option'; it has "):
+        REGISTRY.make({"type": kind, "no such option": 1})
 
 
 @pytest.mark.parametrize("number", [10**400, -(10**400)])
