@@ -12,7 +12,6 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app.api.examples import ANSWERS
 from app.api.schemas.base import Problem
 
 FilePart = Literal["picture", "sound"]
@@ -113,6 +112,7 @@ def describe(application: FastAPI, routers: Iterable[APIRouter], open_paths: Col
                 for method in route.methods or ():
                     document["paths"][route.path_format][method.lower()]["requestBody"] = entry
             _add_components(document, {Problem, *(model for _, body in bodies for model in body.models)})
+            _restore_nulls(document, {route.response_model for route in _routes(routers)} - {None})
             document["tags"] = [{"name": name, "description": text} for name, text in _TAGS.items()]
             for operation in _operations(document):
                 _remove_item_schemas(operation)
@@ -138,13 +138,18 @@ def _routes(routers: Iterable[APIRouter]) -> Iterator[APIRoute]:
 
 
 def _add_components(document: dict[str, Any], models: Collection[type[BaseModel]]) -> None:
-    """Add the schemas of models that FastAPI does not know, and examples of answers."""
+    """Add the schemas of models that FastAPI does not know."""
     by_name = sorted(models, key=lambda model: model.__name__)
     _, definitions = models_json_schema([(model, "validation") for model in by_name], ref_template=_COMPONENT)
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas.update(definitions["$defs"])
-    for name, example in ANSWERS.items():
-        schemas[name].setdefault("examples", [example])
+
+
+def _restore_nulls(document: dict[str, Any], models: Collection[type[BaseModel]]) -> None:
+    """Show the examples of answers as they are: FastAPI leaves out every null of the document."""
+    for model in models:
+        if examples := schema_of(model).get("examples"):
+            document["components"]["schemas"][model.__name__]["examples"] = examples
 
 
 def _operations(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

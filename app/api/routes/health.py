@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Depends, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.deps import Credentials, may_administer
 from app.api.metrics import CONTENT_TYPE
@@ -17,6 +17,8 @@ router = APIRouter(tags=["health"])
 
 class Status(BaseModel):
     """State of the service."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"status": "ready"}]})
 
     status: str
     reason: str | None = Field(None, description="what is missing, or damaged")

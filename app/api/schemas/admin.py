@@ -16,8 +16,9 @@ from pydantic import (
     TypeAdapter,
     WithJsonSchema,
 )
+from pydantic.config import JsonDict
 
-from app.api.schemas.base import Integer, Strict, one_of, whole
+from app.api.schemas.base import EXAMPLE_TIME, Integer, Strict, one_of, whole
 from app.domain.entities import ApiKey, Job, KeyBounds, Scope, Supervision, TrainingParameters
 from app.domain.entities.held_out_quality import Objective
 from app.domain.limits import MAX_KEY_COLLECTIONS, MAX_NAME, STORABLE_PATTERN
@@ -157,8 +158,33 @@ class RetrainIn(Strict):
         return TrainingParameters(**values, supervision=self.supervision.to_supervision())
 
 
+_JOB: JsonDict = {
+    "id": "0123456789abcdef",
+    "collection": "products",
+    "state": "running",
+    "parameters": {"method": "lrbs", "alpha": 0.001, "scaling": "l2", "objective": "ndcg"},
+    "progress": {
+        "phase": "fitting",
+        "iteration": 12,
+        "objective": 0.83,
+        "gap": 0.004,
+        "rank": 9,
+        "percent": 76.5,
+        "seconds_left": 11,
+    },
+    "error": None,
+    "model_version": None,
+    "attempts": 1,
+    "created_at": EXAMPLE_TIME,
+    "started_at": EXAMPLE_TIME,
+    "finished_at": None,
+}
+
+
 class JobOut(BaseModel):
     """A job."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_JOB]})
 
     id: str
     collection: str
@@ -192,6 +218,8 @@ class JobOut(BaseModel):
 
 class JobList(BaseModel):
     """The jobs of a collection."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"jobs": [_JOB]}]})
 
     jobs: list[JobOut]
 
@@ -228,8 +256,22 @@ class KeyIn(Strict):
         return KeyBounds(collections, self.expires_at, self.requests_per_minute)
 
 
+_KEY: JsonDict = {
+    "id": "0123456789abcdef",
+    "name": "shop window",
+    "scope": "search",
+    "collections": ["products"],
+    "requests_per_minute": 600,
+    "created_at": EXAMPLE_TIME,
+    "expires_at": None,
+    "last_used_at": EXAMPLE_TIME,
+}
+
+
 class KeyOut(BaseModel):
     """A key; the secret is shown once, when it is made."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{**_KEY, "secret": "lrbs_" + "0" * 43}]})
 
     id: str
     name: str | None
@@ -260,5 +302,7 @@ class KeyOut(BaseModel):
 
 class KeyList(BaseModel):
     """All keys, without secrets."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"keys": [_KEY]}]})
 
     keys: list[KeyOut]

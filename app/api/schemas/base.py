@@ -57,6 +57,9 @@ NAME: JsonDict = {
 """What the document says of a collection's or a modality's name; `app.domain.names` refuses the rest."""
 
 
+EXAMPLE_TIME = "2026-01-31T12:00:00Z"
+
+
 class Strict(BaseModel):
     """Unknown fields are refused, so that a misspelt one is noticed; so is text no database can hold.
 
@@ -84,6 +87,22 @@ class FieldError(BaseModel):
 
 class Problem(BaseModel):
     """An error as RFC 9457 describes it."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "type": "/problems/invalid-request",
+                    "title": "Invalid request",
+                    "status": 422,
+                    "detail": "items.3.vector.1: Input should be a finite number",
+                    "instance": "/v1/collections/products/items",
+                    "field": "items.3.vector.1",
+                    "errors": [{"field": "items.3.vector.1", "message": "Input should be a finite number"}],
+                }
+            ]
+        }
+    )
 
     type: str
     title: str

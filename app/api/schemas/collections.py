@@ -6,8 +6,9 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic.config import JsonDict
 
-from app.api.schemas.base import NAME, Strict
+from app.api.schemas.base import EXAMPLE_TIME, NAME, Strict
 from app.api.schemas.encoders import EncoderIn, without_paths
 from app.domain.entities import Collection, Modality
 from app.encoders.registry import content_form
@@ -48,8 +49,24 @@ class CollectionIn(Strict):
         return [Modality(name, entry.encoder.options()) for name, entry in entries]
 
 
+_COLLECTION: JsonDict = {
+    "name": "products",
+    "modalities": {
+        "image": {"encoder": {"type": "hog-color"}, "content": "picture"},
+        "text": {"encoder": {"type": "tfidf"}, "content": "text"},
+    },
+    "revision": 12,
+    "active_version": 1,
+    "created_at": EXAMPLE_TIME,
+}
+
+
 class CollectionOut(BaseModel):
     """A collection."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{**_COLLECTION, "items": {"image": 5, "text": 7}}]}
+    )
 
     name: str
     modalities: dict[str, Any]
@@ -82,5 +99,7 @@ class CollectionOut(BaseModel):
 
 class CollectionList(BaseModel):
     """All collections."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"collections": [_COLLECTION]}]})
 
     collections: list[CollectionOut]

@@ -41,7 +41,7 @@ class EncoderOut(BaseModel):
     """A type of encoder."""
 
     type: str
-    content: Literal["picture", "text", "vector"] | None = Field(
+    content: Literal["picture", "text", "sound", "vector"] | None = Field(
         description="what it takes; null where its parts decide"
     )
     description: str
@@ -51,6 +51,31 @@ class EncoderOut(BaseModel):
 
 class EncoderList(BaseModel):
     """All types of encoders, by name."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "encoders": [
+                        {
+                            "type": "word-frequency",
+                            "content": "text",
+                            "description": "texts: frequencies of words; learned at each retrain",
+                            "options": {
+                                "max_words": {
+                                    "type": "integer",
+                                    "minimum": 1,
+                                    "maximum": 200_000,
+                                    "description": "words kept at most, the most frequent ones",
+                                }
+                            },
+                            "required": [],
+                        }
+                    ]
+                }
+            ]
+        }
+    )
 
     encoders: list[EncoderOut]
 

@@ -6,8 +6,9 @@ from datetime import datetime
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
 
-from app.api.schemas.base import Identifier, Strict
+from app.api.schemas.base import EXAMPLE_TIME, Identifier, Strict
 from app.api.schemas.searches import QueryIn
 from app.domain.entities import Feedback
 from app.domain.names import join_path
@@ -66,6 +67,8 @@ class FeedbackListIn(Strict):
 class FeedbackIdsOut(BaseModel):
     """Ids of stored feedback, in the order of the request."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"ids": [17, 18]}]})
+
     ids: list[int]
 
 
@@ -122,8 +125,23 @@ class FeedbackOut(BaseModel):
         )
 
 
+_FEEDBACK: JsonDict = {
+    "id": 17,
+    "query": {"form": "text", "item_id": None, "text": "a shoe to run in", "picture_sha256": None},
+    "source": "text",
+    "target": "image",
+    "item_id": "i1",
+    "relevant": True,
+    "created_at": EXAMPLE_TIME,
+}
+
+
 class FeedbackPageOut(BaseModel):
     """One page of feedback; `next_cursor` is null on the last."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"feedback": [_FEEDBACK], "next_cursor": "17"}]}
+    )
 
     feedback: list[FeedbackOut]
     next_cursor: str | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic.config import JsonDict
 
 from app.api.schemas.base import Identifier, Label, Strict
 from app.api.schemas.content import RawIn, content_url
@@ -83,12 +84,20 @@ class ItemsIn(Strict):
 class WrittenOut(BaseModel):
     """Outcome of a write."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"ids": ["t1", "t2"], "revision": 13}]})
+
     ids: list[str]
     revision: int
 
 
 class ImportedOut(BaseModel):
     """Outcome of an import."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"revision": 14, "created": 1, "updated": 1, "unchanged": 0, "ids": ["t1", "t2"]}]
+        }
+    )
 
     revision: int = Field(description="of the collection; as it was when nothing changed")
     created: int
@@ -97,8 +106,23 @@ class ImportedOut(BaseModel):
     ids: list[str] = Field(description="in the order of the lines")
 
 
+_ITEM: JsonDict = {
+    "id": "i1",
+    "modality": "image",
+    "text": None,
+    "content_url": "/v1/collections/products/items/i1/content",
+    "labels": ["shoes"],
+    "pair_id": "t1",
+    "metadata": {"price": 59.9},
+    "train": True,
+    "revision": 12,
+}
+
+
 class ItemOut(BaseModel):
     """An item."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_ITEM]})
 
     id: str
     modality: str
@@ -128,6 +152,8 @@ class ItemOut(BaseModel):
 
 class ItemPage(BaseModel):
     """One page of items; `next_cursor` is null on the last."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"items": [_ITEM], "next_cursor": "42"}]})
 
     items: list[ItemOut]
     next_cursor: str | None

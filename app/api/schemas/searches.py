@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema, model_validator
+from pydantic.config import JsonDict
 
 from app.api.schemas.base import Identifier, Integer, Label, Strict
 from app.api.schemas.content import RawIn, content_url
@@ -145,8 +146,36 @@ class NoticeOut(BaseModel):
     words: list[str] = Field(description="the first 20 words that it is about")
 
 
+_RESULT: JsonDict = {
+    "model_version": 1,
+    "index_revision": 12,
+    "exact": True,
+    "took_ms": 0.82,
+    "notices": [],
+    "hits": [
+        {
+            "id": "i1",
+            "rank": 1,
+            "score": 2.31,
+            "probability": 0.91,
+            "labels": ["shoes"],
+            "metadata": {"price": 59.9},
+            "text": None,
+            "content_url": "/v1/collections/products/items/i1/content",
+        }
+    ],
+}
+_NOTHING_KNOWN: JsonDict = {
+    "code": "unknown-words",
+    "message": "the model knows no word of the query, so nothing is ranked: 'xyzzy'",
+    "words": ["xyzzy"],
+}
+
+
 class SearchOut(BaseModel):
     """Ranked results and the snapshot they come from."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_RESULT]})
 
     model_version: int
     index_revision: int
@@ -198,5 +227,11 @@ def hit_fields(collection: str, hit: Hit, include: AbstractSet[str]) -> dict[str
 
 class BatchSearchOut(BaseModel):
     """Results in the order of the queries, all from one snapshot."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"results": [_RESULT, {**_RESULT, "notices": [_NOTHING_KNOWN], "hits": []}]}]
+        }
+    )
 
     results: list[SearchOut]

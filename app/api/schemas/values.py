@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Self
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from app.services.serving.values import ValueCounts
 
@@ -26,6 +26,18 @@ class ValueCountOut(BaseModel):
 
 class ValuesOut(BaseModel):
     """The most frequent labels and metadata values of a gallery."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "items": 5,
+                    "labels": [{"value": "shoes", "count": 3}, {"value": "wallets", "count": 2}],
+                    "metadata": {"colour": [{"value": "red", "count": 4}, {"value": "blue", "count": 1}]},
+                }
+            ]
+        }
+    )
 
     items: int
     labels: list[LabelCountOut]

@@ -6,15 +6,27 @@ from datetime import datetime
 from typing import Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.config import JsonDict
 
-from app.api.schemas.base import Strict, whole
-from app.api.schemas.reports import TrainingReportOut
+from app.api.schemas.base import EXAMPLE_TIME, Strict, whole
+from app.api.schemas.reports import REPORT_EXAMPLE, TrainingReportOut
 from app.domain.entities import Activation, ModelVersion
 from app.domain.limits import LARGEST_VERSION
+
+_MODEL: JsonDict = {
+    "version": 1,
+    "is_active": True,
+    "created_at": EXAMPLE_TIME,
+    "index_revision": 12,
+    "manifest_hash": "0" * 64,
+    "report": REPORT_EXAMPLE,
+}
 
 
 class ModelOut(BaseModel):
     """A model version."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_MODEL]})
 
     version: int
     is_active: bool
@@ -44,6 +56,8 @@ class ModelOut(BaseModel):
 class ModelList(BaseModel):
     """Versions, newest first, without the long lists of their reports."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"models": [_MODEL]}]})
+
     models: list[ModelOut]
 
 
@@ -59,6 +73,15 @@ class ActivateIn(Strict):
         None, description="the version that must be active now, 0 for none; 409 otherwise"
     )
     reason: str | None = Field(None, min_length=1, max_length=500, description="kept in the history")
+
+
+_ACTIVATION: JsonDict = {
+    "version": 2,
+    "previous": 1,
+    "at": EXAMPLE_TIME,
+    "by": "key 0123456789abcdef",
+    "reason": None,
+}
 
 
 class ActivationOut(BaseModel):
@@ -80,5 +103,7 @@ class ActivationOut(BaseModel):
 
 class ActivationList(BaseModel):
     """Activations, newest first."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"activations": [_ACTIVATION]}]})
 
     activations: list[ActivationOut]
