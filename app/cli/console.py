@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,10 +36,10 @@ ImageEncoderOption = Annotated[str, typer.Option(help=ENCODER_HELP)]
 TextEncoderOption = Annotated[str, typer.Option(help="likewise, of texts")]
 LabelColumnOption = Annotated[
     str | None,
-    typer.Option(help="comma-separated, the main label first; 'label' when absent, if there is one"),
+    typer.Option(help="comma-separated, the main label first; default: 'label', if there is one"),
 ]
 PairColumnOption = Annotated[
-    str | None, typer.Option(help="rows of the same value are partners; each its own when absent")
+    str | None, typer.Option(help="rows of the same value are partners; default: each row its own")
 ]
 EVERY_SECONDS = 5.0
 _RATE_AFTER_SECONDS = 2.0
@@ -86,6 +87,15 @@ def duration(seconds: float) -> str:
         return f"{minutes} min {rest} s" if rest else f"{minutes} min"
     hours, rest = divmod(round(whole / 60), 60)
     return f"{hours} h {rest} min" if rest else f"{hours} h"
+
+
+def time_left(seconds: float) -> str:
+    """Return an estimate in steps so coarse that it does not rise and fall from one look to the next."""
+    if seconds < 60:
+        return "less than a minute left"
+    minutes = math.ceil(seconds / 60)
+    # Beyond ten minutes the estimate is no better than to five.
+    return f"about {minutes if minutes <= 10 else 5 * math.ceil(minutes / 5)} min left"
 
 
 @contextmanager

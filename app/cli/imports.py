@@ -84,7 +84,7 @@ def ingest_table(
     pair_column: PairColumnOption = None,
     split_column: Annotated[str | None, typer.Option(help="column with 'train' for training rows")] = None,
     encoding: Annotated[
-        str | None, typer.Option(help="of the file; UTF-8, UTF-16 or Windows-1252 when absent")
+        str | None, typer.Option(help="of the file; default: UTF-8, UTF-16 or Windows-1252, whichever it is")
     ] = None,
     modalities: ModalitiesOption = "image,text",
     image_encoder: ImageEncoderOption = "hog-color",

@@ -28,7 +28,7 @@ def list_items(
     collection: str,
     modality: Annotated[str | None, typer.Option(help="only items of this modality")] = None,
     pair: Annotated[str | None, typer.Option(help="only items of this pair_id")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="list this many at most; all when absent")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="list this many at most; default: all")] = None,
     as_json: JsonLinesFlag = False,
 ) -> None:
     """List items in order of creation."""

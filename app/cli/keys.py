@@ -29,7 +29,7 @@ def create_key(
         str | None, typer.Option(help="when it expires: 30d, 12h, or a date such as 2030-01-31")
     ] = None,
     rate_limit: Annotated[
-        int | None, typer.Option(min=1, max=100_000, help="requests a minute; LRBS_RATE_LIMIT when absent")
+        int | None, typer.Option(min=1, max=100_000, help="requests a minute; default: LRBS_RATE_LIMIT")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -41,7 +41,11 @@ def create_key(
 
         typer.echo(KeyOut.of(key, secret).model_dump_json())
         return
-    LOG.print(f"key {key.id}, revoke it by this id", highlight=False)
+    LOG.print(
+        "The secret below is shown only this once: send it as 'Authorization: Bearer SECRET', or paste it "
+        f"into the page. lrbs keys revoke {key.id} takes it back.",
+        highlight=False,
+    )
     typer.echo(secret)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from app.bootstrap import Services
-from app.cli.console import PERCENT, duration
+from app.cli.console import PERCENT, time_left
 from app.domain.entities import Job, JobState
 from app.domain.errors import JobNotFoundError, ServiceError, TrainingDataError
 from app.services.training.requests import TrainingParameters
@@ -82,6 +82,6 @@ def _show(services: Services, job_id: str, on_progress: Callable[[str, int, int,
     gap, seconds_left = progress.get("gap"), progress.get("seconds_left")
     remarks = [] if gap is None else [f"gap {gap:.1e}"]
     if seconds_left is not None:
-        remarks.append(f"about {duration(seconds_left)} left")
+        remarks.append(time_left(seconds_left))
     percent = int(progress.get("percent", 0.0))
     on_progress(f"training: {progress.get('phase', 'waiting')}", percent, PERCENT, ", ".join(remarks))

@@ -7,6 +7,9 @@ from app.domain.entities.held_out_quality import DirectionQuality
 from app.domain.entities.index_choice import EXACT, IndexSpec
 from app.domain.names import some_of
 
+FEW_RELEVANT = "(lower than 1 where a gallery has fewer than ten relevant items)"
+"""What bounds a precision at ten on a small gallery."""
+
 
 def validation_lines(report: TrainingReport) -> list[str]:
     """Return lines for each direction with the quality on held-out training items."""
@@ -37,7 +40,7 @@ def _details(report: TrainingReport, quality: DirectionQuality) -> list[str]:
     if not _has_more_than_labels(report) or quality.n_queries is None:
         return []
     shares = ", ".join(f"{name} {value:.4f}" for name, value in quality.precision_at_10.items())
-    lines = [f"right in the first ten: {shares}"] if shares else []
+    lines = [f"right in the first ten: {shares} {FEW_RELEVANT}"] if shares else []
     if quality.median_rank is not None:
         first = 0.0 if quality.recall_at_1 is None else quality.recall_at_1
         lines.append(f"partner comes first {first:.4f}, median rank {quality.median_rank:g}")

@@ -35,7 +35,6 @@ def search(
     for notice in result.notices:
         LOG.print(Text(notice.message))
     for hit in result.hits:
-        line = (
-            f"{hit.rank:3d}  {hit.score:8.4f}  {hit.id}  {', '.join(hit.item.labels)}  {hit.item.text or ''}"
-        )
+        figures = f"{hit.rank:3d}  {hit.score:8.4f}  {hit.probability:6.1%}"
+        line = f"{figures}  {hit.id}  {', '.join(hit.item.labels)}  {hit.item.text or ''}"
         typer.echo(json.dumps(hit_fields(collection, hit, SHOWN_FIELDS)) if as_json else line)

@@ -72,21 +72,22 @@ MethodOption = Annotated[
     ),
 ]
 AlphaOption = Annotated[
-    float | None, typer.Option(callback=positive, help="penalty weight; chosen on held-out items when absent")
+    float | None, typer.Option(callback=positive, help="penalty weight; default: chosen on held-out items")
 ]
 ScalingOption = Annotated[
-    str | None, typer.Option(callback=known_scaling, help=f"{join_words(SCALINGS)}; chosen when absent")
+    str | None,
+    typer.Option(callback=known_scaling, help=f"{join_words(SCALINGS)}; default: chosen on held-out items"),
 ]
 SeedOption = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="of the held-out part")]
 FacetOption = Annotated[
     list[str] | None,
-    typer.Option(help="metadata key to learn from, once for each; all that look categorical when absent"),
+    typer.Option(help="metadata key to learn from, once for each; default: all that look categorical"),
 ]
 ObjectiveOption = Annotated[
     str | None,
     typer.Option(
         callback=known_objective,
         help=f"{join_words(OBJECTIVES)}, or weights such as ndcg=2,recall=1: what held-out quality is; "
-        "when absent, ndcg with facets or pairs, map otherwise",
+        "default: ndcg with facets or pairs, map otherwise",
     ),
 ]

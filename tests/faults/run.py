@@ -236,7 +236,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
-    parser.add_argument("--seed", type=int, default=None, help="random when absent")
+    parser.add_argument("--seed", type=int, default=None, help="default: random")
     parser.add_argument("--keep", action="store_true", help="keep data and logs")
     options = parser.parse_args()
     seed = secrets.randbelow(10**6) if options.seed is None else options.seed

@@ -328,7 +328,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--shapes", help="comma-separated names; all when absent")
+    parser.add_argument("--shapes", help="comma-separated names; default: all")
     arguments = parser.parse_args()
     names = None if arguments.shapes is None else set(arguments.shapes.split(","))
     shapes = tuple(shape for shape in SHAPES if names is None or shape.__name__ in names)

@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, help="send this input alone")
     parser.add_argument("--every", type=int, default=250, help="inputs between two rounds of good requests")
-    parser.add_argument("--database-url", default="", help="an empty database; SQLite when absent")
+    parser.add_argument("--database-url", default="", help="an empty database; default: SQLite")
     arguments = parser.parse_args()
     only = arguments.only
     inputs = (

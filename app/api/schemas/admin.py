@@ -138,7 +138,7 @@ class RetrainIn(Strict):
         None,
         ge=SMALLEST_ALPHA,
         le=LARGEST_ALPHA,
-        description="penalty weight; chosen on held-out items when absent",
+        description="penalty weight; default: chosen on held-out items",
     )
     scaling: str | None = Field(None, pattern=one_of(SCALINGS))
     tol: float = Field(1e-3, gt=0, lt=1)
@@ -148,7 +148,7 @@ class RetrainIn(Strict):
     objective: _Objective | None = Field(
         None,
         description="what held-out quality is: graded nDCG@10 over facets and pairs, mean average precision "
-        "by label, how often the partner is among the first ten, or a weighted mean of these; when absent "
+        "by label, how often the partner is among the first ten, or a weighted mean of these; default: "
         "`ndcg` where there is more than one facet or pairs, and `map` otherwise",
     )
 
@@ -243,11 +243,11 @@ class KeyIn(Strict):
         None,
         min_length=1,
         max_length=MAX_KEY_COLLECTIONS,
-        description="the only collections it can see; all when absent",
+        description="the only collections it can see; default: all",
     )
     expires_at: AwareDatetime | None = Field(None, description="when it stops working")
     requests_per_minute: Annotated[int, Field(ge=1, le=100_000), BeforeValidator(whole)] | None = Field(
-        None, description="its own rate limit; the service's when absent"
+        None, description="its own rate limit; default: the service's"
     )
 
     def to_bounds(self) -> KeyBounds:

@@ -90,7 +90,7 @@ class SearchOptions(Strict):
         None,
         max_length=4,
         fail_fast=True,
-        description="fields of a hit to return beside its id, rank and score; all when absent",
+        description="fields of a hit to return beside its id, rank and score; default: all",
     )
 
 

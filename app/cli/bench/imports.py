@@ -34,7 +34,7 @@ def import_command(
     items: Annotated[int, typer.Option(min=1, help="how many")] = 100_000,
     dim: Annotated[int, typer.Option(min=2, help="numbers of each vector")] = 128,
     database_url: Annotated[
-        str, typer.Option(help="an empty database; SQLite in a temporary folder when absent")
+        str, typer.Option(help="an empty database; default: SQLite in a temporary folder")
     ] = "",
     as_json: JsonFlag = False,
 ) -> None:

@@ -38,7 +38,7 @@ def search_command(
         str, typer.Option(help=f"auto, {OWN}, or a compiled one: {join_words(COMPILED, 'or')}")
     ] = "auto",
     database_url: Annotated[
-        str, typer.Option(help="an empty database; SQLite in a temporary folder when absent")
+        str, typer.Option(help="an empty database; default: SQLite in a temporary folder")
     ] = "",
     as_json: JsonFlag = False,
 ) -> None:

@@ -35,28 +35,28 @@ CollectionOption = Annotated[
 ]
 FacetsOption = Annotated[
     str,
-    typer.Option(help="comma-separated columns or metadata keys; those with repeated values when absent"),
+    typer.Option(help="comma-separated columns or metadata keys; default: those with repeated values"),
 ]
 LabelsOption = Annotated[bool, typer.Option(help="learn from labels, and measure them")]
 PairsOption = Annotated[bool, typer.Option(help="partners count; without labels they are learned from")]
 SplitColumnOption = Annotated[
     str | None,
-    typer.Option(help="'train' and 'test'; 'split' when absent, or a fifth of each label is drawn to test"),
+    typer.Option(help="'train' and 'test'; default: 'split', or a fifth of each label is drawn to test"),
 ]
 ImageEncoderOption = Annotated[str, typer.Option(help=ENCODER_HELP)]
 TextEncoderOption = Annotated[str, typer.Option(help="likewise, of texts")]
 MethodsOption = Annotated[
     str,
     typer.Option(
-        help=f"comma-separated, of {', '.join(METHODS)}; without {_OPTIONAL} when absent, "
+        help=f"comma-separated, of {', '.join(METHODS)}; default: all but {_OPTIONAL}, "
         f"and without labels only {_OF_PAIRS}"
     ),
 ]
 SeedOption = Annotated[int, typer.Option(min=0, help="of folds and resampling")]
 FoldsOption = Annotated[int, typer.Option(min=2, help="of the cross-validation")]
-JobsOption = Annotated[int | None, typer.Option(min=1, help="processes; one a core when absent")]
+JobsOption = Annotated[int | None, typer.Option(min=1, help="processes; default: one a core")]
 CacheOption = Annotated[
-    Path | None, typer.Option(file_okay=False, help="folder of the cache; in LRBS_DATA_DIR when absent")
+    Path | None, typer.Option(file_okay=False, help="folder of the cache; default: in LRBS_DATA_DIR")
 ]
 ReportOption = Annotated[
     Path | None, typer.Option(file_okay=False, help="folder for report.html and report.md")

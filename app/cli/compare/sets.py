@@ -69,7 +69,7 @@ class ComparedSet:
     modalities : tuple of str
         Names of both modalities.
     annotations : Annotations or None
-        What is known of the rows; label and partner when absent.
+        What is known of the rows; None: label and partner.
     class_name : str
         What the classes are: "label", "partner", or a facet.
     """

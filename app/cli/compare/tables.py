@@ -32,11 +32,11 @@ class TableColumns:
     id, picture, text : str
         Columns.
     labels : tuple of str or None
-        Columns of the labels, the main one first; "label" when absent, if there is one.
+        Columns of the labels, the main one first; None: "label", if there is one.
     pair : str or None
-        Column whose equal values make rows partners; the id when absent.
+        Column whose equal values make rows partners; None: the id.
     split : str or None
-        Column of "train" and "test"; "split" when absent, if there is one.
+        Column of "train" and "test"; None: "split", if there is one.
     image_encoder, text_encoder : mapping
         Options of the encoders.
     """

@@ -52,7 +52,7 @@ class OnnxOptions(EncoderOptions, total=False):
     path: Required[Annotated[StoredText, Field(description="the model file"), expect("a file path")]]
     sha256: Annotated[
         Sha256,
-        Field(description="of the model file, taken from it when absent; no other is used afterwards"),
+        Field(description="of the model file; default: its present one; no other file is used afterwards"),
     ]
     size: Annotated[
         int,
@@ -81,7 +81,7 @@ class OnnxOptions(EncoderOptions, total=False):
     ]
     output: Annotated[
         StoredText,
-        Field(description="name of the output; the first when absent"),
+        Field(description="name of the output; default: the first"),
         expect("the name of an output"),
     ]
 

@@ -38,8 +38,8 @@ class OnnxTextOptions(EncoderOptions, total=False):
     tokenizer_path: Required[
         Annotated[StoredText, Field(description="its tokenizer.json"), expect("a file path")]
     ]
-    sha256: Annotated[Sha256, Field(description="of the model file, taken from it when absent")]
-    tokenizer_sha256: Annotated[Sha256, Field(description="of the tokenizer, taken from it when absent")]
+    sha256: Annotated[Sha256, Field(description="of the model file; default: its present one")]
+    tokenizer_sha256: Annotated[Sha256, Field(description="of the tokenizer; default: its present one")]
     max_tokens: Annotated[
         int,
         Field(ge=2, le=_MAX_TOKENS, description="longer texts are cut; 128 by default"),
@@ -57,7 +57,7 @@ class OnnxTextOptions(EncoderOptions, total=False):
     ]
     output: Annotated[
         StoredText,
-        Field(description="name of the output; the first when absent"),
+        Field(description="name of the output; default: the first"),
         expect("the name of an output"),
     ]
 

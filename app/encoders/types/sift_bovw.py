@@ -33,7 +33,7 @@ class SiftOptions(EncoderOptions, total=False):
             expect("a file path"),
         ]
     ]
-    sha256: Annotated[Sha256, Field(description="of the codebook, taken from it when absent")]
+    sha256: Annotated[Sha256, Field(description="of the codebook; default: its present one")]
 
 
 class SiftEncoder(PictureEncoder):

@@ -27,7 +27,7 @@ class VectorOptions(EncoderOptions, total=False):
     type: Required[Literal["vector"]]
     dim: Annotated[
         int,
-        Field(ge=1, le=MAX_COUNT, description="taken from the first item when absent"),
+        Field(ge=1, le=MAX_COUNT, description="default: that of the first item"),
         expect(f"an integer from 1 to {MAX_COUNT}"),
     ]
 

@@ -42,7 +42,7 @@ class WordVectorOptions(EncoderOptions, total=False):
             expect("a file path"),
         ]
     ]
-    sha256: Annotated[Sha256, Field(description="of the file, taken from it when absent")]
+    sha256: Annotated[Sha256, Field(description="of the file; default: its present one")]
 
 
 class WordVectorEncoder(TextEncoder):

@@ -46,7 +46,7 @@ function showModel(onChange) {
   const version = state.collection.active_version;
   byId("model").hidden = false;
   byId("model").classList.toggle("is-untrained", version === null);
-  showState(version === null ? "Not trained yet: nothing can be searched until it is." : `Model ${version} serves.`);
+  showState(version === null ? "Not trained yet: nothing can be searched until it is." : `Model ${version} is live.`);
   byId("retrain").textContent = version === null ? "Train" : "Retrain";
   byId("retrain").onclick = () => attempt(() => retrain(onChange));
   showRunning(false);
@@ -138,9 +138,16 @@ function showProgress({ phase, iteration, objective, gap, rank, percent: done, s
   if (iteration) parts.push(`step ${iteration}`, `objective ${Number(objective).toPrecision(4)}`, `rank ${rank}`);
   if (gap !== null && gap !== undefined) parts.push(`gap ${Number(gap).toExponential(1)}`);
   if (done !== undefined) parts.push(`${Math.floor(done)} %`);
-  if (secondsLeft !== undefined) parts.push(`about ${secondsLeft} s left`);
+  if (secondsLeft !== undefined) parts.push(timeLeft(secondsLeft));
   showState(parts.join(" · "));
   if (done !== undefined) byId("model-progress").value = done / 100;
+}
+
+/** Say the estimate in steps so coarse that it does not rise and fall from one event to the next. */
+function timeLeft(seconds) {
+  if (seconds < 60) return "less than a minute left";
+  const minutes = Math.ceil(seconds / 60);
+  return `about ${minutes <= 10 ? minutes : 5 * Math.ceil(minutes / 5)} min left`;
 }
 
 async function describeOutcome(collection, finished) {
@@ -148,7 +155,7 @@ async function describeOutcome(collection, finished) {
   if (finished.state === "failed") return `The training failed: ${finished.error}`;
   const version = finished.model_version;
   const report = await readReport(collection, version);
-  if (report.not_activated) return `Model ${version} was trained but does not serve: ${report.not_activated}`;
+  if (report.not_activated) return `Model ${version} was trained but is not live: ${report.not_activated}`;
   return describeModel(version, report);
 }
 
@@ -157,7 +164,7 @@ async function readReport(collection, version) {
 }
 
 const describeModel = (version, report) =>
-  [`Model ${version} serves.`, METHODS[report.method], describeQuality(report), ...describeIndexes(report.index)]
+  [`Model ${version} is live.`, METHODS[report.method], describeQuality(report), ...describeIndexes(report.index)]
     .filter(Boolean).join(" ");
 
 /** Say how large galleries are searched; others are searched exactly. */
@@ -168,6 +175,8 @@ const describeIndexes = ({ recall_at_10: recalls, choices }) =>
 
 const tenths = (share) => (typeof share === "number" ? `${(100 * share).toFixed(1)} %` : "most");
 
+const FEW_RELEVANT = "(below 100 % where fewer than ten items are relevant)";
+
 const percent = (share) => `${(100 * share).toFixed(0)} %`;
 
 /** Say what held-out items show of facets and partners; nothing where each item has but one label. */
@@ -175,7 +184,7 @@ function describeQuality({ data, held_out: heldOut }) {
   if (Object.keys(data.facets).length < 2 && data.n_pairs === 0) return "";
   return Object.entries(heldOut.directions).map(([direction, quality]) => {
     const shares = Object.entries(quality.precision_at_10).map(([name, share]) => `${name} ${percent(share)}`);
-    const figures = shares.length > 0 ? [`right in the first ten: ${shares.join(", ")}`] : [];
+    const figures = shares.length > 0 ? [`right in the first ten: ${shares.join(", ")} ${FEW_RELEVANT}`] : [];
     if (quality.recall_at_10 !== null) figures.push(`partner among them: ${percent(quality.recall_at_10)}`);
     return `${direction.replaceAll("-to-", " to ")}: ${figures.join("; ")}.`;
   }).join(" ");

@@ -102,7 +102,7 @@ function showResults(shown, result, isTyped) {
   byId("hits").replaceChildren();
   section.hidden = false;
   append(shown, result);
-  announce([`${result.hits.length || "No"} ${plural(target)} found`, ...notices].join(". "));
+  announce([`${result.hits.length || "No"} ${plural(target)} found`, ...notices.map(capitalise)].join(". "));
   if (!isTyped) bringIntoView(section, query.itemId !== undefined);
 }
 

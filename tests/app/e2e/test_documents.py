@@ -85,24 +85,27 @@ def clean_demo(demo_server: str, demo_key: str) -> Iterator[dict[str, str]]:
 def test_the_calls_make_train_and_search_a_collection(
     desk: Path, clean_demo: dict[str, str], curl: str
 ) -> None:
-    said = run(desk, block("bash", "curl"), **clean_demo)
+    feedback = block("console", "shop/feedback").removeprefix("$ ")
+    said = run(desk, f"{block('bash', 'curl')}\n{feedback}", **clean_demo)
     assert '"state":"succeeded"' in said.replace(" ", "")
     answers: list[Any] = [json.loads(line) for line in said.split("\n") if line.startswith("{")]
     assert (answers[0]["name"], answers[0]["active_version"]) == ("shop", None)
     assert [len(answer["ids"]) for answer in answers[1:6]] == [1, 1, 1, 1, 4]
-    pictures, texts = answers[-2]["hits"], answers[-1]["hits"]
+    pictures, texts = answers[-3]["hits"], answers[-2]["hits"]
     assert [hit["labels"] for hit in pictures] == [["shoe"], ["shoe"]]
     assert ["bag" in hit["text"] for hit in texts] == [True, True]
+    assert len(answers[-1]["ids"]) == 1
 
 
 def test_the_commands_bring_in_train_and_search_a_table(desk: Path) -> None:
     said = run(desk, block("bash", "lrbs ingest table")).splitlines()
     assert said[0] == "24 items stored in 'catalogue': 24 new, 0 changed, 0 unchanged"
     assert said[1].startswith("version 1:")
-    found = [line for line in said if re.match(r" +\d+ +-?\d+\.\d+ +image-", line)]
+    found = [line for line in said if re.match(r" +\d+ +-?\d+\.\d+ +\d+\.\d% +image-", line)]
     assert ["shoe" in line for line in found] == [True] * 3
     hits = [json.loads(line) for line in said if line.startswith("{")]
     assert [hit["labels"] for hit in hits] == [["bag"]] * 3
+    assert all(0.0 <= hit["probability"] <= 1.0 for hit in hits)
     assert said[-1].startswith("*   1")
 
 

@@ -105,7 +105,7 @@ def test_a_newcomer_makes_a_collection_drops_a_folder_trains_and_searches(
     assert client.get(ITEMS, params={"pair_id": "sea:0", "modality": "text"}).json()["items"][0]["text"]
 
     page.get_by_role("button", name="Train and search").click()
-    expect(page.locator("#model-state")).to_contain_text("Model 1 serves.", timeout=120_000)
+    expect(page.locator("#model-state")).to_contain_text("Model 1 is live.", timeout=120_000)
     page.get_by_role("searchbox").fill("wood")
     expect(page.locator("#hits .labels").first).to_contain_text("wood")
     assert page.locator("img[src=x]").count() == 0

@@ -345,7 +345,7 @@ def choose_weights(page: Page) -> None:
 
 
 def choose_options(page: Page) -> None:
-    page.get_by_text("Options of the training").click()
+    page.get_by_text("Training options").click()
     page.get_by_label("feedback").uncheck()
     page.get_by_label("metadata").select_option("chosen keys")
     page.get_by_label("shape").check()
@@ -377,7 +377,7 @@ def test_a_key_that_may_not_train_is_exchanged_for_one_that_may(
     expect(page.locator("#error")).to_contain_text("scope")
     page.get_by_label("This service requires a key").fill(demo_key)
     page.get_by_role("button", name="Use key").click()
-    expect(page.locator("#model-state")).to_contain_text("Model 1 serves.", timeout=120_000)
+    expect(page.locator("#model-state")).to_contain_text("Model 1 is live.", timeout=120_000)
     expect(page.locator("#key-form")).to_be_hidden()
 
 
@@ -392,7 +392,7 @@ def test_a_collection_is_trained_searched_and_its_retrain_cancelled(
     page.get_by_role("button", name="Train", exact=True).click()
     expect(state).to_contain_text("Training", timeout=30_000)
     expect(page.locator("#options")).to_be_hidden()
-    expect(state).to_contain_text("Model 1 serves.", timeout=120_000)
+    expect(state).to_contain_text("Model 1 is live.", timeout=120_000)
     chip = page.locator(".chips button", has_text="sound-").first
     chip.click()
     expect(page.locator("#hits button").first).to_contain_text("sketch-")
@@ -440,7 +440,7 @@ def test_a_training_asked_for_elsewhere_is_followed_and_the_method_told(
         client.post(f"{admin}/retrain", json={"method": "lrbs", "alpha": 0.001}).raise_for_status()
         page.reload()
         page.get_by_label("Collection").select_option(vector_collection)
-        expect(state).to_contain_text("Model 1 serves. It compares features.", timeout=60_000)
+        expect(state).to_contain_text("Model 1 is live. It compares features.", timeout=60_000)
         choices = client.get(f"{admin}/models/1").json()["report"]["index"]["choices"]
         for side in ("sound", "sketch"):
             kind, reason = choices[side]["spec"]["kind"], choices[side]["reason"]
@@ -526,7 +526,7 @@ def test_markup_in_a_query_stays_text(opened: Page, watch: Watch) -> None:
 def test_nothing_is_wider_than_the_window(opened: Page, width: int, demo_key: str) -> None:
     use_key(opened, demo_key)
     opened.set_viewport_size({"width": width, "height": 800})
-    opened.get_by_text("Options of the training").click()
+    opened.get_by_text("Training options").click()
     opened.get_by_label("metadata").select_option("chosen keys")
     search_text(opened, "boats on the sea")
     wait_for_pictures(opened)
