@@ -21,9 +21,16 @@ def read_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _two_names(text: str) -> str:
-    if len(set(read_names(text))) != 2:
+def pair_of_names(text: str) -> tuple[str, str]:
+    """Return two different names with a comma between them; raises BadParameter."""
+    names = read_names(text)
+    if len(names) != 2 or names[0] == names[1]:
         raise typer.BadParameter(f"expected two different names and a comma between them, got {text!r}")
+    return names[0], names[1]
+
+
+def _two_names(text: str) -> str:
+    pair_of_names(text)
     return text
 
 

@@ -20,6 +20,7 @@ from app.cli.console import (
     PairColumnOption,
     TextEncoderOption,
     pace,
+    pair_of_names,
     progress,
     read_names,
 )
@@ -64,10 +65,33 @@ def ingest_npz(
     modalities: ModalitiesOption = "image,text",
     as_json: JsonFlag = False,
 ) -> None:
-    """Import arrays named <modality>_tr, <modality>_te, y_tr, y_te."""
+    """Import arrays <modality>_tr, <modality>_te, y_tr, y_te; or x and z, whose rows are partners."""
+    from app.cli.sources.arrays import is_of_rows, read_rows
     from solver.datasets import load_npz
 
+    if is_of_rows(file):
+        _store_vectors(collection, modalities, read_rows(file, pair_of_names(modalities)), False, as_json)
+        return
     _ingest_features(load_npz(file, x, z), collection, modalities, as_json)
+
+
+@ingest.command("npy")
+def ingest_npy(
+    x: Annotated[Path, typer.Argument(help="array of the first modality, an .npy file")],
+    z: Annotated[Path, typer.Argument(help="array of the second, whose rows are partners of the first's")],
+    collection: CollectionOption,
+    labels: Annotated[
+        Path | None, typer.Option(help="label of each row: an .npy file, or a text file of one a line")
+    ] = None,
+    modalities: ModalitiesOption = "image,text",
+    strict: StrictFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Import two arrays of features, .npy files."""
+    from app.cli.sources.arrays import open_pair
+
+    source = open_pair((x, z), labels, pair_of_names(modalities))
+    _store_vectors(collection, modalities, source, strict, as_json)
 
 
 @ingest.command("table")
@@ -93,26 +117,44 @@ def ingest_table(
     strict: StrictFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Import a CSV of pictures (or sounds) and texts; commas, semicolons, tabs or bars part its cells."""
+    """Import a CSV or Parquet file of pictures (or sounds) and texts; its rows are pairs."""
     from app.cli.encoder_options import read_modalities
     from app.cli.ingest import used_modalities
     from app.cli.sources.contents import file_form
+    from app.cli.sources.parquet import ParquetColumns, ParquetTable, is_parquet
     from app.cli.sources.tables import read_table
+    from app.encoders.registry import content_form
 
     if onnx is not None:
         image_encoder = json.dumps({"type": "onnx", "path": str(onnx.resolve())})
     services, described = ready_services(), read_modalities(modalities, image_encoder, text_encoder)
-    files, _ = used_modalities(services, collection, described)
+    files, texts = used_modalities(services, collection, described)
+    names = (described[0].name, described[1].name)
+    label_columns = None if label_column is None else read_names(label_column)
+    if is_parquet(file):
+        columns = ParquetColumns(
+            id_column,
+            picture_column,
+            text_column,
+            label_columns,
+            label_separator or None,
+            pair_column,
+            split_column,
+        )
+        forms = content_form(files.encoder), content_form(texts.encoder)
+        rows = ParquetTable(file, columns, names, forms).check_columns()
+        _store(services, collection, described, rows, strict, as_json)
+        return
     table = read_table(
         file,
-        (described[0].name, described[1].name),
+        names,
         pair_column,
         lambda used: LOG.print(f"{file} is not UTF-8: read as {used}; --encoding names another"),
         file_form(files.encoder),
         id_column=id_column,
         picture_column=picture_column,
         text_column=text_column,
-        label_columns=None if label_column is None else read_names(label_column),
+        label_columns=label_columns,
         label_separator=label_separator or None,
         split_column=split_column,
         encoding=encoding,
@@ -212,6 +254,8 @@ def ingest_collection(
 def ingest_embeddings(
     folder: Path,
     collection: CollectionOption,
+    metadata: Annotated[bool, typer.Option(help="read metadata/metadata_<n>.parquet where it is")] = True,
+    label_column: Annotated[str, typer.Option(help="columns of the metadata, comma-separated")] = "",
     modalities: ModalitiesOption = "image,text",
     strict: StrictFlag = False,
     as_json: JsonFlag = False,
@@ -219,10 +263,53 @@ def ingest_embeddings(
     """Import img_emb/img_emb_<n>.npy and text_emb/text_emb_<n>.npy, whose rows are partners."""
     from app.cli.sources.embeddings import Embeddings, open_embeddings
 
-    x_name, z_name = read_names(modalities)
-    vectors = [Modality(name, {"type": "vector"}) for name in (x_name, z_name)]
-    source = Embeddings(open_embeddings(folder), (x_name, z_name))
-    _store(ready_services(), collection, vectors, source, strict, as_json)
+    shards = open_embeddings(folder, metadata)
+    source = Embeddings(shards, pair_of_names(modalities), read_names(label_column))
+    _store_vectors(collection, modalities, source, strict, as_json)
+
+
+@ingest.command("voc2007")
+def ingest_voc2007(
+    folder: Annotated[Path, typer.Argument(help="VOC2007, with JPEGImages and ImageSets/Main")],
+    collection: CollectionOption = "voc2007",
+    texts: Annotated[Path | None, typer.Option(help="folder of texts, <picture>.txt; VOC has none")] = None,
+    single: Annotated[
+        bool, typer.Option("--single", help="only pictures of one class, as papers do")
+    ] = False,
+    modalities: ModalitiesOption = "image,text",
+    image_encoder: ImageEncoderOption = "hog-color",
+    text_encoder: TextEncoderOption = "word-frequency",
+    strict: StrictFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Import PASCAL VOC2007: pictures, their classes, and "trainval" to learn from."""
+    from app.cli.encoder_options import read_modalities
+    from app.cli.sources.voc import VocFolder, read_lists
+
+    described = read_modalities(modalities, image_encoder, text_encoder)
+    source = VocFolder(folder, read_lists(folder, single=single), texts, pair_of_names(modalities))
+    _store(ready_services(), collection, described, source, strict, as_json)
+
+
+@ingest.command("nus-wide")
+def ingest_nus_wide(
+    folder: Annotated[Path, typer.Argument(help="with the unpacked features, tags and groundtruth")],
+    collection: CollectionOption = "nus-wide",
+    concepts: Annotated[
+        int | None, typer.Option(min=2, help="only pictures of exactly one of this many most frequent ones")
+    ] = None,
+    modalities: ModalitiesOption = "image,text",
+    text_encoder: TextEncoderOption = "word-frequency",
+    strict: StrictFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Import NUS-WIDE: 500 visual words of each picture, its tags as text, its concepts as labels."""
+    from app.cli.encoder_options import read_modalities
+    from app.cli.sources.nus_wide import open_nus_wide
+
+    described = read_modalities(modalities, "vector", text_encoder)
+    source = open_nus_wide(folder, concepts, pair_of_names(modalities))
+    _store(ready_services(), collection, described, source, strict, as_json)
 
 
 def _names_by_form(services: Services, collection: str, described: list[Modality]) -> dict[str, str]:
@@ -236,9 +323,12 @@ def _names_by_form(services: Services, collection: str, described: list[Modality
 def _ingest_features(data: PairedFeatures, collection: str, names: str, as_json: bool) -> None:
     from app.cli.sources.features import Features
 
-    x_name, z_name = read_names(names)
-    modalities = [Modality(name, {"type": "vector"}) for name in (x_name, z_name)]
-    _store(ready_services(), collection, modalities, Features(data, (x_name, z_name)), False, as_json)
+    _store_vectors(collection, names, Features(data, pair_of_names(names)), False, as_json)
+
+
+def _store_vectors(collection: str, names: str, source: Source, is_strict: bool, as_json: bool) -> None:
+    modalities = [Modality(name, {"type": "vector"}) for name in read_names(names)]
+    _store(ready_services(), collection, modalities, source, is_strict, as_json)
 
 
 def _store(

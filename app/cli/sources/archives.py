@@ -10,7 +10,7 @@ import tarfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Self
 
 from app.cli.sources.contents import content_of, form_of
 from app.cli.sources.rows import MAX_FILE_BYTES, MAX_FILE_MIB, Refusal, Row, decode_text, identifier_of
@@ -101,12 +101,26 @@ class _Fault:
     reason: str
 
 
+class _Header(tarfile.TarInfo):
+    """The header of a member; `tarfile` takes one that is damaged, or cut off, for the end of the archive."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """Return the header that a block holds; raises ReadError unless it is one, or marks the end."""
+        try:
+            return super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError as error:
+            if len(buf) == tarfile.BLOCKSIZE and not any(buf):
+                raise
+            raise tarfile.ReadError(str(error) if buf else "the mark of its end is missing") from error
+
+
 def _read_members(file: Path, forms: Collection[str]) -> Iterator[_Member | _Fault]:
     """Yield the members that are used; one that is no plain file or too large is a fault."""
     last_key, size = "", 0
     try:
         # As a stream, whatever its compression: one sample at a time is in memory.
-        with tarfile.open(file, "r|*") as archive:
+        with tarfile.open(file, "r|*", tarinfo=_Header) as archive:
             for entry in archive:
                 path = PurePosixPath(entry.name)
                 suffix = "." + path.name.partition(".")[2].rpartition(".")[2].lower()

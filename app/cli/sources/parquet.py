@@ -13,6 +13,7 @@ from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any
 
+from app.cli.sources.contents import content_of
 from app.cli.sources.rows import Refusal, Row, read_bounded
 from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
@@ -89,8 +90,8 @@ class ParquetColumns:
 class ParquetTable:
     """The two contents of each row, and what else it says.
 
-    A content is a text, the bytes of a picture (as they are, or with the name of their file, as in data
-    sets of Hugging Face), the name of a picture file beside the table, or a vector.
+    A content is a text, a vector, the name of a file beside the table, or the bytes of a picture or sound: as
+    they are, or with the name of their file, as in data sets of Hugging Face.
 
     Parameters
     ----------
@@ -101,7 +102,7 @@ class ParquetTable:
     modality_names : (str, str)
         Of the column of pictures and of that of texts.
     content_forms : (str or None, str or None)
-        What the encoders of both take: "picture", "text" or "vector".
+        What the encoders of both take: "picture", "sound", "text" or "vector".
     """
 
     file: Path
@@ -163,8 +164,8 @@ class ParquetTable:
     def _content(self, value: Any, form: str | None) -> Content:
         if value is None or value == "":
             raise InvalidFieldError("", "is empty")
-        if form == "picture":
-            return Content(picture=self._picture(value), picture_field="")
+        if form in ("picture", "sound"):
+            return content_of(form, self._bytes(value, form))
         if form == "vector":
             if not isinstance(value, list) or not all(isinstance(number, float | int) for number in value):
                 raise InvalidFieldError("", f"expected a list of numbers, got {type(value).__name__}")
@@ -173,14 +174,14 @@ class ParquetTable:
             raise InvalidFieldError("", f"expected a text, got {type(value).__name__}")
         return Content(text=value)
 
-    def _picture(self, value: Any) -> bytes:
-        if isinstance(value, dict):  # as Hugging Face stores pictures
+    def _bytes(self, value: Any, form: str) -> bytes:
+        if isinstance(value, dict):  # as Hugging Face stores pictures and sounds
             value = value.get("bytes") or value.get("path") or ""
         if isinstance(value, bytes) and value:
             return value
         if isinstance(value, str) and value:
             return read_bounded(self.file.parent / value)
-        raise InvalidFieldError("", f"expected a picture or the name of its file, got {type(value).__name__}")
+        raise InvalidFieldError("", f"expected a {form} or the name of its file, got {type(value).__name__}")
 
     def _labels(self, cells: dict[str, Any]) -> tuple[str, ...]:
         names = self.columns.labels

@@ -7,6 +7,8 @@ import tarfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from PIL import Image
 
 from app.bootstrap import build
@@ -77,7 +79,14 @@ def test_embeddings_are_brought_in_with_their_partners(lrbs_inside: LrbsInside, 
         done = lrbs_inside(*ingest)
         assert done.stdout == f"19 items stored in 'clip': {expected} unchanged; 1 refused\n"
         assert "refused: img_emb_1.npy, row 4.vector" in done.stderr
+    (tmp_path / "metadata").mkdir()
+    for number in range(2):
+        facts = [{"caption": f"caption {row}", "kind": "even" if row % 2 == 0 else None} for row in range(5)]
+        pq.write_table(pa.Table.from_pylist(facts), tmp_path / "metadata" / f"metadata_{number}.parquet")
+    assert ": 0 new, 19 changed" in lrbs_inside(*ingest, "--label-column", "kind").stdout
     services = build(Settings(data_dir=tmp_path / "data", database_url=""))
+    labelled = services.catalogue.item("clip", "text-1:2")
+    assert (labelled.labels, labelled.metadata) == (("even",), {"caption": "caption 2"})
     assert [item.id for _, item in services.catalogue.page("clip", None, 0, 9, "1:2").rows] == [
         "image-1:2",
         "text-1:2",
@@ -140,3 +149,41 @@ def test_own_features_are_taken_along_to_another_collection(lrbs_inside: LrbsIns
         old, new = (services.catalogue.item(name, item.id).features for name in ("old", "new"))
         assert old is not None
         np.testing.assert_array_equal(new, old)
+
+
+def test_parquet_tables_and_pairs_of_arrays_are_brought_in(lrbs_inside: LrbsInside, tmp_path: Path) -> None:
+    rows = [
+        {"id": name, "image": picture(colour), "text": f"{colour} thing", "label": colour, "part": part}
+        for name, colour, part in (("a", "red", "train"), ("b", "blue", "test"))
+    ]
+    table = tmp_path / "items.parquet"
+    pq.write_table(pa.Table.from_pylist([*rows, {**rows[0], "id": "c", "image": b"none"}]), table)
+    ingest = (
+        "ingest",
+        "table",
+        str(table),
+        "-c",
+        "shop",
+        "--split-column",
+        "part",
+        "--modalities",
+        "photo,words",
+    )
+    for expected in ("5 new, 0 changed, 0", "0 new, 0 changed, 5"):
+        done = lrbs_inside(*ingest)
+        assert done.stdout == f"5 items stored in 'shop': {expected} unchanged; 1 refused\n", done.stderr
+        assert "refused: items.parquet, row 2: is not a picture" in done.stderr
+    shown = json.loads(lrbs_inside("items", "show", "shop", "words-b", "--json").stdout)
+    assert (shown["labels"], shown["train"], shown["metadata"]) == (["blue"], False, {"split": "test"})
+    assert "has no column 'caption'" in lrbs_inside(*ingest, "--text-column", "caption").stderr
+
+    for name in ("x", "z"):
+        np.save(tmp_path / f"{name}.npy", np.eye(3)[:, : 2 if name == "z" else 3])
+    arrays = [str(tmp_path / "x.npy"), str(tmp_path / "z.npy")]
+    stored = "6 items stored in 'vectors': 6 new, 0 changed, 0 unchanged\n"
+    assert lrbs_inside("ingest", "npy", *arrays, "-c", "vectors", "--modalities", "a,b").stdout == stored
+    np.savez(tmp_path / "rows.npz", x=np.eye(3), z=np.eye(3), labels=np.asarray(["u", "v", "w"]))
+    archive = ("ingest", "npz", str(tmp_path / "rows.npz"), "-c", "rows")
+    assert lrbs_inside(*archive).stdout.startswith("6 items stored in 'rows'")
+    shown = json.loads(lrbs_inside("items", "show", "rows", "text-000002", "--json").stdout)
+    assert (shown["labels"], shown["pair_id"]) == (["w"], "000002")

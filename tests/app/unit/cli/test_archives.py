@@ -1,7 +1,11 @@
+import dataclasses
 import io
 import tarfile
 from pathlib import Path
 
+import pytest
+
+from app.cli.sources import archives
 from app.cli.sources.archives import Archives
 from app.cli.sources.rows import Refusal, Row
 from app.services.catalogue.service import NewItem
@@ -49,8 +53,46 @@ def test_bad_members_are_named_and_the_others_are_read(tmp_path: Path) -> None:
 
 def test_a_tar_file_that_ends_early_yields_what_it_has(tmp_path: Path) -> None:
     file = write_tar(tmp_path / "s.tar", {"1.jpg": b"one", "2.jpg": b"2" * 5000})
-    file.write_bytes(file.read_bytes()[:2048])
-    good, bad = rows_of(file)
-    assert isinstance(good, NewItem)
+    whole = file.read_bytes()
+    second = 2 * tarfile.BLOCKSIZE  # after the header and the content of the first member
+    spoilt = whole[:second] + bytes(range(256)) * 2 + whole[second + tarfile.BLOCKSIZE :]
+    for content, reason in (
+        (whole[:2048], "unexpected end of data"),
+        (whole[:second], "the mark of its end is missing"),
+        (spoilt, "invalid header"),
+    ):
+        file.write_bytes(content)
+        good, bad = rows_of(file)
+        assert isinstance(good, NewItem)
+        assert isinstance(bad, Refusal)
+        assert bad.reason == f"is damaged from here on, or no tar file: {reason}"
+
+
+@pytest.mark.parametrize("compression", ["gz", "bz2", "xz"])
+def test_a_compressed_archive_has_the_items_of_the_plain_one(tmp_path: Path, compression: str) -> None:
+    plain = write_tar(tmp_path / "s.v1.tar", {"a/1.jpg": b"one", "a/1.txt": b"text", "2.jpg": b"2" * 50_000})
+    compressed = tmp_path / f"s.v1.tar.{compression}"
+    with tarfile.open(compressed, f"w:{compression}") as archive, tarfile.open(plain) as source:
+        for entry in source:
+            archive.addfile(entry, source.extractfile(entry))
+    assert rows_of(compressed) == [
+        dataclasses.replace(row, place=str(row.place).replace(".tar", f".tar.{compression}"))
+        for row in rows_of(plain)
+    ]
+    compressed.write_bytes(compressed.read_bytes()[:-100])
+    *_, bad = rows_of(compressed)
     assert isinstance(bad, Refusal)
     assert bad.reason.startswith("is damaged from here on")
+
+
+def test_members_of_one_sample_are_bounded_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "MAX_FILE_BYTES", 10)
+    file = write_tar(
+        tmp_path / "s.tar", {"1.jpg": b"123456", "1.txt": b"12345", "2.jpg": b"12345678901", "3.jpg": b"1"}
+    )
+    rows = rows_of(file)
+    assert [(row.place, row.reason) for row in rows if isinstance(row, Refusal)] == [
+        ("s.tar/1.txt", "makes its sample larger than 256 MiB"),
+        ("s.tar/2.jpg", "is larger than 256 MiB"),
+    ]
+    assert [row.place for row in rows if isinstance(row, NewItem)] == ["s.tar/1.jpg", "s.tar/3.jpg"]
