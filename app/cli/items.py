@@ -77,11 +77,11 @@ def delete_item(collection: str, item_id: str, as_json: JsonFlag = False) -> Non
 def _all(
     catalogue: CatalogueService, collection: str, modality: str | None, pair: str | None
 ) -> Iterator[Item]:
-    page = catalogue.page(collection, modality, 0, _PAGE, pair)
-    yield from (item for _, item in page.rows)
-    while not page.is_last:
-        page = catalogue.page(collection, modality, page.rows[-1][0], _PAGE, pair)
+    position: int | None = 0
+    while position is not None:
+        page = catalogue.page(collection, modality, position, _PAGE, pair)
         yield from (item for _, item in page.rows)
+        position = page.end
 
 
 def _print(shown: ItemOut, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from app.api.routes import (
     jobs,
     keys,
     models,
+    partners,
     searches,
     values,
 )
@@ -21,6 +22,7 @@ ROUTERS = tuple(
         encoders,
         items,
         imports,
+        partners,
         values,
         searches,
         feedback,

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Response, status
+from pydantic import Field, StringConstraints
 
 from app.api.bodies import FormFields, item_body_bytes, parse_json, read_json, read_json_or_form
 from app.api.deps import Catalogue, NoteWrite, may_search, may_write
 from app.api.entries import parse_entries
 from app.api.openapi import schema_of, two_forms
 from app.api.problems import OF_BODIES, responses
-from app.api.schemas.base import Identifier
+from app.api.schemas.base import Identifier, Label
 from app.api.schemas.content import RawIn
 from app.api.schemas.items import ItemFactsIn, ItemIn, ItemOut, ItemPage, ItemsIn, LabelsIn, WrittenOut
 from app.api.state import ApiLimits
+from app.domain.entities import ItemFilter
 from app.domain.errors import InvalidFieldError
 from app.services.catalogue.preparation import NewItem
 
@@ -22,6 +26,15 @@ router = APIRouter(prefix="/v1/collections/{collection}/items", tags=["items"])
 _MAX_PAGE = 1000
 _FACTS = {"picture": '{"modality": "image"}', "sound": '{"modality": "sound"}'}
 """Of an item that is sent as a file alone."""
+_MAX_CONDITIONS = 100
+_Labels = Annotated[Sequence[Label], Field(max_length=_MAX_CONDITIONS)]
+_Conditions = Annotated[
+    Sequence[Annotated[str, StringConstraints(pattern=r"^[^=]+=", max_length=1000)]],
+    Field(max_length=_MAX_CONDITIONS),
+]
+_CONDITION = (
+    "only items with this value under a metadata key, in JSON or as text; of one key any of the values"
+)
 _BODY = two_forms(
     ItemsIn,
     ItemFactsIn,
@@ -77,18 +90,36 @@ def list_items(
     cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")] = None,
     limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = 100,
     pair_id: Annotated[Identifier | None, Query(description="only items of this pair")] = None,
+    label: Annotated[_Labels, Query(description="only items with any of these labels")] = (),
+    where: Annotated[_Conditions, Query(description=_CONDITION, examples=[["colour=red"]])] = (),
 ) -> Response:
     """Page through items in order of creation; the cursor stays valid while others write.
 
-    A page of large items ends before `limit`: there is more as long as `next_cursor` is set.
+    A page ends before `limit` where its items are large, or where few pass the filter of `label` and `where`:
+    there is more as long as `next_cursor` is set.
     """
-    page = catalogue.page(collection, modality, int(cursor or 0), limit, pair_id)
+    item_filter = ItemFilter(tuple(label) or None, _values_by_key(where))
+    page = catalogue.page(collection, modality, int(cursor or 0), limit, pair_id, item_filter)
     body = ItemPage(
         items=[ItemOut.of(collection, item) for _, item in page.rows],
-        next_cursor=None if page.is_last else str(page.rows[-1][0]),
+        next_cursor=None if page.end is None else str(page.end),
     )
     # Encoded here, in a thread: in the event loop a large page would delay all other requests.
     return Response(body.model_dump_json(), media_type="application/json")
+
+
+def _values_by_key(conditions: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+    """Return the values of conditions such as ``colour=red``; what is no JSON is text."""
+    values: dict[str, tuple[Any, ...]] = {}
+    for condition in conditions:
+        key, _, text = condition.partition("=")
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            value = text
+        scalar = text if isinstance(value, list | dict) else value
+        values[key] = (*values.get(key, ()), scalar)
+    return values
 
 
 @router.put("/{item_id}", dependencies=[Depends(may_write)], responses=responses(401, 403, 404, *OF_BODIES))

@@ -157,3 +157,11 @@ class ItemPage(BaseModel):
 
     items: list[ItemOut]
     next_cursor: str | None
+
+
+class PartnersOut(BaseModel):
+    """Partners by the ids of the items that have one."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"partners": {"t1": _ITEM}}]})
+
+    partners: dict[str, ItemOut]

@@ -38,8 +38,8 @@ class StoredItems:
 
     def rows(self) -> Iterator[Row]:
         """Yield all items with what they carry; one whose file is gone, or that just went, is a refusal."""
-        position, is_last = 0, False
-        while not is_last:
+        position: int | None = 0
+        while position is not None:
             page = self.services.catalogue.page(self.collection, None, position, _PAGE)
             for _, item in page.rows:
                 try:
@@ -48,7 +48,7 @@ class StoredItems:
                     yield Refusal(f"item {item.id!r}", str(error))
                 else:
                     yield _as_new(item, content)
-            position, is_last = page.rows[-1][0] if page.rows else position, page.is_last
+            position = page.end
 
     def _content(self, item: Item) -> Content:
         if item.content_hash is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
@@ -27,6 +27,13 @@ class ItemFilter:
     def is_empty(self) -> bool:
         """Whether it lets everything through."""
         return self.labels is None and not self.metadata
+
+    def accepts(self, labels: Collection[str], metadata: Mapping[str, Any]) -> bool:
+        """Return whether an item passes; a key that it does not have counts as null."""
+        if self.labels is not None and not any(label in labels for label in self.labels):
+            return False
+        pairs = ((metadata.get(key), accepted) for key, accepted in self.wanted_values.items())
+        return all(isinstance(value, Hashable) and comparable(value) in accepted for value, accepted in pairs)
 
     @cached_property
     def fingerprint(self) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replace_fields
 
-from app.domain.entities import Collection, Counts, Item, Modality
+from app.domain.entities import Collection, Counts, Item, ItemFilter, Modality
 from app.domain.errors import (
     ContentMissingError,
     InvalidFieldError,
@@ -28,6 +28,9 @@ __all__ = ["CatalogueService", "NewItem", "Page", "Written"]
 
 _ITEMS_PER_FETCH = 250
 """Items of a page that are read before its size is checked again."""
+_MOST_READ = 10_000
+"""Items that a filtered page looks at, which takes some tenths of a second."""
+_NO_FILTER = ItemFilter()
 
 
 _LONGEST_WAIT_SECONDS = 0.5
@@ -45,10 +48,10 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Items with their positions, and whether none follow."""
+    """Items with their positions, and the position after which the next page begins; None if none follow."""
 
     rows: tuple[tuple[int, Item], ...]
-    is_last: bool
+    end: int | None
 
 
 class CatalogueService:
@@ -268,30 +271,57 @@ class CatalogueService:
         return revision
 
     def page(
-        self, name: str, modality: str | None, after: int, limit: int, pair_id: str | None = None
+        self,
+        name: str,
+        modality: str | None,
+        after: int,
+        limit: int,
+        pair_id: str | None = None,
+        item_filter: ItemFilter = _NO_FILTER,
     ) -> Page:
         """Return items with their positions, in order of creation; of one pair when it is given.
 
-        The page ends before `limit` where its items would be larger than an answer may be.
+        The page ends before `limit` where its items would be larger than an answer may be, or where many
+        were looked at that the filter does not let through.
         """
         rows: list[tuple[int, Item]] = []
-        size = 0
+        size = n_read = 0
         with self._database.read() as work:
             collection = work.collections.get(name)
             if modality is not None and modality not in collection.modality_names:
                 raise UnknownModalityError("modality", modality, collection.modality_names)
             while len(rows) <= limit:
-                n_rows = min(limit + 1 - len(rows), _ITEMS_PER_FETCH)
+                if n_read >= _MOST_READ:
+                    return Page(tuple(rows), after)
+                n_rows = (
+                    min(limit + 1 - len(rows), _ITEMS_PER_FETCH) if item_filter.is_empty else _ITEMS_PER_FETCH
+                )
                 batch = work.items.page(collection, modality, after, n_rows, pair_id)
-                for row in batch:
-                    size += json_bytes(row[1])
+                for position, item in batch:
+                    if not item_filter.accepts(item.labels, item.metadata):
+                        continue
+                    size += json_bytes(item)
                     if rows and size > self._max_answer_bytes:
-                        return Page(tuple(rows), is_last=False)
-                    rows.append(row)
+                        return Page(tuple(rows), rows[-1][0])
+                    rows.append((position, item))
                 if len(batch) < n_rows:
-                    return Page(tuple(rows), is_last=True)
-                after = rows[-1][0]
-        return Page(tuple(rows[:limit]), is_last=False)
+                    break
+                after = batch[-1][0]
+                n_read += len(batch)
+        return Page(tuple(rows[:limit]), rows[limit - 1][0] if len(rows) > limit else None)
+
+    def partners(self, name: str, item_ids: Sequence[str]) -> dict[str, Item]:
+        """Return the first item of the other modality with the same `pair_id`, by the ids of given items."""
+        partners = {}
+        with self._database.read() as work:
+            collection = work.collections.get(name)
+            first, second = collection.modality_names
+            for item in work.items.get_many(collection, item_ids).values():
+                if item.pair_id is not None:
+                    other = second if item.modality == first else first
+                    for _, partner in work.items.page(collection, other, 0, 1, item.pair_id):
+                        partners[item.id] = partner
+        return partners
 
 
 def _check_free(

@@ -4,18 +4,18 @@ import { Problem, call } from "./api.js";
 import { byId, element } from "./elements.js";
 import { filesOfDrop, filesOfInput } from "./files.js";
 import { announce, attempt, showError } from "./messages.js";
-import { isPicture, isTable, isText, rowsOfFiles, rowsOfTable } from "./rows.js";
+import { KINDS, isTable, kindOfFile, rowsOfFiles, rowsOfTable } from "./rows.js";
 import { collectionPath, kindOf, state } from "./state.js";
 import { readTable } from "./tables.js";
 import { upload } from "./uploads.js";
 
 const COLUMNS = { // what a table's columns may be for, and how they are often called
   id: ["id", "key", "sku"],
-  picture: ["image", "picture", "photo", "file", "filename", "path"],
+  file: ["image", "picture", "photo", "sound", "audio", "file", "filename", "path"],
   text: ["text", "caption", "description", "title"],
   label: ["label", "class", "category"],
 };
-const HEADINGS = { id: "Ids", picture: "Pictures", text: "Texts", label: "Labels" };
+const HEADINGS = { id: "Ids", file: "Pictures or sounds", text: "Texts", label: "Labels" };
 const RATE_AFTER_SECONDS = 2; // before that, the start says more about the rate than the files do
 const MOST_REFUSALS_SHOWN = 200;
 
@@ -62,9 +62,9 @@ function take(reading) {
   attempt(async () => {
     const files = await reading;
     const tables = files.filter(isTable);
-    if (tables.length > 1) throw new Problem("There are several tables", "Choose one of them, with its pictures.", 0);
-    if (tables.length === 0 && !files.some((file) => isPicture(file) || isText(file))) {
-      throw new Problem("There is neither a picture nor a text nor a table", "Pictures end in .jpg, .png, .webp, .gif or .bmp, texts in .txt, tables in .csv.", 0);
+    if (tables.length > 1) throw new Problem("There are several tables", "Choose one of them, with its files.", 0);
+    if (tables.length === 0 && !files.some(kindOfFile)) {
+      throw new Problem("There is nothing that can be added", "Pictures end in .jpg, .png, .webp, .gif or .bmp, sounds in .wav or .flac, texts in .txt, tables in .csv.", 0);
     }
     const table = tables.length === 1 ? { file: tables[0], ...await readTable(tables[0].name, await tables[0].open()) } : null;
     chosen = { files, table };
@@ -74,10 +74,11 @@ function take(reading) {
 
 function showChosen() {
   const { files, table } = chosen;
-  const count = (test) => files.filter(test).length;
-  const [nPictures, nTexts] = [count(isPicture), count(isText)];
-  const nOthers = files.length - nPictures - nTexts - (table ? 1 : 0);
-  const parts = [amount(nPictures, "picture"), table ? `${table.file.name} with ${amount(table.rows.length, "row")}` : amount(nTexts, "text")];
+  const counts = KINDS.filter((kind) => kind !== "text" || !table)
+    .map((kind) => ({ kind, count: files.filter((file) => kindOfFile(file) === kind).length }));
+  const nOthers = files.length - (table ? 1 : 0) - counts.reduce((sum, { count }) => sum + count, 0);
+  const parts = counts.filter(({ count }) => count > 0).map(({ kind, count }) => amount(count, kind));
+  if (table) parts.push(`${table.file.name} with ${amount(table.rows.length, "row")}`);
   if (nOthers > 0) parts.push(`${amount(nOthers, "other file")}, left out`);
   byId("found").textContent = parts.join(" · ");
   byId("add-options").replaceChildren(...modalityChoices(), ...(table ? columnChoices(table.header) : [classFolders(files)]));
@@ -95,8 +96,8 @@ const modalitiesThatTake = (kind) =>
 
 /** Ask which modality is meant where both take the same. */
 function modalityChoices() {
-  return ["picture", "text"].filter((kind) => modalitiesThatTake(kind).length > 1).map((kind) =>
-    choiceOf(`to-${kind}`, `${kind === "picture" ? "Pictures" : "Texts"} are`, modalitiesThatTake(kind).map((name) => [name, name])));
+  return KINDS.filter((kind) => modalitiesThatTake(kind).length > 1).map((kind) =>
+    choiceOf(`to-${kind}`, `Each ${kind} is a`, modalitiesThatTake(kind).map((name) => [name, name])));
 }
 
 function columnChoices(header) {
@@ -131,10 +132,10 @@ function classFolders(files) {
 
 function rowsChosen() {
   const { files, table } = chosen;
-  const modalities = Object.fromEntries(["picture", "text"].map((kind) => [kind, byId(`to-${kind}`)?.value ?? modalitiesThatTake(kind)[0]]));
+  const modalities = Object.fromEntries(KINDS.map((kind) => [kind, byId(`to-${kind}`)?.value ?? modalitiesThatTake(kind)[0]]));
   if (!table) return rowsOfFiles(files, modalities, byId("class-folders").checked);
   const columns = Object.fromEntries(Object.keys(COLUMNS).map((use) => [use, byId(`column-${use}`).value]));
-  if (!columns.picture && !columns.text) throw new Problem("No column has pictures or texts", "Choose one of the table's columns.", 0);
+  if (!columns.file && !columns.text) throw new Problem("No column has files or texts", "Choose one of the table's columns.", 0);
   return rowsOfTable(table.file, table, columns, files, modalities);
 }
 

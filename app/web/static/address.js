@@ -28,12 +28,17 @@ function addressOf(collection, shown) {
     parameters.set("to", target);
     if (query.itemId !== undefined) parameters.set("item", query.itemId);
     else if (query.text !== undefined) parameters.set("q", query.text);
-    for (const label of filter.labels) parameters.append("label", label);
-    for (const [key, values] of filter.metadata) {
-      for (const value of values) parameters.append(`${METADATA}${key}`, JSON.stringify(value));
-    }
+    writeFilter(parameters, filter);
   }
   return `?${parameters}`;
+}
+
+/** Add a filter to the parameters of an address. */
+export function writeFilter(parameters, filter) {
+  for (const label of filter.labels) parameters.append("label", label);
+  for (const [key, values] of filter.metadata) {
+    for (const value of values) parameters.append(`${METADATA}${key}`, JSON.stringify(value));
+  }
 }
 
 /** Return what the address asks for: a collection's name, and a search or null. */
@@ -53,7 +58,8 @@ function readQuery(parameters) {
   throw new Problem("The picture of this search is not part of its address", "Choose it again.", 0);
 }
 
-function readFilter(parameters) {
+/** Return the filter in the parameters of an address. */
+export function readFilter(parameters) {
   const metadata = new Map();
   for (const [name, text] of parameters) {
     if (!name.startsWith(METADATA)) continue;

@@ -2,10 +2,12 @@
 // written with textContent or as properties, never as markup.
 
 import { offerAdding, showAdding } from "./adding.js";
+import { readFilter, writeFilter } from "./address.js";
 import { Problem, call, storeKey } from "./api.js";
 import { offerCreation } from "./creating.js";
 import { byId, element } from "./elements.js";
-import { announce, attempt, clearError } from "./messages.js";
+import { showFilters } from "./filters.js";
+import { announce, attempt, clearError, showError } from "./messages.js";
 import { release } from "./pictures.js";
 import { factsOf, pictureOf, playersOf } from "./results.js";
 import { collectionPath, pictureUrlOf, plural, state } from "./state.js";
@@ -13,7 +15,6 @@ import { collectionPath, pictureUrlOf, plural, state } from "./state.js";
 const ITEMS_PER_PAGE = 48;
 
 let collections = [];
-let shown = null; // {modality, cursor} of what is on the page
 
 byId("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -28,12 +29,18 @@ byId("collection").addEventListener("change", () => {
   attempt(showAddress);
 });
 byId("modalities").addEventListener("change", ({ target }) => {
-  const parameters = new URLSearchParams({ collection: state.collection.name, modality: target.value });
-  history.pushState(null, "", `?${parameters}`);
-  attempt(showAddress);
+  open({ target: target.value, filter: { labels: [], metadata: new Map() } });
 });
 byId("more").addEventListener("click", () => attempt(showPage));
 window.addEventListener("popstate", () => attempt(showAddress));
+
+/** Put what is to be shown into the address bar, and show it. */
+function open({ target, filter }) {
+  const parameters = new URLSearchParams({ collection: state.collection.name, modality: target });
+  writeFilter(parameters, filter);
+  history.pushState(null, "", `?${parameters}`);
+  attempt(showAddress);
+}
 
 async function loadCollections() {
   ({ collections } = await (await call("/v1/collections")).json());
@@ -61,9 +68,13 @@ async function showAddress() {
   release(state.pictures);
   byId("hits").replaceChildren();
   byId("more").hidden = true;
-  shown = { modality, cursor: null };
-  const { items } = await (await call(collectionPath())).json();
+  const shown = { target: modality, filter: readFilter(parameters), cursor: null };
+  state.shown = shown;
+  const { items, ...facts } = await (await call(collectionPath())).json();
+  if (state.shown !== shown) return;
+  Object.assign(collection, facts);
   byId("results-title").textContent = `${items?.[modality] ?? 0} ${plural(modality)}`;
+  showFilters(shown, facts.revision, open).catch(showError);
   await showPage();
 }
 
@@ -78,18 +89,35 @@ function choiceOf(modality, chosen) {
   return label;
 }
 
+/** Append items until there is a page of them: one answer may have few that pass a filter. */
 async function showPage() {
-  const { modality, cursor } = shown;
-  const asked = shown;
-  const parameters = new URLSearchParams({ modality, limit: String(ITEMS_PER_PAGE) });
-  if (cursor !== null) parameters.set("cursor", cursor);
-  const page = await (await call(`${collectionPath()}/items?${parameters}`)).json();
-  if (shown !== asked || asked.cursor !== cursor) return;
-  asked.cursor = page.next_cursor;
-  byId("hits").classList.toggle("is-texts", !page.items.some((item) => pictureUrlOf(item, modality)));
-  byId("hits").append(...page.items.map(cardOf));
-  byId("more").hidden = page.next_cursor === null;
-  announce(`${byId("hits").childElementCount} ${plural(modality)} are shown`);
+  const { shown } = state;
+  const query = queryOf(shown);
+  let missing = ITEMS_PER_PAGE;
+  do {
+    const { cursor } = shown;
+    query.set("limit", String(missing));
+    if (cursor !== null) query.set("cursor", cursor);
+    const page = await (await call(`${collectionPath()}/items?${query}`)).json();
+    if (state.shown !== shown || shown.cursor !== cursor) return;
+    shown.cursor = page.next_cursor;
+    missing -= page.items.length;
+    if (cursor === null) byId("hits").classList.toggle("is-texts", !page.items.some((item) => pictureUrlOf(item, shown.target)));
+    byId("hits").append(...page.items.map(cardOf));
+  } while (missing > 0 && shown.cursor !== null);
+  byId("more").hidden = shown.cursor === null;
+  const count = byId("hits").childElementCount;
+  byId("nothing").hidden = count > 0 || shown.filter.labels.length + shown.filter.metadata.size === 0;
+  announce(`${count} ${plural(shown.target)} are shown`);
+}
+
+function queryOf({ target, filter }) {
+  const query = new URLSearchParams({ modality: target });
+  for (const label of filter.labels) query.append("label", label);
+  for (const [key, values] of filter.metadata) {
+    for (const value of values) query.append("where", `${key}=${JSON.stringify(value)}`);
+  }
+  return query;
 }
 
 const pathOf = (item) => `${collectionPath()}/items/${encodeURIComponent(item.id)}`;

@@ -9,7 +9,7 @@ const SIDES = [
   { title: "Second kind", name: "text", encoder: "tfidf" },
 ];
 const SIMPLE = new Set(["string", "integer", "number", "boolean"]);
-const CONTENTS = { picture: "Pictures", text: "Texts", vector: "Features of your own" };
+const CONTENTS = { picture: "Pictures", sound: "Sounds", text: "Texts", vector: "Features of your own" };
 const SET_BY_SERVER = /sha256$/;
 
 let encoders = null;

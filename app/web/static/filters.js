@@ -1,4 +1,4 @@
-// Filters of the results: labels and metadata values of the gallery that is searched, with their numbers of items.
+// Filters of results and items: labels and metadata values of the gallery that is shown, with their numbers of items.
 
 import { call } from "./api.js";
 import { byId, element } from "./elements.js";
@@ -7,14 +7,14 @@ import { collectionPath, state } from "./state.js";
 const VALUES_LISTED = 50;
 const VALUES_SHOWN = 12;
 
-let built = null; // gallery and revision that the choices are of
+let built = null; // gallery, model and revision that the choices are of
 
 /** Show what the results can be filtered by, and by what they are; `run` takes the search that is chosen. */
 export async function showFilters(shown, revision, run) {
-  const gallery = `${state.collection.name} ${shown.target} ${revision}`;
+  const { name, active_version: version } = state.collection;
+  const gallery = `${name} ${version} ${shown.target} ${revision}`;
   if (built !== gallery) {
-    const query = new URLSearchParams({ modality: shown.target, limit: String(VALUES_LISTED) });
-    const values = await (await call(`${collectionPath()}/values?${query}`)).json();
+    const values = await countValues(shown.target);
     if (state.shown !== shown) return;
     byId("facets").replaceChildren(...groupsOf(values));
     byId("filters").hidden = byId("facets").childElementCount === 0;
@@ -28,6 +28,13 @@ export async function showFilters(shown, revision, run) {
     if (button) run({ ...shown, filter: toggle(shown.filter, choiceOf(button)) });
   };
   showChosen(shown, run);
+}
+
+/** Return the values of a gallery; none where no model serves it. */
+async function countValues(modality) {
+  if (state.collection.active_version === null) return { labels: [], metadata: {} };
+  const query = new URLSearchParams({ modality, limit: String(VALUES_LISTED) });
+  return (await call(`${collectionPath()}/values?${query}`)).json();
 }
 
 function groupsOf({ labels, metadata }) {

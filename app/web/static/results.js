@@ -1,8 +1,9 @@
 // The card of one result, which can be the next query in either direction.
 
+import { call } from "./api.js";
 import { element } from "./elements.js";
 import { showFile } from "./pictures.js";
-import { pictureUrlOf, plural, state } from "./state.js";
+import { collectionPath, pictureUrlOf, plural, state } from "./state.js";
 
 const FACTS_SHOWN = 4;
 const LONGEST_FACT = 40;
@@ -30,6 +31,25 @@ export function resultCard(hit, { source, target }, run) {
   actions.append(similar);
   item.append(card, ...playersOf(hit, target), actions);
   return item;
+}
+
+/** Show on cards of results what these are paired with; nothing where they have no partners. */
+export async function showPartners(hits, cards) {
+  if (hits.length === 0) return;
+  const query = new URLSearchParams(hits.map(({ id }) => ["item_id", id]));
+  const { partners } = await (await call(`${collectionPath()}/partners?${query}`)).json();
+  if (!cards[0].isConnected) return;
+  hits.forEach(({ id }, number) => {
+    if (partners[id]) cards[number].querySelector(".hit-body").before(partnerOf(partners[id]));
+  });
+}
+
+function partnerOf(item) {
+  const partner = element("span", "partner");
+  partner.append(element("span", "visually-hidden", "Partner: "));
+  if (pictureUrlOf(item, item.modality)) partner.append(pictureOf(item));
+  else partner.append(element("span", "partner-text", item.text || item.id));
+  return partner;
 }
 
 /** Return the picture of a result or an item. */

@@ -1,29 +1,31 @@
-// Items made of files: pictures and texts of a folder, or the rows of a table and its pictures. A row is
+// Items made of files: pictures, sounds and texts of a folder, or the rows of a table and its pictures. A row is
 // {place, read}; `read` returns the item as the API takes it, or throws an Error that says why there is none.
 
 import { encode } from "./base64.js";
 import { readText } from "./tables.js";
 
-const PICTURE = /\.(jpe?g|png|webp|gif|bmp)$/i;
-const TEXT = /\.txt$/i;
+const ENDINGS = { picture: /\.(jpe?g|png|webp|gif|bmp)$/i, sound: /\.(wav|flac)$/i, text: /\.txt$/i };
+const FIELDS = { picture: "image_base64", sound: "sound_base64" };
 const SPLITS = new Map([["train", true], ["training", true], ["test", false], ["val", false], ["validation", false]]);
 const LONGEST_NAME = 46; // of a name in an id, as of `lrbs ingest`: the longest modality and a digest fit beside it
 const NAME = /^[A-Za-z0-9_.:@+-]+$/;
 
 export const isTable = ({ name }) => /\.(csv|tsv)$/i.test(name);
-export const isPicture = ({ name }) => PICTURE.test(name);
-export const isText = ({ name }) => TEXT.test(name);
+export const KINDS = Object.keys(ENDINGS);
+
+/** Return "picture", "sound" or "text" by the ending of a file; undefined for others. */
+export const kindOfFile = ({ name }) => KINDS.find((kind) => ENDINGS[kind].test(name));
 
 /**
- * Make a row of each picture and each .txt file: those of one name are partners, and the outermost folder is a label.
+ * Make a row of each picture, sound and .txt file: those of one name are partners, and the outermost folder is a label.
  *
- * modalities: {picture, text}, names of the collection's modalities that take them, where it has such
+ * modalities: {picture, sound, text}, names of the collection's modalities that take them, where it has such
  */
 export function rowsOfFiles(files, modalities, hasClassFolders) {
-  return files.filter((file) => isPicture(file) || isText(file)).map((file) => ({
+  return files.filter(kindOfFile).map((file) => ({
     place: file.name,
     read: async () => {
-      const kind = isPicture(file) ? "picture" : "text";
+      const kind = kindOfFile(file);
       return { ...await contentOf(file, kind), ...factsOf(file.name, modalityFor(kind, modalities), hasClassFolders) };
     },
   }));
@@ -31,7 +33,7 @@ export function rowsOfFiles(files, modalities, hasClassFolders) {
 
 async function contentOf(file, kind) {
   const blob = await file.open();
-  return kind === "picture" ? { image_base64: await encode(blob) } : { text: (await readText(blob)).trim() };
+  return kind === "text" ? { text: (await readText(blob)).trim() } : { [FIELDS[kind]]: await encode(blob) };
 }
 
 function modalityFor(kind, modalities) {
@@ -68,13 +70,13 @@ function digestOf(text) {
 }
 
 /**
- * Make a row of each picture and each text of a table.
+ * Make a row of each picture or sound and each text of a table.
  *
- * columns: {id, picture, text, label}, names of columns or ""; files: among which its pictures are
+ * columns: {id, file, text, label}, names of columns or ""; files: among which its pictures and sounds are
  */
 export function rowsOfTable(table, { header, rows }, columns, files, modalities) {
   const folder = table.name.slice(0, table.name.lastIndexOf("/") + 1);
-  const pictures = new Map(files.map((file) => [file.name, file]));
+  const byName = new Map(files.map((file) => [file.name, file]));
   const used = new Set(Object.values(columns));
   return rows.flatMap(({ line, cells }) => {
     const place = `${table.name}, line ${line}`;
@@ -88,19 +90,21 @@ export function rowsOfTable(table, { header, rows }, columns, files, modalities)
       pair_id: id,
       metadata: Object.fromEntries(header.filter((column) => !used.has(column)).map((column) => [column, row[column]])),
     });
-    const name = columns.picture ? row[columns.picture].trim() : "";
+    const name = columns.file ? row[columns.file].trim() : "";
     const text = columns.text ? row[columns.text].trim() : "";
-    if (!name && !text) return [refusal(place, "has neither a picture nor a text")];
+    if (!name && !text) return [refusal(place, "has neither a file nor a text")];
     const made = [];
-    if (name) made.push({ place: `${place}, ${name}`, read: () => readPicture(pictures.get(folder + name), facts, modalities) });
+    if (name) made.push({ place: `${place}, ${name}`, read: () => readFile(byName.get(folder + name), facts, modalities) });
     if (text) made.push({ place, read: async () => ({ text, ...facts(modalityFor("text", modalities)) }) });
     return made;
   });
 }
 
-async function readPicture(file, facts, modalities) {
+async function readFile(file, facts, modalities) {
   if (!file) throw new Error("is not among the chosen files");
-  return { ...await contentOf(file, "picture"), ...facts(modalityFor("picture", modalities)) };
+  const kind = kindOfFile(file);
+  if (!kind || kind === "text") throw new Error("is neither a picture nor a sound");
+  return { ...await contentOf(file, kind), ...facts(modalityFor(kind, modalities)) };
 }
 
 const refusal = (place, reason) => ({ place, read: async () => { throw new Error(reason); } });

@@ -7,7 +7,7 @@ import { offerFeedback } from "./feedback.js";
 import { showFilters } from "./filters.js";
 import { announce, attempt, showError } from "./messages.js";
 import { release, showFile } from "./pictures.js";
-import { resultCard } from "./results.js";
+import { resultCard, showPartners } from "./results.js";
 import { collectionPath, pictureUrlOf, plural, state } from "./state.js";
 
 const RESULTS_PER_PAGE = 24;
@@ -117,6 +117,7 @@ function append(shown, result) {
   shown.offset += result.hits.length;
   byId("more").hidden = result.hits.length < RESULTS_PER_PAGE;
   watchEnd();
+  showPartners(hits, cards).catch(showError);
   if (shown.source !== shown.target) offerFeedback(shown, hits, cards);
 }
 

@@ -110,7 +110,7 @@ def test_operations_keep_their_ids(document: dict[str, Any]) -> None:
             "put_labels",
         ),
         *("create_feedback", "list_feedback", "delete_feedback"),
-        *("search", "search_batch", "count_values", "retrain", "get_job", "cancel_job"),
+        *("search", "search_batch", "count_values", "list_partners", "retrain", "get_job", "cancel_job"),
         *("import_items", "job_events", "list_models", "get_model", "activate_model", "roll_back"),
         "list_activations",
         *("create_key", "list_keys", "revoke_key", "healthz", "readyz"),

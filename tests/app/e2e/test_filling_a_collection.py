@@ -108,6 +108,11 @@ def test_a_newcomer_makes_a_collection_drops_a_folder_trains_and_searches(
     expect(page.locator("#model-state")).to_contain_text("Model 1 is live.", timeout=120_000)
     page.get_by_role("searchbox").fill("wood")
     expect(page.locator("#hits .labels").first).to_contain_text("wood")
+    expect(page.locator("#hits .partner")).to_have_count(12)
+    expect(page.locator("#hits .hit").filter(has_text="photo-sea:3.png")).to_contain_text("a sea number 3")
+    page.get_by_role("radio", name="similar texts").check()
+    expect(page.locator("#results-title")).to_have_text("Texts like “wood”")
+    expect(page.locator("#hits .partner img")).to_have_count(12)  # the text named by HTML has no partner
     assert page.locator("img[src=x]").count() == 0
 
 
@@ -143,6 +148,7 @@ def test_a_zip_and_a_table_are_added_and_what_cannot_be_is_named(
     table = f"id;image;text;label;size\r\n{first}\r\nb;gone.png;blau;;2\r\nc;a.png\r\n"
     use_files(page, table_csv=table.encode("cp1252"), a_png=png("green"))
     expect(page.locator("#found")).to_have_text("1 picture · table.csv with 3 rows")
+    expect(page.get_by_label("Pictures or sounds")).to_have_value("image")
     page.get_by_label("Labels", exact=True).select_option("label")
     page.get_by_role("button", name="Add them").click()
     expect(state).to_have_text("3 new items, 0 changed, 0 unchanged; 2 refused")
