@@ -1,7 +1,7 @@
 """Low-rank bilinear cross-modal similarity learning.
 
-What is exported here is public, and so are `solver.comparison`, `solver.datasets` and `solver.benchmark`; the
-service uses nothing else.
+What is exported here is public, and so are `solver.comparison`, `solver.datasets`, `solver.plots` and
+`solver.benchmark`; the service uses nothing else.
 
 What learns is imported when it is first asked for: it needs scikit-learn, which a trained model does not need
 to project samples and to rank them.
@@ -13,6 +13,12 @@ from typing import TYPE_CHECKING, Any
 from solver.artifacts import load_projector, save_projector
 from solver.composite.projector import CompositeProjector
 from solver.datasets import make_low_rank_pairs
+from solver.evaluation.curves import (
+    Reliability,
+    RetrievalCurves,
+    measure_reliability,
+    retrieval_curves,
+)
 from solver.evaluation.metrics import (
     DirectionalMap,
     average_precision,
@@ -137,7 +143,7 @@ else:  # a type checker that saw `__getattr__` would accept every name
     }
     _MODULE_OF = {name: module for module, names in _LEARNING.items() for name in names}
 
-    _PACKAGES = ("baselines", "benchmark", "comparison")
+    _PACKAGES = ("baselines", "benchmark", "comparison", "plots")
 
     def __getattr__(name: str) -> Any:
         """Import what learns when it is first asked for (PEP 562)."""
@@ -222,6 +228,10 @@ __all__ = [
     "precision_at_scope",
     "precision_recall_curve",
     "score_blocks",
+    "RetrievalCurves",
+    "retrieval_curves",
+    "Reliability",
+    "measure_reliability",
     "measure_quality",
     "RankingQuality",
     "RetrievalQuality",

@@ -15,6 +15,7 @@ from typing import Any
 import typer
 
 from app.cli.compare.cache import FileCache
+from app.cli.compare.figures import write_plots
 from app.cli.compare.options import (
     ArchiveOption,
     CacheOption,
@@ -28,6 +29,7 @@ from app.cli.compare.options import (
     LabelsOption,
     MethodsOption,
     PairsOption,
+    PlotsOption,
     ProtocolOption,
     ReportOption,
     SeedOption,
@@ -52,6 +54,7 @@ from solver import InvalidParameterError
 from solver.comparison import CellOutcome, Comparison, chosen_methods, write_qrels, write_run
 from solver.comparison import compare as compare_methods
 from solver.datasets import PARTNER, PROTOCOLS, PublishedProtocol
+from solver.plots import require_matplotlib
 
 Part = tuple[ComparedSet, Comparison]
 """A set and the comparison on it."""
@@ -81,12 +84,15 @@ def compare(
     jobs: JobsOption = None,
     cache: CacheOption = None,
     report: ReportOption = None,
+    plots: PlotsOption = None,
     trec: TrecOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare methods: tuned by cross-validation in the training split, then evaluated on the test split."""
     if report is not None:
         require_report_libraries()  # now rather than after half an hour
+    if plots is not None:
+        require_matplotlib()
     names, settings = _methods(methods), Settings()
     store = FileCache(cache or settings.data_dir / "comparisons")
     columns = TableColumns(
@@ -106,6 +112,9 @@ def compare(
     if trec is not None:
         for _, comparison in parts:
             _write_trec(trec, comparison)
+    if plots is not None:
+        for part in parts:
+            write_plots(plots, *part)
     if report is not None:
         run = RunDescription(shlex.join(["lrbs", *sys.argv[1:]]), machine(), seed, folds)
         page, _ = write_report(report, parts, protocols, run)

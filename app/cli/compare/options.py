@@ -61,6 +61,9 @@ CacheOption = Annotated[
 ReportOption = Annotated[
     Path | None, typer.Option(file_okay=False, help="folder for report.html and report.md")
 ]
+PlotsOption = Annotated[
+    Path | None, typer.Option(file_okay=False, help="folder for the plots, as SVG and PNG")
+]
 TrecOption = Annotated[
     Path | None, typer.Option(file_okay=False, help="folder for TREC runs and qrels (large)")
 ]

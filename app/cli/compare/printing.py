@@ -8,8 +8,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from app.cli.compare.figures import chosen_rows
 from app.cli.compare.quality import CAPTION, quality_table
-from app.cli.compare.report import chosen_rows, verdict
+from app.cli.compare.report import verdict
 from app.cli.compare.sets import ComparedSet
 from app.cli.console import OUT
 from solver.comparison import Comparison, ComparisonRow

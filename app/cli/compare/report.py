@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.cli.compare import figures
+from app.cli.compare.figures import chosen_rows, curve_plot, interval_plot, spectrum_plot
 from app.cli.compare.quality import CAPTION, quality_table
 from app.cli.compare.samples import RetrievalExample, retrieval_examples
 from app.cli.compare.sets import ComparedSet
@@ -155,16 +155,6 @@ def _environment(autoescape: bool) -> Any:
     return environment
 
 
-def chosen_rows(comparison: Comparison) -> list[int]:
-    """Return for each method its row, with or without PCA, that did better in cross-validation."""
-    best: dict[str, int] = {}
-    for number, row in enumerate(comparison.rows):
-        leader = best.get(row.method)
-        if leader is None or row.cv_score > comparison.rows[leader].cv_score:
-            best[row.method] = number
-    return list(best.values())
-
-
 def verdict(rows: Sequence[ComparisonRow]) -> str:
     """Return a sentence on which method wins a table, by how much, and whether chance could explain it."""
     ordered = sorted(rows, key=lambda row: -row.average)
@@ -189,7 +179,7 @@ def _section(
     chosen_numbers = chosen_rows(comparison)
     best = max(chosen_numbers, key=lambda number: comparison.rows[number].cv_score)
     header, lines = quality_table(comparison, chosen_numbers)
-    with_spectrum = [n for n, outcome in enumerate(comparison.outcomes) if len(outcome.singular_values)]
+    spectrum = spectrum_plot(comparison)
     return Section(
         compared=compared,
         comparison=comparison,
@@ -198,9 +188,9 @@ def _section(
         quality_lines=lines,
         published=protocol,
         differences=protocol.differences(compared.data) if protocol else [],
-        intervals=figures.interval_figure(comparison),
-        curves=figures.curve_figure(comparison, chosen_numbers, compared.modalities),
-        spectrum=figures.spectrum_figure(comparison, with_spectrum) if with_spectrum else "",
+        intervals=interval_plot(comparison).svg(),
+        curves=curve_plot(comparison, compared.modalities).svg(),
+        spectrum="" if spectrum is None else spectrum.svg(),
         samples=retrieval_examples(compared, comparison, best, seed),
         shown_method=comparison.rows[best].method,
     )

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -63,6 +64,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.C
         METHODS,
         "--report",
         "report",
+        "--plots",
+        "plots",
         "--trec",
         "trec",
         "--json",
@@ -135,6 +138,20 @@ def test_trec_files_score_as_the_table_does(report: tuple[Path, Any]) -> None:
             run = ir_measures.read_trec_run(str(folder / "trec" / f"products.{name}.{side}.run"))
             found = ir_measures.calc_aggregate([ir_measures.AP], list(judged), list(run))
             assert found[ir_measures.AP] == pytest.approx(row[key], abs=1e-6)
+
+
+def test_the_plots_are_written_as_svg_and_png(report: tuple[Path, Any]) -> None:
+    folder = report[0] / "plots"
+    kinds = ("intervals", "precision-recall", "precision-scope", "singular-values")
+    assert sorted(path.name for path in folder.iterdir()) == [
+        f"products-{kind}.{suffix}" for kind in kinds for suffix in ("png", "svg")
+    ]
+    for kind in kinds:
+        with Image.open(folder / f"products-{kind}.png") as picture:
+            assert min(picture.size) > 200
+    drawn = ElementTree.parse(folder / "products-precision-recall.svg").getroot()
+    texts = {"".join(element.itertext()) for element in drawn.iter("{http://www.w3.org/2000/svg}text")}
+    assert {*METHODS.split(","), "chance", "recall", "image query, text gallery"} <= texts
 
 
 @pytest.mark.browser

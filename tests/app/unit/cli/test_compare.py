@@ -8,8 +8,8 @@ import pytest
 
 from app.cli.compare.cache import FileCache
 from app.cli.compare.command import published_protocol
-from app.cli.compare.figures import curves
-from app.cli.compare.report import chosen_rows, verdict
+from app.cli.compare.figures import chosen_rows
+from app.cli.compare.report import verdict
 from app.cli.compare.sets import ComparedSet, SetLoader, resplit
 from app.domain.errors import InvalidFieldError
 from app.encoders.registry import ContentLimits, EncoderRegistry
@@ -177,13 +177,3 @@ def test_a_damaged_file_counts_as_none_and_is_written_anew(comparison: Compariso
     assert kept.load("key") is None
     kept.save("key", comparison.outcomes[0])
     assert kept.load("key") is not None
-
-
-def test_curves_run_from_the_first_result_to_the_share_of_relevant_items() -> None:
-    drawn = make_low_rank_pairs(60, 60, n_features_x=6, n_features_z=5, n_classes=3, random_state=0)
-    x_order, z_order = (np.argsort(each, kind="stable") for each in (drawn.x_labels, drawn.z_labels))
-    found = curves(drawn.X[x_order][:, :5], drawn.Z[z_order], np.sort(drawn.x_labels))
-    assert found.scopes[0] == 1
-    assert found.scopes[-1] == 60
-    assert found.precision_at_scope[-1] == pytest.approx(1 / 3)
-    assert (np.diff(found.precision_at_recall) <= 1e-12).all()  # interpolated precision never rises
