@@ -16,9 +16,6 @@ from app.api.shares import forget_process
 from app.bootstrap import Services, build
 from app.cli.server import BACKLOG, Server, keep_event_loop_responsive
 from app.cli.supervisor import ChildCommand, KeptProcesses
-from app.domain.errors import ServiceError
-from app.encoders.registry import content_form
-from app.encoders.texts import import_vectorizers
 from app.settings import Settings
 
 _STOP_SECONDS = 10.0
@@ -90,20 +87,8 @@ def _nothing() -> None:
 
 def _run(bound: socket.socket, services: Services, on_stop: Callable[[], None]) -> None:
     server = Server(services, on_stop)
-    _import_for_texts(services)
     keep_event_loop_responsive()
     server.run(sockets=[bound])
-
-
-def _import_for_texts(services: Services) -> None:
-    """Import what the collections' text models need: during searches it would take part of a second."""
-    try:
-        collections = services.catalogue.collections()
-    except ServiceError:
-        return  # not ready yet; they are imported with the first model
-    encoders = [modality.encoder for collection in collections for modality in collection.modalities]
-    if any(content_form(encoder) == "text" for encoder in encoders):
-        import_vectorizers()
 
 
 def _end_with(parent: int) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
+import re
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from typing_extensions import override
 
 from app.domain.entities import Content
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, WrongContentError
 from app.encoders.base import BaseEncoder
+
+_WORD = re.compile(r"\b\w\w+\b")
+"""What scikit-learn's vectorizers take for a word; importing these would take a third of a second."""
 
 
 class TextEncoder(BaseEncoder):
@@ -39,27 +41,43 @@ class TextEncoder(BaseEncoder):
             )
 
 
+def words_as_written(text: str) -> list[str]:
+    """Return the words of a text, of two characters or more, in capitals where the text has them."""
+    return _WORD.findall(text)
+
+
 def words_of(terms: Iterable[str]) -> list[str]:
     """Return the single words among the runs of words of a text."""
     return [term for term in terms if " " not in term]
 
 
 def terms_between(shortest: int, longest: int) -> Callable[[str], list[str]]:
-    """Return what lists the runs of words of a text; a single word is a run of one."""
-    return analyzer(ngram_range=(shortest, longest))
+    """Return what lists the runs of words of a text, in small letters; a single word is a run of one."""
+
+    def list_terms(text: str) -> list[str]:
+        words = words_as_written(text.lower())
+        terms = words if shortest == 1 else []
+        for length in range(max(shortest, 2), min(longest, len(words)) + 1):
+            terms = terms + [
+                " ".join(words[start : start + length]) for start in range(len(words) - length + 1)
+            ]
+        return terms
+
+    return list_terms
 
 
-def analyzer(**options: Any) -> Callable[[str], list[str]]:
-    """Return what takes a text apart, of scikit-learn's vectorizers, whose import takes a while."""
-    analyze: Callable[[str], list[str]] = _vectorizers().CountVectorizer(**options).build_analyzer()
-    return analyze
+def parts_between(shortest: int, longest: int) -> Callable[[str], list[str]]:
+    """Return what lists the parts of words: the letters of a word with a space at each edge, this many each.
 
+    A word with its edges that is shorter than that is a part of its own, once.
+    """
 
-def _vectorizers() -> Any:
-    """Return scikit-learn's vectorizers, imported with the first model that has texts: it takes a while."""
-    return importlib.import_module("sklearn.feature_extraction.text")
+    def list_parts(text: str) -> list[str]:
+        parts = []
+        for word in text.lower().split():
+            edged = f" {word} "
+            for length in range(shortest, min(longest, max(len(edged), shortest)) + 1):
+                parts += [edged[start : start + length] for start in range(max(len(edged) - length, 0) + 1)]
+        return parts
 
-
-def import_vectorizers() -> None:
-    """Import what text models need: a server does so before its first search, where it has any."""
-    _vectorizers()
+    return list_parts

@@ -24,7 +24,7 @@ from app.encoders.terms import (
     positions_in,
     term_features,
 )
-from app.encoders.texts import TextEncoder, analyzer, terms_between, words_of
+from app.encoders.texts import TextEncoder, parts_between, terms_between, words_of
 
 _DEFAULT_FEATURES = 2000
 _BATCH = 64
@@ -207,7 +207,7 @@ class TfidfEncoder(TextEncoder):
     @cached_property
     def _take_apart(self) -> Callable[[str], list[str]]:
         longest = self._characters or _DEFAULT_PART
-        return analyzer(analyzer="char_wb", ngram_range=(_SHORTEST_PART, longest))
+        return parts_between(_SHORTEST_PART, longest)
 
 
 ENCODER = EncoderType(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from math import log
 from pathlib import Path
 from typing import Annotated, Any, Literal, Required, Self
@@ -17,7 +16,7 @@ from app.domain.entities import Content, Matrix, WordReport
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError
 from app.encoders.entry import EncoderType, Resources
 from app.encoders.options import EncoderOptions, Sha256, StoredText, describe_options, expect
-from app.encoders.texts import TextEncoder, analyzer
+from app.encoders.texts import TextEncoder, words_as_written
 from app.encoders.word_vector_files import MAX_WORDS, WordVectors, load_word_vectors
 
 _MOST_FILES = 2
@@ -115,7 +114,7 @@ class WordVectorEncoder(TextEncoder):
     def look_up_words(self, raw: Content) -> WordReport | None:
         """Return which words the file has."""
         vectors = self._vectors()
-        words = list(dict.fromkeys(self._take_apart(raw.text or "")))
+        words = list(dict.fromkeys(words_as_written(raw.text or "")))
         unknown = tuple(word for word in words if vectors.find(word) is None)
         return WordReport(len(words) - len(unknown), unknown)
 
@@ -144,12 +143,8 @@ class WordVectorEncoder(TextEncoder):
 
     def _places(self, vectors: WordVectors, text: str) -> list[int]:
         """Return the rows of the words of a text that the file has."""
-        return [place for word in self._take_apart(text) if (place := vectors.find(word)) is not None]
-
-    @cached_property
-    def _take_apart(self) -> Any:
         # As they are written: in some files "May" is a word of its own.
-        return analyzer(lowercase=False)
+        return [place for word in words_as_written(text) if (place := vectors.find(word)) is not None]
 
 
 ENCODER = EncoderType(WordVectorOptions, WordVectorEncoder, "text")

@@ -8,11 +8,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from app.domain.entities import Content
 from app.domain.errors import TrainingDataError
 from app.encoders.counting import TermCounts, most_frequent_terms
+from app.encoders.texts import parts_between, terms_between, words_as_written
 from app.encoders.types.tfidf import TfidfEncoder
 from tests.conftest import ROOT
 
@@ -20,6 +23,7 @@ MIB = 1 << 20
 MANY_TERMS = """
 import random, re
 from app.domain.entities import Content
+from app.encoders.texts import parts_between, terms_between, words_as_written
 from app.encoders.types.tfidf import TfidfEncoder
 
 chance = random.Random(1)
@@ -151,3 +155,16 @@ def test_learning_from_long_texts_takes_bounded_memory() -> None:
     command = [sys.executable, "-c", MANY_TERMS]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert int(done.stdout) < 550, "MB"
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.text(st.one_of(st.characters(), st.sampled_from(" \t\n-_'aAbİßé9")), max_size=60),
+    st.sampled_from([(1, 1), (1, 3), (2, 2), (2, 5), (3, 5)]),
+)
+def test_texts_are_taken_apart_as_by_scikit_learn(text: str, lengths: tuple[int, int]) -> None:
+    words = CountVectorizer(ngram_range=lengths).build_analyzer()
+    assert terms_between(*lengths)(text) == words(text)
+    parts = CountVectorizer(ngram_range=lengths, analyzer="char_wb").build_analyzer()
+    assert parts_between(*lengths)(text) == parts(text)
+    assert words_as_written(text) == CountVectorizer(lowercase=False).build_analyzer()(text)
