@@ -38,6 +38,7 @@ from app.services.serving.snapshot_loader import SnapshotLoader
 from app.services.serving.snapshot_reader import SnapshotReader
 from app.services.serving.snapshot_updater import SnapshotUpdater
 from app.services.serving.values import GalleryValues
+from app.services.serving.version_snapshots import VersionSnapshots
 from app.services.storage.backup import Backup
 from app.services.storage.garbage_collector import GarbageCollector
 from app.services.storage.ownership import ManagedFiles, Ownership
@@ -152,7 +153,7 @@ def build(settings: Settings) -> Services:
     database = SqlDatabase(engine, ownership.require)
     schema = SchemaService(SqlSchema(engine), ownership)
     bundles = ModelBundles(files.bundles, ExactIndexFiles(), InvertedListIndexes(), encoders)
-    snapshots, recall_monitor = _build_snapshots(settings, database, bundles, ownership)
+    snapshots, version_snapshots, recall_monitor = _build_snapshots(settings, database, bundles, ownership)
     removal = Removal(database, garbage_collector, lambda deleted: snapshots.evict([deleted]))
     training = TrainingService(database)
     gates = PromotionGates(settings.gate_tolerance)
@@ -167,7 +168,9 @@ def build(settings: Settings) -> Services:
         feedback=FeedbackService(
             database, files.pictures, encoders, garbage_collector, _MAX_FEEDBACK, settings.max_answer_bytes
         ),
-        search=SearchService(snapshots, recall_monitor, _MAX_HITS, settings.max_answer_bytes),
+        search=SearchService(
+            snapshots, version_snapshots, recall_monitor, _MAX_HITS, settings.max_answer_bytes
+        ),
         values=GalleryValues(snapshots),
         training=training,
         versions=ModelRegistry(database, bundles, garbage_collector, settings.keep_versions),
@@ -290,7 +293,7 @@ def _build_imports(
 
 def _build_snapshots(
     settings: Settings, database: SqlDatabase, bundles: ModelBundles, ownership: Ownership
-) -> tuple[SnapshotReader, RecallMonitor]:
+) -> tuple[SnapshotReader, VersionSnapshots, RecallMonitor]:
     saved = SavedGalleries(
         database,
         BundleStore(settings.data_dir / "galleries"),
@@ -303,7 +306,7 @@ def _build_snapshots(
     saver = GallerySaver(saved, settings.save_after_items)
     updater = SnapshotUpdater(database, state, loader, saver)
     monitor = RecallMonitor(state.cache, ExactIndex, _INDEX_RECALL, updater.search_exactly)
-    return SnapshotReader(database, state, updater), monitor
+    return SnapshotReader(database, state, updater), VersionSnapshots(database, loader, state.cache), monitor
 
 
 def _copy_files(source: Path, target: Path) -> int:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection as AbstractCollection
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,7 +24,14 @@ from app.domain.entities import (
     ShownItem,
     WordReport,
 )
-from app.domain.errors import InvalidFieldError, ServiceError, UnknownLabelError, UnknownModalityError
+from app.domain.errors import (
+    DamagedBundleError,
+    InvalidFieldError,
+    ModelNotTrainedError,
+    ServiceError,
+    UnknownLabelError,
+    UnknownModalityError,
+)
 from app.domain.names import join_path
 from app.domain.ports import UnitOfWork
 from app.services.models.features import item_features
@@ -34,6 +42,7 @@ from app.services.serving.recall_monitor import RecallMonitor
 from app.services.serving.similar import rank_similar
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshot_reader import MustWaitError, SnapshotReader
+from app.services.serving.version_snapshots import VersionSnapshots
 from app.services.serving.waiting_room import ReleaseSlot
 from solver import can_be_ranked, is_finite
 
@@ -118,6 +127,8 @@ class SearchService:
     ----------
     snapshots : SnapshotReader
         Opens what is searched.
+    versions : VersionSnapshots
+        Opens versions that do not serve.
     recall_monitor : RecallMonitor
         Sees the queries.
     max_hits : int
@@ -129,6 +140,7 @@ class SearchService:
     def __init__(
         self,
         snapshots: SnapshotReader,
+        versions: VersionSnapshots,
         recall_monitor: RecallMonitor,
         max_hits: int,
         max_answer_bytes: int,
@@ -137,6 +149,7 @@ class SearchService:
         self._max_hits = max_hits
         self._max_answer_bytes = max_answer_bytes
         self._snapshots = snapshots
+        self._versions = versions
 
     def search(
         self,
@@ -192,6 +205,44 @@ class SearchService:
         # One transaction, so that hits are shown with the content that their scores were computed from.
         with self._snapshots.open(collection, release_slot, min_revision) as (snapshot, work):
             return self._answer(snapshot, work, request)
+
+    def search_version(
+        self,
+        collection: str,
+        version: int,
+        direction: tuple[str, str],
+        search: SingleSearch,
+        release_slot: ReleaseSlot | None = None,
+    ) -> SearchResult:
+        """Return what a version finds, whether it serves or not.
+
+        Parameters
+        ----------
+        collection : str
+            Name.
+        version : int
+            Number of one of its versions.
+        direction : tuple of str
+            Modalities of query and results.
+        search : SingleSearch
+            What is asked for.
+        release_slot : callable, optional
+            As of `SnapshotReader.open`.
+
+        Raises
+        ------
+        ModelNotFoundError, DamagedVersionError
+            If there is no such version, or its bundle cannot be trusted; all others as of `search`.
+        """
+        self._check_hits(1, search.k, search.offset)
+        request = search.request(*direction)
+        with suppress(ModelNotTrainedError, DamagedBundleError):
+            opened = self._snapshots.open(collection, release_slot, search.min_revision)
+            with opened as (snapshot, work):
+                if snapshot.model.version == version:
+                    return self._answer_unseen(snapshot, work, request)
+        with self._versions.open(collection, version) as (snapshot, work):
+            return self._answer_unseen(snapshot, work, request)
 
     def search_together(
         self, collection: str, source: str, target: str, searches: Sequence[SingleSearch]
@@ -259,6 +310,13 @@ class SearchService:
         if not request.is_within_one:
             self._recall_monitor.see(snapshot, request.target, prepared.projected[prepared.can_match])
         return self._show(snapshot, work, request, prepared, pages)
+
+    def _answer_unseen(self, snapshot: Snapshot, work: UnitOfWork, request: _Request) -> SearchResult:
+        """Answer one query, which the monitor of the indexes that serve does not see."""
+        prepared = _prepare(snapshot, work, request)
+        pages = _rank(snapshot.galleries[request.target], prepared, request)
+        (result,) = self._show(snapshot, work, request, prepared, pages)
+        return result
 
     def _show(
         self,

@@ -105,6 +105,24 @@ class SnapshotLoader:
             current = self._load_or_fall_back(current, work, collection, version, pause)
         return replay(current, collection, work, pause)
 
+    def load_version(
+        self, work: UnitOfWork, collection: Collection, version: ModelVersion, pause: Callable[[], None]
+    ) -> Snapshot:
+        """Return a snapshot of a version, as of some revision that is not later than the collection's.
+
+        Parameters as of `load`; raises DamagedBundleError if the version's bundle cannot be trusted.
+        """
+        model = self._bundles.load(collection, version)
+        pause()
+        saved = self._saved_galleries.load(work, collection, version, pause)
+        if saved is None:
+            return self._load_bundle_galleries(work, collection, model, version.bundle, pause)
+        revision, galleries, has_indexes = saved
+        as_saved = replace_fields(collection, revision=revision, purged_through=0)
+        model = replace_fields(model, galleries={}, indexes={})
+        reasons = _missing_indexes(model, galleries, _SAVED_WITHOUT if has_indexes else _DAMAGED)
+        return Snapshot(as_saved, model, galleries, version.bundle, missing_indexes=reasons)
+
     def _load_or_fall_back(
         self,
         current: Snapshot | None,
@@ -126,7 +144,7 @@ class SnapshotLoader:
         ):
             raise DamagedBundleError(known_failure.reason)  # not every search reads all bundles again
         try:
-            snapshot = self._load_version(work, collection, version, pause)
+            snapshot = self.load_version(work, collection, version, pause)
             self._unservable.pop(collection.id, None)
             return snapshot
         except DamagedBundleError as error:
@@ -152,7 +170,7 @@ class SnapshotLoader:
         history = work.models.activations(collection, _MAX_HISTORY)
         for version in self._fallback.stand_ins(active, work.models.list(collection), history):
             try:
-                return self._load_version(work, collection, version, pause)
+                return self.load_version(work, collection, version, pause)
             except DamagedBundleError as error:
                 if is_new:
                     self._record_damage(collection, version, error)
@@ -164,20 +182,6 @@ class SnapshotLoader:
         _logger.error("%s: version %d cannot be loaded: %s", collection.name, version.version, error)
         with self._lock:
             self.n_damaged += 1
-
-    def _load_version(
-        self, work: UnitOfWork, collection: Collection, version: ModelVersion, pause: Callable[[], None]
-    ) -> Snapshot:
-        model = self._bundles.load(collection, version)
-        pause()
-        saved = self._saved_galleries.load(work, collection, version, pause)
-        if saved is None:
-            return self._load_bundle_galleries(work, collection, model, version.bundle, pause)
-        revision, galleries, has_indexes = saved
-        as_saved = replace_fields(collection, revision=revision, purged_through=0)
-        model = replace_fields(model, galleries={}, indexes={})
-        reasons = _missing_indexes(model, galleries, _SAVED_WITHOUT if has_indexes else _DAMAGED)
-        return Snapshot(as_saved, model, galleries, version.bundle, missing_indexes=reasons)
 
     def _load_bundle_galleries(
         self,

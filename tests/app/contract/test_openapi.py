@@ -112,7 +112,7 @@ def test_operations_keep_their_ids(document: dict[str, Any]) -> None:
         *("create_feedback", "list_feedback", "delete_feedback"),
         *("search", "search_batch", "count_values", "list_partners", "retrain", "get_job", "cancel_job"),
         *("import_items", "job_events", "list_models", "get_model", "activate_model", "roll_back"),
-        "list_activations",
+        *("list_activations", "search_version"),
         *("create_key", "list_keys", "revoke_key", "healthz", "readyz"),
     } <= set(operations(document))
 
@@ -230,7 +230,7 @@ def test_every_example_of_a_request_gets_the_answer_that_is_declared(
                 for parameter in entry.get("parameters", ())
                 if parameter["in"] == "path"
             }
-            if name == "search" and "files" in body:
+            if name in ("search", "search_version") and "files" in body:
                 # The examples of the parameters are for a text; a picture is of the other modality.
                 parameters |= {"source": parameters["target"], "target": parameters["source"]}
             query = {

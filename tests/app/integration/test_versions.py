@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.bootstrap import build
-from app.domain.entities import JobState, TrainingReport
+from app.domain.entities import JobState, Scope, TrainingReport
 from app.domain.entities.training_report import IndexRecall
 from app.domain.errors import (
     ActiveVersionConflictError,
@@ -128,6 +128,50 @@ def test_versions_are_promoted_and_rolled_back_over_http(three: Any) -> None:
         assert entries[1]["by"].startswith("key ")
         assert client.post(f"{path}/models/9/activate").status_code == 404
         assert client.post(f"{path}/models/1/activate", json={"expected": 3}).status_code == 422
+
+
+def test_any_version_can_be_searched_whichever_serves(either: Any) -> None:
+    either.fill("a")
+    either.train("a", TrainingParameters(alpha=1e-3, scaling="standard"))
+    either.try_to_train("a", TrainingParameters(alpha=1e-2, scaling="none"))
+    query = {"vector": either.data.Z[0].tolist(), "k": 100}
+
+    def search(client: Any, version: int) -> dict[str, Any]:
+        answer = client.post(f"/v1/admin/collections/a/models/{version}/search/z-to-x", json=query)
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    with either.client() as client:
+        expected = {}
+        for version in (1, 2):
+            either.services.versions.activate("a", version, "test")
+            expected[version] = client.post("/v1/collections/a/search/z-to-x", json=query).json()["hits"]
+        assert expected[1] != expected[2]
+        for version in (1, 2, 1):
+            answer = search(client, version)
+            assert (answer["model_version"], answer["hits"]) == (version, expected[version])
+        # What is written later is found by the version that does not serve, too.
+        either.services.catalogue.add_items("a", [either.item("x", "new", either.data.X[0])])
+        either.services.catalogue.delete_item("a", "x05")
+        for version in (1, 2):
+            found = {hit["id"] for hit in search(client, version)["hits"]}
+            assert found == {"new"} | {hit["id"] for hit in expected[version]} - {"x05"}
+        path = "/v1/admin/collections/a/models"
+        assert client.post(f"{path}/9/search/z-to-x", json=query).status_code == 404
+        assert client.post(f"{path}/1/search/z-to-y", json=query).json()["field"] == "target"
+        _, secret = either.services.access.create(Scope.WRITE)
+        refused = {"Authorization": f"Bearer {secret}"}
+        assert client.post(f"{path}/1/search/z-to-x", json=query, headers=refused).status_code == 403
+        damage(either, 1)
+    late = Pairs(build(either.services.settings), either.data)
+    with late.client() as client:
+        answer = client.post(f"{path}/1/search/z-to-x", json=query)
+        assert (answer.status_code, answer.json()["type"]) == (409, "/problems/damaged-version")
+        assert search(client, 2)["model_version"] == 2
+        late.services.catalogue.delete_collection("a")
+        assert client.post(f"{path}/2/search/z-to-x", json=query).status_code == 404
+    close(late.services)
 
 
 def test_there_may_be_nothing_to_roll_back_to(either: Any) -> None:
