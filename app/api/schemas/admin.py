@@ -45,6 +45,12 @@ _FacetKeys = Annotated[
     list[_FacetKey], Field(max_length=MOST_FACETS, json_schema_extra={"uniqueItems": True})
 ]
 
+_Scaling = Annotated[
+    str,
+    StringConstraints(pattern=one_of(SCALINGS)),
+    WithJsonSchema({"type": "string", "enum": list(SCALINGS)}),
+]
+
 _FACET_KEYS: TypeAdapter[list[str]] = TypeAdapter(_FacetKeys, config=ConfigDict(strict=True))
 _AUTO: TypeAdapter[Literal["auto"]] = TypeAdapter(Literal["auto"])
 
@@ -140,7 +146,7 @@ class RetrainIn(Strict):
         le=LARGEST_ALPHA,
         description="penalty weight; default: chosen on held-out items",
     )
-    scaling: str | None = Field(None, pattern=one_of(SCALINGS))
+    scaling: _Scaling | None = None
     tol: float = Field(1e-3, gt=0, lt=1)
     max_iter: Integer = Field(200, ge=1, le=MOST_ITERATIONS)
     seed: Integer = Field(0, ge=0, le=LARGEST_SEED)

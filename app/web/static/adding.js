@@ -207,9 +207,9 @@ function showRefused(refused) {
   byId("refused-list").replaceChildren(...shown.map((reason) => element("li", "", reason)));
 }
 
-/** Start a training with its defaults, and go to the search page, which follows it. */
+/** Start a training with its defaults, and go to the page of models, which follows it. */
 async function train() {
   const { name } = state.collection;
   await call(`/v1/admin/collections/${encodeURIComponent(name)}/retrain`, { method: "POST" });
-  location.assign(`/?${new URLSearchParams({ collection: name })}`);
+  location.assign(`/models?${new URLSearchParams({ collection: name })}`);
 }

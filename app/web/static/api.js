@@ -18,6 +18,8 @@ export function discardKey() {
   previousKey = null;
 }
 
+export const forgetKey = () => sessionStorage.removeItem(KEY);
+
 export class Problem extends Error {
   constructor(title, detail, status) {
     super(title);

@@ -2,11 +2,10 @@
 // properties, never as markup.
 
 import { readAddress, writeAddress } from "./address.js";
-import { Problem, call, storeKey } from "./api.js";
+import { Problem, call, forgetKey, readKey, storeKey } from "./api.js";
 import { byId } from "./elements.js";
 import { attempt, clearError } from "./messages.js";
-import { openModel } from "./model.js";
-import { resetOptions } from "./options.js";
+import { showModel } from "./model.js";
 import { buildPanels } from "./panels.js";
 import { search, showNoResults } from "./search.js";
 import { collectionPath, pictureUrlOf, state } from "./state.js";
@@ -23,11 +22,26 @@ byId("key-form").addEventListener("submit", (event) => {
 
 /** Rebuild the panels with the new key, then repeat the last action. */
 const refreshAnd = (action) => async () => {
+  showKey();
   buildPanels();
-  openModel(buildPanels);
   await action();
   state.retry = action;
 };
+
+byId("use-key").addEventListener("click", () => {
+  byId("key-form").hidden = false;
+  byId("key").focus();
+});
+
+byId("forget-key").addEventListener("click", () => {
+  forgetKey();
+  location.reload();
+});
+
+function showKey() {
+  byId("use-key").hidden = readKey() !== null;
+  byId("forget-key").hidden = readKey() === null;
+}
 
 document.addEventListener("paste", (event) => {
   const file = [...(event.clipboardData?.files ?? [])].find((candidate) => candidate.type.startsWith("image/"));
@@ -81,11 +95,13 @@ async function complete(query) {
 function openCollection(collection) {
   state.collection = collection;
   byId("collection").value = collection.name;
-  byId("to-collection").href = `/collection?${new URLSearchParams({ collection: collection.name })}`;
+  const address = new URLSearchParams({ collection: collection.name });
+  byId("to-collection").href = `/collection?${address}`;
+  for (const id of ["to-models", "train"]) byId(id).href = `/models?${address}`;
   clearError();
-  resetOptions();
+  showKey();
   buildPanels();
-  openModel(buildPanels);
+  showModel();
   showNoResults();
 }
 

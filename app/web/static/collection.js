@@ -60,6 +60,7 @@ async function showAddress() {
   state.collection = collection;
   byId("collection").value = name;
   byId("to-search").href = `/?${new URLSearchParams({ collection: name })}`;
+  byId("to-models").href = `/models?${new URLSearchParams({ collection: name })}`;
   const names = Object.keys(collection.modalities);
   const modality = names.includes(parameters.get("modality")) ? parameters.get("modality") : names[0];
   showAdding();

@@ -7,7 +7,7 @@ import { state } from "./state.js";
 export function showError(error) {
   if (error.name === "AbortError") return;
   const box = byId("error");
-  byId("results").classList.remove("is-busy");
+  byId("results")?.classList.remove("is-busy");
   announce("");
   if (error.status === 401) {
     const hadKey = readKey() !== null;

@@ -1,10 +1,14 @@
-// Options of a training: what it may learn from, and what is better.
+// Options of a training: what it may learn from, what is better, and the rest as the API describes it.
 
 import { byId, element } from "./elements.js";
 import { attempt } from "./messages.js";
+import { buildParameters, readParameters } from "./parameters.js";
 import { listItems, state } from "./state.js";
 
 const KEYS_SHOWN = 32; // as many as a request may name
+const OWN = ["supervision", "objective"]; // options with fields of their own
+
+let shownFor = null; // the collection whose options are in the form
 
 byId("learn-facets").addEventListener("change", () => {
   const isChosen = byId("learn-facets").value === "chosen";
@@ -16,16 +20,16 @@ byId("objective").addEventListener("change", () => {
   byId("objective-weights").hidden = byId("objective").value !== "weights";
 });
 
-/** Return the options to their defaults, for another collection. */
-export function resetOptions() {
-  for (const name of ["labels", "pairs", "feedback"]) byId(`learn-${name}`).checked = true;
-  byId("learn-facets").value = "auto";
-  byId("objective").value = "";
+/** Fill the form for the open collection: with what was chosen for it before, or with the defaults. */
+export async function showOptions() {
+  const collection = state.collection;
+  if (shownFor === collection) return;
+  await buildParameters(byId("parameters"), OWN);
+  byId("options").reset();
   byId("objective-weights").hidden = true;
-  for (const input of weightInputs()) input.value = input.defaultValue;
-  byId("options").open = false;
   byId("facet-keys").hidden = true;
   clearKeys();
+  shownFor = collection;
 }
 
 /** Return the body of a retrain request. */
@@ -39,8 +43,28 @@ export function readOptions() {
       feedback: isChecked("feedback"),
     },
     objective: readObjective(byId("objective").value),
+    ...readParameters(byId("parameters")),
   };
 }
+
+/** Say what is chosen, a line for each. */
+export function describeOptions() {
+  const { supervision, objective, ...parameters } = readOptions();
+  const { facets } = supervision;
+  const taught = ["labels", "pairs", "feedback"].filter((name) => supervision[name]);
+  if (facets === "auto") taught.push("metadata that looks categorical");
+  else taught.push(...facets);
+  return [
+    taught.length > 0 ? `learns from ${taught.join(", ")}` : "learns from nothing",
+    `judged by ${byId("objective").selectedOptions[0].text}${weightsOf(objective)}`,
+    ...Object.entries(parameters).map(([name, value]) => `${name} ${value}`),
+  ];
+}
+
+const weightsOf = (objective) =>
+  (objective !== null && typeof objective === "object"
+    ? `: ${Object.entries(objective).map(([name, weight]) => `${weight} × ${name}`).join(", ")}`
+    : "");
 
 function readFacets(choice) {
   if (choice === "auto") return "auto";

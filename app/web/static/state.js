@@ -9,6 +9,9 @@ export const state = { collection: null, search: null, shown: null, retry: null,
 export const collectionPath = (collection = state.collection) =>
   `/v1/collections/${encodeURIComponent(collection.name)}`;
 
+export const adminPath = (collection = state.collection) =>
+  `/v1/admin/collections/${encodeURIComponent(collection.name)}`;
+
 /** List the first items of a modality, to take examples from. */
 export async function listItems(modality) {
   const query = new URLSearchParams({ modality, limit: String(EXAMPLES_SCANNED) });

@@ -104,8 +104,9 @@ def test_a_newcomer_makes_a_collection_drops_a_folder_trains_and_searches(
     assert (stored["labels"], stored["pair_id"], stored["train"]) == (["sea"], "sea:0", True)
     assert client.get(ITEMS, params={"pair_id": "sea:0", "modality": "text"}).json()["items"][0]["text"]
 
-    page.get_by_role("button", name="Train and search").click()
-    expect(page.locator("#model-state")).to_contain_text("Model 1 is live.", timeout=120_000)
+    page.get_by_role("button", name="Train", exact=True).click()
+    expect(page.locator("#training-state")).to_contain_text("made version 1", timeout=120_000)
+    page.get_by_role("link", name="Search").click()
     page.get_by_role("searchbox").fill("wood")
     expect(page.locator("#hits .labels").first).to_contain_text("wood")
     expect(page.locator("#hits .partner")).to_have_count(12)

@@ -13,6 +13,7 @@ PATHS = (
     "/",
     "/docs",
     "/collection",
+    "/models",
     "/static/app.js",
     "/healthz",
     "/openapi.json",

@@ -1,7 +1,6 @@
 import io
 import re
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -300,31 +299,11 @@ def test_an_untrained_collection_is_explained(page: Page, demo_server: str, empt
     page.goto(demo_server)
     page.get_by_label("Collection").select_option(empty_collection)
     expect(page.locator("#model-state")).to_contain_text("Not trained yet")
-    expect(page.get_by_role("button", name="Train", exact=True)).to_be_visible()
     expect(page.locator("#panels > *")).to_have_count(0)
     expect(text_box(page)).to_have_count(0)
-
-
-def vector_items(count: int) -> list[dict[str, Any]]:
-    return [
-        {"id": f"{side}-{number}", "modality": side, "labels": [str(number % 2)]}
-        | {"vector": [number % 2, 1 - number % 2, number / 100], "metadata": {"shape": number % 2}}
-        for side in ("sound", "sketch")
-        for number in range(count)
-    ]
-
-
-@pytest.fixture
-def vector_collection(demo_server: str, demo_key: str) -> Iterator[str]:
-    name = "vectors"
-    headers = {"Authorization": f"Bearer {demo_key}"}
-    with httpx.Client(base_url=demo_server, headers=headers, trust_env=False, timeout=60.0) as client:
-        modalities = {side: {"encoder": {"type": "vector"}} for side in ("sound", "sketch")}
-        client.post("/v1/collections", json={"name": name, "modalities": modalities}).raise_for_status()
-        items = vector_items(20)
-        client.post(f"/v1/collections/{name}/items", json={"items": items}).raise_for_status()
-        yield name
-        client.delete(f"/v1/collections/{name}").raise_for_status()
+    page.get_by_role("link", name="Train it").click()
+    expect(page).to_have_url(f"{demo_server}/models?collection={empty_collection}")
+    expect(page.get_by_label("Models need a key")).to_be_focused()
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -333,23 +312,6 @@ def bearer(key: str) -> dict[str, str]:
 
 def use_key(page: Page, key: str) -> None:
     page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", key)
-
-
-def choose_weights(page: Page) -> None:
-    """Choose a weighted mean of measures, after the options were opened before."""
-    weights = page.get_by_role("group", name="Weights")
-    expect(weights).to_be_hidden()
-    page.get_by_label("Judge models by").select_option("weights")
-    weights.get_by_label("nDCG@10").fill("2.5")
-    weights.get_by_label("MAP").fill("")
-
-
-def choose_options(page: Page) -> None:
-    page.get_by_text("Training options").click()
-    page.get_by_label("feedback").uncheck()
-    page.get_by_label("metadata").select_option("chosen keys")
-    page.get_by_label("shape").check()
-    page.get_by_label("Judge models by").select_option("map")
 
 
 def judge_first_result(page: Page, client: httpx.Client, collection: str) -> None:
@@ -365,106 +327,26 @@ def judge_first_result(page: Page, client: httpx.Client, collection: str) -> Non
         assert [entry["relevant"] for entry in feedback] == stored
 
 
-def test_a_key_that_may_not_train_is_exchanged_for_one_that_may(
-    page: Page, demo_server: str, demo_key: str, vector_collection: str
-) -> None:
-    headers = bearer(demo_key)
-    answer = httpx.post(f"{demo_server}/v1/admin/keys", json={"scope": "search"}, headers=headers)
-    page.goto(demo_server)
-    page.get_by_label("Collection").select_option(vector_collection)
-    use_key(page, answer.json()["secret"])
-    page.get_by_role("button", name="Train", exact=True).click()
-    expect(page.locator("#error")).to_contain_text("scope")
-    page.get_by_label("This service requires a key").fill(demo_key)
-    page.get_by_role("button", name="Use key").click()
-    expect(page.locator("#model-state")).to_contain_text("Model 1 is live.", timeout=120_000)
-    expect(page.locator("#key-form")).to_be_hidden()
-
-
-def test_a_collection_is_trained_searched_and_its_retrain_cancelled(
-    page: Page, watch: Watch, demo_server: str, demo_key: str, vector_collection: str
-) -> None:
-    page.goto(demo_server)
-    page.get_by_label("Collection").select_option(vector_collection)
-    use_key(page, demo_key)
-    state = page.locator("#model-state")
-    choose_options(page)
-    page.get_by_role("button", name="Train", exact=True).click()
-    expect(state).to_contain_text("Training", timeout=30_000)
-    expect(page.locator("#options")).to_be_hidden()
-    expect(state).to_contain_text("Model 1 is live.", timeout=120_000)
-    chip = page.locator(".chips button", has_text="sound-").first
-    chip.click()
-    expect(page.locator("#hits button").first).to_contain_text("sketch-")
-    with httpx.Client(base_url=demo_server, headers=bearer(demo_key), trust_env=False) as client:
-        jobs = client.get(f"/v1/admin/collections/{vector_collection}/jobs").json()["jobs"]
-        assert jobs[0]["parameters"]["supervision"] == {
-            "labels": True,
-            "facets": ["shape"],
-            "pairs": True,
-            "feedback": False,
-        }
-        assert jobs[0]["parameters"]["objective"] == "map"
-        judge_first_result(page, client, vector_collection)
-    choose_weights(page)
-    page.get_by_role("button", name="Retrain").click()
-    page.get_by_role("button", name="Cancel").click()
-    expect(state).to_contain_text("cancelled", timeout=30_000)
-    expect(page.get_by_role("button", name="Retrain")).to_be_visible()
-    expect(page.locator("#panels > *")).to_have_count(2)
-    with httpx.Client(base_url=demo_server, headers=bearer(demo_key), trust_env=False) as client:
-        jobs = client.get(f"/v1/admin/collections/{vector_collection}/jobs").json()["jobs"]
-    assert jobs[0]["parameters"]["objective"] == {"ndcg": 2.5, "map": 0.0, "recall": 1.0}
-    assert watch.complaints == []
-
-
-def test_a_training_asked_for_elsewhere_is_followed_and_the_method_told(
-    page: Page, watch: Watch, demo_server: str, demo_key: str, vector_collection: str
-) -> None:
-    admin = f"/v1/admin/collections/{vector_collection}"
-    headers = {"Authorization": f"Bearer {demo_key}"}
-    state = page.locator("#model-state")
-    page.goto(demo_server)
-    use_key(page, demo_key)
-    with httpx.Client(base_url=demo_server, headers=headers, trust_env=False, timeout=60.0) as client:
-        there = {item["id"] for item in vector_items(20)}
-        more = [item for item in vector_items(3000) if item["id"] not in there]
-        for start in range(0, len(more), 1000):
-            items = {"items": more[start : start + 1000]}
-            client.post(f"/v1/collections/{vector_collection}/items", json=items).raise_for_status()
-        client.post(f"{admin}/retrain", json={"method": "semantic"}).raise_for_status()
-        page.get_by_label("Collection").select_option(vector_collection)
-        expect(state).to_contain_text("Training")
-        page.get_by_role("button", name="Cancel").click()
-        expect(state).to_contain_text("cancelled", timeout=30_000)
-        client.post(f"{admin}/retrain", json={"method": "lrbs", "alpha": 0.001}).raise_for_status()
-        page.reload()
-        page.get_by_label("Collection").select_option(vector_collection)
-        expect(state).to_contain_text("Model 1 is live. It compares features.", timeout=60_000)
-        choices = client.get(f"{admin}/models/1").json()["report"]["index"]["choices"]
-        for side in ("sound", "sketch"):
-            kind, reason = choices[side]["spec"]["kind"], choices[side]["reason"]
-            expect(state).to_contain_text(
-                f"{side} is searched exactly: {reason}."
-                if kind == "exact"
-                else f"{side} is searched by inverted lists, which found "
-            )
-    assert watch.complaints == []
-
-
 def test_thumbs_are_for_keys_that_may_write(
     opened: Page, demo_server: str, demo_key: str, picture: bytes
 ) -> None:
     thumbs = opened.locator("#hits .thumbs")
     with httpx.Client(base_url=demo_server, headers=bearer(demo_key), trust_env=False) as client:
         use_key(opened, client.post("/v1/admin/keys", json={"scope": "search"}).json()["secret"])
+        opened.reload()
         with opened.expect_response("**/feedback?limit=1") as answer:
             search_text(opened, "boats on the sea")
         assert answer.value.status == 403
         expect(opened.locator("#hits li").first).to_be_visible()
         expect(thumbs).to_have_count(0)
-        use_key(opened, demo_key)
+        opened.get_by_role("button", name="Forget the key").click()
+        opened.get_by_role("button", name="Use a key").click()
+        opened.get_by_label("This service requires a key").fill(demo_key)
+        opened.get_by_role("button", name="Use key").click()
+        expect(opened.get_by_role("button", name="Forget the key")).to_be_visible()
+        expect(thumbs.first).to_be_visible()  # the search is repeated with the new key
         choose_picture(opened, picture)
+        expect(opened.locator("#results-title")).to_have_text("Texts for this picture")
         expect(thumbs).to_have_count(opened.locator("#hits > li").count())
         path = urlsplit(answer.value.url).path
         judge_first_result(opened, client, path.split("/")[3])
@@ -526,8 +408,6 @@ def test_markup_in_a_query_stays_text(opened: Page, watch: Watch) -> None:
 def test_nothing_is_wider_than_the_window(opened: Page, width: int, demo_key: str) -> None:
     use_key(opened, demo_key)
     opened.set_viewport_size({"width": width, "height": 800})
-    opened.get_by_text("Training options").click()
-    opened.get_by_label("metadata").select_option("chosen keys")
     search_text(opened, "boats on the sea")
     wait_for_pictures(opened)
     expect(opened.locator("#hits .thumbs").first).to_be_visible()

@@ -1,0 +1,308 @@
+"""The page of a collection's models, in a browser: its key, trainings, versions, activation, comparison."""
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.app.e2e.browsing import Watch
+
+pytestmark = pytest.mark.browser
+
+NAME = "voices"
+MARKUP = "<img src=x onerror=alert(1)>"
+ADMIN = f"/v1/admin/collections/{NAME}"
+
+
+@pytest.fixture(scope="module")
+def client(demo_server: str, demo_key: str) -> Iterator[httpx.Client]:
+    headers = {"Authorization": f"Bearer {demo_key}"}
+    with httpx.Client(base_url=demo_server, headers=headers, trust_env=False, timeout=60.0) as client:
+        yield client
+
+
+def add_items(client: httpx.Client, name: str, start: int, stop: int) -> None:
+    """Add items of two classes, whose label and metadata are HTML."""
+    items = [
+        {
+            "id": f"{side}-{n}",
+            "modality": side,
+            "labels": [f"{MARKUP} {n % 2}"],
+            "metadata": {MARKUP: n // 2 % 2},
+        }
+        | {"vector": [n % 2, 1 - n % 2, n / 100]}
+        for side in ("sound", "sketch")
+        for n in range(start, stop)
+    ]
+    client.post(f"/v1/collections/{name}/items", json={"items": items}).raise_for_status()
+
+
+@contextmanager
+def collection(client: httpx.Client, name: str) -> Iterator[str]:
+    """Make a collection of vectors; yield the address of its models."""
+    modalities = {side: {"encoder": {"type": "vector"}} for side in ("sound", "sketch")}
+    client.post("/v1/collections", json={"name": name, "modalities": modalities}).raise_for_status()
+    add_items(client, name, 0, 20)
+    yield f"/models?collection={name}"
+    client.delete(f"/v1/collections/{name}").raise_for_status()
+
+
+def train(client: httpx.Client, **options: Any) -> None:
+    job = client.post(f"{ADMIN}/retrain", json=options).raise_for_status().json()
+    while job["state"] in ("queued", "running"):
+        time.sleep(0.1)
+        job = client.get(f"/v1/admin/jobs/{job['id']}").raise_for_status().json()
+    assert job["state"] == "succeeded", job["error"]
+
+
+@pytest.fixture(scope="module")
+def trained(client: httpx.Client) -> Iterator[str]:
+    """The address of a collection with two versions, of which the second serves."""
+    with collection(client, NAME) as address:
+        train(client, method="lrbs", alpha=0.001)
+        train(client, method="composite")
+        yield address
+
+
+@pytest.fixture
+def untrained(client: httpx.Client) -> Iterator[str]:
+    with collection(client, "pupils") as address:
+        yield address
+
+
+def version(page: Page, number: int) -> Locator:
+    return page.locator(f".version[data-version='{number}']")
+
+
+def give_key(page: Page, key: str) -> None:
+    page.get_by_label("Models need a key").fill(key)
+    page.get_by_role("button", name="Use key").click()
+
+
+def test_nothing_is_shown_without_a_key_which_is_asked_for_once(
+    page: Page, watch: Watch, demo_server: str, demo_key: str, trained: str
+) -> None:
+    page.goto(f"{demo_server}{trained}")
+    expect(page.get_by_label("Models need a key")).to_be_focused()
+    expect(page.locator("#managed")).to_be_hidden()
+    give_key(page, demo_key)
+    expect(page.get_by_role("heading", name="2 versions; version 2 is live")).to_be_visible()
+    expect(page.locator("#key-form")).to_be_hidden()
+    page.get_by_label("Collection", exact=True).select_option("sample")
+    expect(page.get_by_role("heading", name="One version; version 1 is live")).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("heading", name="2 versions; version 2 is live")).to_be_visible()
+    page.reload()
+    expect(page.locator(".version")).to_have_count(2)
+    page.get_by_role("link", name="Search").click()
+    expect(page.locator("#model-state")).to_have_text("Model 2 is live.")
+    page.get_by_role("link", name="Models").click()
+    expect(page.locator(".version")).to_have_count(2)
+    page.get_by_role("button", name="Forget the key").click()
+    expect(page.get_by_label("Models need a key")).to_be_focused()
+    expect(page.locator("#managed")).to_be_hidden()
+    assert watch.complaints == []
+
+
+def test_a_key_that_may_not_train_is_refused_readably(
+    page: Page, demo_server: str, client: httpx.Client, trained: str
+) -> None:
+    key = client.post("/v1/admin/keys", json={"scope": "write"}).json()
+    page.goto(f"{demo_server}{trained}")
+    give_key(page, "none")
+    expect(page.get_by_role("alert")).to_contain_text("refused this key")
+    give_key(page, key["secret"])
+    expect(page.get_by_role("alert")).to_contain_text("scope")
+    expect(page.locator("#managed")).to_be_hidden()
+    expect(page.get_by_label("Models need a key")).to_be_visible()
+    client.delete(f"/v1/admin/keys/{key['id']}").raise_for_status()
+
+
+def test_versions_show_their_quality_and_are_activated_and_rolled_back(
+    page: Page, watch: Watch, demo_server: str, demo_key: str, trained: str, client: httpx.Client
+) -> None:
+    page.goto(f"{demo_server}{trained}")
+    give_key(page, demo_key)
+    expect(version(page, 2)).to_contain_text("compares what labels, facets and pairs have taught")
+    expect(version(page, 2).get_by_text("live", exact=True)).to_be_visible()
+    for number in (1, 2):
+        report = client.get(f"{ADMIN}/models/{number}").json()["report"]
+        quality = report["held_out"]["directions"]["sound-to-sketch"]
+        row = version(page, number).get_by_role("row", name=re.compile("^MAP "))
+        expect(row.first.get_by_role("cell").first).to_have_text(f"{quality['map']:.3f}")
+    expect(version(page, 2).get_by_role("row", name=f"P@10 {MARKUP}")).to_be_visible()
+
+    activate = version(page, 1).get_by_role("button", name="Activate version 1")
+    activate.press("Enter")
+    expect(version(page, 1)).to_contain_text("in the place of version 2")
+    version(page, 1).get_by_label("Reason").press("Escape")
+    expect(activate).to_be_focused()
+    activate.click()
+    version(page, 1).get_by_label("Reason").fill(f"{MARKUP} better")
+    version(page, 1).get_by_role("button", name="Activate", exact=True).click()
+    expect(page.get_by_role("heading", name="2 versions; version 1 is live")).to_be_visible()
+    expect(page.locator("#status")).to_have_text("Version 1 is live")
+    expect(page.locator("#versions")).to_be_focused()
+    page.get_by_text("History", exact=True).click()
+    expect(page.locator("#activations li").first).to_contain_text(f"{MARKUP} better")
+
+    page.get_by_role("button", name="Roll back to version 2").click()
+    page.get_by_role("button", name="Roll back", exact=True).click()
+    expect(page.get_by_role("heading", name="2 versions; version 2 is live")).to_be_visible()
+    assert client.get(f"/v1/collections/{NAME}").json()["active_version"] == 2
+    assert watch.complaints == []
+
+    client.post(f"{ADMIN}/models/1/activate").raise_for_status()  # by another, meanwhile
+    page.get_by_role("button", name="Roll back to version 1").click()
+    page.get_by_role("button", name="Roll back", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("version 1")
+    client.post(f"{ADMIN}/models/2/activate").raise_for_status()
+
+
+def test_two_versions_answer_the_same_queries_side_by_side(
+    page: Page, watch: Watch, demo_server: str, demo_key: str, trained: str, client: httpx.Client
+) -> None:
+    page.goto(f"{demo_server}{trained}")
+    give_key(page, demo_key)
+    compared = page.locator("#compared > li")
+    expect(page.get_by_label("Version", exact=True)).to_have_value("2")
+    expect(page.get_by_label("and version")).to_have_value("1")
+    page.get_by_label("find").select_option("“sketch” items for “sound” items")
+    page.get_by_role("button", name="Take 5 “sound” items of the collection").press("Enter")
+    expect(compared).to_have_count(5)
+    expect(page.locator("#status")).to_have_text("Compared by 5 queries")
+    query = compared.first.get_by_role("heading", level=3).inner_text().split()[-1]
+    for number in (2, 1):
+        path = f"{ADMIN}/models/{number}/search/sound-to-sketch"
+        hits = client.post(path, json={"item_id": query}).raise_for_status().json()["hits"]
+        shown = compared.first.get_by_role("group", name=f"Version {number}").locator("li")
+        expect(shown).to_have_count(len(hits))
+        expect(shown.first).to_contain_text(f"#1 · {hits[0]['score']:.3f}")
+        expect(shown.first).to_contain_text(hits[0]["id"])
+    page.get_by_label("and version").select_option("2")
+    page.get_by_role("button", name="Take 5").click()
+    expect(compared).to_have_count(10)
+    expect(compared.first).to_contain_text("10 of the first 10 are the same")
+    assert watch.complaints == []
+
+
+def open_options(page: Page, name: str) -> Locator:
+    page.get_by_role("button", name=name, exact=True).press("Enter")
+    expect(page.get_by_role("heading", name="Training options")).to_be_focused()
+    return page.locator("#options")
+
+
+def last_job(client: httpx.Client) -> dict[str, Any]:
+    jobs: list[dict[str, Any]] = client.get("/v1/admin/collections/pupils/jobs").json()["jobs"]
+    return jobs[0]
+
+
+def test_a_training_is_chosen_confirmed_followed_and_cancelled(
+    page: Page, watch: Watch, demo_server: str, demo_key: str, untrained: str, client: httpx.Client
+) -> None:
+    state, confirmation = page.locator("#training-state"), page.locator("#confirmation")
+    page.goto(f"{demo_server}{untrained}")
+    give_key(page, demo_key)
+    expect(page.get_by_role("heading", name="Not trained yet")).to_be_visible()
+    expect(state).to_have_text("There was no training yet.")
+
+    options = open_options(page, "Train")
+    options.get_by_label("feedback").uncheck()
+    options.get_by_label("metadata").select_option("chosen keys")
+    options.get_by_label(MARKUP).check()
+    options.get_by_label("Judge models by").select_option("map")
+    options.get_by_text("More options").click()
+    options.get_by_label("method").select_option("semantic")
+    expect(options.get_by_label("alpha")).to_be_disabled()
+    options.get_by_label("method").select_option("lrbs")
+    options.get_by_label("alpha").fill("0.001")
+    options.get_by_role("button", name="Continue").click()
+    expect(confirmation.locator("li")).to_have_text(
+        [f"learns from labels, pairs, {MARKUP}", re.compile("judged by MAP"), "method lrbs", "alpha 0.001"]
+    )
+    confirmation.get_by_role("button", name="Back").press("Escape")
+    expect(page.get_by_role("button", name="Train", exact=True)).to_be_focused()
+    open_options(page, "Train").get_by_role("button", name="Continue").click()
+    confirmation.get_by_role("button", name="Start the training").press("Enter")
+    expect(state).to_have_text("The last training made version 1, which is live.", timeout=120_000)
+    expect(page.locator("#status")).to_contain_text("made version 1")
+    expect(page.get_by_role("heading", name="One version; version 1 is live")).to_be_visible()
+    expect(page.get_by_role("button", name="Retrain")).to_be_focused()
+    expect(page.get_by_role("heading", name="Learning from all items")).to_be_visible()
+    fit = client.get("/v1/admin/collections/pupils/models/1").json()["report"]["fit"]["convergence"]
+    for name in ("Objective", "Relative duality gap", "Rank"):
+        curve = page.get_by_role("img", name=re.compile(f"^{name}: .* at iteration {fit['iteration']}$"))
+        expect(curve.locator("polyline")).to_have_attribute("points", re.compile(r"^[\d.]+,[\d.]+( |$)"))
+    parameters = last_job(client)["parameters"]
+    assert (parameters["method"], parameters["alpha"], parameters["objective"]) == ("lrbs", 0.001, "map")
+    supervision = {"labels": True, "facets": [MARKUP], "pairs": True, "feedback": False}
+    assert parameters["supervision"] == supervision
+    page.get_by_role("link", name="Search").click()
+    page.locator(".chips button", has_text="sound-").first.click()
+    expect(page.locator("#hits button").first).to_contain_text("sketch-")
+    page.get_by_role("link", name="Models").click()
+    expect(state).to_have_text("The last training made version 1, which is live.")
+    assert watch.complaints == []
+
+    for start in range(20, 3020, 500):  # so many take long enough to be cancelled
+        add_items(client, "pupils", start, start + 500)
+    options = open_options(page, "Retrain")
+    for name in ("labels", "pairs", "feedback"):
+        options.get_by_label(name).uncheck()
+    options.get_by_label("metadata").select_option("nothing")
+    options.get_by_role("button", name="Continue").click()
+    expect(confirmation).to_contain_text("learns from nothing")
+    confirmation.get_by_role("button", name="Start the training").click()
+    expect(page.get_by_role("alert")).to_contain_text("all of it is left out")
+    watch.complaints.clear()  # the browser tells of every refusal
+    confirmation.get_by_role("button", name="Back").click()
+    for name in ("labels", "pairs"):
+        options.get_by_label(name).check()
+    options.get_by_label("Judge models by").select_option("weights")
+    weights = page.get_by_role("group", name="Weights")
+    weights.get_by_label("nDCG@10").fill("2.5")
+    weights.get_by_label("MAP").fill("")
+    options.get_by_role("button", name="Continue").click()
+    confirmation.get_by_role("button", name="Start the training").click()
+    page.get_by_role("button", name="Cancel the training").click()
+    expect(state).to_have_text("The last training was cancelled; it changed nothing.")
+    expect(page.get_by_role("button", name="Retrain")).to_be_focused()
+    assert last_job(client)["parameters"]["objective"] == {"ndcg": 2.5, "map": 0.0, "recall": 1.0}
+
+    path = "/v1/admin/collections/pupils/retrain"
+    client.post(path, json={"method": "semantic"}).raise_for_status()  # asked for elsewhere
+    page.reload()
+    expect(state).to_contain_text(" %")
+    expect(page.get_by_role("progressbar", name="Training")).to_be_visible()
+    page.get_by_role("button", name="Cancel the training").click()
+    expect(state).to_have_text("The last training was cancelled; it changed nothing.")
+    client.post(path, json={"method": "lrbs", "alpha": 0.001}).raise_for_status()
+    page.reload()
+    expect(state).to_contain_text("The last training made version 2", timeout=60_000)
+    choices = client.get("/v1/admin/collections/pupils/models/2").json()["report"]["index"]["choices"]
+    for side in ("sound", "sketch"):
+        kind, reason = choices[side]["spec"]["kind"], choices[side]["reason"]
+        expect(version(page, 2)).to_contain_text(
+            f"{side} is searched exactly: {reason}."
+            if kind == "exact"
+            else f"{side} is searched by inverted lists, which found "
+        )
+    assert watch.complaints == []
+
+
+@pytest.mark.parametrize("width", [360, 1400])
+def test_nothing_is_wider_than_the_window(
+    page: Page, width: int, demo_server: str, demo_key: str, trained: str
+) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto(f"{demo_server}{trained}")
+    give_key(page, demo_key)
+    version(page, 1).get_by_role("button", name="Activate version 1").click()
+    open_options(page, "Retrain").get_by_text("More options").click()
+    expect(page.get_by_label("max_iter")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
