@@ -123,8 +123,8 @@ class FeatureMap:
     def __post_init__(self) -> None:
         """Check kernel and shapes."""
         one_of(*KERNELS).check("kernel", self.kernel)
-        if self.kernel != "linear":
-            _pairwise_metrics()  # so that the first query does not wait for the import
+        if self.kernel == "laplacian":
+            _absolute_metrics(self.landmarks)  # so that the first query does not wait for the import
         if self.landmarks.ndim != 2 or self.landmarks.shape[1] != self.n_features:
             raise InvalidInputError(
                 f"landmarks {self.landmarks.shape} do not have {self.n_features} features"
@@ -260,6 +260,8 @@ def gamma_of(distances: FloatArray, width: float) -> float:
 def kernel_distances(kernel: str, left: Samples, right: Samples) -> FloatArray:
     """Return squared Euclidean distances for "rbf", L1 distances for "laplacian", in float64.
 
+    Between other samples than the same, squared ones have the precision of the samples.
+
     Parameters
     ----------
     kernel : {"rbf", "laplacian"}
@@ -269,11 +271,13 @@ def kernel_distances(kernel: str, left: Samples, right: Samples) -> FloatArray:
     """
     if kernel == "rbf" and left is right:
         return _squared_distances(left)
-    metrics = _pairwise_metrics()
+    if kernel == "rbf":
+        return _squared_distances_between(left, right)
+    metrics = _absolute_metrics(right)
     distances: FloatArray = (
-        metrics.euclidean_distances(left, right, squared=True)
-        if kernel == "rbf"
-        else metrics.manhattan_distances(left, right)
+        metrics.manhattan_distances(left, right)
+        if is_sparse(right)
+        else metrics.cdist(left, right, "cityblock")
     )
     return distances
 
@@ -289,6 +293,27 @@ def _squared_distances(samples: Samples) -> FloatArray:
     return distances
 
 
-def _pairwise_metrics() -> ModuleType:
-    """Return scikit-learn's distances, which a linear map does not need to import."""
-    return importlib.import_module("sklearn.metrics.pairwise")
+def _squared_distances_between(left: Samples, right: Samples) -> FloatArray:
+    """Return those between two sets of samples, computed in float64, in the samples' own precision."""
+    exact_left, exact_right = left.astype(np.float64, copy=False), right.astype(np.float64, copy=False)
+    products = exact_left @ exact_right.T
+    distances: FloatArray = products.toarray() if is_sparse(products) else products
+    distances *= -2.0
+    distances += _squared_norms(exact_left)[:, None]
+    distances += _squared_norms(exact_right)
+    np.maximum(distances, 0.0, out=distances)
+    return distances.astype(np.result_type(left.dtype, right.dtype), copy=False)
+
+
+def _squared_norms(samples: Samples) -> FloatArray:
+    norms: FloatArray = (
+        samples.power(2).sum(axis=1) if is_sparse(samples) else np.einsum("ij,ij->i", samples, samples)
+    )
+    return norms
+
+
+def _absolute_metrics(samples: Samples) -> ModuleType:
+    """Return what has L1 distances: only of sparse samples scikit-learn, whose import takes a while."""
+    return importlib.import_module(
+        "sklearn.metrics.pairwise" if is_sparse(samples) else "scipy.spatial.distance"
+    )

@@ -26,6 +26,19 @@ def test_the_package_is_imported_without_what_only_training_needs() -> None:
     assert ended.stdout == "[]\n"
 
 
+def test_kernels_of_dense_samples_are_evaluated_without_what_only_training_needs() -> None:
+    program = (
+        "import sys, numpy as np\n"
+        "from solver.scaling.feature_maps import KERNELS, FeatureMap\n"
+        "samples = np.random.default_rng(0).normal(size=(20, 3))\n"
+        "for kernel in KERNELS:\n"
+        "    FeatureMap.fit(samples, 'standard', kernel, 1.0, 10, 0).transform(samples)\n"
+        f"print([name for name in {TRAINING_ONLY!r} if name in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout == "[]\n"
+
+
 def test_every_public_name_can_be_imported_and_is_listed() -> None:
     for name in solver.__all__:
         assert getattr(solver, name) is not None

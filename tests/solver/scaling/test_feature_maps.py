@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
+import scipy.sparse
 from sklearn.kernel_approximation import Nystroem
-from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
+from sklearn.metrics.pairwise import euclidean_distances, laplacian_kernel, manhattan_distances, rbf_kernel
 
-from solver.scaling.feature_maps import FeatureMap
+from solver.scaling.feature_maps import FeatureMap, kernel_distances
 from solver.validation.errors import InvalidInputError, InvalidParameterError
 
 KERNELS = {"rbf": rbf_kernel, "laplacian": laplacian_kernel}
@@ -73,3 +74,15 @@ def test_parts_that_do_not_match_are_rejected() -> None:
             FeatureMap(feature_map.scaler, "rbf", 1.0, landmarks, whitening)
     with pytest.raises(InvalidParameterError, match="kernel"):
         FeatureMap(feature_map.scaler, "poly", 1.0, feature_map.landmarks, feature_map.whitening)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+def test_distances_are_those_of_scikit_learn(dtype: type, form: type) -> None:
+    left, right = (form(_samples(n).round().astype(dtype)) for n in (7, 60))
+    squared, absolute = kernel_distances("rbf", left, right), kernel_distances("laplacian", left, right)
+    expected = euclidean_distances(left, right, squared=True)
+    assert squared.dtype == expected.dtype
+    np.testing.assert_array_equal(squared, expected)  # whole numbers: no rounding hides a difference
+    np.testing.assert_array_equal(absolute, manhattan_distances(left, right))
+    assert squared[0, 0] == absolute[0, 0] == 0.0  # the first samples are the same
