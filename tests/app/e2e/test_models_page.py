@@ -1,20 +1,24 @@
 """The page of a collection's models, in a browser: its key, trainings, versions, activation, comparison."""
 
+import base64
+import io
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import pytest
+from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
 from tests.app.e2e.browsing import Watch
 
 pytestmark = pytest.mark.browser
 
-NAME = "voices"
+NAME = "drawings"
+VECTORS = {"sound": "vector", "sketch": "vector"}
 MARKUP = "<img src=x onerror=alert(1)>"
 ADMIN = f"/v1/admin/collections/{NAME}"
 
@@ -26,28 +30,40 @@ def client(demo_server: str, demo_key: str) -> Iterator[httpx.Client]:
         yield client
 
 
-def add_items(client: httpx.Client, name: str, start: int, stop: int) -> None:
-    """Add items of two classes, whose label and metadata are HTML."""
-    items = [
-        {
-            "id": f"{side}-{n}",
-            "modality": side,
-            "labels": [f"{MARKUP} {n % 2}"],
-            "metadata": {MARKUP: n // 2 % 2},
-        }
-        | {"vector": [n % 2, 1 - n % 2, n / 100]}
-        for side in ("sound", "sketch")
-        for n in range(start, stop)
+def items(side: str, encoder: str, start: int, stop: int) -> list[dict[str, Any]]:
+    """Items of two classes, whose label, metadata and text are HTML."""
+    contents: dict[str, Callable[[int], dict[str, Any]]] = {
+        "vector": lambda n: {"vector": [n % 2, 1 - n % 2, n / 100]},
+        "tfidf": lambda n: {"text": f"{MARKUP} {('red', 'blue')[n % 2]} number {n}"},
+        "hog-color": lambda n: {"image_base64": base64.b64encode(picture(n)).decode()},
+    }
+    facts = [{"labels": [f"{MARKUP} {n % 2}"], "metadata": {MARKUP: n // 2 % 2}} for n in range(start, stop)]
+    return [
+        {"id": f"{side}-{n}", "modality": side, **fact, **contents[encoder](n)}
+        for n, fact in enumerate(facts, start)
     ]
-    client.post(f"/v1/collections/{name}/items", json={"items": items}).raise_for_status()
+
+
+def picture(number: int) -> bytes:
+    """A red or a blue picture, the higher the number the darker."""
+    stored = io.BytesIO()
+    shade = 250 - 5 * number
+    Image.new("RGB", (32, 32), (0, 0, shade) if number % 2 else (shade, 0, 0)).save(stored, "PNG")
+    return stored.getvalue()
+
+
+def add_items(client: httpx.Client, name: str, encoders: dict[str, str], start: int, stop: int) -> None:
+    for side, encoder in encoders.items():
+        body = {"items": items(side, encoder, start, stop)}
+        client.post(f"/v1/collections/{name}/items", json=body).raise_for_status()
 
 
 @contextmanager
-def collection(client: httpx.Client, name: str) -> Iterator[str]:
-    """Make a collection of vectors; yield the address of its models."""
-    modalities = {side: {"encoder": {"type": "vector"}} for side in ("sound", "sketch")}
+def collection(client: httpx.Client, name: str, encoders: dict[str, str]) -> Iterator[str]:
+    """Make a collection with 20 items of each modality; yield the address of its models."""
+    modalities = {side: {"encoder": {"type": encoder}} for side, encoder in encoders.items()}
     client.post("/v1/collections", json={"name": name, "modalities": modalities}).raise_for_status()
-    add_items(client, name, 0, 20)
+    add_items(client, name, encoders, 0, 20)
     yield f"/models?collection={name}"
     client.delete(f"/v1/collections/{name}").raise_for_status()
 
@@ -62,8 +78,8 @@ def train(client: httpx.Client, **options: Any) -> None:
 
 @pytest.fixture(scope="module")
 def trained(client: httpx.Client) -> Iterator[str]:
-    """The address of a collection with two versions, of which the second serves."""
-    with collection(client, NAME) as address:
+    """The address of a collection with two versions, of which the second is live."""
+    with collection(client, NAME, {"image": "hog-color", "text": "tfidf"}) as address:
         train(client, method="lrbs", alpha=0.001)
         train(client, method="composite")
         yield address
@@ -71,7 +87,7 @@ def trained(client: httpx.Client) -> Iterator[str]:
 
 @pytest.fixture
 def untrained(client: httpx.Client) -> Iterator[str]:
-    with collection(client, "pupils") as address:
+    with collection(client, "pupils", VECTORS) as address:
         yield address
 
 
@@ -132,7 +148,7 @@ def test_versions_show_their_quality_and_are_activated_and_rolled_back(
     expect(version(page, 2).get_by_text("live", exact=True)).to_be_visible()
     for number in (1, 2):
         report = client.get(f"{ADMIN}/models/{number}").json()["report"]
-        quality = report["held_out"]["directions"]["sound-to-sketch"]
+        quality = report["held_out"]["directions"]["image-to-text"]
         row = version(page, number).get_by_role("row", name=re.compile("^MAP "))
         expect(row.first.get_by_role("cell").first).to_have_text(f"{quality['map']:.3f}")
     expect(version(page, 2).get_by_role("row", name=f"P@10 {MARKUP}")).to_be_visible()
@@ -164,6 +180,18 @@ def test_versions_show_their_quality_and_are_activated_and_rolled_back(
     client.post(f"{ADMIN}/models/2/activate").raise_for_status()
 
 
+def expect_sides(block: Locator, client: httpx.Client, direction: str, query: dict[str, str]) -> None:
+    """Check that both versions' answers to a query are shown, beside each other and as text."""
+    for number in (2, 1):
+        found = client.post(f"{ADMIN}/models/{number}/search/{direction}", json=query).raise_for_status()
+        hits = found.json()["hits"]
+        shown = block.get_by_role("group", name=f"Version {number}").locator("li")
+        expect(shown).to_have_count(len(hits))
+        for place in (0, len(hits) - 1):
+            expect(shown.nth(place)).to_contain_text(f"#{place + 1} · {hits[place]['score']:.3f}")
+            expect(shown.nth(place)).to_contain_text(hits[place]["text"] or hits[place]["labels"][0])
+
+
 def test_two_versions_answer_the_same_queries_side_by_side(
     page: Page, watch: Watch, demo_server: str, demo_key: str, trained: str, client: httpx.Client
 ) -> None:
@@ -172,21 +200,30 @@ def test_two_versions_answer_the_same_queries_side_by_side(
     compared = page.locator("#compared > li")
     expect(page.get_by_label("Version", exact=True)).to_have_value("2")
     expect(page.get_by_label("and version")).to_have_value("1")
-    page.get_by_label("find").select_option("“sketch” items for “sound” items")
-    page.get_by_role("button", name="Take 5 “sound” items of the collection").press("Enter")
-    expect(compared).to_have_count(5)
+    expect(page.get_by_label("A picture as the query")).to_be_hidden()
+    page.get_by_role("searchbox").fill("blue")
+    page.get_by_role("searchbox").press("Enter")
+    expect(compared).to_have_count(1)
+    expect(compared.get_by_role("heading", level=3)).to_have_text("Pictures for “blue”")
+    expect(compared.locator("img:not([src])")).to_have_count(0)
+    expect_sides(compared, client, "text-to-image", {"text": "blue"})
+
+    page.get_by_label("find").select_option("texts for pictures")
+    expect(page.get_by_role("searchbox")).to_be_hidden()
+    file = {"name": f"{MARKUP}.png", "mimeType": "image/png", "buffer": picture(4)}
+    page.get_by_label("A picture as the query").set_input_files(file)
+    expect(compared).to_have_count(2)
+    expect(compared.first.get_by_role("heading", level=3)).to_have_text(f"Texts for {MARKUP}.png")
+    expect_sides(compared.first, client, "image-to-text", {"item_id": "image-4"})
+
+    page.get_by_role("button", name="Take 5 pictures of the collection").press("Enter")
+    expect(compared).to_have_count(7)
     expect(page.locator("#status")).to_have_text("Compared by 5 queries")
     query = compared.first.get_by_role("heading", level=3).inner_text().split()[-1]
-    for number in (2, 1):
-        path = f"{ADMIN}/models/{number}/search/sound-to-sketch"
-        hits = client.post(path, json={"item_id": query}).raise_for_status().json()["hits"]
-        shown = compared.first.get_by_role("group", name=f"Version {number}").locator("li")
-        expect(shown).to_have_count(len(hits))
-        expect(shown.first).to_contain_text(f"#1 · {hits[0]['score']:.3f}")
-        expect(shown.first).to_contain_text(hits[0]["id"])
+    expect_sides(compared.first, client, "image-to-text", {"item_id": query})
     page.get_by_label("and version").select_option("2")
     page.get_by_role("button", name="Take 5").click()
-    expect(compared).to_have_count(10)
+    expect(compared).to_have_count(12)
     expect(compared.first).to_contain_text("10 of the first 10 are the same")
     assert watch.complaints == []
 
@@ -250,7 +287,7 @@ def test_a_training_is_chosen_confirmed_followed_and_cancelled(
     assert watch.complaints == []
 
     for start in range(20, 3020, 500):  # so many take long enough to be cancelled
-        add_items(client, "pupils", start, start + 500)
+        add_items(client, "pupils", VECTORS, start, start + 500)
     options = open_options(page, "Retrain")
     for name in ("labels", "pairs", "feedback"):
         options.get_by_label(name).uncheck()
