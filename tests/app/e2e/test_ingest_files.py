@@ -14,6 +14,7 @@ from PIL import Image
 from app.bootstrap import build
 from app.settings import Settings
 from tests.app.e2e.conftest import LrbsInside
+from tests.app.published_sets import write_nus_wide, write_voc
 
 CLASSES = {"y_tr": np.arange(4) % 2, "y_te": np.arange(4) % 2}
 
@@ -187,3 +188,17 @@ def test_parquet_tables_and_pairs_of_arrays_are_brought_in(lrbs_inside: LrbsInsi
     assert lrbs_inside(*archive).stdout.startswith("6 items stored in 'rows'")
     shown = json.loads(lrbs_inside("items", "show", "rows", "text-000002", "--json").stdout)
     assert (shown["labels"], shown["pair_id"]) == (["w"], "000002")
+
+
+def test_published_sets_are_brought_in(lrbs_inside: LrbsInside, tmp_path: Path) -> None:
+    voc = write_voc(tmp_path / "VOC2007", lambda number: picture("red" if number % 2 else "blue"))
+    done = lrbs_inside("ingest", "voc2007", str(voc), "--single")
+    assert done.stdout == "2 items stored in 'voc2007': 2 new, 0 changed, 0 unchanged; 1 refused\n"
+    assert "refused: JPEGImages/000002.jpg: No such file" in done.stderr
+    nus_wide = write_nus_wide(tmp_path / "NUS-WIDE")
+    for options, stored in (((), "11 items"), (("--concepts", "2"), "9 items")):
+        collection = f"nus{len(options)}"
+        done = lrbs_inside("ingest", "nus-wide", str(nus_wide), "-c", collection, *options)
+        assert done.stdout.startswith(f"{stored} stored in {collection!r}"), done.stderr
+    shown = json.loads(lrbs_inside("collections", "show", "nus2", "--json").stdout)
+    assert shown["modalities"]["text"]["encoder"]["type"] == "word-frequency"

@@ -57,3 +57,19 @@ def test_a_misspelt_command_is_told_with_the_nearest_one() -> None:
     done = CliRunner().invoke(cli, ["serach"])
     assert done.exit_code == 2
     assert "No such command 'serach'. Did you mean 'search'?" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("lrbs co", ["codebook", "collections", "compare"]),
+        ("lrbs collections ", ["create", "delete", "list", "show"]),
+        ("lrbs search shop --t", ["--text"]),
+        ("lrbs ingest nu", ["nus-wide"]),
+    ],
+)
+def test_the_shell_completes_commands_and_options(words: str, expected: list[str]) -> None:
+    number = str(len(words.split(" ")) - 1)
+    asked = {"_LRBS_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": number}
+    done = CliRunner().invoke(cli, [], prog_name="lrbs", env=asked)
+    assert sorted(done.stdout.split()) == expected
