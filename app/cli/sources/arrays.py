@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.cli.sources.rows import Row
+from app.cli.sources.rows import Row, identifier_of
 from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
 from app.services.catalogue.service import NewItem
@@ -51,6 +51,8 @@ class Arrays:
 
     Parameters
     ----------
+    name : str
+        Begins the ids of its rows: other files have rows of the same numbers.
     arrays : (ndarray, ndarray)
         Row i of one and row i of the other belong together.
     places : (str, str)
@@ -61,6 +63,7 @@ class Arrays:
         What is known of each row.
     """
 
+    name: str
     arrays: tuple[AnyArray, AnyArray]
     places: tuple[str, str]
     modality_names: tuple[str, str]
@@ -76,16 +79,17 @@ class Arrays:
         columns = self.columns
         for modality, place, array in zip(self.modality_names, self.places, self.arrays, strict=True):
             for row, vector in enumerate(array):
+                name = f"{self.name}:{row:06d}"
                 label = "" if columns.labels is None else columns.labels[row]
-                partner = f"{row:06d}" if columns.partners is None else columns.partners[row]
-                metadata = {name: values[row] for name, values in columns.facets.items()}
-                metadata = {name: value for name, value in metadata.items() if value is not None}
+                partner = name if columns.partners is None else columns.partners[row]
+                metadata = {key: values[row] for key, values in columns.facets.items()}
+                metadata = {key: value for key, value in metadata.items() if value is not None}
                 if columns.is_train is not None:
                     metadata["split"] = _SPLITS[not columns.is_train[row]]
                 yield NewItem(
                     modality=modality,
                     content=Content(vector=vector.astype(np.float64).tolist()),
-                    id=f"{modality}-{row:06d}",
+                    id=f"{modality}-{name}",
                     labels=(label,) if label else (),
                     pair_id=partner or None,
                     metadata=metadata,
@@ -122,7 +126,9 @@ def open_pair(files: tuple[Path, Path], labels: Path | None, names: tuple[str, s
                 str(labels), f"has {len(words)} labels, {files[0].name} has {len(first)} rows"
             )
         columns = RowColumns(labels=words)
-    return Arrays((first, second), (files[0].name, files[1].name), names, columns)
+    return Arrays(
+        identifier_of(files[0].stem), (first, second), (files[0].name, files[1].name), names, columns
+    )
 
 
 def open_matrix(file: Path) -> AnyArray:
@@ -168,7 +174,13 @@ def read_rows(file: Path, names: tuple[str, str]) -> Arrays:
             if name.startswith(_FACET)
         },
     )
-    return Arrays((first, second), (f"{file.name}, array x", f"{file.name}, array z"), names, columns)
+    return Arrays(
+        identifier_of(file.stem),
+        (first, second),
+        (f"{file.name}, array x", f"{file.name}, array z"),
+        names,
+        columns,
+    )
 
 
 def _load(file: Path, kind: str, **options: Any) -> Any:

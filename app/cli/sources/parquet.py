@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from app.cli.sources.contents import content_of
-from app.cli.sources.rows import Refusal, Row, read_bounded
+from app.cli.sources.rows import Refusal, Row, identifier_of, read_bounded
 from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words
@@ -62,7 +62,7 @@ class ParquetColumns:
     Parameters
     ----------
     id : str
-        Ids of the rows; where there is no column "id", their numbers are.
+        Ids of the rows; where there is no column "id", the file's name and their numbers are.
     picture : str
         Content of the first modality.
     text : str
@@ -139,7 +139,9 @@ class ParquetTable:
 
     def _row(self, number: int, cells: dict[str, Any], place: str) -> Iterator[Row]:
         columns = self.columns
-        name = str(cells.get(columns.id) if columns.id in cells else f"{number:06d}")
+        # With the name of the file: other parts of the same set have rows of the same numbers.
+        numbered = identifier_of(f"{self.file.stem}/{number:06d}")
+        name = str(cells.get(columns.id) if columns.id in cells else numbered)
         if cells.get(columns.id, "") in (None, "") and columns.id in cells:
             yield Refusal(place, f"column {columns.id!r} is empty")
             return

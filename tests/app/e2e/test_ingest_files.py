@@ -186,8 +186,8 @@ def test_parquet_tables_and_pairs_of_arrays_are_brought_in(lrbs_inside: LrbsInsi
     np.savez(tmp_path / "rows.npz", x=np.eye(3), z=np.eye(3), labels=np.asarray(["u", "v", "w"]))
     archive = ("ingest", "npz", str(tmp_path / "rows.npz"), "-c", "rows")
     assert lrbs_inside(*archive).stdout.startswith("6 items stored in 'rows'")
-    shown = json.loads(lrbs_inside("items", "show", "rows", "text-000002", "--json").stdout)
-    assert (shown["labels"], shown["pair_id"]) == (["w"], "000002")
+    shown = json.loads(lrbs_inside("items", "show", "rows", "text-rows:000002", "--json").stdout)
+    assert (shown["labels"], shown["pair_id"]) == (["w"], "rows:000002")
 
 
 def test_published_sets_are_brought_in(lrbs_inside: LrbsInside, tmp_path: Path) -> None:

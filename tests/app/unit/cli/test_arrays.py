@@ -25,13 +25,13 @@ def test_rows_of_two_files_are_partners(tmp_path: Path) -> None:
     np.save(z, np.ones((3, 4), np.float16))
     (tmp_path / "labels.txt").write_text("cat\n\nhund\n", encoding="utf-8")
     items = items_of(open_pair((x, z), tmp_path / "labels.txt", NAMES))
-    last = items["sketch-000002"]
-    assert (last.content.vector, last.labels, last.pair_id) == ([4.0, 5.0], ("hund",), "000002")
-    assert (items["photo-000002"].pair_id, items["photo-000001"].labels) == ("000002", ())
-    assert items["photo-000000"].place == "z.npy, row 0"
+    last = items["sketch-x:000002"]
+    assert (last.content.vector, last.labels, last.pair_id) == ([4.0, 5.0], ("hund",), "x:000002")
+    assert (items["photo-x:000002"].pair_id, items["photo-x:000001"].labels) == ("x:000002", ())
+    assert items["photo-x:000000"].place == "z.npy, row 0"
     np.save(tmp_path / "labels.npy", np.asarray([2, 0, -1]))
     items = items_of(open_pair((x, z), tmp_path / "labels.npy", NAMES))
-    assert [items[f"photo-{row:06d}"].labels for row in range(3)] == [("2",), ("0",), ()]
+    assert [items[f"photo-x:{row:06d}"].labels for row in range(3)] == [("2",), ("0",), ()]
 
 
 def test_files_that_do_not_fit_are_named(tmp_path: Path) -> None:
@@ -81,8 +81,8 @@ def test_columns_of_an_archive_say_more_of_its_rows(tmp_path: Path) -> None:
     plain = write_archive(
         tmp_path / "c.npz", labels=None, pairs=None, split=None, is_test=np.asarray([0, 1, 0], bool)
     )
-    last = items_of(read_rows(plain, NAMES))["photo-000001"]
-    assert (last.labels, last.pair_id, last.train) == ((), "000001", False)
+    last = items_of(read_rows(plain, NAMES))["photo-c:000001"]
+    assert (last.labels, last.pair_id, last.train) == ((), "c:000001", False)
 
 
 @pytest.mark.parametrize(

@@ -66,10 +66,10 @@ def test_vectors_sounds_and_separated_labels(tmp_path: Path) -> None:
     columns = ParquetColumns(picture="voice", text="vector", labels=("kind",), label_separator="|")
     items = list(ParquetTable(file, columns, ("sound", "text"), ("sound", "vector")).check_columns().rows())
     assert [item.id for item in items if isinstance(item, NewItem)] == [
-        "sound-000000",
-        "text-000000",
-        "sound-000001",
-        "text-000001",
+        "sound-items:000000",
+        "text-items:000000",
+        "sound-items:000001",
+        "text-items:000001",
     ]
     sound, vector = items[0], items[3]
     assert isinstance(sound, NewItem)
