@@ -79,7 +79,7 @@ class Arrays:
         columns = self.columns
         for modality, place, array in zip(self.modality_names, self.places, self.arrays, strict=True):
             for row, vector in enumerate(array):
-                name = f"{self.name}:{row:06d}"
+                name = identifier_of(f"{self.name}/{row:06d}")
                 label = "" if columns.labels is None else columns.labels[row]
                 partner = name if columns.partners is None else columns.partners[row]
                 metadata = {key: values[row] for key, values in columns.facets.items()}
@@ -126,9 +126,7 @@ def open_pair(files: tuple[Path, Path], labels: Path | None, names: tuple[str, s
                 str(labels), f"has {len(words)} labels, {files[0].name} has {len(first)} rows"
             )
         columns = RowColumns(labels=words)
-    return Arrays(
-        identifier_of(files[0].stem), (first, second), (files[0].name, files[1].name), names, columns
-    )
+    return Arrays(files[0].stem, (first, second), (files[0].name, files[1].name), names, columns)
 
 
 def open_matrix(file: Path) -> AnyArray:
@@ -175,7 +173,7 @@ def read_rows(file: Path, names: tuple[str, str]) -> Arrays:
         },
     )
     return Arrays(
-        identifier_of(file.stem),
+        file.stem,
         (first, second),
         (f"{file.name}, array x", f"{file.name}, array z"),
         names,
