@@ -5,7 +5,7 @@ import { attempt } from "./messages.js";
 /**
  * Let a button show a form in its own place; `submit` gets the form's values and does what is confirmed.
  *
- * Cancel and Escape close the form and give the focus back to the button; so does the function that is returned.
+ * Cancel and Escape close the form and give the focus back to the button.
  */
 export function confirmBy(button, form, submit) {
   const show = (isOpen) => {
@@ -29,5 +29,4 @@ export function confirmBy(button, form, submit) {
     event.preventDefault();
     attempt(() => submit(new FormData(form)));
   });
-  return close;
 }

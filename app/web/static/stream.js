@@ -1,11 +1,15 @@
 // Server-sent events over fetch, since an EventSource cannot send a key.
 
-/** Yield {id, name, data} for each event of a response. */
+import { Problem } from "./api.js";
+
+/** Yield {id, name, data} for each event of a response; throw a Problem of status 0 when the connection is lost. */
 export async function* readEvents(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
-    const { value, done } = await reader.read();
+    const { value, done } = await reader.read().catch((error) => {
+      throw error.name === "AbortError" ? error : new Problem("The connection was lost", "", 0);
+    });
     if (done) return;
     const blocks = (rest + value).replaceAll("\r\n", "\n").split("\n\n");
     rest = blocks.pop();

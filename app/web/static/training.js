@@ -1,6 +1,6 @@
 // Training: its options, confirmation, progress, curves, cancellation and outcome.
 
-import { call } from "./api.js";
+import { Problem, call } from "./api.js";
 import { clearCurves, addStep } from "./curves.js";
 import { byId, element } from "./elements.js";
 import { announce, attempt, showError } from "./messages.js";
@@ -22,6 +22,7 @@ const PHASES = {
   writing: "writing the model",
   done: "done",
 };
+const RETRY_MS = 2000; // soon for somebody who watches, seldom for a server that starts
 const PENDING = new Set(["queued", "running"]);
 const FINISHED = new Set(["succeeded", "failed", "cancelled"]);
 
@@ -148,12 +149,18 @@ async function follow(jobId, signal) {
   let lastEventId = 0;
   for (;;) {
     const headers = { "Last-Event-ID": String(lastEventId) };
-    const response = await call(`/v1/admin/jobs/${jobId}/events`, { headers, signal });
-    for await (const event of readEvents(response)) {
-      lastEventId = event.id;
-      if (event.name === "progress") showProgress(event.data);
-      else if (FINISHED.has(event.data.state)) return event.data;
-      else if (event.data.reason) showState(`Waiting for another attempt: ${event.data.reason}`);
+    try {
+      const response = await call(`/v1/admin/jobs/${jobId}/events`, { headers, signal });
+      for await (const event of readEvents(response)) {
+        lastEventId = event.id;
+        if (event.name === "progress") showProgress(event.data);
+        else if (FINISHED.has(event.data.state)) return event.data;
+        else if (event.data.reason) showState(`Waiting for another attempt: ${event.data.reason}`);
+      }
+    } catch (error) {
+      if (!(error instanceof Problem) || error.status !== 0) throw error;
+      showState("The connection was lost; the training goes on. Trying again.");
+      await new Promise((resolve) => { setTimeout(resolve, RETRY_MS); });
     }
   }
 }

@@ -8,6 +8,7 @@ import { describeTraining, qualityOf, remarksOn } from "./reports.js";
 import { adminPath, collectionPath, state } from "./state.js";
 
 const HISTORY_SHOWN = 20;
+const CONFLICT = 409;
 const WHEN = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short" });
 
 /** Show the versions of the open collection; return them, newest first. */
@@ -93,19 +94,22 @@ function offerActivation(card, model, active) {
 async function change(path, active, values) {
   const reason = values.get("reason").trim();
   const body = { expected_version: active?.version ?? 0, ...(reason && { reason }) };
-  const model = await (await call(path, {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify(body),
-  })).json();
+  const request = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  let model = null;
+  try {
+    model = await (await call(path, request)).json();
+  } catch (error) {
+    if (error.status === CONFLICT) await showVersions(); // of others, meanwhile
+    throw error;
+  }
   Object.assign(state.collection, await readJson(collectionPath()));
   await showVersions();
   byId("versions").focus();
   announce(`Version ${model.version} is live`);
 }
 
-let closeRollBack = null;
-let rollBack = null; // what the form confirms
+let rollBack = () => {}; // what the form confirms
+confirmBy(byId("roll-back"), byId("roll-back-form"), (values) => rollBack(values));
 
 function offerRollBack(active, previous) {
   const button = byId("roll-back");
@@ -116,7 +120,6 @@ function offerRollBack(active, previous) {
   form.querySelector("p").textContent =
     `Roll back? Version ${previous} answers searches in the place of version ${active?.version}.`;
   rollBack = (values) => change(`${adminPath()}/rollback`, active, values);
-  closeRollBack ??= confirmBy(button, form, (values) => rollBack(values));
 }
 
 function showHistory(activations) {

@@ -177,6 +177,7 @@ def test_versions_show_their_quality_and_are_activated_and_rolled_back(
     page.get_by_role("button", name="Roll back to version 1").click()
     page.get_by_role("button", name="Roll back", exact=True).click()
     expect(page.get_by_role("alert")).to_contain_text("version 1")
+    expect(page.get_by_role("heading", name="2 versions; version 1 is live")).to_be_visible()
     client.post(f"{ADMIN}/models/2/activate").raise_for_status()
 
 
@@ -313,8 +314,11 @@ def test_a_training_is_chosen_confirmed_followed_and_cancelled(
 
     path = "/v1/admin/collections/pupils/retrain"
     client.post(path, json={"method": "semantic"}).raise_for_status()  # asked for elsewhere
+    page.route("**/events", lambda route: route.abort(), times=1)
     page.reload()
+    expect(state).to_contain_text("The connection was lost")
     expect(state).to_contain_text(" %")
+    watch.complaints.clear()  # the browser tells of the lost connection
     expect(page.get_by_role("progressbar", name="Training")).to_be_visible()
     page.get_by_role("button", name="Cancel the training").click()
     expect(state).to_have_text("The last training was cancelled; it changed nothing.")
