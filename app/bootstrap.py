@@ -28,6 +28,7 @@ from app.services.health.write_faults import WriteFaults
 from app.services.models.model_bundles import ModelBundles
 from app.services.models.registry import ModelRegistry
 from app.services.serving.gallery_saver import GallerySaver
+from app.services.serving.maps import GalleryMaps
 from app.services.serving.recall_monitor import RecallMonitor
 from app.services.serving.reload_scheduler import MAX_RELOADS
 from app.services.serving.saved_galleries import SavedGalleries
@@ -114,6 +115,7 @@ class Services:
     feedback: FeedbackService
     search: SearchService
     values: GalleryValues
+    maps: GalleryMaps
     training: TrainingService
     versions: ModelRegistry
     builder: ModelBuilder
@@ -172,6 +174,7 @@ def build(settings: Settings) -> Services:
             snapshots, version_snapshots, recall_monitor, _MAX_HITS, settings.max_answer_bytes
         ),
         values=GalleryValues(snapshots),
+        maps=GalleryMaps(snapshots),
         training=training,
         versions=ModelRegistry(database, bundles, garbage_collector, settings.keep_versions),
         builder=ModelBuilder(database, bundles, encoders, tuner, gates, settings.model_write_seconds),

@@ -193,6 +193,7 @@ def _api_state(services: Services, key_checks: KeyChecks, metrics: Metrics) -> A
         feedback=services.feedback,
         search=services.search,
         values=services.values,
+        maps=services.maps,
         training=services.training,
         versions=services.versions,
         access=services.access,

@@ -22,6 +22,7 @@ from app.services.catalogue.feedback import FeedbackService
 from app.services.catalogue.imports import ImportService
 from app.services.catalogue.service import CatalogueService
 from app.services.models.registry import ModelRegistry
+from app.services.serving.maps import GalleryMaps
 from app.services.serving.search import SearchService
 from app.services.serving.values import GalleryValues
 from app.services.training.requests import TrainingService
@@ -48,6 +49,7 @@ Feedback = Annotated[FeedbackService, _part(lambda state: state.feedback)]
 Imports = Annotated[ImportService, _part(lambda state: state.imports)]
 Search = Annotated[SearchService, _part(lambda state: state.search)]
 Values = Annotated[GalleryValues, _part(lambda state: state.values)]
+Maps = Annotated[GalleryMaps, _part(lambda state: state.maps)]
 Training = Annotated[TrainingService, _part(lambda state: state.training)]
 Versions = Annotated[ModelRegistry, _part(lambda state: state.versions)]
 Access = Annotated[AccessService, _part(lambda state: state.access)]

@@ -18,6 +18,7 @@ from app.services.catalogue.imports import ImportService
 from app.services.catalogue.service import CatalogueService
 from app.services.health.readiness import Readiness
 from app.services.models.registry import ModelRegistry
+from app.services.serving.maps import GalleryMaps
 from app.services.serving.search import SearchService
 from app.services.serving.values import GalleryValues
 from app.services.training.requests import TrainingService
@@ -55,7 +56,7 @@ class ApiState:
 
     Parameters
     ----------
-    catalogue, imports, feedback, search, values, training, versions, access
+    catalogue, imports, feedback, search, values, maps, training, versions, access
         The use cases.
     key_checks : KeyChecks
         Looks up API keys in threads of its own.
@@ -78,6 +79,7 @@ class ApiState:
     feedback: FeedbackService
     search: SearchService
     values: GalleryValues
+    maps: GalleryMaps
     training: TrainingService
     versions: ModelRegistry
     access: AccessService

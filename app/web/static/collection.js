@@ -7,6 +7,7 @@ import { Problem, call, storeKey } from "./api.js";
 import { offerCreation } from "./creating.js";
 import { byId, element } from "./elements.js";
 import { showFilters } from "./filters.js";
+import { offerMap, showMap } from "./map.js";
 import { announce, attempt, clearError, showError } from "./messages.js";
 import { release } from "./pictures.js";
 import { factsOf, pictureOf, playersOf } from "./results.js";
@@ -75,6 +76,7 @@ async function showAddress() {
   if (state.shown !== shown) return;
   Object.assign(collection, facts);
   byId("results-title").textContent = `${items?.[modality] ?? 0} ${plural(modality)}`;
+  showMap();
   showFilters(shown, facts.revision, open).catch(showError);
   await showPage();
 }
@@ -206,4 +208,5 @@ offerCreation(async ({ name }) => {
   byId("adding").querySelector("summary").focus();
 });
 offerAdding(showAddress);
+offerMap();
 attempt(loadCollections);

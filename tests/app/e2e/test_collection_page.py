@@ -53,7 +53,7 @@ def card_of(page: Page, item_id: str) -> Locator:
 
 
 def test_items_are_shown_page_by_page_and_as_text(
-    page: Page, watch: Watch, demo_server: str, shelf: str
+    page: Page, watch: Watch, demo_server: str, shelf: str, client: httpx.Client
 ) -> None:
     page.goto(f"{demo_server}{shelf}")
     expect(page.locator("#hits > li")).to_have_count(48)
@@ -86,8 +86,16 @@ def test_items_are_shown_page_by_page_and_as_text(
     page.get_by_role("button", name=f"Remove the filter {label}").click()
     page.get_by_role("button", name="Remove the filter split: test").click()
     expect(page.locator("#hits > li")).to_have_count(48)
-    page.get_by_role("link", name="Search").click()
-    expect(page.get_by_role("searchbox")).to_be_visible()
+    page.get_by_text("Map", exact=True).press("Enter")
+    items = client.get("/v1/collections/sample").json()["items"]
+    points = {name: min(count, 300) for name, count in items.items()}
+    expect(page.locator("#map-drawing circle")).to_have_count(points["image"])
+    expect(page.locator("#map-drawing rect")).to_have_count(points["text"])
+    expect(page.locator("#map-title")).to_contain_text(f"{sum(points.values())} items")
+    page.get_by_text("As a table", exact=True).press("Enter")
+    page.get_by_role("link", name="image-cats-000", exact=True).press("Enter")
+    expect(page.locator("#results-title")).to_have_text("Texts for this picture")
+    expect(page.locator("#hits > li").first).to_be_visible()
     assert watch.complaints == []
 
 
