@@ -29,6 +29,7 @@ const refreshAnd = (action) => async () => {
 };
 
 byId("use-key").addEventListener("click", () => {
+  byId("key-label").textContent = "Your key"; // which nothing asked for
   byId("key-form").hidden = false;
   byId("key").focus();
 });

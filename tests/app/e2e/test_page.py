@@ -341,7 +341,7 @@ def test_thumbs_are_for_keys_that_may_write(
         expect(thumbs).to_have_count(0)
         opened.get_by_role("button", name="Forget the key").click()
         opened.get_by_role("button", name="Use a key").click()
-        opened.get_by_label("This service requires a key").fill(demo_key)
+        opened.get_by_label("Your key").fill(demo_key)
         opened.get_by_role("button", name="Use key").click()
         expect(opened.get_by_role("button", name="Forget the key")).to_be_visible()
         expect(thumbs.first).to_be_visible()  # the search is repeated with the new key
