@@ -1,5 +1,6 @@
 """What a page in a browser says and asks, for the tests of every page."""
 
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from playwright.sync_api import ConsoleMessage, Page, Request
@@ -22,3 +23,20 @@ class Watch:
     def _see(self, request: Request) -> None:
         if request.url.startswith(("http:", "https:", "ws:", "wss:")):
             self.hosts.add(urlsplit(request.url).netloc)
+
+
+def drop(page: Page, place: str, dropped: Path | str) -> None:
+    """Drop a file or a folder of the disk, or a text, onto an element, as the window system does."""
+    target = page.locator(place)
+    target.scroll_into_view_if_needed()
+    box = target.bounding_box()
+    assert box is not None
+    data = (
+        {"items": [], "files": [str(dropped)], "dragOperationsMask": 1}
+        if isinstance(dropped, Path)
+        else {"items": [{"mimeType": "text/plain", "data": dropped}], "dragOperationsMask": 1}
+    )
+    at = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2, "data": data}
+    session = page.context.new_cdp_session(page)
+    for kind in ("dragEnter", "dragOver", "drop"):
+        session.send("Input.dispatchDragEvent", {"type": kind, **at})

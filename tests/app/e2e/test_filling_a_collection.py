@@ -10,7 +10,7 @@ import pytest
 from PIL import Image, ImageDraw
 from playwright.sync_api import Page, expect
 
-from tests.app.e2e.browsing import Watch
+from tests.app.e2e.browsing import Watch, drop
 
 pytestmark = pytest.mark.browser
 
@@ -53,19 +53,6 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
-def drop(page: Page, path: Path) -> None:
-    """Drop a file or a folder of the disk onto the page, as the window system does."""
-    expect(page.get_by_text("Add items", exact=True)).to_be_focused()
-    page.locator("#drop").scroll_into_view_if_needed()
-    box = page.locator("#drop").bounding_box()
-    assert box is not None
-    session = page.context.new_cdp_session(page)
-    data = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
-    at = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2, "data": data}
-    for kind in ("dragEnter", "dragOver", "drop"):
-        session.send("Input.dispatchDragEvent", {"type": kind, **at})
-
-
 def test_a_newcomer_makes_a_collection_drops_a_folder_trains_and_searches(
     page: Page, demo_server: str, demo_key: str, client: httpx.Client, folder: Path
 ) -> None:
@@ -92,7 +79,8 @@ def test_a_newcomer_makes_a_collection_drops_a_folder_trains_and_searches(
     assert modalities["photo"]["encoder"]["type"] == "hog-color"
     assert modalities["text"]["encoder"]["ngrams"] == 1
 
-    drop(page, folder)
+    expect(page.get_by_text("Add items", exact=True)).to_be_focused()
+    drop(page, "#drop", folder)
     expect(page.locator("#found")).to_have_text("13 pictures · 13 texts · 1 other file, left out")
     expect(page.get_by_role("button", name="Add them")).to_be_focused()
     page.keyboard.press("Enter")

@@ -1,6 +1,7 @@
 import io
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
@@ -8,7 +9,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
-from tests.app.e2e.browsing import Watch
+from tests.app.e2e.browsing import Watch, drop
 
 pytestmark = pytest.mark.browser
 
@@ -94,6 +95,42 @@ def test_a_chosen_picture_finds_texts_and_is_shown(opened: Page, watch: Watch, p
     found = scores(opened)
     assert found == sorted(found, reverse=True)
     assert opened.locator(".preview").evaluate("image => image.naturalWidth") == 256
+    assert watch.complaints == []
+
+
+_COPY = """
+async () => {
+  const canvas = document.createElement("canvas");
+  canvas.width = canvas.height = 64;
+  const picture = await new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
+  await navigator.clipboard.write([new ClipboardItem({ "image/png": picture })]);
+}
+"""
+
+
+def test_a_picture_is_dropped_or_pasted(opened: Page, watch: Watch, picture: bytes, tmp_path: Path) -> None:
+    url = opened.url
+    file = tmp_path / "dropped.png"
+    file.write_bytes(picture)
+    drop(opened, ".drop", file)
+    expect(opened.locator("#results-title")).to_have_text("Texts for this picture")
+    expect(opened.locator(".drop-text")).to_contain_text("dropped.png")
+    assert opened.locator(".preview").evaluate("image => image.naturalWidth") == 256
+    of_dropped = shown_ids(opened)
+    drop(opened, ".drop", "no file")
+    expect(opened.get_by_role("alert")).to_contain_text("That is not a file")
+    assert shown_ids(opened) == of_dropped
+    opened.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    opened.evaluate(_COPY)
+    opened.keyboard.press("Control+v")
+    expect(opened.locator(".drop-text")).not_to_contain_text("dropped.png")
+    expect(opened.get_by_role("alert")).to_be_hidden()
+    assert opened.locator(".preview").evaluate("image => image.decode().then(() => image.naturalWidth)") == 64
+    opened.go_back()
+    expect_ids(opened, of_dropped)
+    drop(opened, "h1", file)  # beside the zone: nothing is lost
+    expect_ids(opened, of_dropped)
+    assert opened.url.startswith(url)
     assert watch.complaints == []
 
 
