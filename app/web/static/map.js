@@ -72,7 +72,7 @@ function svg(name, attributes) {
 
 /** Return the mark of a point, which is a link: a disc for the first modality, a square for the second. */
 function markOf(point, labels) {
-  // The table has the same links for the keyboard.
+  // The table has the same links for the keyboard and for screen readers.
   const link = svg("a", { href: searchBy(point), tabindex: "-1" });
   const title = svg("title", {});
   title.textContent = [point.id, ...point.labels].join(" · ");

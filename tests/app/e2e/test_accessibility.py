@@ -1,0 +1,52 @@
+"""axe-core finds no violation on any page, in light and in dark."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+axe_playwright = pytest.importorskip("axe_playwright_python.sync_playwright")
+pytestmark = pytest.mark.browser
+
+TABLE = b"id,text,label\n1,a boat,sea\n"
+
+
+def states(page: Page, url: str) -> Iterator[str]:
+    """Bring a page into one state after the other; yield the name of each."""
+    page.goto(url)
+    expect(page.locator(".thumbnails img").first).to_be_visible()
+    yield "search"
+    page.goto(f"{url}/?collection=sample&from=text&to=image&q=boats")
+    expect(page.locator("#hits .partner").first).to_be_visible()
+    page.get_by_text("Filters", exact=True).click()
+    page.get_by_role("group", name="Label", exact=True).get_by_role("button").first.click()
+    expect(page.locator("#chosen")).to_be_visible()
+    yield "results"
+    page.goto(f"{url}/collection?collection=sample")
+    page.get_by_text("New collection", exact=True).click()
+    expect(page.get_by_role("group", name="kind")).to_have_count(2)
+    page.get_by_text("Options", exact=True).last.click()
+    page.get_by_text("Add items", exact=True).click()
+    page.locator("#add-files").set_input_files({"name": "table.csv", "mimeType": "text/csv", "buffer": TABLE})
+    expect(page.get_by_role("button", name="Add them")).to_be_visible()
+    yield "a new collection"
+    page.get_by_text("Map", exact=True).click()
+    page.get_by_text("As a table", exact=True).click()
+    expect(page.locator("#map-rows a").first).to_be_visible()
+    page.locator("#hits .edit").first.click()
+    page.locator("#hits .delete").nth(1).click()
+    yield "map and items"
+    page.goto(f"{url}/models?collection=sample")
+    page.wait_for_load_state("networkidle")
+    yield "models"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_violation(browser: Browser, demo_server: str, demo_key: str, scheme: str) -> None:
+    context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    page.add_init_script(f"sessionStorage.setItem('lrbs-key', '{demo_key}')")
+    axe = axe_playwright.Axe()
+    reports = {name: axe.run(page).generate_report() for name in states(page, demo_server)}
+    context.close()
+    assert {name: told for name, told in reports.items() if not told.startswith("Found 0 ")} == {}
