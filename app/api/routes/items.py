@@ -26,7 +26,8 @@ router = APIRouter(prefix="/v1/collections/{collection}/items", tags=["items"])
 _MAX_PAGE = 1000
 _FACTS = {"picture": '{"modality": "image"}', "sound": '{"modality": "sound"}'}
 """Of an item that is sent as a file alone."""
-_MAX_CONDITIONS = 100
+_MAX_CONDITIONS = 20
+"""Of each kind: the address of a request, with all of them at their longest, has to fit into 64 KiB."""
 _Labels = Annotated[Sequence[Label], Field(max_length=_MAX_CONDITIONS)]
 _Conditions = Annotated[
     Sequence[Annotated[str, StringConstraints(pattern=r"^[^=]+=", max_length=1000)]],

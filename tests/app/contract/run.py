@@ -16,6 +16,8 @@ from tests.faults.heading import heading
 
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 PHASES = "examples,coverage,fuzzing,stateful"
+SAME_BODY = "search_version"
+"""Operation that reads its body by the dependency of `search`, whose cases it would only repeat."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ def run_schemathesis(
     command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIG), "run"]
     command += [f"{gallery.url}/openapi.json", "--checks", "all", "--phases", phases, "--seed", str(seed)]
     command += ["--max-examples", str(examples), "--generation-database", "none", "--no-color"]
+    command += ["--exclude-operation-id", SAME_BODY]
     command += ["--report", "json", "--report-json-path", str(report)]
     if scope is not None:
         command += ["--header", f"Authorization: Bearer {gallery.keys[scope]}"]
