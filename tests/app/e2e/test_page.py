@@ -91,7 +91,7 @@ def test_an_example_is_a_query(opened: Page, watch: Watch) -> None:
 def test_a_chosen_picture_finds_texts_and_is_shown(opened: Page, watch: Watch, picture: bytes) -> None:
     choose_picture(opened, picture)
     expect(opened.locator("#hits .hit-text").first).not_to_be_empty()
-    assert opened.locator("#hits img").count() == 0
+    assert opened.locator("#hits .hit-picture").count() == 0
     found = scores(opened)
     assert found == sorted(found, reverse=True)
     assert opened.locator(".preview").evaluate("image => image.naturalWidth") == 256
@@ -120,12 +120,15 @@ def test_a_picture_is_dropped_or_pasted(opened: Page, watch: Watch, picture: byt
     drop(opened, ".drop", "no file")
     expect(opened.get_by_role("alert")).to_contain_text("That is not a file")
     assert shown_ids(opened) == of_dropped
+    of_results = opened.locator("#query-picture")
+    dropped = of_results.get_attribute("src") or ""
     opened.context.grant_permissions(["clipboard-read", "clipboard-write"])
     opened.evaluate(_COPY)
     opened.keyboard.press("Control+v")
     expect(opened.locator(".drop-text")).not_to_contain_text("dropped.png")
     expect(opened.get_by_role("alert")).to_be_hidden()
     assert opened.locator(".preview").evaluate("image => image.decode().then(() => image.naturalWidth)") == 64
+    expect(of_results).not_to_have_attribute("src", dropped)  # the results of the pasted picture are shown
     opened.go_back()
     expect_ids(opened, of_dropped)
     drop(opened, "h1", file)  # beside the zone: nothing is lost
