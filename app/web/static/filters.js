@@ -25,7 +25,7 @@ export async function showFilters(shown, revision, run) {
   }
   byId("facets").onclick = ({ target }) => {
     const button = target.closest(".value");
-    if (button) run({ ...shown, filter: toggle(shown.filter, choiceOf(button)) });
+    if (button) run(changed(shown, choiceOf(button)));
   };
   showChosen(shown, run);
 }
@@ -82,6 +82,12 @@ function has(filter, button) {
 const without = (values, value) => values.filter((other) => other !== value);
 const withOrWithout = (values, value) => (values.includes(value) ? without(values, value) : [...values, value]);
 
+/** Change what is sought of a gallery, which is ahead of what is shown while a search runs. */
+function changed(shown, choice) {
+  const latest = state.sought?.target === shown.target ? state.sought : shown;
+  return { ...latest, filter: toggle(latest.filter, choice) };
+}
+
 function toggle(filter, { label, key, value }) {
   if (label !== undefined) return { ...filter, labels: withOrWithout(filter.labels, label) };
   const metadata = new Map(filter.metadata);
@@ -104,7 +110,7 @@ function showChosen(shown, run) {
     const button = element("button", "", text);
     button.type = "button";
     button.setAttribute("aria-label", `Remove the filter ${text}`);
-    button.addEventListener("click", () => run({ ...shown, filter: toggle(filter, choice) }));
+    button.addEventListener("click", () => run(changed(shown, choice)));
     const entry = element("li");
     entry.append(button);
     return entry;

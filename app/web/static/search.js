@@ -25,7 +25,11 @@ export async function search(sought, { isTyped = false, isInAddress = false } = 
   const shown = { filter, ...sought, offset: 0, ids: new Set() };
   for (const panel of byId("panels").children) panel.showQuery?.(shown);
   announce("Searching");
-  const result = await request(shown);
+  state.sought = shown;
+  const result = await request(shown).catch((error) => {
+    if (state.sought === shown) state.sought = state.shown;
+    throw error;
+  });
   if (!isInAddress) writeAddress(state.collection, shown, isTyped);
   state.shown = shown;
   showResults(shown, result, isTyped);
@@ -37,6 +41,7 @@ export async function search(sought, { isTyped = false, isInAddress = false } = 
 export function showNoResults() {
   state.search?.abort();
   state.shown = null;
+  state.sought = null;
   byId("results").hidden = true;
   byId("hits").replaceChildren();
   for (const panel of byId("panels").children) panel.showQuery?.(null);

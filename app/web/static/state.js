@@ -4,7 +4,15 @@ import { call } from "./api.js";
 
 const EXAMPLES_SCANNED = 200;
 
-export const state = { collection: null, search: null, shown: null, retry: null, pictures: [], examples: [] };
+export const state = {
+  collection: null,
+  search: null,
+  sought: null,
+  shown: null,
+  retry: null,
+  pictures: [],
+  examples: [],
+};
 
 export const collectionPath = (collection = state.collection) =>
   `/v1/collections/${encodeURIComponent(collection.name)}`;
