@@ -71,7 +71,7 @@ async function showAddress() {
   byId("hits").replaceChildren();
   byId("more").hidden = true;
   const shown = { target: modality, filter: readFilter(parameters), cursor: null };
-  state.shown = shown;
+  state.shown = state.sought = shown;
   const { items, ...facts } = await (await call(collectionPath())).json();
   if (state.shown !== shown) return;
   Object.assign(collection, facts);
