@@ -38,6 +38,7 @@ function readDirectory(file, directory, count) {
       name: nameFrom(directory, place + ENTRY_BYTES, nameLength, flags),
       isEncrypted: (flags & ENCRYPTED) !== 0,
       method: directory.getUint16(place + 10, true),
+      sum: directory.getUint32(place + 16, true),
       packed: directory.getUint32(place + 20, true),
       size: directory.getUint32(place + 24, true),
       start: directory.getUint32(place + 42, true),
@@ -58,7 +59,7 @@ function nameFrom(directory, start, length, flags) {
   }
 }
 
-async function open(file, { isEncrypted, method, packed, size, start }) {
+async function open(file, { isEncrypted, method, sum, packed, size, start }) {
   if (isEncrypted) throw new Error("is encrypted");
   if (size > MOST_MEMBER_BYTES || packed > MOST_MEMBER_BYTES) throw new Error(`is larger than ${MOST_MEMBER_BYTES >> 20} MiB`);
   const head = await viewOf(file, start, start + LOCAL_BYTES);
@@ -66,8 +67,21 @@ async function open(file, { isEncrypted, method, packed, size, start }) {
   const first = start + LOCAL_BYTES + head.getUint16(26, true) + head.getUint16(28, true);
   const content = file.slice(first, first + packed);
   const unpacked = await unpack(content, method);
-  if (unpacked.size !== size) throw new Error("is damaged");
+  if (unpacked.size !== size || sumOf(await unpacked.arrayBuffer()) !== sum) throw new Error("is damaged");
   return unpacked;
+}
+
+const SUMS_OF_BYTES = Uint32Array.from({ length: 256 }, (_, byte) => {
+  let sum = byte;
+  for (let bit = 0; bit < 8; bit += 1) sum = sum & 1 ? (sum >>> 1) ^ 0xedb88320 : sum >>> 1;
+  return sum;
+});
+
+/** Return the CRC-32 of a member, the reflected polynomial 0x04c11db7 of the format's description (PKWARE APPNOTE, 4.4.7). */
+function sumOf(content) {
+  let sum = 0xffffffff;
+  for (const byte of new Uint8Array(content)) sum = SUMS_OF_BYTES[(sum ^ byte) & 0xff] ^ (sum >>> 8);
+  return ~sum >>> 0;
 }
 
 function unpack(content, method) {

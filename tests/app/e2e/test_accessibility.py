@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-axe_playwright = pytest.importorskip("axe_playwright_python.sync_playwright")
 pytestmark = pytest.mark.browser
 
 TABLE = b"id,text,label\n1,a boat,sea\n"
@@ -46,7 +46,7 @@ def test_axe_finds_no_violation(browser: Browser, demo_server: str, demo_key: st
     context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 900})
     page = context.new_page()
     page.add_init_script(f"sessionStorage.setItem('lrbs-key', '{demo_key}')")
-    axe = axe_playwright.Axe()
+    axe = Axe()
     reports = {name: axe.run(page).generate_report() for name in states(page, demo_server)}
     context.close()
     assert {name: told for name, told in reports.items() if not told.startswith("Found 0 ")} == {}

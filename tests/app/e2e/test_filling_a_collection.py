@@ -105,9 +105,9 @@ def test_a_newcomer_makes_a_collection_drops_a_folder_trains_and_searches(
     assert page.locator("img[src=x]").count() == 0
 
 
-def zipped(members: dict[str, bytes]) -> bytes:
+def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     stored = io.BytesIO()
-    with zipfile.ZipFile(stored, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(stored, "w", method) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
     return stored.getvalue()
@@ -163,6 +163,14 @@ def test_a_zip_and_a_table_are_added_and_what_cannot_be_is_named(
         expect(state).to_have_text(outcome)
         expect(refused).to_have_text("wood/big.txt: is larger than 64 MiB")
     assert client.get(f"{ITEMS}/image-sea:1.png").json()["labels"] == ["sea"]
+
+    flipped = zipped({"shop/a.txt": b"a sea", "shop/b.txt": b"wood"}, zipfile.ZIP_STORED).replace(
+        b"a sea", b"a tea"
+    )
+    use_files(page, shop_zip=flipped)
+    page.get_by_role("button", name="Add them").click()
+    expect(state).to_have_text("1 new item, 0 changed, 0 unchanged; 1 refused")
+    expect(refused).to_have_text("a.txt: is damaged")
 
     use_files(page, shop_zip=small[:200])
     expect(page.get_by_role("alert")).to_contain_text("shop.zip is no ZIP file, or damaged")
