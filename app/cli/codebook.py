@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from app.cli.console import JsonFlag
 from app.domain.errors import InvalidFieldError, ServiceError
 from app.encoders.content import PixelBudget, opened_picture
 from app.encoders.dense_sift import MAX_WORDS, Floats, dense_descriptors, learn_codebook
@@ -22,6 +24,7 @@ def codebook(
     pictures: Annotated[Path, typer.Argument(help="a folder with pictures of the kind to be encoded")],
     output: Annotated[Path, typer.Argument(help="the codebook, an .npy file")],
     words: Annotated[int, typer.Option(min=2, max=MAX_WORDS, help="number of visual words")] = 500,
+    as_json: JsonFlag = False,
 ) -> None:
     """Learn the visual words of the encoder sift-bovw from a folder of pictures."""
     paths = sorted(path for path in pictures.rglob("*") if path.suffix.lower() in _SUFFIXES)
@@ -35,7 +38,9 @@ def codebook(
         raise InvalidFieldError("--words", str(error)) from error
     with output.open("wb") as file:
         np.save(file, learned, allow_pickle=False)
-    typer.echo(f"{output}: {words} visual words")
+    typer.echo(
+        json.dumps({"output": str(output), "words": words}) if as_json else f"{output}: {words} visual words"
+    )
 
 
 def _descriptors(paths: list[Path]) -> Iterator[Floats]:

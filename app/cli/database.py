@@ -15,10 +15,10 @@ db = typer.Typer(no_args_is_help=True, help="The database: its schema and copies
 
 
 @db.command("upgrade")
-def upgrade() -> None:
+def upgrade(as_json: JsonFlag = False) -> None:
     """Upgrade the database to the current schema; a concurrent upgrade waits."""
     new_services().schema.upgrade()
-    typer.echo("the schema is current")
+    typer.echo(json.dumps({"schema": "current"}) if as_json else "the schema is current")
 
 
 @db.command("backup")
@@ -35,10 +35,12 @@ def back_up(
 
 
 @db.command("adopt")
-def adopt() -> None:
+def adopt(as_json: JsonFlag = False) -> None:
     """Declare that the database and the data folder belong together as they are."""
     new_services().schema.adopt()
-    typer.echo("the database and the data folder belong together")
+    typer.echo(
+        json.dumps({"adopted": True}) if as_json else "the database and the data folder belong together"
+    )
 
 
 @db.command("sweep")

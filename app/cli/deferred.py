@@ -77,7 +77,7 @@ ENTRIES = {
     "items": Entry("app.cli.items", "items", "Items of a collection: list, show, label and delete them."),
     "keys": Entry("app.cli.keys", "keys", "API keys."),
     "db": Entry("app.cli.database", "db", "The database: its schema and copies of it."),
-    "reference": Entry("app.cli.reference", "reference", "Print reference tables in Markdown."),
+    "reference": Entry("app.cli.reference", "reference", "Print reference tables."),
     "codebook": Entry(
         "app.cli.codebook",
         "codebook",

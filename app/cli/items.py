@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.console import JsonFlag, JsonLinesFlag
+from app.cli.filters import LabelFilter, WhereFilter, read_filter
 from app.cli.ready import ready_services
 
 if TYPE_CHECKING:
     from app.api.schemas.items import ItemOut
-    from app.domain.entities import Item
+    from app.domain.entities import Item, ItemFilter
     from app.services.catalogue.service import CatalogueService
 
 items = typer.Typer(no_args_is_help=True, help="Items of a collection: list, show, label and delete them.")
@@ -28,13 +29,16 @@ def list_items(
     collection: str,
     modality: Annotated[str | None, typer.Option(help="only items of this modality")] = None,
     pair: Annotated[str | None, typer.Option(help="only items of this pair_id")] = None,
+    label: LabelFilter = None,
+    where: WhereFilter = None,
     limit: Annotated[int | None, typer.Option(min=1, help="list this many at most; default: all")] = None,
     as_json: JsonLinesFlag = False,
 ) -> None:
     """List items in order of creation."""
     from app.api.schemas.items import ItemOut
 
-    listed = _all(ready_services().catalogue, collection, modality, pair)
+    item_filter = read_filter(label, where)
+    listed = _all(ready_services().catalogue, collection, modality, pair, item_filter)
     for item in itertools.islice(listed, limit):
         _print(ItemOut.of(collection, item), as_json)
 
@@ -75,11 +79,15 @@ def delete_item(collection: str, item_id: str, as_json: JsonFlag = False) -> Non
 
 
 def _all(
-    catalogue: CatalogueService, collection: str, modality: str | None, pair: str | None
+    catalogue: CatalogueService,
+    collection: str,
+    modality: str | None,
+    pair: str | None,
+    item_filter: ItemFilter,
 ) -> Iterator[Item]:
     position: int | None = 0
     while position is not None:
-        page = catalogue.page(collection, modality, position, _PAGE, pair)
+        page = catalogue.page(collection, modality, position, _PAGE, pair, item_filter)
         yield from (item for _, item in page.rows)
         position = page.end
 

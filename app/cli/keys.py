@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
@@ -62,9 +63,11 @@ def list_keys(as_json: JsonLinesFlag = False) -> None:
 
 
 @keys.command("revoke")
-def revoke_key(key_id: str) -> None:
+def revoke_key(key_id: str, as_json: JsonFlag = False) -> None:
     """Revoke a key."""
     ready_services().access.revoke(key_id)
+    if as_json:
+        typer.echo(json.dumps({"id": key_id}))
 
 
 def parse_expiry(text: str | None, now: datetime | None = None) -> datetime | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,9 +11,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from app.api.problems import HTTP, INTERNAL, INVALID_REQUEST, PROBLEMS
+from app.cli.console import JsonLinesFlag
 from app.settings import Settings
 
-reference = typer.Typer(name="reference", no_args_is_help=True, help="Print reference tables in Markdown.")
+reference = typer.Typer(name="reference", no_args_is_help=True, help="Print reference tables.")
 
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"))
 _OTHER_PROBLEMS = (
@@ -24,15 +26,26 @@ _OTHER_PROBLEMS = (
 
 
 @reference.command("settings")
-def print_settings() -> None:
-    """Print all settings with defaults and meanings."""
-    typer.echo(settings_table())
+def print_settings(as_json: JsonLinesFlag = False) -> None:
+    """Print all settings with defaults and meanings, in Markdown."""
+    if not as_json:
+        typer.echo(settings_table())
+        return
+    for _, names in _groups():
+        for name in names:
+            field = Settings.model_fields[name]
+            setting = {"variable": _variable(name), "default": field.default, "meaning": field.description}
+            typer.echo(json.dumps(setting, default=str))
 
 
 @reference.command("problems")
-def print_problems() -> None:
-    """Print all types of problems with their status."""
-    typer.echo(problems_table())
+def print_problems(as_json: JsonLinesFlag = False) -> None:
+    """Print all types of problems with their status, in Markdown."""
+    if not as_json:
+        typer.echo(problems_table())
+        return
+    for (status, name), titles in _problem_titles():
+        typer.echo(json.dumps({"status": status, "type": name, "meaning": "; ".join(titles)}))
 
 
 def settings_table() -> str:
@@ -42,25 +55,38 @@ def settings_table() -> str:
 
 def problems_table() -> str:
     """Return a Markdown table of the problem types, by status."""
+    lines = [f"| {status} | `{name}` | {'; '.join(titles)} |" for (status, name), titles in _problem_titles()]
+    return "\n".join(["| status | type | meaning |", "|---|---|---|", *lines])
+
+
+def _problem_titles() -> list[tuple[tuple[int, str], list[str]]]:
+    """Return what each status and type of problem may be about, by status."""
     rows: dict[tuple[int, str], list[str]] = {}
     for status, name, title in [*PROBLEMS.values(), *_OTHER_PROBLEMS]:
         titles = rows.setdefault((status, name), [])
         if title not in titles:
             titles.append(title)
-    lines = [
-        f"| {status} | `{name}` | {'; '.join(titles)} |" for (status, name), titles in sorted(rows.items())
-    ]
-    return "\n".join(["| status | type | meaning |", "|---|---|---|", *lines])
+    return sorted(rows.items())
 
 
-def _setting_rows() -> Iterator[str]:
+def _groups() -> Iterator[tuple[type[BaseModel], list[str]]]:
+    """Yield the concerns of the settings with their names."""
     for group in reversed(Settings.__mro__):
         names = [name for name in vars(group).get("__annotations__", {}) if name in Settings.model_fields]
         if issubclass(group, BaseModel) and names:
-            yield f"| **{(group.__doc__ or '').partition('.')[0].partition(':')[0]}** | | |"
-            for name in names:
-                field = Settings.model_fields[name]
-                yield f"| `LRBS_{name.upper()}` | {_default(name, field)} | {field.description} |"
+            yield group, names
+
+
+def _setting_rows() -> Iterator[str]:
+    for group, names in _groups():
+        yield f"| **{(group.__doc__ or '').partition('.')[0].partition(':')[0]}** | | |"
+        for name in names:
+            field = Settings.model_fields[name]
+            yield f"| `{_variable(name)}` | {_default(name, field)} | {field.description} |"
+
+
+def _variable(name: str) -> str:
+    return f"LRBS_{name.upper()}"
 
 
 def _default(name: str, field: FieldInfo) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response, status
 from pydantic import Field, StringConstraints
@@ -99,7 +98,7 @@ def list_items(
     A page ends before `limit` where its items are large, or where few pass the filter of `label` and `where`:
     there is more as long as `next_cursor` is set.
     """
-    item_filter = ItemFilter(tuple(label) or None, _values_by_key(where))
+    item_filter = ItemFilter.of_conditions(label, where)
     page = catalogue.page(collection, modality, int(cursor or 0), limit, pair_id, item_filter)
     body = ItemPage(
         items=[ItemOut.of(collection, item) for _, item in page.rows],
@@ -107,20 +106,6 @@ def list_items(
     )
     # Encoded here, in a thread: in the event loop a large page would delay all other requests.
     return Response(body.model_dump_json(), media_type="application/json")
-
-
-def _values_by_key(conditions: Sequence[str]) -> dict[str, tuple[Any, ...]]:
-    """Return the values of conditions such as ``colour=red``; what is no JSON is text."""
-    values: dict[str, tuple[Any, ...]] = {}
-    for condition in conditions:
-        key, _, text = condition.partition("=")
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            value = text
-        scalar = text if isinstance(value, list | dict) else value
-        values[key] = (*values.get(key, ()), scalar)
-    return values
 
 
 @router.put("/{item_id}", dependencies=[Depends(may_write)], responses=responses(401, 403, 404, *OF_BODIES))

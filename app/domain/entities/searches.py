@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Hashable, Mapping
+import json
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 HIT_FIELDS = frozenset({"labels", "metadata", "text"})
 """Fields of an item that a search result may show besides its id."""
@@ -22,6 +23,23 @@ class ItemFilter:
 
     labels: tuple[str, ...] | None = None
     metadata: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of_conditions(cls, labels: Sequence[str], conditions: Sequence[str]) -> Self:
+        """Return the filter by labels and by conditions such as ``colour=red``; none restrict nothing.
+
+        A value that is no JSON, or a list or an object, is text; values of one key are alternatives.
+        """
+        values: dict[str, tuple[Any, ...]] = {}
+        for condition in conditions:
+            key, _, text = condition.partition("=")
+            try:
+                value = json.loads(text)
+            except (ValueError, RecursionError):
+                value = text
+            scalar = text if isinstance(value, list | dict) else value
+            values[key] = (*values.get(key, ()), scalar)
+        return cls(tuple(labels) or None, values)
 
     @property
     def is_empty(self) -> bool:

@@ -169,6 +169,10 @@ def test_a_table_is_brought_in_trained_and_searched(lrbs: Lrbs, tmp_path: Path) 
     assert all("brick" in line for line in plain.splitlines())
     by_item = said(lrbs("search", "things", "--item", "text-sky1", "-k", "1"))
     assert "image-sky" in by_item
+    similar = said(
+        lrbs("search", "things", "--item", "text-sky1", "--to", "text", "--label", "sky", "--json")
+    )
+    assert {json.loads(line)["id"][:8] for line in similar.splitlines()} == {"text-sky"}
     assert lrbs("search", "things").returncode == 2
 
     assert "version 2" in said(lrbs("train", "things", "--alpha", "0.001", "--scaling", "l2"))

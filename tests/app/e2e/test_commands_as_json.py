@@ -27,6 +27,7 @@ def test_commands_answer_as_the_routes_do(lrbs_inside: LrbsInside, tmp_path: Pat
     file = tmp_path / "items.ndjson"
     items = [
         {"id": f"t{number}", "modality": "words", "text": f"text {number}", "labels": ["a"], "pair_id": "p"}
+        | {"metadata": {"size": number}}
         for number in range(3)
     ]
     file.write_text("\n".join(map(json.dumps, items)))
@@ -46,11 +47,23 @@ def test_commands_answer_as_the_routes_do(lrbs_inside: LrbsInside, tmp_path: Pat
         assert lines("items", "list", "shop") == client.get(f"{shop}/items").json()["items"]
         assert [item["id"] for item in lines("items", "list", "shop", "--limit", "2")] == ["t0", "t1"]
         assert lines("items", "list", "shop", "--modality", "photo") == []
+        filtered = lines("items", "list", "shop", "--label", "a", "--where", "size=2", "--where", "size=3")
+        where = {"label": "a", "where": ["size=2", "size=3"]}
+        assert [item["id"] for item in filtered] == ["t2"]
+        assert filtered == client.get(f"{shop}/items", params=where).json()["items"]
         assert lines("items", "show", "shop", "t1") == [client.get(f"{shop}/items/t1").json()]
         assert lines("items", "label", "shop", "t1", "b", "c") == [{"ids": ["t1"], "revision": 2}]
         assert client.get(f"{shop}/items/t1").json()["labels"] == ["b", "c"]
         assert lines("items", "delete", "shop", "t0") == [{"ids": ["t0"], "revision": 3}]
         assert client.get(f"{shop}/items/t0").status_code == 404
+        assert lines("keys", "revoke", key["id"]) == [{"id": key["id"]}]
+        assert client.get("/v1/admin/keys").status_code == 401
+    assert lines("db", "upgrade") == [{"schema": "current"}]
+    assert lines("db", "adopt") == [{"adopted": True}]
+    problems = {(problem["status"], problem["type"]) for problem in lines("reference", "problems")}
+    assert (404, "item-not-found") in problems
+    settings = {setting["variable"]: setting["default"] for setting in lines("reference", "settings")}
+    assert settings["LRBS_PORT"] == 8000
     services.database.engine.dispose()
 
 

@@ -64,7 +64,7 @@ def test_a_misspelt_command_is_told_with_the_nearest_one() -> None:
     [
         ("lrbs co", ["codebook", "collections", "compare"]),
         ("lrbs collections ", ["create", "delete", "list", "show"]),
-        ("lrbs search shop --t", ["--text"]),
+        ("lrbs search shop --t", ["--text", "--to"]),
         ("lrbs ingest nu", ["nus-wide"]),
     ],
 )

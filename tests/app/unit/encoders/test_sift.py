@@ -1,4 +1,5 @@
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,10 @@ def codebook(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (folder / f"{kind}{seed}.png").write_bytes(stored(drawing(kind, seed)))
     (folder / "damaged.png").write_bytes(b"no picture")
     output = folder / "codebook.npy"
-    run = CliRunner().invoke(cli, ["codebook", str(folder), str(output), "--words", "30"])
+    run = CliRunner().invoke(cli, ["codebook", str(folder), str(output), "--words", "30", "--json"])
     assert run.exit_code == 0, run.output
     assert "damaged.png" in run.stderr
+    assert json.loads(run.stdout) == {"output": str(output), "words": 30}
     assert np.load(output).shape == (30, 128)
     return output
 
