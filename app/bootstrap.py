@@ -27,6 +27,7 @@ from app.services.health.status import DATABASE_TIMEOUT_SECONDS, StatusService
 from app.services.health.write_faults import WriteFaults
 from app.services.models.model_bundles import ModelBundles
 from app.services.models.registry import ModelRegistry
+from app.services.serving.column_reader import ColumnReader
 from app.services.serving.gallery_saver import GallerySaver
 from app.services.serving.maps import GalleryMaps
 from app.services.serving.recall_monitor import RecallMonitor
@@ -155,7 +156,9 @@ def build(settings: Settings) -> Services:
     database = SqlDatabase(engine, ownership.require)
     schema = SchemaService(SqlSchema(engine), ownership)
     bundles = ModelBundles(files.bundles, ExactIndexFiles(), InvertedListIndexes(), encoders)
-    snapshots, version_snapshots, recall_monitor = _build_snapshots(settings, database, bundles, ownership)
+    snapshots, version_snapshots, recall_monitor, columns = _build_snapshots(
+        settings, database, bundles, ownership
+    )
     removal = Removal(database, garbage_collector, lambda deleted: snapshots.evict([deleted]))
     training = TrainingService(database)
     gates = PromotionGates(settings.gate_tolerance)
@@ -171,9 +174,9 @@ def build(settings: Settings) -> Services:
             database, files.pictures, encoders, garbage_collector, _MAX_FEEDBACK, settings.max_answer_bytes
         ),
         search=SearchService(
-            snapshots, version_snapshots, recall_monitor, _MAX_HITS, settings.max_answer_bytes
+            snapshots, version_snapshots, recall_monitor, columns, _MAX_HITS, settings.max_answer_bytes
         ),
-        values=GalleryValues(snapshots),
+        values=GalleryValues(snapshots, columns),
         maps=GalleryMaps(snapshots),
         training=training,
         versions=ModelRegistry(database, bundles, garbage_collector, settings.keep_versions),
@@ -296,7 +299,7 @@ def _build_imports(
 
 def _build_snapshots(
     settings: Settings, database: SqlDatabase, bundles: ModelBundles, ownership: Ownership
-) -> tuple[SnapshotReader, VersionSnapshots, RecallMonitor]:
+) -> tuple[SnapshotReader, VersionSnapshots, RecallMonitor, ColumnReader]:
     saved = SavedGalleries(
         database,
         BundleStore(settings.data_dir / "galleries"),
@@ -309,7 +312,9 @@ def _build_snapshots(
     saver = GallerySaver(saved, settings.save_after_items)
     updater = SnapshotUpdater(database, state, loader, saver)
     monitor = RecallMonitor(state.cache, ExactIndex, _INDEX_RECALL, updater.search_exactly)
-    return SnapshotReader(database, state, updater), VersionSnapshots(database, loader, state.cache), monitor
+    reader = SnapshotReader(database, state, updater)
+    columns = ColumnReader(state.waiting_room, reader.is_searched)
+    return reader, VersionSnapshots(database, loader, state.cache), monitor, columns
 
 
 def _copy_files(source: Path, target: Path) -> int:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from app.domain.entities import ItemFilter, Matrix, Vector
 from app.domain.entities.index_choice import IndexSpec
 from app.domain.ports import BestRows, GalleryIndex, RowSearch
+from app.services.serving.item_columns import ColumnNames
 from app.services.serving.item_rows import ItemIds
 from app.services.serving.merge_policy import SegmentSize, find_tail, runs_to_merge
 from app.services.serving.segments import IndexedItem, IndexFactory, Mask, Segment, SegmentView
@@ -116,9 +117,18 @@ class Gallery:
         return max((view.segment.bytes_per_item for view in self.segments), default=0.0)
 
     @property
-    def has_labels_ready(self) -> bool:
-        """Whether `has_label` answers immediately."""
-        return all(view.segment.has_labels_ready for view in self.segments)
+    def columns(self) -> ColumnNames:
+        """Columns of its items that were read, in whatever segment."""
+        return ColumnNames.union(view.segment.columns for view in self.segments)
+
+    def rows_to_read(self, names: ColumnNames) -> int:
+        """Return of how many rows columns have yet to be read."""
+        return sum(len(view.segment.items) for view in self.segments if view.segment.missing_columns(names))
+
+    def read_columns(self, names: ColumnNames, pause: Callable[[], None] = no_pause) -> None:
+        """Read columns unless they are there; `pause` is called between steps."""
+        for view in self.segments:
+            view.segment.read_columns(names, pause)
 
     @property
     def is_exact(self) -> bool:

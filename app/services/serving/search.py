@@ -35,8 +35,10 @@ from app.domain.errors import (
 from app.domain.names import join_path
 from app.domain.ports import UnitOfWork
 from app.services.models.features import item_features
+from app.services.serving.column_reader import ColumnReader, Needs
 from app.services.serving.galleries import FoundRows, Gallery, Page
 from app.services.serving.hit_items import fetch_hit_items
+from app.services.serving.item_columns import ColumnNames
 from app.services.serving.notices import unranked_notices, weak_match_notices, word_notices
 from app.services.serving.recall_monitor import RecallMonitor
 from app.services.serving.similar import rank_similar
@@ -131,6 +133,8 @@ class SearchService:
         Opens versions that do not serve.
     recall_monitor : RecallMonitor
         Sees the queries.
+    columns : ColumnReader
+        Reads what filters compare.
     max_hits : int
         Most results that one call may rank, over all its queries, those before `offset` included.
     max_answer_bytes : int
@@ -142,10 +146,12 @@ class SearchService:
         snapshots: SnapshotReader,
         versions: VersionSnapshots,
         recall_monitor: RecallMonitor,
+        columns: ColumnReader,
         max_hits: int,
         max_answer_bytes: int,
     ) -> None:
         self._recall_monitor = recall_monitor
+        self._columns = columns
         self._max_hits = max_hits
         self._max_answer_bytes = max_answer_bytes
         self._snapshots = snapshots
@@ -199,12 +205,15 @@ class SearchService:
         began = time.perf_counter()
         self._check_hits(len(queries), k, offset)
         request = _Request(source, target, queries, k, offset, item_filter, fields, began)
-        recalled = self._snapshots.recall(collection)
-        if recalled is not None and _is_in_memory(recalled, request):
-            return self._answer(recalled, None, request)
-        # One transaction, so that hits are shown with the content that their scores were computed from.
-        with self._snapshots.open(collection, release_slot, min_revision) as (snapshot, work):
-            return self._answer(snapshot, work, request)
+        while True:
+            recalled = self._snapshots.recall(collection)
+            if recalled is not None and _is_in_memory(recalled, request) and _can_filter(recalled, request):
+                return self._answer(recalled, None, request)
+            # One transaction, so that hits are shown with the content that their scores were computed from.
+            with self._snapshots.open(collection, release_slot, min_revision) as (snapshot, work):
+                if _can_filter(snapshot, request):
+                    return self._answer(snapshot, work, request)
+            self._columns.wait(snapshot.collection, _needs(snapshot, request), release_slot)
 
     def search_version(
         self,
@@ -266,13 +275,19 @@ class SearchService:
             return [None] * len(searches)
         requests = [search.request(source, target) for search in searches]
         recalled = self._snapshots.recall(collection)
-        if recalled is not None and all(_is_in_memory(recalled, request) for request in requests):
+        if (
+            recalled is not None
+            and all(_is_in_memory(recalled, request) for request in requests)
+            and all(_can_filter(recalled, request) for request in requests)
+        ):
             return SharedSearch(self, recalled, None, requests).answer()
         revisions = [search.min_revision for search in searches if search.min_revision is not None]
         least = max(revisions) if len(revisions) == len(searches) else None
         try:
             with self._snapshots.open(collection, None, least, may_wait=False) as (snapshot, work):
-                return SharedSearch(self, snapshot, work, requests).answer()
+                if all(_can_filter(snapshot, request) for request in requests):
+                    return SharedSearch(self, snapshot, work, requests).answer()
+                return [None] * len(searches)
         except (MustWaitError, ServiceError):
             return [None] * len(searches)
 
@@ -519,6 +534,17 @@ def _check_direction(snapshot: Snapshot, source: str, target: str) -> None:
             raise UnknownModalityError(end, name, names)
 
 
+def _can_filter(snapshot: Snapshot, request: _Request) -> bool:
+    return request.item_filter.is_empty or ColumnReader.is_ready(_needs(snapshot, request))
+
+
+def _needs(snapshot: Snapshot, request: _Request) -> Needs:
+    """Return what the filter of a request compares, labels of every gallery, as of `_check_labels`."""
+    names = ColumnNames.of(request.item_filter)
+    for modality, gallery in snapshot.galleries.items():
+        yield gallery, names if modality == request.target else ColumnNames(labels=names.labels)
+
+
 def _check_labels(snapshot: Snapshot, item_filter: ItemFilter) -> None:
     for number, label in enumerate(item_filter.labels or ()):
         if not any(gallery.has_label(label) for gallery in snapshot.galleries.values()):
@@ -529,7 +555,7 @@ def _are_labels_ready(snapshot: Snapshot, item_filter: ItemFilter) -> bool:
     """Return whether `_check_labels` returns immediately."""
     for label in item_filter.labels or ():
         for gallery in snapshot.galleries.values():
-            if not gallery.has_labels_ready:
+            if gallery.rows_to_read(ColumnNames(labels=True)):
                 return False
             if gallery.has_label(label):
                 break

@@ -10,7 +10,7 @@ import copy
 import itertools
 import json
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,12 +18,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from app.domain.entities import ItemFilter, Matrix
 from app.domain.ports import GalleryIndex, RowSearch
+from app.services.serving.item_columns import (
+    ABSENT,
+    ROWS_READ_BY_A_SEARCH,
+    ColumnNames,
+    ColumnSource,
+    ItemColumns,
+)
 from app.services.serving.item_rows import BYTES_PER_ROW, ItemIds, ItemRows
-from app.services.serving.metadata_columns import MetadataColumns
-from app.services.storage.pacing import no_pause
+from app.services.storage.pacing import in_batches, no_pause
 
 IndexFactory = Callable[[Matrix], GalleryIndex]
 """Builds an index over projected rows."""
@@ -63,7 +70,7 @@ class IndexedItem(NamedTuple):
         """Not known."""
 
 
-class ItemTable(Sequence[IndexedItem], ABC):
+class ItemTable(Sequence[IndexedItem], ColumnSource):
     """Items that are decoded when they are asked for, with their columns in row order."""
 
     @property
@@ -82,17 +89,27 @@ class ItemTable(Sequence[IndexedItem], ABC):
     def ids(self) -> Iterator[str]:
         """Yield each item's id."""
 
-    @abstractmethod
-    def labels(self) -> Iterator[tuple[str, ...]]:
-        """Yield each item's labels."""
 
-    @abstractmethod
-    def metadata_keys(self) -> Iterator[Iterable[str]]:
-        """Yield each item's metadata keys."""
+@dataclass(frozen=True, slots=True)
+class _ColumnsOfObjects(ColumnSource):
+    """Columns of items that are no table."""
 
-    @abstractmethod
-    def metadata_values(self, key: str) -> Iterator[tuple[int, Any]]:
-        """Yield row number and value of each item that has a metadata key."""
+    items: Sequence[IndexedItem]
+
+    @override
+    def label_batches(self) -> Iterator[list[Sequence[str]]]:
+        for batch in in_batches(self.items, _ROWS_AT_ONCE):
+            yield [item.labels for item in batch]
+
+    @override
+    def key_batches(self) -> Iterator[list[Mapping[str, Any]]]:
+        for batch in in_batches(self.items, _ROWS_AT_ONCE):
+            yield [item.metadata for item in batch]
+
+    @override
+    def value_batches(self, keys: Sequence[str]) -> Iterator[list[list[Any]]]:
+        for batch in in_batches(self.items, _ROWS_AT_ONCE):
+            yield [[item.metadata.get(key, ABSENT) for item in batch] for key in keys]
 
 
 class Segment:
@@ -111,6 +128,8 @@ class Segment:
         self.index = index
         self._bitsets: dict[bytes, npt.NDArray[np.uint8]] = {}
         self._item_rows: ItemRows | None = None
+        source = items if isinstance(items, ItemTable) else _ColumnsOfObjects(items)
+        self._columns = ItemColumns(len(items), source)
 
     @cached_property
     def estimated_bytes(self) -> int:
@@ -129,11 +148,6 @@ class Segment:
             _estimate_item_bytes(item) for item in self.items[:: max(len(self.items) // _SAMPLED_ITEMS, 1)]
         ]
         return sum(sizes) / max(len(sizes), 1)
-
-    @property
-    def has_labels_ready(self) -> bool:
-        """Whether the rows of labels are known, which takes up to a second to find out."""
-        return "rows_by_label" in vars(self)
 
     @property
     def prepared_bytes(self) -> int:
@@ -170,16 +184,23 @@ class Segment:
         items = self.items
         return items.ids() if isinstance(items, ItemTable) else (item.id for item in items)
 
-    @cached_property
-    def rows_by_label(self) -> Mapping[str, npt.NDArray[np.intp]]:
+    @property
+    def columns(self) -> ColumnNames:
+        """Columns of the items that were read."""
+        return self._columns.names
+
+    def missing_columns(self, names: ColumnNames) -> ColumnNames:
+        """Return which columns have yet to be read."""
+        return self._columns.missing(names)
+
+    def read_columns(self, names: ColumnNames, pause: Callable[[], None] = no_pause) -> None:
+        """Read columns unless they are there; `pause` is called between steps."""
+        self._columns.read(names, pause)
+
+    @property
+    def rows_by_label(self) -> Mapping[str, npt.NDArray[np.int32]]:
         """Row numbers of each label."""
-        rows: dict[str, list[int]] = {}
-        items = self.items
-        of_rows = items.labels() if isinstance(items, ItemTable) else (item.labels for item in items)
-        for row, labels in enumerate(of_rows):
-            for label in labels:
-                rows.setdefault(label, []).append(row)
-        return {label: np.asarray(numbers, np.intp) for label, numbers in rows.items()}
+        return self._columns.rows_by_label
 
     def matches(self, item_filter: ItemFilter) -> Mask:
         """Return which rows match a filter, dead ones included."""
@@ -194,27 +215,17 @@ class Segment:
         return mask
 
     def count_values(self, key: str, alive: Mask | None) -> Mapping[Hashable, int]:
-        """Return how many rows that are alive have each value under a key, as of `MetadataColumns`."""
+        """Return how many rows that are alive have each value under a key, as of `ItemColumns`."""
         return self._columns.count(key, alive)
 
     def _evaluate(self, item_filter: ItemFilter) -> Mask:
+        self._columns.read(ColumnNames.of(item_filter))  # all of them in one pass
         mask = np.full(len(self.items), item_filter.labels is None)
         for label in item_filter.labels or ():
             mask[self.rows_by_label.get(label, [])] = True
         for key, values in item_filter.wanted_values.items():
             mask &= self._columns.matches(key, values)
         return mask
-
-    @cached_property
-    def _columns(self) -> MetadataColumns:
-        items = self.items
-        if isinstance(items, ItemTable):
-            return MetadataColumns(len(items), items.metadata_keys, items.metadata_values)
-        return MetadataColumns(
-            len(items),
-            lambda: (item.metadata for item in items),
-            lambda key: ((row, item.metadata[key]) for row, item in enumerate(items) if key in item.metadata),
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -265,6 +276,8 @@ class SegmentView:
         segment = Segment(merged, merge_indexes(views))
         pause()
         segment.prepare(pause)
+        if len(merged) > ROWS_READ_BY_A_SEARCH:
+            segment.read_columns(ColumnNames.union(view.segment.columns for view in views), pause)
         return cls.of_all(segment)
 
     def without(self, item_ids: ItemIds, pause: Callable[[], None] = no_pause) -> SegmentView:
@@ -335,7 +348,7 @@ class SegmentView:
         return {label: count for label, count in counts if count}
 
     def count_values(self, key: str) -> Mapping[Hashable, int]:
-        """Return how many live items have each value under a metadata key, as of `MetadataColumns`."""
+        """Return how many live items have each value under a metadata key, as of `ItemColumns`."""
         return self.segment.count_values(key, self.alive)
 
     def live_items(self) -> Iterable[IndexedItem]:

@@ -232,7 +232,7 @@ class SnapshotUpdater:
             collection = work.collections.get(reload.name)
             if collection.id != reload.collection_id or collection.active_version is None:
                 return None
-            snapshot = self._state.cache.peek(collection.id)
+            before = snapshot = self._state.cache.peek(collection.id)
             is_first = not self._state.history.was_loaded(collection.id)
             is_swap = snapshot is not None and not self._state.fallback.is_settled(snapshot, collection)
             pace = Pacer(
@@ -246,8 +246,11 @@ class SnapshotUpdater:
                 end_step()
 
             snapshot = self._loader.load(snapshot, collection, work, pause)
-        for gallery in snapshot.galleries.values():
+        for name, gallery in snapshot.galleries.items():
             gallery.prepare(pause)
+            if before is not None and name in before.galleries:
+                # So that no search has to wait for what the version before could filter by.
+                gallery.read_columns(before.galleries[name].columns, pause)
         while not self._publish_if_newer(snapshot):
             with self._database.read() as work:
                 current = work.collections.get(reload.name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, BinaryIO, overload
 
 import msgspec
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
+from app.services.serving.item_columns import ABSENT
 from app.services.serving.segments import IndexedItem, ItemsWithBitset, ItemTable, Mask
 from app.services.storage.pacing import in_batches
 
@@ -124,34 +126,33 @@ class StoredItems(ItemTable):
                 yield entry[0] if isinstance(entry, list) else entry.id
 
     @override
-    def labels(self) -> Iterator[tuple[str, ...]]:
+    def label_batches(self) -> Iterator[list[Sequence[str]]]:
         for entries in self._decode(_WithLabels):
-            for entry in entries:
-                yield entry[1] if isinstance(entry, list) else entry.labels
+            yield [entry[1] if isinstance(entry, list) else entry.labels for entry in entries]
 
     @override
-    def metadata_keys(self) -> Iterator[Mapping[str, Any]]:
+    def key_batches(self) -> Iterator[list[Mapping[str, Any]]]:
         for entries in self._decode(_WithKeys):
-            for entry in entries:
-                yield entry[2] if isinstance(entry, list) else entry.metadata
+            yield [entry[2] if isinstance(entry, list) else entry.metadata for entry in entries]
 
     @override
-    def metadata_values(self, key: str) -> Iterator[tuple[int, Any]]:
+    def value_batches(self, keys: Sequence[str]) -> Iterator[list[list[Any]]]:
+        names = [f"value_{number}" for number in range(len(keys))]
         document: Any
         try:
             document = msgspec.defstruct(
-                "_Document", [("value", Any, msgspec.UNSET)], rename={"value": key}, gc=False
+                "_Document",
+                [(name, Any, ABSENT) for name in names],
+                rename=dict(zip(names, keys, strict=True)),
+                gc=False,
             )
         except ValueError:  # not every character may be in such a name
             document = dict[str, Any]
-        entry_type = tuple[msgspec.Raw, msgspec.Raw, document]
-        row = 0
-        for entries in self._decode(entry_type):
-            for _, _, metadata in entries:
-                value = metadata.get(key, msgspec.UNSET) if isinstance(metadata, dict) else metadata.value
-                if value is not msgspec.UNSET:
-                    yield row, value
-                row += 1
+        for entries in self._decode(tuple[msgspec.Raw, msgspec.Raw, document]):
+            if isinstance(entries[0][2], dict):
+                yield [[metadata.get(key, ABSENT) for _, _, metadata in entries] for key in keys]
+            else:
+                yield [[values(metadata) for _, _, metadata in entries] for values in map(attrgetter, names)]
 
     def _decode(self, entry_type: Any) -> Iterator[list[Any]]:
         """Yield all items in batches; as plain lists where the text has what the decoder refuses.

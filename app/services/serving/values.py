@@ -14,7 +14,9 @@ from typing import Any
 
 from app.domain.entities import comparable
 from app.domain.errors import UnknownModalityError
+from app.services.serving.column_reader import ColumnReader
 from app.services.serving.galleries import Gallery
+from app.services.serving.item_columns import ColumnNames
 from app.services.serving.snapshot_reader import SnapshotReader
 from app.services.serving.waiting_room import ReleaseSlot
 
@@ -46,10 +48,13 @@ class GalleryValues:
     ----------
     snapshots : SnapshotReader
         Opens what is counted.
+    columns : ColumnReader
+        Reads what is counted.
     """
 
-    def __init__(self, snapshots: SnapshotReader) -> None:
+    def __init__(self, snapshots: SnapshotReader, columns: ColumnReader) -> None:
         self._snapshots = snapshots
+        self._columns = columns
 
     def count(
         self,
@@ -75,17 +80,23 @@ class GalleryValues:
         UnknownModalityError
             If the collection has no such modality.
         """
-        with self._snapshots.open(collection, release_slot, min_revision) as (snapshot, _):
-            gallery = snapshot.galleries.get(modality)
-        if gallery is None:
-            raise UnknownModalityError("modality", modality, snapshot.collection.modality_names)
+        while True:
+            with self._snapshots.open(collection, release_slot, min_revision) as (snapshot, _):
+                gallery = snapshot.galleries.get(modality)
+            if gallery is None:
+                raise UnknownModalityError("modality", modality, snapshot.collection.modality_names)
+            keys = tuple(_categorical_keys(gallery))
+            needs = [(gallery, ColumnNames(labels=True, keys=frozenset(keys)))]
+            if self._columns.is_ready(needs):
+                break
+            self._columns.wait(snapshot.collection, needs, release_slot)
         labels: Counter[str] = Counter()
         for view in gallery.segments:
             labels.update(view.count_labels())
         return ValueCounts(
             gallery.size,
             _most_frequent(labels, limit),
-            {key: _most_frequent(_count_key(gallery, key), limit) for key in _categorical_keys(gallery)},
+            {key: _most_frequent(_count_key(gallery, key), limit) for key in keys},
         )
 
 

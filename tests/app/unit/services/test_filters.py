@@ -125,7 +125,7 @@ def test_metadata_are_read_once_for_any_number_of_filters() -> None:
     for number in range(100):
         item_filter = ItemFilter(metadata={"n": (number, number + 2), "m": (number % 2,), "none": (None,)})
         assert search(gallery, item_filter) == [f"i{number:03d}", f"i{number + 2:03d}"]
-    assert Watched.reads <= 2 * 500
+    assert Watched.reads <= 3 * 500, "once for each key and row"
 
 
 def test_the_fingerprint_of_a_filter_is_short_and_unique() -> None:
