@@ -6,7 +6,7 @@ RUN python -m venv /opt/lrbs
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 RUN --mount=type=cache,target=/root/.cache/pip \
     mkdir app solver migrations && touch app/__init__.py solver/__init__.py migrations/__init__.py && \
-    /opt/lrbs/bin/pip install -c constraints.txt ".[onnx,postgres]" && \
+    /opt/lrbs/bin/pip install -c constraints.txt ".[onnx,plots,postgres]" && \
     /opt/lrbs/bin/pip uninstall -y lrbs
 COPY app app
 COPY solver solver

@@ -44,7 +44,7 @@ $(VENV)/pyvenv.cfg:
 
 $(VENV)/.runtime-stamp: $(LOCK) | $(VENV)/pyvenv.cfg
 	@echo "Installing LRBS into $(VENV) (once; about a minute)"
-	@$(PIP) install -c constraints.txt -e .
+	@$(PIP) install -c constraints.txt -e '.[plots]'
 	@touch $@
 
 $(VENV)/.dev-stamp: $(LOCK) | $(VENV)/pyvenv.cfg

@@ -37,6 +37,7 @@ _PARAMETERS: dict[str, tuple[str, Any]] = {
     "version": ("Number of a model version.", 1),
     "job_id": ("Id of a job.", "0123456789abcdef"),
     "key_id": ("Id of a key, not its secret.", "0123456789abcdef"),
+    "kind": ("What to plot.", "singular-values"),
     "modality": ("Only items of this modality.", "text"),
     "cursor": ("`next_cursor` of the previous page; omit it for the first page.", None),
     "limit": ("Most entries in one answer.", 100),

@@ -1,4 +1,4 @@
-"""Serve the search page, the pages of a collection and of its models, the API reference, and their files.
+"""Serve the pages (search, a collection, its models, one of them), the API reference, and their files.
 
 Everything on the page comes from the public API, so nothing here depends on collections or models. The
 content security policy (`app.api.middleware.security_headers`) forbids inline scripts, inline styles and
@@ -39,8 +39,8 @@ def mount_pages(application: FastAPI) -> None:
     Parameters
     ----------
     application : FastAPI
-        Gains the routes ``/``, ``/collection``, ``/models`` and ``/docs``, and the mounts ``/static`` and
-        ``/docs/assets``.
+        Gains the routes ``/``, ``/collection``, ``/models``, ``/model`` and ``/docs``, and the mounts
+        ``/static`` and ``/docs/assets``.
     """
 
     @application.get("/", include_in_schema=False)
@@ -54,6 +54,10 @@ def mount_pages(application: FastAPI) -> None:
     @application.get("/models", include_in_schema=False)
     def show_models_page() -> FileResponse:
         return FileResponse(_STATIC / "models.html", media_type="text/html", headers=_REVALIDATED)
+
+    @application.get("/model", include_in_schema=False)
+    def show_model_page() -> FileResponse:
+        return FileResponse(_STATIC / "version.html", media_type="text/html", headers=_REVALIDATED)
 
     @application.get("/docs", include_in_schema=False)
     def show_reference() -> FileResponse:

@@ -101,7 +101,7 @@ def retrieval_curves(
 
 
 def measure_reliability(
-    probabilities: npt.ArrayLike, matches: npt.ArrayLike, *, n_bins: int = 10
+    probabilities: npt.ArrayLike, matches: npt.ArrayLike, *, balanced: bool = False, n_bins: int = 10
 ) -> Reliability:
     """Return how often pairs match, in bins of equal width of the probability they were given.
 
@@ -111,6 +111,9 @@ def measure_reliability(
         Given to each pair.
     matches : array-like of bool, of the same shape
         Which of them match.
+    balanced : bool
+        Whether pairs are weighted so that matches are half of all, which probabilities of the loss "logistic"
+        take for granted. The counts stay those of pairs.
     n_bins : int, >= 1
         Bins between 0 and 1.
 
@@ -136,5 +139,11 @@ def measure_reliability(
     bins = np.minimum((estimates * n_bins).astype(np.intp), n_bins - 1)
     counts = np.bincount(bins, minlength=n_bins)
     is_used = counts > 0
-    totals = [np.bincount(bins, weights, n_bins)[is_used] for weights in (estimates, is_match)]
-    return Reliability(totals[0] / counts[is_used], totals[1] / counts[is_used], counts[is_used])
+    weights = np.ones(len(estimates))
+    if balanced and is_match.any() and not is_match.all():
+        weights[is_match] = (~is_match).sum() / is_match.sum()
+    total, of_estimates, of_matches = (
+        np.bincount(bins, values, n_bins)[is_used]
+        for values in (weights, weights * estimates, weights * is_match)
+    )
+    return Reliability(of_estimates / total, of_matches / total, counts[is_used])

@@ -15,3 +15,5 @@ one refused by the gate; one with an item that cannot be ranked; one with too fe
 OF_FORMAT_2 = _read("reports_of_format_2.json")
 """Recorded by commit 581adbb: a given penalty, class posteriors, and the choice between both; each but the
 first compared with the version before."""
+OF_FORMAT_3 = _read("reports_of_format_3.json")
+"""Recorded by commit 0443cfb: a sample set with partners, without a version before."""

@@ -12,6 +12,7 @@ from app.api.routes import (
     maps,
     models,
     partners,
+    plots,
     searches,
     values,
 )
@@ -30,6 +31,7 @@ ROUTERS = tuple(
         feedback,
         jobs,
         models,
+        plots,
         keys,
         health,
     )

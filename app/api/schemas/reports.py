@@ -136,10 +136,39 @@ class FitOut(_Read):
 
 
 class CurveOut(_Read):
-    """A precision-recall curve."""
+    """Precision-recall and precision-scope curves."""
 
     recall: list[float]
     precision: list[float]
+    scopes: list[int] = Field([], description="numbers of results looked at")
+    precision_at_scope: list[float] = []
+
+
+class ExampleHitOut(_Read):
+    """One of the first results of a query."""
+
+    id: str
+    relevant: bool = Field(description="whether it shares the query's first label, or else is its partner")
+
+
+class QueryExampleOut(_Read):
+    """A held-out item as a query, with its first results among the held-out items."""
+
+    id: str
+    average_precision: float
+    n_relevant: int
+    hits: list[ExampleHitOut]
+
+
+class ReliabilityOut(_Read):
+    """How often held-out pairs match, in bins of the probability that they were given."""
+
+    probabilities: list[float] = Field(description="mean of each bin")
+    shares: list[float] = Field(description="share of its pairs with equal first labels")
+    counts: list[int] = Field(description="number of its pairs")
+    balanced: bool = Field(
+        description="whether pairs are weighted so that matches are half of all, as the probabilities assume"
+    )
 
 
 class DirectionQualityOut(_Read):
@@ -161,6 +190,13 @@ class DirectionQualityOut(_Read):
     )
     distinct_lists: int | None = Field(description="number of different first pages of ten")
     n_queries: int | None
+    rivals: dict[str, CurveOut] | None = Field(
+        None, description="curves of the other methods that were tried; not in lists"
+    )
+    worst: list[QueryExampleOut] | None = Field(
+        None, description="queries with the lowest average precision; not in lists"
+    )
+    best: list[QueryExampleOut] | None = Field(None, description="likewise, the highest; not in lists")
 
 
 class HeldOutOut(_Read):
@@ -168,6 +204,10 @@ class HeldOutOut(_Read):
 
     items: dict[str, int]
     directions: dict[str, DirectionQualityOut] = Field(description='by name, such as "image-to-text"')
+    reliability: ReliabilityOut | None = Field(
+        None, description="of the probabilities of a match; not in lists"
+    )
+    caution: str | None = Field(None, description="why the figures should be read with care")
 
 
 class GateOut(_Read):
@@ -376,7 +416,7 @@ class TrainingReportOut(_Read):
         """Return the wire form without long lists."""
         summary = cls.of(report)
         summary.data.classes = summary.data.unmatched_labels = None
-        summary.fit.singular_values = summary.fit.history = None
+        summary.fit.singular_values = summary.fit.history = summary.held_out.reliability = None
         for quality in summary.held_out.directions.values():
-            quality.curve = None
+            quality.curve = quality.rivals = quality.worst = quality.best = None
         return summary

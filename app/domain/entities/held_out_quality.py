@@ -9,6 +9,8 @@ from app.domain.names import join_words
 
 Objective = str | Mapping[str, float]
 """One of "ndcg", "map" and "recall", or a weight for each of some of them: their weighted mean."""
+_ENOUGH = 30
+"""Queries: with a usual standard deviation of .3 a mean of them is known to 11 points either way (95 %)."""
 _MEASURES = {"map": "MAP", "ndcg": "nDCG@10", "recall": "recall@10"}
 
 
@@ -24,16 +26,82 @@ def measure_of(objective: Objective) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A precision-recall curve.
+    """Precision-recall and precision-scope curves.
 
     Parameters
     ----------
     recall, precision : tuple of float
         Interpolated precision at fixed levels of recall.
+    scopes : tuple of int
+        Numbers of results looked at; empty in reports up to format 3.
+    precision_at_scope : tuple of float
+        Precision of that many first results.
     """
 
     recall: tuple[float, ...]
     precision: tuple[float, ...]
+    scopes: tuple[int, ...] = ()
+    precision_at_scope: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleHit:
+    """One of the first results of a query.
+
+    Parameters
+    ----------
+    id : str
+        The item.
+    relevant : bool
+        Whether it shares the query's first label; where there are no labels, whether it is its partner.
+    """
+
+    id: str
+    relevant: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueryExample:
+    """A query with its first results.
+
+    Parameters
+    ----------
+    id : str
+        The item that is the query.
+    average_precision : float
+        Of its whole ranking.
+    n_relevant : int
+        Number of items that are relevant to it.
+    hits : tuple of ExampleHit
+        The first results.
+    """
+
+    id: str
+    average_precision: float
+    n_relevant: int
+    hits: tuple[ExampleHit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReliabilityBins:
+    """How often held-out pairs match, by the probability that they were given.
+
+    Parameters
+    ----------
+    probabilities : tuple of float
+        Mean probability of the pairs of each bin.
+    shares : tuple of float
+        Share of them with equal first labels.
+    counts : tuple of int
+        Number of them.
+    balanced : bool
+        Whether pairs are weighted so that matches are half of all, as the probabilities take for granted.
+    """
+
+    probabilities: tuple[float, ...]
+    shares: tuple[float, ...]
+    counts: tuple[int, ...]
+    balanced: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +130,10 @@ class DirectionQuality:
         Number of different first pages of ten.
     n_queries : int or None
         Number of queries.
+    rivals : mapping of str to Curve
+        Curves of the other methods that were evaluated; empty in reports up to format 3, as are the next.
+    worst, best : tuple of QueryExample
+        Queries with the lowest and highest average precision, the extreme one first.
     """
 
     map: float | None
@@ -74,6 +146,9 @@ class DirectionQuality:
     precision_at_10: Mapping[str, float] = field(default_factory=dict)
     distinct_lists: int | None = None
     n_queries: int | None = None
+    rivals: Mapping[str, Curve] = field(default_factory=dict)
+    worst: tuple[QueryExample, ...] = ()
+    best: tuple[QueryExample, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +161,21 @@ class HeldOutQuality:
         Number of ranked items, by modality.
     directions : mapping of str to DirectionQuality
         Quality by direction, such as ``"image-to-text"``.
+    reliability : ReliabilityBins or None
+        Reliability of the probabilities; None without labels, and in reports up to format 3.
     """
 
     items: Mapping[str, int] = field(default_factory=dict)
     directions: Mapping[str, DirectionQuality] = field(default_factory=dict)
+    reliability: ReliabilityBins | None = None
+
+    @property
+    def caution(self) -> str | None:
+        """Why the figures should be read with care; None where they rest on enough items."""
+        if not self.directions or min(self.items.values(), default=_ENOUGH) >= _ENOUGH:
+            return None
+        counts = join_words((f"{count} of {name}" for name, count in self.items.items()), "and")
+        return f"the figures rest on few held-out items, {counts}: chance moves them by ten points and more"
 
 
 @dataclass(frozen=True, slots=True)

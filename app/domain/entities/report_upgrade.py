@@ -26,6 +26,11 @@ def upgraded_to_format_3(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def upgraded_to_format_4(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a report of format 3 in format 4, which adds curves, examples and reliability."""
+    return {**values, "format": 4}
+
+
 def upgraded_report(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a report in format 2.
 

@@ -10,12 +10,19 @@ import msgspec
 
 from app.domain.entities.held_out_quality import Gate, HeldOutQuality, Objective, measure_of
 from app.domain.entities.index_choice import EXACT, IndexChoice
-from app.domain.entities.report_upgrade import upgraded_report, upgraded_to_format_3
+from app.domain.entities.report_upgrade import (
+    upgraded_report,
+    upgraded_to_format_3,
+    upgraded_to_format_4,
+)
 from app.domain.entities.training import TrainingParameters
 from app.domain.errors import UnknownReportFormatError
 
-_EARLIER_FORMAT, _FORMAT = 2, 3
+_UPGRADES = {3: upgraded_to_format_3, 4: upgraded_to_format_4}
+"""Upgrades to each format from the one before."""
+_FORMATS = (2, *_UPGRADES)
 """Numbers stored with a report; reports of the first format, a flat object, carry none."""
+_FORMAT = _FORMATS[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,10 +348,11 @@ class TrainingReport:
             If a newer release stored them.
         """
         stored = values.get("format")
-        if stored is None:
-            values = upgraded_to_format_3(upgraded_report(values))
-        elif stored == _EARLIER_FORMAT:
-            values = upgraded_to_format_3(values)
-        elif stored != _FORMAT:
+        if stored is not None and (type(stored) is not int or stored not in _FORMATS):
             raise UnknownReportFormatError(stored, _FORMAT)
+        if stored is None:
+            values = upgraded_report(values)
+        for number, upgrade in _UPGRADES.items():
+            if (stored or _FORMATS[0]) < number:
+                values = upgrade(values)
         return msgspec.convert(values, cls)

@@ -52,6 +52,8 @@ from app.domain.errors.models import (
     ModelNotFoundError,
     ModelNotTrainedError,
     NoPreviousVersionError,
+    PlotNotFoundError,
+    PlotsUnavailableError,
     TrainingAlreadyRunningError,
     TrainingDataError,
 )
@@ -100,6 +102,8 @@ __all__ = [
     "ModelNotFoundError",
     "ModelNotTrainedError",
     "NoPreviousVersionError",
+    "PlotNotFoundError",
+    "PlotsUnavailableError",
     "NotFoundError",
     "OverloadedError",
     "RateLimitedError",

@@ -35,6 +35,20 @@ class ModelNotFoundError(NotFoundError):
         super().__init__(f"collection {collection!r} has no model version {version}")
 
 
+class PlotNotFoundError(NotFoundError):
+    """The report of a version holds nothing to draw such a plot from."""
+
+    code = "plot-not-found"
+    title = "Nothing to plot"
+
+
+class PlotsUnavailableError(UnavailableError):
+    """The library that draws plots is not installed."""
+
+    code = "plots-unavailable"
+    title = "Plots unavailable"
+
+
 class TrainingAlreadyRunningError(ConflictError):
     """A retrain of the collection is queued or running."""
 

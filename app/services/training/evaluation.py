@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from app.domain.entities import Item, Matrix
 from app.domain.entities.held_out_quality import (
-    Curve,
     DirectionQuality,
     Gate,
     HeldOutQuality,
@@ -21,22 +18,18 @@ from app.domain.entities.held_out_quality import (
 from app.domain.ports import GalleryIndex
 from app.services.models.features import item_features
 from app.services.models.model_bundles import HeldOutModel, LoadedModel
-from app.services.training.items import LabelledItems, with_labels
+from app.services.training.held_out_rankings import HeldOutRankings, relevance_names
+from app.services.training.items import LabelledItems
 from solver import (
     Projector,
     RankingQuality,
     RetrievalQuality,
     SupervisionError,
     can_be_ranked,
-    chance_average_precision,
     measure_quality,
     objective_value,
-    precision_recall_curve,
-    project_what_can_be_ranked,
-    score_blocks,
 )
 
-_RECALL_LEVELS = np.linspace(0.0, 1.0, 21)
 _MIN_COMPARED = 8
 """Held-out items of each modality below which a comparison would be too noisy to be meaningful."""
 _NO_COMMON_CLASS = "the items that are new to both have no class in common"
@@ -67,7 +60,7 @@ def measure(projector: Projector, held_out: LabelledItems) -> RetrievalQuality:
     SupervisionError
         If nothing is known of these items.
     """
-    return _measure_projected((projector.project_x(held_out.X), projector.project_z(held_out.Z)), held_out)
+    return _measure_projected(_project(projector, held_out), held_out)
 
 
 def _measure_projected(projected: tuple[Matrix, Matrix], held_out: LabelledItems) -> RetrievalQuality:
@@ -78,39 +71,65 @@ def _measure_projected(projected: tuple[Matrix, Matrix], held_out: LabelledItems
     return measure_quality(projected[0][x_rows], projected[1][z_rows], annotations, label=label)
 
 
-def held_out_quality(projector: Projector, held_out: LabelledItems, names: tuple[str, str]) -> HeldOutQuality:
+def held_out_quality(
+    projectors: Mapping[str, Projector], method: str, held_out: LabelledItems, names: tuple[str, str]
+) -> HeldOutQuality:
     """Return the quality of both directions over items that can be ranked.
 
-    Chance and curve are of the first labels.
+    Chance, curves and reliability are of the first labels.
 
     Parameters
     ----------
-    projector : Projector
-        Fitted without the held-out items.
+    projectors : mapping of str to Projector
+        By method; fitted without the held-out items.
+    method : str
+        The one whose quality it is; of the others there are curves.
     held_out : LabelledItems
         Those items.
     names : tuple of str
         Both modalities.
     """
-    projected = projector.project_x(held_out.X), projector.project_z(held_out.Z)
+    projected = _project(projectors[method], held_out)
     quality = _measure_projected(projected, held_out)
-    directions = {
-        f"{names[0]}-to-{names[1]}": _direction_quality(quality.x_to_z, held_out.main_label),
-        f"{names[1]}-to-{names[0]}": _direction_quality(quality.z_to_x, held_out.main_label),
+    counts = [int(can_be_ranked(side).sum()) for side in projected]
+    directions = dict(
+        zip(
+            (f"{names[0]}-to-{names[1]}", f"{names[1]}-to-{names[0]}"),
+            (_direction_quality(side, held_out.main_label) for side in (quality.x_to_z, quality.z_to_x)),
+            strict=True,
+        )
+    )
+    items, common = dict(zip(names, counts, strict=True)), relevance_names(held_out)
+    if common is None:
+        return HeldOutQuality(items, directions)
+    forward = HeldOutRankings.of(projected, common, held_out)
+    rivals = {
+        name: HeldOutRankings.of(_project(projector, held_out), common, held_out)
+        for name, projector in projectors.items()
+        if name != method
     }
-    if held_out.has_labels:
-        x, z, x_labels, z_labels = sides = project_what_can_be_ranked(projector, with_labels(held_out))
-        turned = (z, x, z_labels, x_labels)
-        for direction, (queries, gallery, query_labels, gallery_labels) in zip(
-            directions, (sides, turned), strict=True
-        ):
+    for direction, turn in zip(directions, (_as_it_is, HeldOutRankings.turned), strict=True):
+        ranked = turn(forward)
+        worst, best = ranked.examples()
+        directions[direction] = replace(directions[direction], worst=worst, best=best)
+        if held_out.has_labels:
+            curves = {name: turn(rival).curve() for name, rival in rivals.items()}
             directions[direction] = replace(
                 directions[direction],
-                chance=_number(chance_average_precision(query_labels, gallery_labels)),
-                curve=_curve(queries, gallery, query_labels, gallery_labels),
+                chance=ranked.chance(),
+                curve=ranked.curve(),
+                rivals={name: curve for name, curve in curves.items() if curve is not None},
             )
-    counts = [int(can_be_ranked(side).sum()) for side in projected]
-    return HeldOutQuality(dict(zip(names, counts, strict=True)), directions)
+    reliability = forward.reliability(projectors[method]) if held_out.has_labels else None
+    return HeldOutQuality(items, directions, reliability)
+
+
+def _project(projector: Projector, items: LabelledItems) -> tuple[Matrix, Matrix]:
+    return projector.project_x(items.X), projector.project_z(items.Z)
+
+
+def _as_it_is(rankings: HeldOutRankings) -> HeldOutRankings:
+    return rankings
 
 
 def _direction_quality(quality: RankingQuality, label: str | None) -> DirectionQuality:
@@ -131,20 +150,6 @@ def _direction_quality(quality: RankingQuality, label: str | None) -> DirectionQ
 def _number(value: float) -> float | None:
     """Return None where there was nothing to measure."""
     return None if math.isnan(value) else value
-
-
-def _curve(
-    queries: Matrix, gallery: Matrix, query_labels: npt.NDArray[Any], gallery_labels: npt.NDArray[Any]
-) -> Curve | None:
-    parts = []
-    for relevant, scores in score_blocks(queries, gallery, query_labels, gallery_labels):
-        has_any = np.asarray(relevant).any(axis=-1)
-        precision, _ = precision_recall_curve(relevant[has_any], scores[has_any], _RECALL_LEVELS)
-        parts.append(precision)
-    if not sum(map(len, parts)):
-        return None
-    mean = np.concatenate(parts).mean(axis=0)
-    return Curve(tuple(_RECALL_LEVELS.round(2).tolist()), tuple(mean.round(6).tolist()))
 
 
 def compare_with_active(
@@ -186,7 +191,7 @@ def compare_with_active(
         item_features([items[item_id] for item_id in side], model.encoders[name])
         for side, name in zip(ids, model.modality_names, strict=True)
     ]
-    by_new = new.projector.project_x(common.X), new.projector.project_z(common.Z)
+    by_new = _project(new.projector, common)
     by_active = judged.projector.project_x(features[0]), judged.projector.project_z(features[1])
     return _compare_projected((by_new, by_active), common, model, objective, tolerance)
 

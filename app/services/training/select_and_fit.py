@@ -117,7 +117,8 @@ def select_and_fit(
         best = max(evaluated, key=lambda method: evaluation.values[method.name])
         projector = evaluation.fits[best.name].projector
         judged = HeldOutModel(projector, evaluation.fitting_ids)
-        quality = held_out_quality(projector, held_out, names)
+        projectors = {name: fit.projector for name, fit in evaluation.fits.items()}
+        quality = held_out_quality(projectors, best.name, held_out, names)
     staged.enter(_EVALUATION_SHARE, 1.0)
     full_fit = best.fit(data)
     x_classes, z_classes = (

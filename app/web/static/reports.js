@@ -54,7 +54,8 @@ export function describeTraining({ method, data }) {
 
 /** Say what else is to be known of a version. */
 export function remarksOn(report) {
-  return [...gateOf(report.gate), ...convergenceOf(report.fit), ...indexesOf(report.index)];
+  const { caution } = report.held_out;
+  return [...(caution ? [`${caution}.`] : []), ...gateOf(report.gate), ...convergenceOf(report.fit), ...indexesOf(report.index)];
 }
 
 function gateOf({ compared_with: other, skipped, items, objective, new_value: own, active_value: theirs }) {

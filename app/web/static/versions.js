@@ -50,6 +50,9 @@ function cardOf(model, active) {
   }
   showQuality(card.querySelector(".quality"), model);
   card.querySelector(".remarks").replaceChildren(...remarksOn(report).map((text) => element("li", "", text)));
+  const details = card.querySelector(".details");
+  details.href = `/model?${new URLSearchParams({ collection: state.collection.name, version })}`;
+  details.setAttribute("aria-label", `Plots and queries of version ${version}`);
   offerActivation(card, model, active);
   return card;
 }

@@ -121,7 +121,7 @@ def test_operations_keep_their_ids(document: dict[str, Any]) -> None:
             "cancel_job",
         ),
         *("import_items", "job_events", "list_models", "get_model", "activate_model", "roll_back"),
-        *("list_activations", "search_version"),
+        *("list_activations", "search_version", "get_plot"),
         *("create_key", "list_keys", "revoke_key", "healthz", "readyz"),
     } <= set(operations(document))
 

@@ -39,6 +39,12 @@ def states(page: Page, url: str) -> Iterator[str]:
     page.goto(f"{url}/models?collection=sample")
     page.wait_for_load_state("networkidle")
     yield "models"
+    page.goto(f"{url}/model?collection=sample")
+    expect(page.locator("#plots img").last).to_be_visible()
+    page.get_by_text("Numbers", exact=True).first.click()
+    page.get_by_text("Worst: text to image", exact=True).click()
+    expect(page.locator("#queries .example").first).to_be_visible()
+    yield "model"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -103,6 +103,8 @@ def test_a_newcomer_makes_a_collection_drops_a_folder_trains_and_searches(
     expect(page.locator("#results-title")).to_have_text("Texts like “wood”")
     expect(page.locator("#hits .partner img")).to_have_count(12)  # the text named by HTML has no partner
     assert page.locator("img[src=x]").count() == 0
+    page.goto(f"{demo_server}/model?collection={NAME}")
+    expect(page.locator("#remarks")).to_contain_text("the figures rest on few held-out items")
 
 
 def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:

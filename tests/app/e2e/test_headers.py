@@ -14,6 +14,7 @@ PATHS = (
     "/docs",
     "/collection",
     "/models",
+    "/model",
     "/static/app.js",
     "/healthz",
     "/openapi.json",

@@ -180,6 +180,14 @@ def test_versions_show_their_quality_and_are_activated_and_rolled_back(
     expect(page.get_by_role("heading", name="2 versions; version 1 is live")).to_be_visible()
     client.post(f"{ADMIN}/models/2/activate").raise_for_status()
 
+    version(page, 1).get_by_role("link", name="Plots and queries of version 1").click()
+    for kind in ("singular-values", "convergence"):
+        expect(page.locator(f"figure[data-kind={kind}] img")).to_be_visible()
+    expect(page.locator("#quality")).to_contain_text(f"P@10 {MARKUP}")
+    page.get_by_text("Worst: text to image", exact=True).press("Enter")
+    expect(page.locator("#queries .example").first).to_contain_text(MARKUP)
+    assert page.locator("img[src=x]").count() == 0
+
 
 def expect_sides(block: Locator, client: httpx.Client, direction: str, query: dict[str, str]) -> None:
     """Check that both versions' answers to a query are shown, beside each other and as text."""

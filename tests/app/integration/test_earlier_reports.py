@@ -115,12 +115,12 @@ def test_a_damaged_one_is_repaired_with_its_own_parameters(earlier: Any) -> None
 
 def test_a_report_of_a_newer_release_is_refused_by_name(earlier: Any) -> None:
     pairs, _ = earlier
-    newer = {**pairs.services.versions.model("a", 2).report.to_json(), "format": 4, "surprise": {}}
+    newer = {**pairs.services.versions.model("a", 2).report.to_json(), "format": 5, "surprise": {}}
     rewrite(pairs, 2, newer)
-    with pytest.raises(UnknownReportFormatError, match="format 4"):
+    with pytest.raises(UnknownReportFormatError, match="format 5"):
         pairs.services.versions.models("a")
     with pairs.client() as client:
         answer = client.get("/v1/admin/collections/a/models")
     assert (answer.status_code, answer.json()["type"]) == (503, "/problems/schema-outdated")
-    assert "format 4" in answer.json()["detail"]
+    assert "format 5" in answer.json()["detail"]
     assert pairs.services.versions.model("a", 1).report == TrainingReport.from_json(FACTS["squared"])

@@ -1,9 +1,11 @@
 import json
 import re
 import shutil
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from app.domain.errors import (
 )
 from app.services.health.readiness import Readiness
 from app.services.models.registry import NONE_ACTIVE
+from app.services.models.report_plots import draw_report
 from app.services.training.requests import TrainingParameters
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
@@ -61,7 +64,7 @@ def test_a_version_tells_everything_about_itself(three: Any) -> None:
     report = model.report
     manifest = json.loads((bundle_of(three, 3) / "manifest.json").read_text())
     assert TrainingReport.from_json(manifest["facts"]) == report
-    assert manifest["facts"]["format"] == 3
+    assert manifest["facts"]["format"] == 4
     files = {path.name for path in bundle_of(three, 3).rglob("*") if path.is_file()} - {"manifest.json"}
     assert {Path(name).name for name in manifest["files"]} == files
     assert all(len(value) == 64 for value in manifest["files"].values())
@@ -79,16 +82,68 @@ def test_a_version_tells_everything_about_itself(three: Any) -> None:
         assert all(np.diff(curve.precision) <= 1e-9)  # interpolated: the best at that recall or beyond
         # The area under the interpolated curve bounds MAP from above, up to its 21 levels.
         assert np.mean(curve.precision) >= quality.map - 0.05
+        assert len(curve.scopes) == len(curve.precision_at_scope)
+        assert curve.scopes[0] == 1
+        # Every item looked at: the share of relevant ones, which is what chance finds.
+        assert curve.precision_at_scope[-1] == pytest.approx(quality.chance, abs=1e-6)
+        worst, best = quality.worst, quality.best
+        values = [example.average_precision for example in (*worst, *reversed(best))]
+        assert values == sorted(values)
+        assert values[0] <= quality.map <= values[-1]
+        assert len({example.id for example in (*worst, *best)}) == len(values) > 0
+        for example in (*worst, *best):
+            (label,) = three.services.catalogue.item("a", example.id).labels
+            for hit in example.hits:
+                assert hit.relevant == (three.services.catalogue.item("a", hit.id).labels == (label,))
+            assert example.n_relevant > 0
+    bins = report.held_out.reliability
+    assert bins is not None
+    assert bins.balanced  # the loss of "lrbs" takes matches for half of all pairs
+    assert sum(bins.counts) == np.prod(list(report.held_out.items.values()))
     with three.client() as client:
         whole = client.get("/v1/admin/collections/a/models/3").json()
         (newest, *_) = client.get("/v1/admin/collections/a/models").json()["models"]
-    assert TrainingReport.from_json({"format": 3, **whole["report"]}) == report
+    assert TrainingReport.from_json({"format": 4, **whole["report"]}) == report
     assert whole["manifest_hash"] == model.manifest_hash
     long, short = whole["report"], newest["report"]
     assert (short["fit"]["history"], short["fit"]["singular_values"]) == (None, None)
     assert (short["data"]["classes"], short["data"]["unmatched_labels"]) == (None, None)
-    assert all(quality["curve"] is None for quality in short["held_out"]["directions"].values())
+    for quality in short["held_out"]["directions"].values():
+        assert quality["curve"] is quality["rivals"] is quality["worst"] is quality["best"] is None
+    assert short["held_out"]["reliability"] is None
+    assert short["held_out"]["caution"] == long["held_out"]["caution"] == report.held_out.caution
     assert (short["method"], short["gate"]) == (long["method"], long["gate"])
+
+
+def test_plots_of_a_version_are_drawn(three: Any) -> None:
+    path = "/v1/admin/collections/a/models/3/plots"
+    report = three.services.versions.model("a", 3).report
+    with three.client() as client:
+        for kind in ("singular-values", "convergence", "precision-recall", "precision-scope", "reliability"):
+            answer = client.get(f"{path}/{kind}")
+            assert (answer.status_code, answer.headers["Content-Type"]) == (200, "image/svg+xml")
+            assert ElementTree.fromstring(answer.text).tag == "{http://www.w3.org/2000/svg}svg"
+        one = client.get(f"{path}/precision-recall", params={"direction": "z-to-x"}).text
+        assert "z to x" in one
+        assert "x to z" not in one
+        dark = client.get(f"{path}/reliability", params={"theme": "dark", "format": "png"})
+        assert dark.headers["Content-Type"] == "image/png"
+        assert dark.content == draw_report(report, "reliability", "dark").png()
+        answer = client.get(f"{path}/precision-recall", params={"direction": "x-to-y"})
+        assert (answer.status_code, answer.json()["type"]) == (404, "/problems/plot-not-found")
+        assert client.get(f"{path}/nothing").status_code == 422
+        assert client.get(f"{path[:-7]}99/plots/reliability").status_code == 404
+        _, secret = three.services.access.create(Scope.WRITE)
+        refused = client.get(f"{path}/reliability", headers={"Authorization": f"Bearer {secret}"})
+        assert refused.status_code == 403
+
+
+def test_without_matplotlib_the_answer_names_the_extra(three: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # as if it were not installed
+    with three.client() as client:
+        answer = client.get("/v1/admin/collections/a/models/3/plots/convergence")
+    assert (answer.status_code, answer.json()["type"]) == (503, "/problems/plots-unavailable")
+    assert "lrbs[plots]" in answer.json()["detail"]
 
 
 def test_the_history_says_what_served_when(three: Any) -> None:

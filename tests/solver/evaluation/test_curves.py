@@ -43,6 +43,14 @@ def test_probabilities_that_are_drawn_from_are_reliable() -> None:
     assert np.abs(found.shares - found.probabilities).max() < 0.02
 
 
+def test_balanced_shares_are_as_if_matches_were_half_of_all_pairs() -> None:
+    given, matches = [0.25, 0.25, 0.25, 0.25, 0.75], [True, False, False, False, False]
+    found = measure_reliability(given, matches, balanced=True, n_bins=2)
+    assert found.counts.tolist() == [4, 1]
+    assert found.shares.tolist() == pytest.approx([4 / 7, 0.0])  # the match weighs as much as the four others
+    assert found.probabilities.tolist() == pytest.approx([0.25, 0.75])
+
+
 def test_what_is_no_probability_is_refused() -> None:
     with pytest.raises(InvalidInputError, match=r"\[0, 1\]"):
         measure_reliability([1.5], [True])

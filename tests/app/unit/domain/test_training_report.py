@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from app.domain.entities import Supervision, TrainingReport
+from app.domain.entities.held_out_quality import DirectionQuality, HeldOutQuality
 from app.domain.entities.training_report import TrainingData
 from app.domain.errors import SchemaOutdatedError, UnknownReportFormatError
-from tests.app.earlier_reports import FACTS, OF_FORMAT_2
+from tests.app.earlier_reports import FACTS, OF_FORMAT_2, OF_FORMAT_3
 
 
 def values_of(report: TrainingReport) -> dict[str, Any]:
@@ -19,6 +20,11 @@ def classifier_facts(classifier: dict[str, Any]) -> dict[str, Any]:
     """Return a classifier as it was recorded before neighbour classifiers had their name."""
     facts = {name: value for name, value in classifier.items() if name != "kind"}
     return {**facts, "is_read_out": {"linear": False, "neighbours": True}[classifier["kind"]]}
+
+
+def curve_facts(curve: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return a curve as it was recorded before those by scope."""
+    return curve and {"recall": curve["recall"], "precision": curve["precision"]}
 
 
 def facts_of(report: TrainingReport) -> dict[str, Any]:
@@ -47,7 +53,7 @@ def facts_of(report: TrainingReport) -> dict[str, Any]:
         "held_out": {name: quality["map"] for name, quality in directions.items()},
         "chance": {name: quality["chance"] for name, quality in directions.items()},
         "held_out_items": held_out["items"],
-        "curves": {name: quality["curve"] for name, quality in directions.items()},
+        "curves": {name: curve_facts(quality["curve"]) for name, quality in directions.items()},
         "data_hash": data["sha256"],
         "not_learned_from": data["not_learned_from"],
         "not_ranked": data["not_ranked"],
@@ -98,7 +104,7 @@ def test_the_recorded_reports_are_of_every_method_and_outcome() -> None:
 @pytest.mark.parametrize("name", FACTS)
 def test_an_upgraded_report_survives_being_stored(name: str) -> None:
     report = TrainingReport.from_json(FACTS[name])
-    assert report.to_json()["format"] == 3
+    assert report.to_json()["format"] == 4
     assert TrainingReport.from_json(values_of(report)) == report
 
 
@@ -138,6 +144,30 @@ def test_a_report_of_format_2_was_chosen_by_map_and_learned_from_labels(name: st
         assert quality.ndcg_at_10 is quality.distinct_lists is None
 
 
+def test_a_report_of_format_3_keeps_every_field_and_has_nothing_of_format_4() -> None:
+    stored = OF_FORMAT_3["composite"]
+    before = copy.deepcopy(stored)
+    report = TrainingReport.from_json(stored)
+    values = values_of(report)
+    assert {**values, "format": 3} == merged(values, stored)
+    assert TrainingReport.from_json(values) == report
+    assert stored == before
+    assert report.held_out.reliability is None
+    for quality in report.held_out.directions.values():
+        assert quality.curve is not None
+        assert quality.curve.scopes == quality.curve.precision_at_scope == ()
+        assert (quality.rivals, quality.worst, quality.best) == ({}, (), ())
+
+
+def test_few_held_out_items_call_for_caution() -> None:
+    directions = {"image-to-text": DirectionQuality(1.0)}
+    few = HeldOutQuality({"image": 1, "text": 200}, directions)
+    assert few.caution is not None
+    assert few.caution.startswith("the figures rest on few held-out items, 1 of image and 200 of text")
+    assert HeldOutQuality({"image": 30, "text": 30}, directions).caution is None
+    assert HeldOutQuality().caution is None
+
+
 def merged(values: dict[str, Any], stored: Any) -> dict[str, Any]:
     """Return values with all that was stored in their place."""
     return {
@@ -150,11 +180,11 @@ def merged(values: dict[str, Any], stored: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("number", [4, 1, "2", 2.5])
+@pytest.mark.parametrize("number", [5, 1, "2", 2.5, True])
 def test_a_format_that_this_release_does_not_know_is_refused(number: Any) -> None:
     values = {**values_of(TrainingReport.from_json(FACTS["lrbs"])), "format": number}
     before = copy.deepcopy(values)
-    with pytest.raises(UnknownReportFormatError, match=r"this release reads formats up to 3") as caught:
+    with pytest.raises(UnknownReportFormatError, match=r"this release reads formats up to 4") as caught:
         TrainingReport.from_json(values)
     assert repr(number) in str(caught.value)
     assert isinstance(caught.value, SchemaOutdatedError)

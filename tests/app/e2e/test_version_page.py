@@ -1,0 +1,67 @@
+"""The page of one model version, in a browser: figures, plots with their numbers, worst and best queries."""
+
+import re
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.app.e2e.browsing import Watch
+
+pytestmark = pytest.mark.browser
+
+KINDS = ["precision-recall", "precision-scope", "reliability"]
+
+
+@pytest.fixture
+def watch(page: Page) -> Watch:
+    return Watch(page)
+
+
+def test_a_version_is_shown_in_figures_plots_and_queries(
+    page: Page, watch: Watch, demo_server: str, demo_key: str
+) -> None:
+    headers = {"Authorization": f"Bearer {demo_key}"}
+    address = f"{demo_server}/v1/admin/collections/sample/models/1"
+    report = httpx.get(address, headers=headers, trust_env=False).raise_for_status().json()["report"]
+    quality = report["held_out"]["directions"]["image-to-text"]
+
+    page.goto(f"{demo_server}/models?collection=sample")
+    page.get_by_label("Models need a key").fill(demo_key)
+    page.get_by_role("button", name="Use key").click()
+    page.get_by_role("link", name="Plots and queries of version 1").click()
+    expect(page.get_by_role("heading", name="Version 1, live")).to_be_visible()
+    expect(page.locator("#facts")).to_contain_text(f"rank {report['fit']['rank']}")
+    row = page.get_by_role("row", name=re.compile("^MAP mean"))
+    expect(row.get_by_role("cell").first).to_have_text(f"{quality['map']:.3f}")
+    for kind in KINDS:
+        drawing = page.locator(f"figure[data-kind={kind}] img").first
+        expect(drawing).to_be_visible()
+        size = drawing.evaluate("image => image.decode().then(() => image.naturalWidth)")
+        assert size > 100, kind
+    figure = page.locator("figure[data-kind=precision-recall][data-direction=image-to-text]")
+    figure.get_by_text("Numbers", exact=True).press("Enter")
+    shown = figure.locator("tbody tr td:nth-of-type(1)").all_inner_texts()
+    assert shown == [f"{value:.3f}" for value in quality["curve"]["precision"]]
+    methods = [report["method"], *quality["rivals"]]
+    assert figure.locator("thead th").all_inner_texts() == ["recall", *methods]
+
+    page.get_by_text("Worst: image to text", exact=True).press("Enter")
+    examples = page.get_by_role("listitem", name="of image to text")
+    expect(examples).to_have_count(len(quality["worst"]))
+    worst = quality["worst"][0]
+    first = examples.first
+    expect(first.locator("> .hit img")).to_be_visible()
+    expect(first.locator("> .hit")).to_contain_text(f"average precision {worst['average_precision']:.3f}")
+    ids = first.locator("ul .hit").evaluate_all("cards => cards.map(card => card.dataset.id)")
+    assert ids == [hit["id"] for hit in worst["hits"]]
+    marks = ["✓ relevant" if hit["relevant"] else "✗ not relevant" for hit in worst["hits"]]
+    expect(first.locator("ul .mark")).to_have_text(marks)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+    page.set_viewport_size({"width": 360, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert watch.complaints == []
+    assert watch.hosts == {demo_server.removeprefix("http://")}
+
+    page.goto(f"{demo_server}/model?collection=sample&version=99")
+    expect(page.get_by_role("alert")).to_contain_text("no model version 99")
