@@ -62,10 +62,10 @@ class ColumnReader:
             If too many requests wait already, or this one waited too long; the reading goes on.
         """
         with self._lock:
-            wanted = self._wanted.setdefault(collection.id, {})
+            columns = self._wanted.setdefault(collection.id, {})
             for gallery, names in needs:
                 for view in gallery.segments:
-                    wanted[view.segment] = wanted.get(view.segment, ColumnNames()) | names
+                    columns[view.segment] = columns.get(view.segment, ColumnNames()) | names
         reload = self._scheduler.request(collection.id, collection.name, is_long=True)
         self._scheduler.wait(reload, release_slot)
 
@@ -76,8 +76,8 @@ class ColumnReader:
             pace()
             end_step()
 
-        while wanted := self._take(reload.collection_id):
-            for segment, names in wanted.items():
+        while columns := self._take(reload.collection_id):
+            for segment, names in columns.items():
                 segment.read_columns(names, pause)
 
     def _take(self, collection_id: int) -> dict[Segment, ColumnNames]:

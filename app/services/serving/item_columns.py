@@ -180,14 +180,14 @@ class ItemColumns:
                 builder.add(values)
             pause()
         columns = {key: builder.column() for key, builder in builders.items()}
-        found = {key: column for key, column in columns.items() if column is not None}
-        if self._keys is None and len(found) < len(columns):
-            known: set[str] = set()
+        by_key = {key: column for key, column in columns.items() if column is not None}
+        if self._keys is None and len(by_key) < len(columns):
+            all_keys: set[str] = set()
             for rows in self._source.key_batches():
-                known.update(*rows)
+                all_keys.update(*rows)
                 pause()
-            self._keys = frozenset(known)
-        self._by_key |= found
+            self._keys = frozenset(all_keys)
+        self._by_key |= by_key
 
 
 class _Column:

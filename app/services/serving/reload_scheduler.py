@@ -112,18 +112,18 @@ class ReloadScheduler:
         raised in the requests that wait for it.
     waiting_room : WaitingRoom
         Bounds those requests.
-    being_done : str
-        What the requests are told.
+    phrase : str
+        Says of a collection what happens to it, for the requests that are refused.
     """
 
     def __init__(
         self,
         run: Callable[[Reload, Callable[[], None]], None],
         waiting_room: WaitingRoom,
-        being_done: str = "is being brought up to date",
+        phrase: str = "is being brought up to date",
     ) -> None:
         self._run = run
-        self._being_done = being_done
+        self._phrase = phrase
         self._waiting_room = waiting_room
         self._quick, self._long = FairLock(), FairLock()
         self._open: dict[int, Reload] = {}
@@ -177,10 +177,10 @@ class ReloadScheduler:
         with ExitStack() as until_left:
             if release_slot is not None:
                 if not self._waiting_room.try_enter(reload.collection_id, until_left):
-                    raise self._overloaded(reload)
+                    raise self._make_refusal(reload)
                 until_left.enter_context(release_slot())
             if not reload.done.wait(None if release_slot is None else self._waiting_room.max_wait_seconds):
-                raise self._overloaded(reload)
+                raise self._make_refusal(reload)
         if reload.error is not None:
             raise reload.error
 
@@ -214,7 +214,7 @@ class ReloadScheduler:
             except RuntimeError as error:  # the system has no thread left: the next request tries again
                 _logger.error("%s: could not start a reload: %s", reload.name, error)
                 self._running.discard(reload)
-                reload.error = self._overloaded(reload)
+                reload.error = self._make_refusal(reload)
                 self._close(reload)
 
     def _pop_startable(self) -> Reload | None:
@@ -261,5 +261,5 @@ class ReloadScheduler:
         del self._open[reload.collection_id]
         reload.done.set()
 
-    def _overloaded(self, reload: Reload) -> OverloadedError:
-        return OverloadedError(f"collection {reload.name!r} {self._being_done}")
+    def _make_refusal(self, reload: Reload) -> OverloadedError:
+        return OverloadedError(f"collection {reload.name!r} {self._phrase}")

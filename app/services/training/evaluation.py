@@ -108,7 +108,7 @@ def held_out_quality(
         for name, projector in projectors.items()
         if name != method
     }
-    for direction, turn in zip(directions, (_as_it_is, HeldOutRankings.turned), strict=True):
+    for direction, turn in zip(directions, (_as_it_is, HeldOutRankings.reverse), strict=True):
         ranked = turn(forward)
         worst, best = ranked.examples()
         directions[direction] = replace(directions[direction], worst=worst, best=best)

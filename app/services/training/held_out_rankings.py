@@ -67,7 +67,7 @@ class HeldOutRankings:
         (queries, query_names, query_ids), (gallery, gallery_names, gallery_ids) = sides
         return cls(queries, gallery, query_names, gallery_names, query_ids, gallery_ids)
 
-    def turned(self) -> HeldOutRankings:
+    def reverse(self) -> HeldOutRankings:
         """Return those of the other direction."""
         return HeldOutRankings(
             self.gallery,
