@@ -5,8 +5,8 @@ RUN python -m venv /opt/lrbs
 # Dependencies first, so that a change of the code does not install them again.
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 RUN --mount=type=cache,target=/root/.cache/pip \
-    mkdir app solver migrations && touch app/__init__.py solver/__init__.py migrations/__init__.py && \
-    /opt/lrbs/bin/pip install -c constraints.txt ".[onnx,plots,postgres]" && \
+    mkdir -p app/python solver migrations && touch app/__init__.py solver/__init__.py migrations/__init__.py && \
+    /opt/lrbs/bin/pip install -c constraints.txt ".[onnx,plots,postgres,serve]" && \
     /opt/lrbs/bin/pip uninstall -y lrbs
 COPY app app
 COPY solver solver

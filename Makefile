@@ -17,7 +17,7 @@ demo: $(VENV)/.runtime-stamp ## Draw the sample set, train on it, serve it and o
 #   make test PYTHON=python3.12 VENV=/tmp/lrbs-3.12
 # The lowest versions that pyproject.toml allows (uv is on PyPI; the gate does not run this):
 #   uv venv /tmp/lrbs-lowest
-#   uv pip install --python /tmp/lrbs-lowest --resolution lowest-direct -e '.[dev,onnx,postgres]'
+#   uv pip install --python /tmp/lrbs-lowest --resolution lowest-direct -e '.[dev,onnx,postgres,serve]'
 #   /tmp/lrbs-lowest/bin/python -m pytest -o filterwarnings=default
 test: $(VENV)/.dev-stamp ## Run the tests, two processes for each core, four at most
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
@@ -44,10 +44,10 @@ $(VENV)/pyvenv.cfg:
 
 $(VENV)/.runtime-stamp: $(LOCK) | $(VENV)/pyvenv.cfg
 	@echo "Installing LRBS into $(VENV) (once; about a minute)"
-	@$(PIP) install -c constraints.txt -e '.[plots]'
+	@$(PIP) install -c constraints.txt -e '.[plots,serve]'
 	@touch $@
 
 $(VENV)/.dev-stamp: $(LOCK) | $(VENV)/pyvenv.cfg
 	@echo "Installing LRBS and the developers' tools into $(VENV) (once; about two minutes)"
-	@$(PIP) install -c constraints.txt -e ".[dev,onnx,postgres]"
+	@$(PIP) install -c constraints.txt -e ".[dev,onnx,postgres,serve]"
 	@touch $@

@@ -1,5 +1,5 @@
 """`python -m app.cli`."""
 
-from app.cli.main import main
+from app.cli.entry import main
 
 main()

@@ -1,0 +1,130 @@
+"""What `pip install lrbs` brings: a package that learns, typed, without the service's packages."""
+
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Callable
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = """\
+from lrbs import Labels, LowRankBilinear, __version__, make_low_rank_pairs
+
+data = make_low_rank_pairs(30, 30, random_state=0)
+model = LowRankBilinear(alpha_fraction=0.1)
+model.fit(data.X, data.Z, Labels(data.x_labels, data.z_labels))
+scores = model.similarity(data.X, data.Z)
+best: int = scores[0].argmax().item()
+rank: int = model.rank_
+print(__version__, best >= 0, rank > 0)
+"""
+FENCE = """
+import sys, importlib.machinery
+forbidden = set(sys.argv[1].split(","))
+class Fence:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in forbidden:
+            raise ModuleNotFoundError(f"{name} is not part of the base install", name=name)
+sys.meta_path.insert(0, Fence())
+"""
+
+
+def required(extra: str = "") -> set[str]:
+    """Names of all packages that the base install brings, or that with an extra."""
+    names: set[str] = set()
+    waiting = [("lrbs", extra)]
+    while waiting:
+        name, wanted = waiting.pop()
+        for text in distribution(name).requires or ():
+            requirement = Requirement(text)
+            is_needed = requirement.marker is None or requirement.marker.evaluate({"extra": wanted})
+            key = canonicalize_name(requirement.name)
+            if is_needed and key not in names:
+                names.add(key)
+                waiting.append((requirement.name, ""))
+    return names
+
+
+def modules_of(package: str) -> set[str]:
+    return {
+        file.parts[0].removesuffix(".py")
+        for file in distribution(package).files or ()
+        if file.suffix == ".py" and not file.parts[0].startswith((".", "_"))
+    }
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with the wheel, and beside it what the tests have."""
+    folder = tmp_path_factory.mktemp("package")
+    source = folder / "source"
+    for name in ("app", "migrations", "solver"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("LICENSE", "README.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, source)
+    command = [sys.executable, "-m", "pip", "wheel", str(source), "--no-deps", "--no-build-isolation", "-q"]
+    subprocess.run([*command, "-w", str(folder)], check=True, capture_output=True)
+    (wheel,) = folder.glob("lrbs-*.whl")
+    venv.create(folder / "venv", with_pip=False, symlinks=True)
+    (site,) = (folder / "venv" / "lib").glob("python*/site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    packages = Path(distribution("numpy").locate_file("")).resolve()
+    (site / "others.pth").write_text(f"{packages}\n")
+    return folder / "venv" / "bin" / "python"
+
+
+@pytest.fixture
+def run(installed: Path, tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess[str]]:
+    """Run a program where nothing can be imported that only the service needs."""
+    service = set().union(*map(modules_of, required("serve") - required()))
+    assert {"fastapi", "starlette", "uvicorn", "sqlalchemy", "faiss", "pydantic", "typer"} <= service
+
+    def run_fenced(program: str) -> subprocess.CompletedProcess[str]:
+        command = [str(installed), "-I", "-c", FENCE + program, ",".join(sorted(service))]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+
+    return run_fenced
+
+
+def test_the_base_install_learns(run: Callable[[str], subprocess.CompletedProcess[str]]) -> None:
+    done = run(SCRIPT + "import lrbs; print(lrbs.__file__)")
+    assert done.stdout.splitlines()[0] == f"{distribution('lrbs').version} True True", done.stderr
+    assert "site-packages" in done.stdout.splitlines()[1]
+    done = run("import lrbs\nfor name in lrbs.__all__: getattr(lrbs, name)\nprint(len(dir(lrbs)))")
+    assert int(done.stdout) > 100, done.stderr
+    assert "has no attribute 'nothing'" in run("import lrbs; lrbs.nothing").stderr
+
+
+def test_importing_it_loads_neither_learning_nor_service(
+    run: Callable[[str], subprocess.CompletedProcess[str]],
+) -> None:
+    done = run("import sys, lrbs; print(sorted({'sklearn', 'matplotlib', 'app'} & set(sys.modules)))")
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_commands_say_what_they_need(run: Callable[[str], subprocess.CompletedProcess[str]]) -> None:
+    done = run("from app.cli.entry import main; main()")
+    assert done.returncode == 1
+    assert "the commands need: pip install 'lrbs[serve]'" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_script_that_uses_it_has_its_types(installed: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT + "reveal_type(model)\nwrong: str = model.rank_\n")
+    command = [sys.executable, "-m", "mypy", "--python-executable", str(installed), "--config-file="]
+    done = subprocess.run([*command, "script.py"], cwd=tmp_path, capture_output=True, text=True)
+    n_lines = SCRIPT.count("\n")
+    assert done.stdout.splitlines()[:-1] == [
+        f'script.py:{n_lines + 1}: note: Revealed type is "solver.bilinear.estimator.LowRankBilinear"',
+        f'script.py:{n_lines + 2}: error: Incompatible types in assignment (expression has type "int", '
+        'variable has type "str")  [assignment]',
+    ], done.stdout + done.stderr
