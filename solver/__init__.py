@@ -102,6 +102,7 @@ if TYPE_CHECKING:
     from solver.composite.estimator import CompositeBilinear
     from solver.optimisation.checkpoint import Checkpoint
     from solver.optimisation.convergence import StopReason
+    from solver.paired import PairedEstimator, PairedSamples
     from solver.scaling.estimator import FeatureScaler
     from solver.semantic.estimator import SemanticBilinear
 else:  # a type checker that saw `__getattr__` would accept every name
@@ -136,6 +137,7 @@ else:  # a type checker that saw `__getattr__` would accept every name
         ),
         "solver.comparison": ("compare",),
         "solver.composite.estimator": ("CompositeBilinear",),
+        "solver.paired": ("PairedEstimator", "PairedSamples"),
         "solver.scaling.estimator": ("FeatureScaler",),
         "solver.optimisation.checkpoint": ("Checkpoint",),
         "solver.optimisation.convergence": ("StopReason",),
@@ -244,6 +246,8 @@ __all__ = [
     "can_be_ranked",
     "rank_gallery",
     # Samples
+    "PairedEstimator",
+    "PairedSamples",
     "FloatArray",
     "is_sparse",
     "is_finite",

@@ -8,13 +8,26 @@ from typing import ClassVar, Self
 
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from typing_extensions import override
 
+from solver.evaluation.quality import (
+    Objective,
+    default_objective,
+    measure_quality,
+    objective_value,
+)
 from solver.linalg.matrices import FloatArray
 from solver.linalg.samples import project_affinely
+from solver.supervision.annotations import Annotations
 from solver.supervision.base import Supervision
+from solver.supervision.conversion import annotations_of
 from solver.validation.errors import NotFittedError
 from solver.validation.parameters import Rule, check_parameters
+
+
+class EstimatorNotFittedError(NotFittedError, SklearnNotFittedError):
+    """What an estimator raises before `fit`: scikit-learn's own error, and the solver's."""
 
 
 class CrossModalEstimator(BaseEstimator, ABC):
@@ -65,9 +78,38 @@ class CrossModalEstimator(BaseEstimator, ABC):
         similarity: FloatArray = self.project_x(X) @ self.project_z(Z).T
         return similarity
 
+    def score(
+        self,
+        X: npt.ArrayLike,
+        Z: npt.ArrayLike,
+        supervision: Annotations | Supervision,
+        objective: Objective | None = None,
+    ) -> float:
+        """Return how good the rankings of both directions are, from 0 to 1.
+
+        Parameters
+        ----------
+        X, Z : array-like or sparse array of shape (n_samples, n_features)
+            Samples of both modalities.
+        supervision : Annotations, Labels, MultiLabels or PairedRows
+            Which of them belong together.
+        objective : {"map", "ndcg", "recall"}, or a weight for each of some of them, optional
+            What to measure: by default MAP where there is nothing but labels, and nDCG@10 otherwise.
+
+        Raises
+        ------
+        NotFittedError, InvalidInputError
+            As of `project_x`, or if samples and supervision do not fit each other.
+        SupervisionError
+            If it is another kind of supervision.
+        """
+        annotations = annotations_of(supervision)
+        quality = measure_quality(self.project_x(X), self.project_z(Z), annotations)
+        return objective_value(quality, default_objective(annotations) if objective is None else objective)
+
     def _check_fitted(self) -> None:
         if not hasattr(self, self._fitted_attribute):
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
+            raise EstimatorNotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
 
     def _check_parameters(self) -> None:
         check_parameters(self._parameter_rules, self.get_params(deep=False))
@@ -94,6 +136,12 @@ class LinearCrossModalEstimator(CrossModalEstimator):
     z_factors_: FloatArray
     x_intercept_: FloatArray
     z_intercept_: FloatArray
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of features of the first modality's samples; of the second it is ``len(z_factors_)``."""
+        self._check_fitted()
+        return len(self.x_factors_)
 
     @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,6 @@ from solver.scaling.scaler import SCALINGS, Scaler
 from solver.validation.errors import InvalidInputError, OutOfRangeError
 from solver.validation.parameters import one_of
 
-if TYPE_CHECKING:
-    from solver.base import LinearCrossModalEstimator  # with scikit-learn, which a projection does not need
-
 _ARRAY_NAMES = (
     "x_mean",
     "x_scale",
@@ -35,6 +32,15 @@ _ARRAY_NAMES = (
     "z_factors",
     "z_intercept",
 )
+
+
+class AffineMaps(Protocol):
+    """What a projection needs of an estimator that was fitted, which needs scikit-learn itself."""
+
+    x_factors_: FloatArray
+    z_factors_: FloatArray
+    x_intercept_: FloatArray
+    z_intercept_: FloatArray
 
 
 class Projector(Protocol):
@@ -116,7 +122,7 @@ class AffineProjector(Projector):
         cls,
         x_scaler: Scaler,
         z_scaler: Scaler,
-        estimator: LinearCrossModalEstimator,
+        estimator: AffineMaps,
         bases: tuple[RowSpaceBasis | None, RowSpaceBasis | None] = (None, None),
     ) -> AffineProjector:
         """Combine fitted scalers with an estimator that was fitted on scaled samples in these bases."""

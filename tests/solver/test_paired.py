@@ -1,0 +1,128 @@
+"""Estimators in the hands of scikit-learn: pairs that are split together, scores, errors, data frames."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+import sklearn.exceptions
+from sklearn.model_selection import GridSearchCV, cross_val_score
+
+from solver import (
+    InvalidInputError,
+    Labels,
+    LowRankBilinear,
+    NotFittedError,
+    PairedEstimator,
+    PairedRows,
+    PairedSamples,
+    bidirectional_map,
+    make_low_rank_pairs,
+)
+
+GRID = {"estimator__alpha_fraction": [0.9, 0.3, 0.05]}
+
+
+@pytest.fixture(scope="module")
+def drawn() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Samples of both modalities, row i of which are of the same class, and the classes."""
+    data = make_low_rank_pairs(60, 60, n_classes=3, n_features_x=6, n_features_z=5, noise=1.0, random_state=0)
+    x, z = np.argsort(data.x_labels), np.argsort(data.z_labels)
+    mixed = np.random.default_rng(0).permutation(60)
+    return data.X[x][mixed], data.Z[z][mixed], data.x_labels[x][mixed]
+
+
+def test_a_grid_search_selects_as_one_by_hand(drawn: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    X, Z, classes = drawn
+    folds = [(np.arange(0, 60, 2), np.arange(1, 60, 2)), (np.arange(1, 60, 2), np.arange(0, 60, 2))]
+    search = GridSearchCV(PairedEstimator(LowRankBilinear()), GRID, cv=folds)
+    search.fit(PairedSamples(X, Z), classes)
+    by_hand = []
+    for fraction in GRID["estimator__alpha_fraction"]:
+        values = []
+        for fitting, rest in folds:
+            model = LowRankBilinear(alpha_fraction=fraction)
+            model.fit(X[fitting], Z[fitting], Labels(classes[fitting]))
+            projections = model.project_x(X[rest]), model.project_z(Z[rest])
+            values.append(bidirectional_map(*projections, classes[rest], classes[rest]).mean)
+        by_hand.append(np.mean(values))
+    assert search.cv_results_["mean_test_score"] == pytest.approx(by_hand, abs=1e-6)
+    assert len(set(by_hand)) == 3
+    assert search.best_params_ == {
+        "estimator__alpha_fraction": GRID["estimator__alpha_fraction"][int(np.argmax(by_hand))]
+    }
+    best = search.best_estimator_
+    assert (best.n_features_in_, best.estimator_.n_features_in_) == (11, 6)
+    assert best.project_x(X).shape == best.project_z(Z).shape
+
+
+@pytest.mark.parametrize("with_classes", [True, False])
+def test_sparse_samples_and_frames_give_the_scores_of_arrays(
+    drawn: tuple[np.ndarray, np.ndarray, np.ndarray], with_classes: bool
+) -> None:
+    X, Z, classes = drawn
+    y = classes if with_classes else None
+    forms = [
+        PairedSamples(X, Z),
+        PairedSamples(X.tolist(), Z.tolist()),
+        PairedSamples(scipy.sparse.csr_array(X), Z),
+        PairedSamples(pd.DataFrame(X), pd.DataFrame(Z)),
+    ]
+    estimator = PairedEstimator(LowRankBilinear(alpha_fraction=0.1))
+    scores = [cross_val_score(estimator, samples, y, cv=3) for samples in forms]
+    assert np.isfinite(scores[0]).all()
+    assert np.ptp(scores[0]) > 0
+    for other in scores[1:]:
+        np.testing.assert_allclose(other, scores[0], atol=1e-6)
+
+
+def test_columns_of_frames_are_remembered_and_compared(
+    drawn: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> None:
+    X, Z, classes = drawn
+    left = pd.DataFrame(X, columns=[f"pixel {number}" for number in range(6)])
+    right = pd.DataFrame(Z, columns=[f"word {number}" for number in range(5)])
+    estimator = PairedEstimator(LowRankBilinear(alpha_fraction=0.1)).fit(PairedSamples(left, right), classes)
+    assert estimator.feature_names_in_.tolist() == [*left.columns, *right.columns]
+    assert estimator.score(PairedSamples(left, right), classes) > 0.5
+    renamed = left.rename(columns={"pixel 0": "weight"})
+    with pytest.raises(InvalidInputError, match="differ from those that were fitted: pixel 0, weight"):
+        estimator.score(PairedSamples(renamed, right), classes)
+    with pytest.raises(InvalidInputError, match="their order"):
+        estimator.score(PairedSamples(left[left.columns[::-1]], right), classes)
+    estimator.fit(PairedSamples(X, Z), classes)
+    assert not hasattr(estimator, "feature_names_in_")
+
+
+def test_errors_say_what_is_wrong(drawn: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    X, Z, classes = drawn
+    with pytest.raises(InvalidInputError, match="X has 60 rows and Z has 59"):
+        PairedSamples(X, Z[1:])
+    with pytest.raises(InvalidInputError, match="Z must be of shape"):
+        PairedSamples(X, Z[:, 0])
+    with pytest.raises(InvalidInputError, match="must be PairedSamples, got ndarray"):
+        PairedEstimator(LowRankBilinear()).fit(X, classes)
+
+
+@pytest.mark.parametrize("error", [sklearn.exceptions.NotFittedError, NotFittedError])
+def test_what_is_not_fitted_raises_the_error_of_scikit_learn(
+    drawn: tuple[np.ndarray, np.ndarray, np.ndarray], error: type[Exception]
+) -> None:
+    X, Z, _ = drawn
+    for unfitted in (LowRankBilinear(), PairedEstimator(LowRankBilinear())):
+        with pytest.raises(error, match="call fit first"):
+            unfitted.project_x(X)
+    with pytest.raises(error):
+        LowRankBilinear().score(X, Z, PairedRows(60))
+    assert not hasattr(LowRankBilinear(), "n_features_in_")
+
+
+def test_an_objective_can_be_chosen(drawn: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    X, Z, classes = drawn
+    model = LowRankBilinear(alpha_fraction=0.1).fit(X, Z, Labels(classes))
+    projections = model.project_x(X), model.project_z(Z)
+    assert model.score(X, Z, Labels(classes)) == pytest.approx(
+        bidirectional_map(*projections, classes, classes).mean, abs=1e-6
+    )
+    partners = [model.score(X, Z, PairedRows(60), objective) for objective in ("recall", None)]
+    assert partners[0] != partners[1]
+    assert all(0 < value < 1 for value in partners)
