@@ -16,14 +16,17 @@ from solver.datasets import SyntheticPairs
 PUBLIC = [getattr(solver, name) for name in solver.__all__]
 ROWS = [method.estimator for method in METHODS.values() if method.estimator not in PUBLIC]
 """Of the table of a comparison only: they keep the contract, and are not exported."""
-ESTIMATORS = [
-    each
-    for each in [*PUBLIC, *ROWS]
-    if inspect.isclass(each)
-    and issubclass(each, BaseEstimator)
-    and not inspect.isabstract(each)
-    and not issubclass(each, MetaEstimatorMixin)  # takes another one; see test_paired.py
-]
+
+
+def is_under_the_contract(candidate: Any) -> bool:
+    """Whether it is an estimator; not one that takes another one, for which see `test_paired`."""
+    is_estimator = inspect.isclass(candidate) and issubclass(candidate, BaseEstimator)
+    return (
+        is_estimator and not inspect.isabstract(candidate) and not issubclass(candidate, MetaEstimatorMixin)
+    )
+
+
+ESTIMATORS = [each for each in [*PUBLIC, *ROWS] if is_under_the_contract(each)]
 CROSS_MODAL = [each for each in ESTIMATORS if issubclass(each, CrossModalEstimator)]
 
 LINEAR = [each for each in CROSS_MODAL if issubclass(each, LinearCrossModalEstimator)]

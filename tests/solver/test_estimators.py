@@ -1,12 +1,11 @@
 import importlib
-import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 
 import solver
 from solver import Labels, baselines
@@ -27,6 +26,7 @@ from tests.solver.every_estimator import (
     cheap,
     fitted,
     fitted_once,
+    is_under_the_contract,
     parameters_of,
 )
 
@@ -34,8 +34,7 @@ from tests.solver.every_estimator import (
 def _estimators_of_the_package() -> Iterator[type[Any]]:
     for module in pkgutil.walk_packages(solver.__path__, "solver."):
         for each in vars(importlib.import_module(module.name)).values():
-            is_own = inspect.isclass(each) and each.__module__ == module.name
-            if is_own and issubclass(each, BaseEstimator) and not inspect.isabstract(each):
+            if is_under_the_contract(each) and each.__module__ == module.name:
                 yield each
 
 
