@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = """\
-from lrbs import Labels, LowRankBilinear, __version__, make_low_rank_pairs
+from lrbs import Client, Labels, LowRankBilinear, __version__, make_low_rank_pairs
 
 data = make_low_rank_pairs(30, 30, random_state=0)
 model = LowRankBilinear(alpha_fraction=0.1)
@@ -24,6 +24,10 @@ scores = model.similarity(data.X, data.Z)
 best: int = scores[0].argmax().item()
 rank: int = model.rank_
 print(__version__, best >= 0, rank > 0)
+
+
+def first(client: Client) -> str:
+    return client.search("sample", "text", "image", text="boats").hits[0].id
 """
 FENCE = """
 import sys, importlib.machinery

@@ -67,9 +67,9 @@ def _print(shown: CollectionOut, as_json: bool) -> None:
         typer.echo(shown.model_dump_json())
         return
     parts = [
-        f"{name} ({modality['encoder']['type']})"
+        f"{name} ({modality.encoder['type']})"
         if shown.items is None
-        else f"{shown.items[name]} {name} ({modality['encoder']['type']})"
+        else f"{shown.items[name]} {name} ({modality.encoder['type']})"
         for name, modality in shown.modalities.items()
     ]
     version = "no model yet" if shown.active_version is None else f"version {shown.active_version}"

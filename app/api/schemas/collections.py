@@ -61,6 +61,13 @@ _COLLECTION: JsonDict = {
 }
 
 
+class ModalityOut(BaseModel):
+    """One of the two kinds of data of a collection."""
+
+    encoder: dict[str, Any] = Field(description="its type and options, without the paths of files")
+    content: str = Field(description='what it takes: "picture", "text", "sound" or "vector"')
+
+
 class CollectionOut(BaseModel):
     """A collection."""
 
@@ -69,7 +76,7 @@ class CollectionOut(BaseModel):
     )
 
     name: str
-    modalities: dict[str, Any]
+    modalities: dict[str, ModalityOut]
     revision: int
     active_version: int | None
     created_at: datetime
@@ -79,10 +86,9 @@ class CollectionOut(BaseModel):
     def of(cls, collection: Collection, counts: dict[str, int] | None = None) -> CollectionOut:
         """Return the wire form."""
         modalities = {
-            modality.name: {
-                "encoder": without_paths(modality.encoder),
-                "content": content_form(modality.encoder),
-            }
+            modality.name: ModalityOut(
+                encoder=without_paths(modality.encoder), content=content_form(modality.encoder)
+            )
             for modality in collection.modalities
         }
         return cls(

@@ -1,6 +1,7 @@
 """LRBS: teach two kinds of data to find each other.
 
-What learns and what measures, as `solver` exports it. The service behind it is `pip install 'lrbs[serve]'`.
+What learns and what measures, as `solver` exports it, and clients of a service (`app.client`). The service
+itself comes with ``pip install 'lrbs[serve]'``.
 
 Examples
 --------
@@ -11,20 +12,24 @@ Examples
 True
 """
 
+import importlib
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import solver
 
+_CLIENTS = ("AsyncClient", "Client", "LrbsError", "RejectedError")
+
 if TYPE_CHECKING:
+    from app.client import AsyncClient, Client, LrbsError, RejectedError
     from solver import *  # noqa: F403 - the names are those that `solver` exports
 else:
 
     def __getattr__(name: str) -> Any:
-        """Return a name of `solver`, which imports it when it is first asked for (PEP 562)."""
-        if name not in solver.__all__:
+        """Import a name when it is first asked for (PEP 562): not everybody needs all of it."""
+        if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(solver, name)
+        value = getattr(importlib.import_module("app.client") if name in _CLIENTS else solver, name)
         globals()[name] = value
         return value
 
@@ -34,5 +39,5 @@ else:
 
 
 __version__ = version("lrbs")
-__all__ = ["__version__"]
+__all__ = ["AsyncClient", "Client", "LrbsError", "RejectedError", "__version__"]
 __all__ += solver.__all__

@@ -1,0 +1,299 @@
+"""Clients of the REST interface that wait for answers, or are awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+import msgspec
+
+from app.client.answers import Item, Job
+from app.client.calls import Call
+from app.client.operations import Operations
+from app.client.problems import ConnectionFailedError, LrbsError, RejectedError, UnavailableError, problem_of
+
+_T = TypeVar("_T")
+_TIMEOUT_SECONDS = 60.0
+"""A search may wait half a minute for a collection that is being loaded."""
+_FIRST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 5.0
+_POLL_SECONDS = 0.5
+_LINES_PER_CHUNK = 1000
+
+
+class _Patience:
+    """How long a call is repeated that the service could not answer.
+
+    Parameters
+    ----------
+    seconds : float
+        After that it is not sent again.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._until = time.monotonic() + seconds
+        self._pause = _FIRST_PAUSE_SECONDS
+
+    def pause_after(self, call: Call[Any], error: LrbsError) -> float:
+        """Return the seconds after which to send a call again; raises the error where it should not be.
+
+        A call that changes something, and could do so twice, is sent again only where it was turned away.
+        """
+        pause = error.retry_after if isinstance(error, RejectedError) else None
+        was_turned_away = isinstance(error, UnavailableError) and error.status in (429, 503)
+        if not (was_turned_away or (call.is_repeatable and isinstance(error, ConnectionFailedError))):
+            raise error
+        if pause is None:
+            pause, self._pause = self._pause, min(2.0 * self._pause, _LONGEST_PAUSE_SECONDS)
+        if time.monotonic() + pause > self._until or call.lines is not None:
+            raise error
+        return pause
+
+
+class _Settings:
+    """What both clients are made from."""
+
+    def __init__(self, url: str, key: str | None, timeout: float, patience: float) -> None:
+        self._patience_seconds = patience
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self._options: dict[str, Any] = {"base_url": url, "headers": headers, "timeout": timeout}
+
+    @staticmethod
+    def _request_of(call: Call[Any], http: httpx.Client | httpx.AsyncClient, content: Any) -> httpx.Request:
+        headers = {}
+        if call.json is not None:
+            content, headers = msgspec.json.encode(call.json), {"Content-Type": "application/json"}
+        elif call.lines is not None:
+            headers = {"Content-Type": "application/x-ndjson"}
+        return http.build_request(
+            call.method, call.path, params=dict(call.query), content=content, headers=headers
+        )
+
+    @staticmethod
+    def _decode(call: Call[_T], answer: httpx.Response) -> _T:
+        if answer.is_error:
+            raise problem_of(answer)
+        content: Any = None
+        if call.answer is bytes:
+            content = answer.content
+        elif call.answer is not type(None):
+            try:
+                content = msgspec.json.decode(answer.content, type=call.answer)
+            except msgspec.MsgspecError as error:
+                message = f"{call.method} {call.path}: the answer is not of this service: {error}"
+                raise LrbsError(message) from error
+        decoded: _T = content
+        return decoded
+
+
+class Client(Operations, _Settings):
+    """Calls the service and waits for its answers.
+
+    Its methods are the operations of the OpenAPI document under the same names; see `app.client.operations`.
+
+    Parameters
+    ----------
+    url : str
+        Of the service, such as ``http://127.0.0.1:8000``.
+    key : str, optional
+        Secret of an API key.
+    timeout : float
+        Seconds for an answer.
+    patience : float
+        Seconds for which a call is repeated that the service turned away (429, 503), or that did not reach it
+        and may be sent twice.
+    http : httpx.Client, optional
+        To be used in place of an own one, with its address and headers.
+
+    Examples
+    --------
+    >>> with Client("http://127.0.0.1:8000") as client:  # doctest: +SKIP
+    ...     for hit in client.search("sample", "text", "image", text="boats").hits:
+    ...         print(hit.id, hit.probability)
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        timeout: float = _TIMEOUT_SECONDS,
+        patience: float = 30.0,
+        http: httpx.Client | None = None,
+    ) -> None:
+        super().__init__(url, key, timeout, patience)
+        self._http = http or httpx.Client(**self._options)
+
+    def send(self, call: Call[_T]) -> _T:
+        """Send a call, and return its answer.
+
+        Raises
+        ------
+        RejectedError
+            If the service answers with a problem.
+        ConnectionFailedError
+            If it does not answer.
+        """
+        patience = _Patience(self._patience_seconds)
+        while True:
+            try:
+                return self._send_once(call)
+            except (RejectedError, ConnectionFailedError) as error:
+                time.sleep(patience.pause_after(call, error))
+
+    def iter_items(self, collection: str, **conditions: Any) -> Iterator[Item]:
+        """Yield all items; conditions as of `list_items`."""
+        cursor: str | None = None
+        while True:
+            page = self.list_items(collection, **conditions, cursor=cursor)
+            yield from page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def wait_for_job(
+        self, job_id: str, *, timeout: float | None = None, progress: Callable[[Job], None] | None = None
+    ) -> Job:
+        """Return a training when it has ended; raises TimeoutError.
+
+        Parameters
+        ----------
+        job_id : str
+            As of `retrain`.
+        timeout : float, optional
+            Longest wait in seconds.
+        progress : callable, optional
+            Called with the training again and again meanwhile.
+        """
+        began = time.monotonic()
+        while True:
+            job = self.get_job(job_id)
+            if progress is not None:
+                progress(job)
+            if job.is_over:
+                return job
+            _check_time(job_id, began, timeout)
+            time.sleep(_POLL_SECONDS)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _send_once(self, call: Call[_T]) -> _T:
+        content = None if call.lines is None else _chunks(call.lines)
+        try:
+            answer = self._http.send(self._request_of(call, self._http, content))
+        except httpx.TransportError as error:
+            raise _unreachable(call, error) from error
+        return self._decode(call, answer)
+
+
+class AsyncClient(Operations, _Settings):
+    """Calls the service; its methods are those of `Client`, and are awaited.
+
+    Parameters as of `Client`; `http` is an `httpx.AsyncClient`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        timeout: float = _TIMEOUT_SECONDS,
+        patience: float = 30.0,
+        http: httpx.AsyncClient | None = None,
+    ) -> None:
+        super().__init__(url, key, timeout, patience)
+        self._http = http or httpx.AsyncClient(**self._options)
+
+    async def send(self, call: Call[_T]) -> _T:
+        """Send a call, and return its answer; errors as of `Client.send`."""
+        patience = _Patience(self._patience_seconds)
+        while True:
+            try:
+                return await self._send_once(call)
+            except (RejectedError, ConnectionFailedError) as error:
+                await asyncio.sleep(patience.pause_after(call, error))
+
+    async def iter_items(self, collection: str, **conditions: Any) -> AsyncIterator[Item]:
+        """Yield all items; conditions as of `list_items`."""
+        cursor: str | None = None
+        while True:
+            page = await self.list_items(collection, **conditions, cursor=cursor)
+            for item in page.items:
+                yield item
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def wait_for_job(
+        self, job_id: str, *, timeout: float | None = None, progress: Callable[[Job], None] | None = None
+    ) -> Job:
+        """Return a training when it has ended, as of `Client.wait_for_job`."""
+        began = time.monotonic()
+        while True:
+            job = await self.get_job(job_id)
+            if progress is not None:
+                progress(job)
+            if job.is_over:
+                return job
+            _check_time(job_id, began, timeout)
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _send_once(self, call: Call[_T]) -> _T:
+        content = None if call.lines is None else _chunks_without_waiting(call.lines)
+        try:
+            answer = await self._http.send(self._request_of(call, self._http, content))
+        except httpx.TransportError as error:
+            raise _unreachable(call, error) from error
+        return self._decode(call, answer)
+
+
+def _chunks(lines: Iterable[Any]) -> Iterator[bytes]:
+    """Yield JSON lines, many at once."""
+    chunk: list[bytes] = []
+    for line in lines:
+        chunk.append(msgspec.json.encode(line))
+        if len(chunk) == _LINES_PER_CHUNK:
+            yield b"\n".join(chunk) + b"\n"
+            chunk = []
+    if chunk:
+        yield b"\n".join(chunk) + b"\n"
+
+
+async def _chunks_without_waiting(lines: Iterable[Any]) -> AsyncIterator[bytes]:
+    for chunk in _chunks(lines):
+        yield chunk
+
+
+def _unreachable(call: Call[Any], error: httpx.TransportError) -> ConnectionFailedError:
+    return ConnectionFailedError(f"{call.method} {call.path}: {error or type(error).__name__}")
+
+
+def _check_time(job_id: str, began: float, timeout: float | None) -> None:
+    if timeout is not None and time.monotonic() - began > timeout:
+        raise TimeoutError(f"job {job_id} has not ended within {timeout:g} s")

@@ -1,0 +1,430 @@
+"""Every operation of the REST interface, in its words: each function returns the call that it stands for."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+from app.client.answers import (
+    Activations,
+    Collection,
+    Collections,
+    Encoders,
+    FeedbackIds,
+    FeedbackPage,
+    Imported,
+    Item,
+    ItemPage,
+    Job,
+    Jobs,
+    Key,
+    Keys,
+    Map,
+    Model,
+    Models,
+    Partners,
+    SearchResult,
+    SearchResults,
+    Status,
+    Values,
+    Written,
+)
+from app.client.calls import Call, Operation, path, without_none
+
+Json = Mapping[str, Any]
+File = bytes | str | PathLike[str]
+"""The content of a file, or where it is."""
+NoneType = type(None)
+_COLLECTION = "/v1/collections/{collection}"
+_ADMIN = "/v1/admin/collections/{collection}"
+
+
+def _read(file: File) -> str:
+    """Return the content of a file in base64."""
+    return base64.b64encode(file if isinstance(file, bytes) else Path(file).read_bytes()).decode()
+
+
+def query_of(
+    *,
+    text: str | None = None,
+    picture: File | None = None,
+    sound: File | None = None,
+    vector: Sequence[float] | None = None,
+    item_id: str | None = None,
+) -> dict[str, Any]:
+    """Return a query as the service reads it; give exactly one of the parameters.
+
+    Parameters
+    ----------
+    text : str, optional
+        A text.
+    picture, sound : bytes or path, optional
+        A file.
+    vector : sequence of float, optional
+        Own features.
+    item_id : str, optional
+        A stored item.
+    """
+    return without_none(
+        text=text,
+        image_base64=None if picture is None else _read(picture),
+        sound_base64=None if sound is None else _read(sound),
+        vector=None if vector is None else [float(value) for value in vector],
+        item_id=item_id,
+    )
+
+
+def list_collections() -> Call[Collections]:
+    """List all collections."""
+    return Call("GET", "/v1/collections", Collections, is_repeatable=True)
+
+
+def create_collection(name: str, modalities: Mapping[str, Json]) -> Call[Collection]:
+    """Create a collection; `modalities` has the encoder of each, as ``{"type": "tfidf"}``."""
+    encoders = {modality: {"encoder": encoder} for modality, encoder in modalities.items()}
+    return Call("POST", "/v1/collections", Collection, json={"name": name, "modalities": encoders})
+
+
+def get_collection(collection: str) -> Call[Collection]:
+    """Return a collection with the numbers of its items."""
+    return Call("GET", path(_COLLECTION, collection=collection), Collection, is_repeatable=True)
+
+
+def delete_collection(collection: str) -> Call[None]:
+    """Delete a collection with its items and models."""
+    return Call("DELETE", path(_COLLECTION, collection=collection), NoneType)
+
+
+def list_encoders() -> Call[Encoders]:
+    """List the types of encoders with their options."""
+    return Call("GET", "/v1/encoders", Encoders, is_repeatable=True)
+
+
+def create_items(collection: str, items: Iterable[Json]) -> Call[Written]:
+    """Store new items, all of them or none."""
+    address = path(_COLLECTION + "/items", collection=collection)
+    return Call("POST", address, Written, json={"items": list(items)})
+
+
+def import_items(collection: str, items: Iterable[Json]) -> Call[Imported]:
+    """Store a stream of items of any length, all of it or nothing; items that are there are replaced."""
+    return Call("POST", path(_COLLECTION + "/items:import", collection=collection), Imported, lines=items)
+
+
+def list_items(
+    collection: str,
+    *,
+    modality: str | None = None,
+    cursor: str | None = None,
+    limit: int | None = None,
+    pair_id: str | None = None,
+    label: Sequence[str] = (),
+    where: Sequence[str] = (),
+) -> Call[ItemPage]:
+    """Return a page of items in order of creation; `where` has conditions such as ``colour=red``."""
+    query = without_none(modality=modality, cursor=cursor, limit=limit, pair_id=pair_id)
+    query |= {"label": list(label), "where": list(where)}
+    return Call(
+        "GET", path(_COLLECTION + "/items", collection=collection), ItemPage, query=query, is_repeatable=True
+    )
+
+
+def get_item(collection: str, item_id: str) -> Call[Item]:
+    """Return one item."""
+    return Call("GET", _item(collection, item_id), Item, is_repeatable=True)
+
+
+def put_item(collection: str, item_id: str, item: Json) -> Call[Written]:
+    """Store an item under this id, replacing one that is there."""
+    return Call("PUT", _item(collection, item_id), Written, json=dict(item), is_repeatable=True)
+
+
+def put_labels(collection: str, item_id: str, labels: Sequence[str]) -> Call[Written]:
+    """Give an item these labels in place of all that it has."""
+    address = _item(collection, item_id) + "/labels"
+    return Call("PUT", address, Written, json={"labels": list(labels)}, is_repeatable=True)
+
+
+def delete_item(collection: str, item_id: str) -> Call[Written]:
+    """Delete one item."""
+    return Call("DELETE", _item(collection, item_id), Written)
+
+
+def get_content(collection: str, item_id: str) -> Call[bytes]:
+    """Return the picture, sound or text of an item."""
+    return Call("GET", _item(collection, item_id) + "/content", bytes, is_repeatable=True)
+
+
+def list_partners(collection: str, item_ids: Sequence[str]) -> Call[Partners]:
+    """Return an item that shares the pair of each of the given ones."""
+    address, query = path(_COLLECTION + "/partners", collection=collection), {"item_id": list(item_ids)}
+    return Call("GET", address, Partners, query=query, is_repeatable=True)
+
+
+def count_values(collection: str, modality: str, *, limit: int | None = None) -> Call[Values]:
+    """Return the labels and metadata values that a gallery can be filtered by, with numbers of items."""
+    query = without_none(modality=modality, limit=limit)
+    address = path(_COLLECTION + "/values", collection=collection)
+    return Call("GET", address, Values, query=query, is_repeatable=True)
+
+
+def draw_map(collection: str, *, limit: int | None = None) -> Call[Map]:
+    """Return both galleries in two dimensions of the common space."""
+    address = path(_COLLECTION + "/map", collection=collection)
+    return Call("GET", address, Map, query=without_none(limit=limit), is_repeatable=True)
+
+
+def search(
+    collection: str,
+    source: str,
+    target: str,
+    *,
+    text: str | None = None,
+    picture: File | None = None,
+    sound: File | None = None,
+    vector: Sequence[float] | None = None,
+    item_id: str | None = None,
+    k: int | None = None,
+    offset: int | None = None,
+    filter: Json | None = None,
+    include: Sequence[str] | None = None,
+) -> Call[SearchResult]:
+    """Search items of `target` with a query of `source`, as of `query_of`; both may be the same modality."""
+    query = query_of(text=text, picture=picture, sound=sound, vector=vector, item_id=item_id)
+    body = query | _options(k, offset, filter, include)
+    return Call(
+        "POST",
+        _direction(_COLLECTION, collection, source, target),
+        SearchResult,
+        json=body,
+        is_repeatable=True,
+    )
+
+
+def search_batch(
+    collection: str,
+    source: str,
+    target: str,
+    queries: Iterable[Json],
+    *,
+    k: int | None = None,
+    offset: int | None = None,
+    filter: Json | None = None,
+    include: Sequence[str] | None = None,
+) -> Call[SearchResults]:
+    """Search with several queries, each as `query_of` makes it."""
+    body = {"queries": list(queries)} | _options(k, offset, filter, include)
+    address = _direction(_COLLECTION, collection, source, target) + "/batch"
+    return Call("POST", address, SearchResults, json=body, is_repeatable=True)
+
+
+def create_feedback(collection: str, feedback: Iterable[Json]) -> Call[FeedbackIds]:
+    """Store judgements: query, source, target, item_id and whether the item is relevant."""
+    address = path(_COLLECTION + "/feedback", collection=collection)
+    return Call("POST", address, FeedbackIds, json={"feedback": list(feedback)})
+
+
+def list_feedback(
+    collection: str, *, cursor: str | None = None, limit: int | None = None
+) -> Call[FeedbackPage]:
+    """Return a page of feedback."""
+    address, query = (
+        path(_COLLECTION + "/feedback", collection=collection),
+        without_none(cursor=cursor, limit=limit),
+    )
+    return Call("GET", address, FeedbackPage, query=query, is_repeatable=True)
+
+
+def delete_feedback(collection: str, feedback_id: int) -> Call[None]:
+    """Delete one judgement."""
+    address = path(_COLLECTION + "/feedback/{feedback_id}", collection=collection, feedback_id=feedback_id)
+    return Call("DELETE", address, NoneType)
+
+
+def retrain(collection: str, **options: Any) -> Call[Job]:
+    """Queue a training; options are those of REST, such as ``method="composite"``."""
+    return Call("POST", path(_ADMIN + "/retrain", collection=collection), Job, json=options)
+
+
+def list_jobs(collection: str, *, limit: int | None = None) -> Call[Jobs]:
+    """List the trainings of a collection, newest first."""
+    address = path(_ADMIN + "/jobs", collection=collection)
+    return Call("GET", address, Jobs, query=without_none(limit=limit), is_repeatable=True)
+
+
+def get_job(job_id: str) -> Call[Job]:
+    """Return a training with its progress."""
+    return Call("GET", path("/v1/admin/jobs/{job_id}", job_id=job_id), Job, is_repeatable=True)
+
+
+def cancel_job(job_id: str) -> Call[Job]:
+    """Cancel a training."""
+    return Call("POST", path("/v1/admin/jobs/{job_id}/cancel", job_id=job_id), Job, is_repeatable=True)
+
+
+def list_models(collection: str) -> Call[Models]:
+    """List model versions, newest first."""
+    return Call("GET", path(_ADMIN + "/models", collection=collection), Models, is_repeatable=True)
+
+
+def get_model(collection: str, version: int) -> Call[Model]:
+    """Return a model version with its whole report."""
+    return Call("GET", _version(collection, version), Model, is_repeatable=True)
+
+
+def get_plot(
+    collection: str,
+    version: int,
+    kind: str,
+    *,
+    direction: str | None = None,
+    theme: str | None = None,
+    format: Literal["svg", "png"] | None = None,
+) -> Call[bytes]:
+    """Return a plot of what the report of a version holds."""
+    address = _version(collection, version) + path("/plots/{kind}", kind=kind)
+    query = without_none(direction=direction, theme=theme, format=format)
+    return Call("GET", address, bytes, query=query, is_repeatable=True)
+
+
+def activate_model(
+    collection: str, version: int, *, expected_version: int | None = None, reason: str | None = None
+) -> Call[Model]:
+    """Let a version serve; only if `expected_version` does so now, where that is given."""
+    body = without_none(expected_version=expected_version, reason=reason)
+    return Call("POST", _version(collection, version) + "/activate", Model, json=body)
+
+
+def roll_back(
+    collection: str, *, expected_version: int | None = None, reason: str | None = None
+) -> Call[Model]:
+    """Let the version serve that did before."""
+    body = without_none(expected_version=expected_version, reason=reason)
+    return Call("POST", path(_ADMIN + "/rollback", collection=collection), Model, json=body)
+
+
+def search_version(
+    collection: str, version: int, source: str, target: str, query: Json, **options: Any
+) -> Call[SearchResult]:
+    """Search by a version, whether it serves or not; `query` as of `query_of`, options as of `search`."""
+    address = _version(collection, version) + path(
+        "/search/{source}-to-{target}", source=source, target=target
+    )
+    return Call("POST", address, SearchResult, json={**query, **options}, is_repeatable=True)
+
+
+def list_activations(collection: str, *, limit: int | None = None) -> Call[Activations]:
+    """Return which versions served when, by whom and why, newest first."""
+    address = path(_ADMIN + "/activations", collection=collection)
+    return Call("GET", address, Activations, query=without_none(limit=limit), is_repeatable=True)
+
+
+def list_keys() -> Call[Keys]:
+    """List keys, without their secrets."""
+    return Call("GET", "/v1/admin/keys", Keys, is_repeatable=True)
+
+
+def create_key(
+    scope: str,
+    *,
+    name: str | None = None,
+    collections: Sequence[str] | None = None,
+    expires_at: datetime | None = None,
+    requests_per_minute: int | None = None,
+) -> Call[Key]:
+    """Create a key; its secret is in this answer only."""
+    body = without_none(
+        scope=scope,
+        name=name,
+        collections=None if collections is None else list(collections),
+        expires_at=None if expires_at is None else expires_at.isoformat(),
+        requests_per_minute=requests_per_minute,
+    )
+    return Call("POST", "/v1/admin/keys", Key, json=body)
+
+
+def revoke_key(key_id: str) -> Call[None]:
+    """Revoke a key."""
+    return Call("DELETE", path("/v1/admin/keys/{key_id}", key_id=key_id), NoneType)
+
+
+def healthz() -> Call[Status]:
+    """Return whether the service is alive."""
+    return Call("GET", "/healthz", Status, is_repeatable=True)
+
+
+def readyz() -> Call[Status]:
+    """Return whether the service is ready; raises UnavailableError where it is not."""
+    return Call("GET", "/readyz", Status)
+
+
+def metrics() -> Call[bytes]:
+    """Return the metrics in the text format of Prometheus."""
+    return Call("GET", "/metrics", bytes, is_repeatable=True)
+
+
+def _item(collection: str, item_id: str) -> str:
+    return path(_COLLECTION + "/items/{item_id}", collection=collection, item_id=item_id)
+
+
+def _version(collection: str, version: int) -> str:
+    return path(_ADMIN + "/models/{version}", collection=collection, version=version)
+
+
+def _direction(base: str, collection: str, source: str, target: str) -> str:
+    return path(base + "/search/{source}-to-{target}", collection=collection, source=source, target=target)
+
+
+def _options(
+    k: int | None, offset: int | None, item_filter: Json | None, include: Sequence[str] | None
+) -> dict[str, Any]:
+    return without_none(
+        k=k, offset=offset, filter=item_filter, include=None if include is None else list(include)
+    )
+
+
+class Operations:
+    """The operations as methods."""
+
+    list_collections = Operation(list_collections)
+    create_collection = Operation(create_collection)
+    get_collection = Operation(get_collection)
+    delete_collection = Operation(delete_collection)
+    list_encoders = Operation(list_encoders)
+    create_items = Operation(create_items)
+    import_items = Operation(import_items)
+    list_items = Operation(list_items)
+    get_item = Operation(get_item)
+    put_item = Operation(put_item)
+    put_labels = Operation(put_labels)
+    delete_item = Operation(delete_item)
+    get_content = Operation(get_content)
+    list_partners = Operation(list_partners)
+    count_values = Operation(count_values)
+    draw_map = Operation(draw_map)
+    search = Operation(search)
+    search_batch = Operation(search_batch)
+    create_feedback = Operation(create_feedback)
+    list_feedback = Operation(list_feedback)
+    delete_feedback = Operation(delete_feedback)
+    retrain = Operation(retrain)
+    list_jobs = Operation(list_jobs)
+    get_job = Operation(get_job)
+    cancel_job = Operation(cancel_job)
+    list_models = Operation(list_models)
+    get_model = Operation(get_model)
+    get_plot = Operation(get_plot)
+    activate_model = Operation(activate_model)
+    roll_back = Operation(roll_back)
+    search_version = Operation(search_version)
+    list_activations = Operation(list_activations)
+    list_keys = Operation(list_keys)
+    create_key = Operation(create_key)
+    revoke_key = Operation(revoke_key)
+    healthz = Operation(healthz)
+    readyz = Operation(readyz)
+    metrics = Operation(metrics)

@@ -1,0 +1,210 @@
+"""The clients have every operation of the REST interface, in its words and with its fields."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+
+import httpx
+import msgspec
+import pytest
+
+from app.bootstrap import build
+from app.client import (
+    Client,
+    ConnectionFailedError,
+    InvalidRequestError,
+    LrbsError,
+    NotAllowedError,
+    NotFoundError,
+    UnavailableError,
+)
+from app.client import answers as answers_module
+from app.client import operations as operations_module
+from app.client.operations import Operations
+from app.main import create_app
+from app.settings import Settings
+from tests.app.contract.test_openapi import operations
+
+LEFT_OUT = {"job_events": "an endless stream; `wait_for_job` follows a training"}
+EXAMPLES: dict[str, tuple[Any, ...]] = {
+    "search_version": ("a", 1, "x", "y", {"text": "t"}),
+    "create_key": ("search",),
+    "count_values": ("a", "x"),
+    "create_collection": ("a", {"x": {"type": "vector"}}),
+    "put_item": ("a", "i", {"modality": "x"}),
+    "put_labels": ("a", "i", ["l"]),
+    "list_partners": ("a", ["i"]),
+    "create_items": ("a", []),
+    "import_items": ("a", []),
+    "create_feedback": ("a", []),
+    "search": ("a", "x", "y"),
+    "search_batch": ("a", "x", "y", []),
+}
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    services = build(Settings(data_dir=tmp_path_factory.mktemp("client"), database_url=""))
+    found = create_app(services).openapi()
+    services.database.engine.dispose()
+    return found
+
+
+def call_of(name: str) -> Any:
+    """A call of an operation with as few parameters as it takes."""
+    make: Callable[..., Any] = getattr(operations_module, name)
+    needed = [
+        parameter
+        for parameter in inspect.signature(make).parameters.values()
+        if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+    ]
+    return make(*EXAMPLES.get(name, tuple("1" for _ in needed)))
+
+
+def structs_in(kind: Any) -> Iterable[type[msgspec.Struct]]:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        yield kind
+    for inner in get_args(kind):
+        yield from structs_in(inner)
+
+
+def kinds_of(kind: Any) -> set[str]:
+    """Types of JSON that a field of a client takes."""
+    if get_origin(kind) in (Union, UnionType):
+        return set().union(*map(kinds_of, get_args(kind)))
+    names = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
+    names |= {datetime: "string", list: "array", dict: "object"}
+    return {names.get(get_origin(kind) or kind, "object")}
+
+
+def kinds_in(document: dict[str, Any], schema: dict[str, Any]) -> set[str]:
+    """Types of JSON that a schema allows."""
+    if "$ref" in schema:
+        return kinds_in(document, document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]])
+    parts = schema.get("anyOf", schema.get("oneOf", ()))
+    if parts:
+        return set().union(*(kinds_in(document, part) for part in parts))
+    return {schema["type"]}
+
+
+def expect_fields(document: dict[str, Any], kind: Any, schema: dict[str, Any], seen: set[Any]) -> None:
+    """Check that a struct, and those in it, have the fields of a schema with their types."""
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
+    if kind in seen or not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return
+    seen.add(kind)
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    assert fields.keys() == schema["properties"].keys(), kind.__name__
+    for name, inner in schema["properties"].items():
+        assert kinds_of(fields[name].type) == kinds_in(document, inner), (kind.__name__, name)
+        assert fields[name].required is (name in schema.get("required", ())), (kind.__name__, name)
+        below = inner.get("items", inner.get("additionalProperties", inner))
+        for struct in structs_in(fields[name].type):
+            nested = below.get("items", below) if isinstance(below, dict) else inner
+            expect_fields(document, struct, nested, seen)
+
+
+def test_every_operation_is_a_method_with_its_path_and_answer(document: dict[str, Any]) -> None:
+    found = operations(document)
+    methods = {name for name in vars(Operations) if not name.startswith("_")}
+    assert methods == found.keys() - LEFT_OUT.keys() | {"metrics"}
+    seen: set[Any] = set()
+    for name, (method, path, entry) in found.items():
+        if name in LEFT_OUT or name == "metrics":
+            continue
+        call = call_of(name)
+        pattern = re.sub(r"\\\{[a-z_]+\\\}", "[^/]+", re.escape(path))
+        assert (call.method, bool(re.fullmatch(pattern, call.path))) == (method, True), (name, call.path)
+        parameters = {one["name"] for one in entry.get("parameters", ()) if one["in"] == "query"}
+        taken = inspect.signature(getattr(operations_module, name)).parameters
+        assert parameters <= taken.keys() | {"item_id"}, name
+        (answer,) = (told for status, told in entry["responses"].items() if status.startswith("2"))
+        content = answer.get("content", {}).get("application/json")
+        assert (content is None) == (call.answer in (bytes, NoneType)), name
+        if content is not None:
+            expect_fields(document, call.answer, content["schema"], seen)
+    structs = {
+        each
+        for each in vars(answers_module).values()
+        if isinstance(each, type) and issubclass(each, msgspec.Struct)
+    }
+    assert seen == structs - {answers_module.Answer}
+
+
+def test_names_are_quoted_in_paths() -> None:
+    call = operations_module.get_item("a/b", "ü?x=1")
+    assert call.path == "/v1/collections/a%2Fb/items/%C3%BC%3Fx%3D1"
+
+
+def answering(*answers: httpx.Response | Exception) -> tuple[Client, list[httpx.Request]]:
+    """A client whose calls get these answers one after the other, and its calls."""
+    requests: list[httpx.Request] = []
+    waiting = list(answers)
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        requests.append(request)
+        answer = waiting.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    http = httpx.Client(base_url="http://service", transport=httpx.MockTransport(handle))
+    return Client("http://service", http=http, patience=1.0), requests
+
+
+PROBLEM = {
+    "type": "/problems/invalid-request",
+    "title": "Invalid request",
+    "detail": "k: too large",
+    "field": "k",
+}
+
+
+def test_problems_are_exceptions_with_what_the_service_said() -> None:
+    kinds = [
+        (401, NotAllowedError),
+        (404, NotFoundError),
+        (422, InvalidRequestError),
+        (507, UnavailableError),
+    ]
+    for status, kind in kinds:
+        client, _ = answering(httpx.Response(status, json=PROBLEM | {"correlation_id": "c"}))
+        with pytest.raises(kind, match=rf"{status} Invalid request: k: too large \(k\)") as caught:
+            client.list_collections()
+        assert (caught.value.type, caught.value.field) == ("invalid-request", "k")
+        assert (caught.value.status, caught.value.correlation_id) == (status, "c")
+    client, _ = answering(httpx.Response(502, text="<html>Bad gateway</html>"))
+    with pytest.raises(UnavailableError, match="502 no problem document"):
+        client.list_collections()
+    client, _ = answering(httpx.Response(200, text="<html>a login page</html>"))
+    with pytest.raises(LrbsError, match="the answer is not of this service"):
+        client.list_collections()
+
+
+def test_what_was_turned_away_is_sent_again_and_what_may_have_been_done_is_not() -> None:
+    busy = httpx.Response(503, json=PROBLEM, headers={"Retry-After": "0"})
+    lost = httpx.ConnectError("refused")
+    done = httpx.Response(200, json={"collections": []})
+    client, requests = answering(busy, lost, done)
+    assert client.list_collections().collections == []
+    assert len(requests) == 3
+    written = httpx.Response(201, json={"ids": ["a"], "revision": 1})
+    client, requests = answering(busy, written)
+    assert client.create_items("a", [{"text": "t"}]).ids == ["a"]
+    client, requests = answering(lost, written)
+    with pytest.raises(ConnectionFailedError, match=r"POST /v1/collections/a/items: refused"):
+        client.create_items("a", [{"text": "t"}])
+    assert len(requests) == 1
+    client, requests = answering(*[httpx.Response(503, json=PROBLEM, headers={"Retry-After": "60"})] * 2)
+    with pytest.raises(UnavailableError) as caught:
+        client.list_collections()
+    assert (len(requests), caught.value.retry_after) == (1, 60.0)
+
+
+def test_times_of_keys_are_sent_with_their_zone() -> None:
+    call = operations_module.create_key("search", expires_at=datetime(2030, 1, 31, tzinfo=UTC))
+    assert call.json == {"scope": "search", "expires_at": "2030-01-31T00:00:00+00:00"}
