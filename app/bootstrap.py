@@ -26,6 +26,7 @@ from app.services.health.readiness import ReadinessService
 from app.services.health.status import DATABASE_TIMEOUT_SECONDS, StatusService
 from app.services.health.write_faults import WriteFaults
 from app.services.models.model_bundles import ModelBundles
+from app.services.models.originals import Originals
 from app.services.models.registry import ModelRegistry
 from app.services.serving.column_reader import ColumnReader
 from app.services.serving.gallery_saver import GallerySaver
@@ -155,12 +156,13 @@ def build(settings: Settings) -> Services:
     ownership, garbage_collector = files.ownership, files.garbage_collector
     database = SqlDatabase(engine, ownership.require)
     schema = SchemaService(SqlSchema(engine), ownership)
-    bundles = ModelBundles(files.bundles, ExactIndexFiles(), InvertedListIndexes(), encoders)
+    originals = Originals(files.pictures)
+    bundles = ModelBundles(files.bundles, ExactIndexFiles(), InvertedListIndexes(), encoders, originals)
     snapshots, version_snapshots, recall_monitor, columns = _build_snapshots(
         settings, database, bundles, ownership
     )
     removal = Removal(database, garbage_collector, lambda deleted: snapshots.evict([deleted]))
-    training = TrainingService(database)
+    training = TrainingService(database, encoders)
     gates = PromotionGates(settings.gate_tolerance)
     tuner = IndexTuner(InvertedListIndexes(), ExactIndex, _INDEX_RECALL, settings.approximate_from_items)
     return Services(
@@ -180,7 +182,9 @@ def build(settings: Settings) -> Services:
         maps=GalleryMaps(snapshots),
         training=training,
         versions=ModelRegistry(database, bundles, garbage_collector, settings.keep_versions),
-        builder=ModelBuilder(database, bundles, encoders, tuner, gates, settings.model_write_seconds),
+        builder=ModelBuilder(
+            database, bundles, encoders, originals, tuner, gates, settings.model_write_seconds
+        ),
         access=AccessService(database, RateLimits(settings.rate_limit)),
         snapshots=snapshots,
         garbage_collector=garbage_collector,

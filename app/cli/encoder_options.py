@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,25 @@ def read_encoder(option: str, description: str) -> dict[str, Any]:
     except InvalidFieldError as error:
         raise InvalidFieldError(option, str(error)) from error
     return options
+
+
+def read_encoders(option: str, descriptions: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the options of encoders by modality, as a command names them: ``image=hog-color``.
+
+    Parameters
+    ----------
+    option : str
+        Of the command, for errors.
+    descriptions : sequence of str
+        A modality, an equals sign, and an encoder as of `read_encoder`; each modality once.
+    """
+    encoders: dict[str, dict[str, Any]] = {}
+    for text in descriptions:
+        modality, equals, description = text.partition("=")
+        if not equals or not modality.strip() or modality.strip() in encoders:
+            raise InvalidFieldError(option, f"expected MODALITY=ENCODER, each modality once, got {text!r}")
+        encoders[modality.strip()] = read_encoder(option, description)
+    return encoders
 
 
 def _read_options(option: str, description: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from app.bootstrap import Services
 from app.cli.console import PERCENT, time_left
 from app.domain.entities import Job, JobState
 from app.domain.errors import JobNotFoundError, ServiceError, TrainingDataError
+from app.services.training.reencoding import Encoders
 from app.services.training.requests import TrainingParameters
 from app.worker import make_worker
 
@@ -22,6 +23,7 @@ def train(
     name: str,
     parameters: TrainingParameters,
     on_progress: Callable[[str, int, int, str], None],
+    encoders: Encoders | None = None,
 ) -> int:
     """Queue a retrain, run it here unless a worker claims it, and return the new version.
 
@@ -36,6 +38,9 @@ def train(
     on_progress : callable
         Called with (what, done, total, remark). The job is cancelled when it raises, or on Ctrl-C.
 
+    encoders : mapping, optional
+        Options of encoders to change to, by modality.
+
     Raises
     ------
     TrainingDataError
@@ -43,7 +48,7 @@ def train(
     """
     with ThreadPoolExecutor(1) as pool:
         # In a thread of its own, so that an interrupt cannot lose the job id.
-        request = pool.submit(services.training.request, name, parameters)
+        request = pool.submit(services.training.request, name, parameters, encoders)
         try:
             job = request.result()
             worker = pool.submit(_work_until_closed, services, job)

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 import typer
 
 from app.api.schemas.versions import ModelOut
-from app.cli.console import LOG, OUT, JsonFlag, progress
+from app.cli.console import ENCODER_HELP, LOG, OUT, JsonFlag, progress
+from app.cli.encoder_options import read_encoders
 from app.cli.local_training import train as run_training
 from app.cli.ready import ready_services
 from app.cli.report_lines import (
@@ -44,6 +45,14 @@ def train(
     pairs: Annotated[bool, typer.Option(help="learn from equal pair_id")] = True,
     feedback: Annotated[bool, typer.Option(help="learn from feedback")] = True,
     objective: ObjectiveOption = None,
+    encoder: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODALITY=ENCODER",
+            help="another encoder for a modality, once for each: its stored originals are encoded again, and "
+            f"version and encoder change together; {ENCODER_HELP}",
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Retrain a collection and activate the new version unless it is worse."""
@@ -59,12 +68,13 @@ def train(
         supervision=Supervision(labels, tuple(facet) if facet else keys, pairs, feedback),
         objective=None if objective is None else read_objective(objective),
     )
+    encoders = read_encoders("--encoder", encoder or ())
     _, counts = services.catalogue.collection(collection)
     size = " and ".join(f"{count} {name}" for name, count in counts.items())
     estimate = "the time left is shown once it can be estimated"
     what = f"Training on {collection!r}, which has {size} items: {estimate}."
     with progress(LOG, what) as show:
-        version = run_training(services, collection, parameters, show)
+        version = run_training(services, collection, parameters, show, encoders)
     model = services.versions.model(collection, version)
     if as_json:
         typer.echo(ModelOut.of(model).model_dump_json(indent=2))

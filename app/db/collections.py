@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -34,7 +34,7 @@ class SqlCollectionRepository(CollectionRepository):
             raise CollectionExistsError(name)
         row = CollectionRow(
             name=name,
-            modalities=[{"name": m.name, "encoder": dict(m.encoder)} for m in modalities],
+            modalities=modalities_to_json(modalities),
             revision=0,
             purged_through=0,
             marked_revision=0,
@@ -106,6 +106,11 @@ class SqlCollectionRepository(CollectionRepository):
         self._session.flush()
 
     @override
+    def set_modalities(self, collection: Collection, modalities: tuple[Modality, Modality]) -> None:
+        self._row(collection.name).modalities = modalities_to_json(modalities)
+        self._session.flush()
+
+    @override
     def saved_gallery(self, collection: Collection) -> SavedGallery | None:
         row = self._session.get(SavedGalleryRow, collection.id)
         if row is None:
@@ -137,13 +142,28 @@ class SqlCollectionRepository(CollectionRepository):
         return row
 
 
+def modalities_of(entries: Sequence[Mapping[str, Any]]) -> tuple[Modality, Modality]:
+    """Return the modalities of a collection or of a model version, as they are stored."""
+    first, second = (
+        Modality(entry["name"], entry["encoder"], entry.get("encoding", "")) for entry in entries
+    )
+    return first, second
+
+
+def modalities_to_json(modalities: tuple[Modality, Modality]) -> list[dict[str, Any]]:
+    """Return modalities as they are stored; the opposite of `modalities_of`."""
+    return [
+        {"name": modality.name, "encoder": dict(modality.encoder)}
+        | ({"encoding": modality.encoding} if modality.encoding else {})
+        for modality in modalities
+    ]
+
+
 def _collection(row: CollectionRow) -> Collection:
-    first, second = (Modality(entry["name"], entry["encoder"]) for entry in row.modalities)
-    modalities = (first, second)
     return Collection(
         row.id,
         row.name,
-        modalities,
+        modalities_of(row.modalities),
         row.revision,
         row.active_version,
         row.created_at,

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from app.db.clock import now
 from app.db.models import (
+    ENCODED_CONTENTS,
     FEEDBACK,
     ITEMS,
     OPEN_STATES,
@@ -94,12 +95,26 @@ def remove_some(session: Session, collection_id: int, max_rows: int, max_bytes: 
         if rows:
             session.execute(delete(table).where(tuple_(*key).in_([row[: len(key)] for row in rows])))
             return {row.content_hash for row in rows if row.content_hash is not None}
+    if _remove_encoded(session, collection_id, max_rows):
+        return set()
     job_id = session.scalar(select(JobRow.id).where(JobRow.collection_id == collection_id).limit(1))
     if job_id is not None:
         session.execute(delete(JobRow).where(JobRow.id == job_id))  # its events go with it
         return set()
     session.execute(delete(CollectionRow).where(is_hidden))
     return None
+
+
+def _remove_encoded(session: Session, collection_id: int, max_rows: int) -> bool:
+    """Remove some features by other encoders; return whether there were any."""
+    columns = ENCODED_CONTENTS.c
+    key = (columns.modality, columns.encoding, columns.content_hash)
+    is_its = columns.collection_id == collection_id
+    rows = session.execute(select(*key).where(is_its).limit(max_rows)).all()
+    if rows:
+        values = [tuple(row) for row in rows]
+        session.execute(delete(ENCODED_CONTENTS).where(is_its, tuple_(*key).in_(values)))
+    return bool(rows)
 
 
 def some_rows(

@@ -98,6 +98,7 @@ def _row(collection: Collection, feedback: Feedback) -> FeedbackRow:
         content_hash=None if query is None else query.content_hash,
         content_type=None if query is None else query.content_type,
         features=None if features is None else vector_bytes(features),
+        encoding="" if query is None else query.encoding,
     )
 
 
@@ -116,4 +117,4 @@ def _entry(row: _AnyRow) -> Feedback:
 
 def _query(row: _AnyRow) -> Item:
     features = None if row.features is None else vector_of(row.features)
-    return Item("", row.source, row.text, row.content_hash, row.content_type, features)
+    return Item("", row.source, row.text, row.content_hash, row.content_type, features, encoding=row.encoding)

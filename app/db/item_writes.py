@@ -15,7 +15,7 @@ from app.db.chunks import in_chunks
 from app.db.models import ITEMS
 from app.domain.entities import Collection, Counts, Item, vector_bytes
 
-_PLAIN = ("modality", "text", "content_hash", "content_type", "features", "pair_id", "train")
+_PLAIN = ("modality", "text", "content_hash", "content_type", "features", "encoding", "pair_id", "train")
 _DOCUMENTS = ("labels", "metadata")
 _INSERTED = ("collection_id", "item_id", "revision", "is_deleted", *_PLAIN, *_DOCUMENTS)
 _UPDATED = ("revision", "is_deleted", *_PLAIN, *_DOCUMENTS)
@@ -133,6 +133,7 @@ def _plain(item: Item) -> _Row:
         item.content_hash,
         item.content_type,
         features,
+        item.encoding,
         item.pair_id,
         item.train,
     )

@@ -25,7 +25,7 @@ from app.db.published import (
     published_revision,
 )
 from app.db.tombstones import newest_tombstone, purge_tombstones
-from app.domain.entities import HIT_FIELDS, Carried, Change, Collection, Counts, Item, vector_of
+from app.domain.entities import HIT_FIELDS, Carried, Change, Collection, Counts, Item, Modality, vector_of
 from app.domain.errors import ItemNotFoundError
 from app.domain.names import is_storable
 from app.domain.ports import ItemRepository
@@ -65,10 +65,10 @@ class SqlItemRepository(ItemRepository):
     def get(self, collection: Collection, item_id: str) -> Item:
         if not is_storable(item_id):
             raise ItemNotFoundError(collection.name, item_id)
-        rows = self._select(collection, [item_id], (*_COLUMNS, "features"))
+        rows = self._select(collection, [item_id], (*_COLUMNS, "features", "encoding"))
         if not rows:
             raise ItemNotFoundError(collection.name, item_id)
-        return _item(rows[0], rows[0].features)
+        return _item(rows[0], rows[0].features, rows[0].encoding)
 
     @override
     def get_many(
@@ -115,8 +115,8 @@ class SqlItemRepository(ItemRepository):
         most = self._session.scalar(select(published_revision(collection.id))) or 0
         if revision < most:
             changed = Stretch("revision", revision + 1, most, 0, lambda _: true())
-            for row in self._walk(collection, (*_PLACED, "features", "is_deleted"), changed):
-                item = None if row.is_deleted else _item(row, row.features)
+            for row in self._walk(collection, (*_PLACED, "features", "encoding", "is_deleted"), changed):
+                item = None if row.is_deleted else _item(row, row.features, row.encoding)
                 yield Change(row.item_id, row.modality, item, row.revision)
 
     @override
@@ -158,6 +158,26 @@ class SqlItemRepository(ItemRepository):
         may_train = _present(modality, 0, lambda c: c["train"].is_(True))
         for row in self._walk(collection, ("labels", "pair_id", "metadata", "modality", "id"), may_train):
             yield Carried(tuple(row[0] or ()), row[1], row[2] or {})
+
+    @override
+    def of_other_encodings(self, collection: Collection, modality: Modality) -> Iterator[Item]:
+        of_others = _present(modality.name, 0, lambda c: c["encoding"] != modality.encoding)
+        for row in self._walk(collection, (*_PLACED, "encoding"), of_others):
+            yield _item(row, None, row.encoding)
+
+    @override
+    def lacking_original(self, collection: Collection, modality: str, form: str) -> tuple[int, str | None]:
+        lacks: dict[str, Condition] = {
+            "text": lambda c: c["text"].is_(None),
+            "picture": lambda c: func.coalesce(c["content_type"], "").not_like("image/%"),
+            "sound": lambda c: func.coalesce(c["content_type"], "").not_like("audio/%"),
+        }
+        lacking = _present(modality, 0, lacks.get(form, lambda _: true()))
+        count, first = 0, None
+        for row in self._walk(collection, ("item_id", "modality", "id"), lacking):
+            count += 1
+            first = first or row.item_id
+        return count, first
 
     @override
     def newest_tombstone(self, collection: Collection) -> int | None:
@@ -236,7 +256,7 @@ def _present(modality: str, after: int, where: Condition = lambda _: true()) -> 
     )
 
 
-def _item(row: _AnyRow, features: bytes | None = None) -> Item:
+def _item(row: _AnyRow, features: bytes | None = None, encoding: str = "") -> Item:
     """Return the item of a row that begins with `_COLUMNS`."""
     # By position: access by name takes several times as long, and a long ranking needs 700 rows.
     item_id, modality, text, content_hash, content_type, labels, pair_id, metadata, train, revision = row[:10]
@@ -252,4 +272,5 @@ def _item(row: _AnyRow, features: bytes | None = None) -> Item:
         metadata or {},
         train,
         revision,
+        encoding,
     )

@@ -38,6 +38,8 @@ _MEDIA_TYPE = 64
 """Characters of a picture's media type, which is one of a few."""
 _GENERATED_NAME = 128
 """Characters of a folder's name, a worker's, or an actor's: the service composes all of them."""
+_EMPTY = text("''")
+"""An empty text as the default of a column."""
 BigInt = BigInteger().with_variant(Integer, "sqlite")
 """For ids and revisions, which only grow. SQLite numbers rows only in an INTEGER, of 64 bits."""
 
@@ -128,6 +130,7 @@ class _ItemColumns:
     content_hash: Mapped[str | None] = mapped_column(String(_SHA256))
     content_type: Mapped[str | None] = mapped_column(String(_MEDIA_TYPE))
     features: Mapped[bytes | None] = mapped_column(LargeBinary)
+    encoding: Mapped[str] = mapped_column(String(_TOKEN), default="", server_default=_EMPTY)
     labels: Mapped[list[str]] = mapped_column(JSON)
     pair_id: Mapped[str | None] = mapped_column(String(MAX_IDENTIFIER))
     attributes: Mapped[dict[str, Any]] = mapped_column("metadata", JSON)
@@ -210,6 +213,23 @@ class ReplacedItemRow(_ItemColumns, Base):
     collection_id: Mapped[int] = mapped_column(BigInt)
 
 
+class EncodedContentRow(Base):
+    """Features of a text, picture or sound by another encoder than that of the items that have it.
+
+    By the hash of the content, so that they are right whatever is written meanwhile.
+    """
+
+    __tablename__ = "encoded_contents"
+
+    collection_id: Mapped[int] = mapped_column(
+        BigInt, ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    modality: Mapped[str] = mapped_column(String(MAX_NAME), primary_key=True)
+    encoding: Mapped[str] = mapped_column(String(_TOKEN), primary_key=True)
+    content_hash: Mapped[str] = mapped_column(String(_SHA256), primary_key=True)
+    features: Mapped[bytes] = mapped_column(LargeBinary)
+
+
 class FeedbackRow(Base):
     """Feedback: an item's relevance to a query, which is an item or has content of its own."""
 
@@ -234,6 +254,7 @@ class FeedbackRow(Base):
     content_hash: Mapped[str | None] = mapped_column(String(_SHA256))
     content_type: Mapped[str | None] = mapped_column(String(_MEDIA_TYPE))
     features: Mapped[bytes | None] = mapped_column(LargeBinary)
+    encoding: Mapped[str] = mapped_column(String(_TOKEN), default="", server_default=_EMPTY)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
@@ -250,6 +271,7 @@ class ModelRow(Base):
     manifest_hash: Mapped[str] = mapped_column(String(_SHA256))
     index_revision: Mapped[int] = mapped_column(BigInt)
     facts: Mapped[dict[str, Any]] = mapped_column(JSON)
+    modalities: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
@@ -335,4 +357,5 @@ class KeyRow(Base):
 
 ITEMS: Table = Base.metadata.tables[ItemRow.__tablename__]
 REPLACED_ITEMS: Table = Base.metadata.tables[ReplacedItemRow.__tablename__]
+ENCODED_CONTENTS: Table = Base.metadata.tables[EncodedContentRow.__tablename__]
 FEEDBACK: Table = Base.metadata.tables[FeedbackRow.__tablename__]

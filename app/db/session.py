@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session, SessionTransaction, sessionmaker
 from app.db.change_mark import ChangeMark
 from app.db.changes import Changes
 from app.db.collections import SqlCollectionRepository
+from app.db.encoded_contents import SqlEncodedContentRepository
 from app.db.faults import translate_errors
 from app.db.feedback import SqlFeedbackRepository
 from app.db.imports import SqlImportRepository
@@ -56,6 +57,7 @@ class SqlUnitOfWork:
     installation: SqlInstallationRepository
     imports: SqlImportRepository
     feedback: SqlFeedbackRepository
+    encoded: SqlEncodedContentRepository
 
     @classmethod
     def over(cls, session: Session) -> SqlUnitOfWork:
@@ -69,6 +71,7 @@ class SqlUnitOfWork:
             SqlInstallationRepository(session),
             SqlImportRepository(session),
             SqlFeedbackRepository(session),
+            SqlEncodedContentRepository(session),
         )
 
 

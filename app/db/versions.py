@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from typing_extensions import override
 
 from app.db.chunks import in_chunks
+from app.db.collections import modalities_of, modalities_to_json
 from app.db.models import ActivationRow, CollectionRow, ModelRow
 from app.domain.entities import Activation, Collection, ModelVersion, TrainingReport
 from app.domain.errors import ModelNotFoundError
@@ -31,6 +32,7 @@ class SqlModelRepository(ModelRepository):
                 manifest_hash=model.manifest_hash,
                 index_revision=model.index_revision,
                 facts=model.report.to_json(),
+                modalities=None if model.modalities is None else modalities_to_json(model.modalities),
                 created_at=model.created_at,
             )
         )
@@ -114,4 +116,5 @@ def _model(row: ModelRow, active_version: int | None) -> ModelVersion:
         report=TrainingReport.from_json(row.facts),
         created_at=row.created_at,
         is_active=row.version == active_version,
+        modalities=None if row.modalities is None else modalities_of(row.modalities),
     )

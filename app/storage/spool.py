@@ -133,7 +133,7 @@ class ItemSpool(Spool):
         """Return the next entry and its size in the file, in bytes."""
         line, id_length, facts_length, length = _HEAD.unpack(self._items.read(_HEAD.size))
         item_id = self._items.read(id_length).decode()
-        modality, text, content_hash, content_type, labels, pair_id, metadata, train = json.loads(
+        modality, text, content_hash, content_type, labels, pair_id, metadata, train, encoding = json.loads(
             self._items.read(facts_length).decode()
         )
         features = None
@@ -150,6 +150,7 @@ class ItemSpool(Spool):
             pair_id,
             metadata,
             train,
+            encoding=encoding,
         )
         return (line, item), _HEAD.size + id_length + facts_length + max(length, 0)
 
@@ -165,5 +166,6 @@ def _facts(item: Item) -> bytes:
             item.pair_id,
             item.metadata,
             item.train,
+            item.encoding,
         ]
     ).encode()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from app.domain.entities import BuiltModel, TrainingParameters
+from app.domain.entities.training import ENCODERS
 from app.domain.errors import (
     DatabaseUnavailableError,
     JobCancelledError,
@@ -64,7 +65,9 @@ def attempt(builder: ModelBuilder, collection: str, parameters: Mapping[str, Any
         Takes progress. What it raises because the job was lost reaches the caller.
     """
     try:
-        return builder.build(collection, TrainingParameters.from_json(parameters), report)
+        rest = {name: value for name, value in parameters.items() if name != ENCODERS}
+        encoders = parameters.get(ENCODERS, {})
+        return builder.build(collection, TrainingParameters.from_json(rest), report, encoders)
     except (JobCancelledError, WorkerStoppingError):
         raise
     except (StorageFullError, StorageReadOnlyError) as error:

@@ -36,8 +36,13 @@ def retrain(
     response: Response,
     body: Annotated[RetrainIn, read_json(RetrainIn, default=RetrainIn())],
 ) -> JobOut:
-    """Queue a retrain; the new version is served as soon as it is published, unless it is worse."""
-    job = training.request(collection, body.to_parameters())
+    """Queue a retrain; the new version is served as soon as it is published, unless it is worse.
+
+    With `encoders` all stored originals of these modalities are encoded again first, beside the features that
+    serve; searches go on with the old encoder until the new version, its encoder and its features take over
+    together.
+    """
+    job = training.request(collection, body.to_parameters(), body.to_encoders())
     response.headers["Location"] = f"/v1/admin/jobs/{job.id}"
     return JobOut.of(job)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -18,9 +19,11 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
-from app.api.schemas.base import EXAMPLE_TIME, Integer, Strict, one_of, whole
+from app.api.schemas.base import EXAMPLE_TIME, NAME, Integer, Strict, one_of, whole
+from app.api.schemas.encoders import EncoderIn, without_paths
 from app.domain.entities import ApiKey, Job, KeyBounds, Scope, Supervision, TrainingParameters
 from app.domain.entities.held_out_quality import Objective
+from app.domain.entities.training import ENCODERS
 from app.domain.limits import MAX_KEY_COLLECTIONS, MAX_NAME, STORABLE_PATTERN
 from app.services.training.parameters import (
     LARGEST_ALPHA,
@@ -123,6 +126,7 @@ class RetrainIn(Strict):
                 {"method": "lrbs", "alpha": 0.001, "scaling": "l2"},
                 {"supervision": {"facets": "auto", "feedback": False}, "objective": "ndcg"},
                 {"objective": {"ndcg": 2, "recall": 1}},
+                {"encoders": {"text": {"type": "lda", "topics": 50}}},
             ],
             "if": {
                 "properties": {"method": {"enum": ["semantic", "composite"]}},
@@ -157,10 +161,20 @@ class RetrainIn(Strict):
         "by label, how often the partner is among the first ten, or a weighted mean of these; default: "
         "`ndcg` where there is more than one facet or pairs, and `map` otherwise",
     )
+    encoders: dict[str, EncoderIn] = Field(
+        default_factory=dict,
+        description="other encoders, by modality: all stored originals are encoded by them beside the "
+        "features that serve, and they take over with the new version",
+        json_schema_extra={"maxProperties": 2, "propertyNames": NAME},
+    )
+
+    def to_encoders(self) -> dict[str, dict[str, Any]]:
+        """Return the options of the encoders to change to, by modality."""
+        return {name: encoder.options() for name, encoder in self.encoders.items()}
 
     def to_parameters(self) -> TrainingParameters:
         """Return the service's form."""
-        values = self.model_dump(exclude={"supervision"})
+        values = self.model_dump(exclude={"supervision", "encoders"})
         return TrainingParameters(**values, supervision=self.supervision.to_supervision())
 
 
@@ -211,7 +225,7 @@ class JobOut(BaseModel):
             id=job.id,
             collection=job.collection,
             state=job.state.value,
-            parameters=dict(job.parameters),
+            parameters=_show_parameters(job.parameters),
             progress=dict(job.progress),
             error=job.error,
             model_version=job.model_version,
@@ -220,6 +234,12 @@ class JobOut(BaseModel):
             started_at=job.started_at,
             finished_at=job.finished_at,
         )
+
+
+def _show_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a job without the paths of files on the server."""
+    encoders = {name: without_paths(options) for name, options in parameters.get(ENCODERS, {}).items()}
+    return {**parameters, **({ENCODERS: encoders} if encoders else {})}
 
 
 class JobList(BaseModel):

@@ -20,10 +20,14 @@ class Modality:
         Such as "image" or "text".
     encoder : mapping
         ``{"type": ..., ...}`` with the encoder's own options.
+    encoding : str
+        Identifies features of this encoder among those of others that the collection has or had; empty for
+        the one it was made with.
     """
 
     name: str
     encoder: Mapping[str, Any]
+    encoding: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,8 @@ class Item:
         Whether a retrain may learn from it.
     revision : int
         Of the write that last changed it.
+    encoding : str
+        Of the encoder that made the features, as of `Modality`.
     """
 
     id: str
@@ -147,6 +153,7 @@ class Item:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     train: bool = True
     revision: int = 0
+    encoding: str = ""
 
 
 @dataclass(frozen=True, slots=True)

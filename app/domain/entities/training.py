@@ -10,6 +10,9 @@ import msgspec
 
 from app.domain.entities.held_out_quality import Objective
 
+ENCODERS = "encoders"
+"""Parameter of a job beside those of the training: options of the encoders to change to, by modality."""
+
 
 @dataclass(frozen=True, slots=True)
 class Supervision:

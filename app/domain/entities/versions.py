@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from app.domain.entities.collections import Modality
 from app.domain.entities.training_report import TrainingReport
 
 
@@ -28,6 +29,8 @@ class ModelVersion:
         UTC.
     is_active : bool
         Whether it serves.
+    modalities : tuple of Modality or None
+        With the encoders it was trained with; those of the collection when None.
     """
 
     version: int
@@ -37,6 +40,7 @@ class ModelVersion:
     report: TrainingReport
     created_at: datetime
     is_active: bool
+    modalities: tuple[Modality, Modality] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,8 @@ class BuiltModel:
         As in the manifest.
     expected_active : int or None
         Version that was active when the training began, and that the new one was compared with.
+    modalities : tuple of Modality or None
+        As of `ModelVersion`.
     """
 
     version: int
@@ -85,6 +91,7 @@ class BuiltModel:
     index_revision: int
     report: TrainingReport
     expected_active: int | None
+    modalities: tuple[Modality, Modality] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from app.domain.ports.index import (
 from app.domain.ports.jobs import JobQueue
 from app.domain.ports.repositories import (
     CollectionRepository,
+    EncodedContentRepository,
     FeedbackRepository,
     InstallationRepository,
     ItemRepository,
@@ -31,6 +32,7 @@ __all__ = [
     "CollectionRepository",
     "Database",
     "DatabaseSchema",
+    "EncodedContentRepository",
     "Encoder",
     "EncoderSource",
     "FeedbackRepository",

@@ -10,6 +10,7 @@ from app.domain.ports.imports import ImportRepository
 from app.domain.ports.jobs import JobQueue
 from app.domain.ports.repositories import (
     CollectionRepository,
+    EncodedContentRepository,
     FeedbackRepository,
     InstallationRepository,
     ItemRepository,
@@ -34,6 +35,11 @@ class UnitOfWork(Protocol):
     @property
     def feedback(self) -> FeedbackRepository:
         """Feedback."""
+        ...
+
+    @property
+    def encoded(self) -> EncodedContentRepository:
+        """Features by other encoders than those that the items have."""
         ...
 
     @property

@@ -23,6 +23,7 @@ from app.domain.entities import (
     ModelVersion,
     SavedGallery,
     Scope,
+    Vector,
 )
 
 
@@ -69,6 +70,10 @@ class CollectionRepository(Protocol):
 
     def set_encoder_option(self, collection: Collection, modality: str, option: str, value: Any) -> None:
         """Record an option that became known later, such as the dimension of the first vector."""
+        ...
+
+    def set_modalities(self, collection: Collection, modalities: tuple[Modality, Modality]) -> None:
+        """Give a locked collection the encoders of a model version."""
         ...
 
     def saved_gallery(self, collection: Collection) -> SavedGallery | None:
@@ -155,6 +160,14 @@ class ItemRepository(Protocol):
         """
         ...
 
+    def of_other_encodings(self, collection: Collection, modality: Modality) -> Iterator[Item]:
+        """Yield the items of a modality that were stored with another encoder, without features."""
+        ...
+
+    def lacking_original(self, collection: Collection, modality: str, form: str) -> tuple[int, str | None]:
+        """Return how many items of a modality have no stored "text", "picture" or "sound", and the first."""
+        ...
+
     def newest_tombstone(self, collection: Collection) -> int | None:
         """Return the position of the last deleted item that left a tombstone."""
         ...
@@ -168,6 +181,30 @@ class ItemRepository(Protocol):
 
     def used_content(self, content_hashes: Sequence[str]) -> set[str]:
         """Return which of the hashes any item, or query of any feedback, of any collection has."""
+        ...
+
+
+class EncodedContentRepository(Protocol):
+    """Features of texts, pictures and sounds by modality, its encoding, and SHA-256 of the content."""
+
+    def hashes(self, collection: Collection, modality: Modality) -> set[str]:
+        """Return the hashes of all contents that there are features of."""
+        ...
+
+    def find(self, collection: Collection, modality: Modality, hashes: Sequence[str]) -> dict[str, Vector]:
+        """Return the features that there are, by hash."""
+        ...
+
+    def put(self, collection: Collection, modality: Modality, features: Mapping[str, Vector]) -> None:
+        """Store features by hash; those that are there stay."""
+        ...
+
+    def forget(self, collection: Collection, modality: Modality, hashes: Sequence[str]) -> None:
+        """Remove the features of contents that no item has any more."""
+        ...
+
+    def keep_only(self, collection: Collection, encodings: AbstractCollection[str]) -> None:
+        """Remove the features of all other encodings."""
         ...
 
 

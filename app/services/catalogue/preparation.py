@@ -106,6 +106,9 @@ class Preparation:
         for now, then in zip(current.modalities, expected.modalities, strict=True):
             if now.name not in first_places:
                 continue
+            if now.encoding != then.encoding:
+                self._check_form(first_places[now.name], now, then)
+                continue
             try:
                 pending[now.name] = self._encoders.pending_options(now.encoder, then.encoder)
             except InvalidFieldError as error:
@@ -154,7 +157,11 @@ class Preparation:
                     first = numbers[int(np.argmin(finite))]
                     raise InvalidFieldError(fields[first], "its features are not finite")
                 features |= zip(numbers, encoded, strict=True)
-        return [self._item(new, features.get(number), make_id) for number, new in enumerate(new_items)]
+        encodings = {modality.name: modality.encoding for modality in collection.modalities}
+        return [
+            self._item(new, features.get(number), encodings[new.modality], make_id)
+            for number, new in enumerate(new_items)
+        ]
 
     def with_pictures(
         self, items: Sequence[Item], new_items: Sequence[NewItem], stored: list[str]
@@ -183,9 +190,20 @@ class Preparation:
         first = next((new.content for new in new_items if new.modality == modality.name), None)
         if first is None:
             return modality
-        return Modality(modality.name, self._encoders.with_first_item(modality.encoder, first))
+        encoder = self._encoders.with_first_item(modality.encoder, first)
+        return dataclasses.replace(modality, encoder=encoder)
 
-    def _item(self, new: NewItem, features: Vector | None, make_id: Callable[[NewItem], str]) -> Item:
+    def _check_form(self, place: str, now: Modality, then: Modality) -> None:
+        """Refuse items that were encoded as what the collection's new encoder does not take."""
+        forms = [self._encoders.make(modality.encoder).content_form for modality in (now, then)]
+        if forms[0] != forms[1]:
+            raise InvalidFieldError(
+                place, f"the encoder of {now.name!r} was changed meanwhile: expected a {forms[0]}"
+            )
+
+    def _item(
+        self, new: NewItem, features: Vector | None, encoding: str, make_id: Callable[[NewItem], str]
+    ) -> Item:
         return Item(
             id=make_id(new) if new.id is None else new.id,
             modality=new.modality,
@@ -196,6 +214,7 @@ class Preparation:
             pair_id=new.pair_id,
             metadata=new.metadata,
             train=new.train,
+            encoding=encoding,
         )
 
 

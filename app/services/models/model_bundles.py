@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from app.domain.entities import Collection, Features, Matrix, ModelVersion, TrainingReport
+from app.domain.entities import Collection, Features, Item, Matrix, Modality, ModelVersion, TrainingReport
 from app.domain.errors import DamagedBundleError
-from app.domain.ports import ApproximateIndexes, BundleFiles, EncoderSource, GalleryIndex, IndexFiles
+from app.domain.ports import (
+    ApproximateIndexes,
+    BundleFiles,
+    EncoderSource,
+    GalleryIndex,
+    IndexFiles,
+    UnitOfWork,
+)
+from app.services.models.originals import Originals
 from solver import ArtifactError, Projector, load_projector, save_projector
 
 _GALLERIES = "galleries.json"
@@ -55,8 +63,8 @@ class LoadedModel:
         Maps features of both modalities into one space.
     encoders : mapping of str to Encoder
         By modality.
-    modality_names : tuple of str
-        X first.
+    modalities : tuple of Modality
+        With the options of its encoders; X first.
     galleries : mapping
         By modality: item ids and their projections.
     held_out_damage : str or None
@@ -65,17 +73,34 @@ class LoadedModel:
         Approximate indexes over the rows of large galleries, by modality.
     published_recall : mapping of str to float
         Recall@10 of the approximate indexes that were published, as the training measured it, by modality.
+    originals : Originals or None
+        Encodes items that were stored with another encoder; None where all have the right features.
     """
 
     version: int
     index_revision: int
     projector: Projector
     encoders: Mapping[str, Any]
-    modality_names: tuple[str, str]
+    modalities: tuple[Modality, Modality]
     galleries: Mapping[str, tuple[tuple[str, ...], Matrix]]
     held_out_damage: str | None = None
     indexes: Mapping[str, GalleryIndex] = field(default_factory=dict)
     published_recall: Mapping[str, float] = field(default_factory=dict)
+    originals: Originals | None = None
+
+    @property
+    def modality_names(self) -> tuple[str, str]:
+        """Names of both modalities, X first."""
+        return self.modalities[0].name, self.modalities[1].name
+
+    def with_features(
+        self, work: UnitOfWork, collection: Collection, name: str, items: Sequence[Item]
+    ) -> list[Item]:
+        """Return items of one modality with the features of this model's encoder; see `Originals`."""
+        if self.originals is None:
+            return list(items)
+        modality = self.modalities[self.modality_names.index(name)]
+        return self.originals.with_features(work, collection, modality, self.encoders[name], items)
 
     def project(self, modality: str, features: Features) -> Matrix:
         """Return the (n, rank) projections of features of one modality; see `can_be_ranked`."""
@@ -97,6 +122,8 @@ class ModelBundles:
         Format of the indexes of large ones.
     encoders : EncoderSource
         Restores encoders from their state.
+    originals : Originals
+        For the models that are loaded.
     """
 
     def __init__(
@@ -105,11 +132,13 @@ class ModelBundles:
         index_files: IndexFiles,
         approximate_indexes: ApproximateIndexes,
         encoders: EncoderSource,
+        originals: Originals,
     ) -> None:
         self._files = files
         self._index_files = index_files
         self._approximate_indexes = approximate_indexes
         self._encoders = encoders
+        self._originals = originals
 
     def publish(
         self,
@@ -174,9 +203,10 @@ class ModelBundles:
             ids = json.loads((folder / _GALLERIES).read_text(encoding="utf-8"))
         except (ArtifactError, OSError, ValueError) as error:
             raise DamagedBundleError(f"bundle {version.bundle}: its model cannot be read") from error
+        modalities = version.modalities or collection.modalities
         encoders, galleries = {}, {}
         indexes: dict[str, GalleryIndex] = {}
-        for side, modality in zip("xz", collection.modalities, strict=True):
+        for side, modality in zip("xz", modalities, strict=True):
             # Early releases stored no state of encoders that are not fitted.
             state = states.get(modality.name, {})
             encoders[modality.name] = self._encoders.restore(modality.encoder, state)
@@ -195,11 +225,12 @@ class ModelBundles:
             version.index_revision,
             projector,
             encoders,
-            collection.modality_names,
+            modalities,
             galleries,
             held_out_damage,
             indexes,
             version.report.index.published,
+            self._originals,
         )
 
     def _load_index(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -165,6 +166,7 @@ class ModelRegistry:
                 replace(built.report, not_activated=reason),
                 datetime.now(UTC),
                 is_active=False,
+                modalities=built.modalities,
             )
             work.models.add(collection, entry)
             if reason is None:
@@ -175,7 +177,8 @@ class ModelRegistry:
     def prune(self, name: str) -> list[int]:
         """Delete old versions and return their numbers.
 
-        The active version, the one before it, and the newest inactive ones are kept.
+        The active version, the one before it, and the newest inactive ones are kept. Features by encoders
+        that none of these has are removed, too.
         """
         with self._database.write() as work:
             collection = work.collections.lock(name)
@@ -183,19 +186,25 @@ class ModelRegistry:
             inactive = [model for model in work.models.list(collection) if model.version not in protected]
             deleted = inactive[self._n_inactive :]
             work.models.delete(collection, [model.version for model in deleted])
+            modalities = [model.modalities or () for model in work.models.list(collection)]
+            used = itertools.chain(collection.modalities, *modalities)
+            work.encoded.keep_only(collection, {modality.encoding for modality in used})
         if deleted:
             self._garbage_collector.sweep_after_delete([], [model.bundle for model in deleted])
         return [model.version for model in deleted]
 
 
 def _activate(work: UnitOfWork, collection: Collection, version: int, by: str, reason: str | None) -> None:
-    """Make a version of a locked collection the active one, and record it in the history."""
+    """Make a version of a locked collection the active one, its encoders with it, and record it."""
     active = collection.active_version
     if active == version:
         return
     if not work.models.replace_active(collection, version, active):
         raise ActiveVersionConflictError(collection.name, active, None)
     work.models.record_activation(collection, Activation(version, active, datetime.now(UTC), by, reason))
+    modalities = work.models.get(collection, version).modalities
+    if modalities is not None and modalities != collection.modalities:
+        work.collections.set_modalities(collection, modalities)
 
 
 def _find_previous(work: UnitOfWork, collection: Collection) -> int | None:

@@ -75,7 +75,7 @@ def replay(
         items = [change.item for change in batch if change.item is not None]
         for name in ranked:
             batch_ranked, batch_vectors, batch_unranked = _project(
-                base, name, [item for item in items if item.modality == name]
+                base, work, collection, name, [item for item in items if item.modality == name]
             )
             ranked[name] += batch_ranked
             vectors[name].append(batch_vectors)
@@ -93,16 +93,20 @@ def replay(
 
 
 def _project(
-    base: Snapshot, modality: str, items: Sequence[Item]
+    base: Snapshot, work: UnitOfWork, collection: Collection, modality: str, items: Sequence[Item]
 ) -> tuple[list[IndexedItem], Matrix, set[str]]:
     """Return the items that can be ranked, their projections, and the ids of the others."""
-    if not items:
-        return [], np.zeros((0, base.model.projector.rank), np.float32), set()
     encoder: Encoder = base.model.encoders[modality]
+    items = base.model.with_features(work, collection, modality, items)
+    unranked = set()
+    if not encoder.is_fitted_with_model:
+        unranked = {item.id for item in items if item.features is None}
+        items = [item for item in items if item.features is not None]
+    if not items:
+        return [], np.zeros((0, base.model.projector.rank), np.float32), unranked
     projected = base.model.project(modality, item_features(items, encoder))
     is_ranked = can_be_ranked(projected)
     ranked: list[IndexedItem] = []
-    unranked: set[str] = set()
     for item, can_be in zip(items, is_ranked.tolist(), strict=True):
         if can_be:
             ranked.append(IndexedItem(item.id, item.labels, item.metadata))

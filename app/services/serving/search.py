@@ -503,7 +503,12 @@ def _item_features(snapshot: Snapshot, work: UnitOfWork, source: str, field: str
     item = work.items.get(snapshot.collection, item_id)
     if item.modality != source:
         raise InvalidFieldError(field, f"item {item_id!r} is of modality {item.modality!r}, not {source!r}")
-    return item_features([item], snapshot.model.encoders[source])
+    (item,) = snapshot.model.with_features(work, snapshot.collection, source, [item])
+    encoder = snapshot.model.encoders[source]
+    if item.features is None and not encoder.is_fitted_with_model:
+        version = snapshot.model.version
+        raise InvalidFieldError(field, f"item {item_id!r} has no original that version {version} can encode")
+    return item_features([item], encoder)
 
 
 def _look_up_words(snapshot: Snapshot, source: str, query: Query) -> WordReport | None:

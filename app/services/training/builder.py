@@ -23,15 +23,17 @@ from app.domain.entities import (
 from app.domain.entities.held_out_quality import Gate
 from app.domain.entities.training_report import IndexRecall, LeftOut, TrainingData
 from app.domain.errors import DamagedBundleError, StorageFullError, StorageReadOnlyError, TrainingDataError
-from app.domain.ports import Database, EncoderSource
+from app.domain.ports import Database, EncoderSource, UnitOfWork
 from app.services.models.features import fit_encoder, item_features
 from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBundles
+from app.services.models.originals import Originals
 from app.services.training.evaluation import PromotionGates, compare_with_active
 from app.services.training.index_tuning import IndexTuner
 from app.services.training.items import LabelledItems
 from app.services.training.judgements import Judgements, judgements_of
 from app.services.training.partners import pairs_of
 from app.services.training.progress import Report, StagedReport, TimedReport
+from app.services.training.reencoding import Encoders, Reencoder, modalities_with
 from solver import SolverError, can_be_ranked
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 _PROJECTION_BATCH = 2000
 """Items projected at a time: their features have to fit into memory beside the model."""
+_AS_THEY_ARE: Encoders = {}
 _STAGES = {
     "encoding": (0.01, 0.03),
     "learning": (0.03, 0.9),
@@ -47,6 +50,8 @@ _STAGES = {
     "writing": (0.98, 0.99),
 }
 """Shares of the time of a training, measured with the default method on some thousands of items."""
+_REENCODING = 0.3
+"""Share of the time of a training with a new encoder that goes into encoding: some ms for each picture."""
 _ITEMS_SHOWN = 20
 """Ids in a report: enough to look into a problem, and few enough to read."""
 _WRITE_AGAIN_SECONDS = 1.0
@@ -56,16 +61,19 @@ _WRITE_AGAIN_SECONDS = 1.0
 class ModelBuilder:
     """Trains, judges, and writes a bundle; what it gives is published by who holds the job.
 
-    It writes only files that no row refers to, so it can be stopped at any moment.
+    It writes only files that no row refers to, and features by the hash of what they are of, so it can be
+    stopped at any moment.
 
     Parameters
     ----------
     database : Database
-        Read, never written.
+        Read; nothing but features of originals is written to it.
     bundles : ModelBundles
         Where bundles are written.
     encoders : EncoderSource
         Makes encoders, fitted ones included.
+    originals : Originals
+        Encodes items that were stored with other encoders.
     tuner : IndexTuner
         Chooses the index of each gallery.
     gates : PromotionGates
@@ -79,6 +87,7 @@ class ModelBuilder:
         database: Database,
         bundles: ModelBundles,
         encoders: EncoderSource,
+        originals: Originals,
         tuner: IndexTuner,
         gates: PromotionGates,
         patience_seconds: float,
@@ -86,11 +95,15 @@ class ModelBuilder:
         self._database = database
         self._bundles = bundles
         self._encoders = encoders
+        self._originals = originals
+        self._reencoder = Reencoder(database, originals, encoders)
         self._tuner = tuner
         self._gates = gates
         self._patience_seconds = patience_seconds
 
-    def build(self, name: str, parameters: TrainingParameters, report: Report) -> BuiltModel:
+    def build(
+        self, name: str, parameters: TrainingParameters, report: Report, encoders: Encoders = _AS_THEY_ARE
+    ) -> BuiltModel:
         """Train and write a bundle.
 
         Parameters
@@ -101,6 +114,8 @@ class ModelBuilder:
             How to train.
         report : callable
             Takes progress; raises to end the training.
+        encoders : mapping, optional
+            Settled options of encoders that replace those of the collection, by modality.
 
         Raises
         ------
@@ -111,7 +126,9 @@ class ModelBuilder:
         """
         staged = StagedReport(TimedReport(report))
         staged({"phase": "loading"})
-        inputs = self._read(name, parameters.supervision)
+        staged.enter(0.0, _REENCODING if encoders else 0.0)
+        self._reencoder.encode_all(name, encoders, staged)
+        inputs = self._read(name, parameters.supervision, encoders)
         learned = self._learn(inputs, parameters, staged)
         staged.enter(*_STAGES["indexing"])
         model, index_recall = self._tuner.tune(_place(inputs, learned, staged))
@@ -119,28 +136,47 @@ class ModelBuilder:
         staged({"phase": "judging"})
         training_report = self._judge(inputs, learned, model, parameters, index_recall)
         staged.enter(*_STAGES["writing"])
+        self._reencoder.encode_all(name, encoders, staged)  # what was written since
         staged({"phase": "writing"})
         folder, manifest_hash = self._publish_patiently(
             inputs.collection, model, training_report, learned.selected.judged, staged
         )
         return self._read_back(inputs.collection, model, training_report, folder, manifest_hash)
 
-    def _read(self, name: str, supervision: Supervision) -> _Inputs:
+    def _read(self, name: str, supervision: Supervision, encoders: Encoders) -> _Inputs:
         with self._database.read() as work:
-            collection = work.collections.get(name)
+            stored = work.collections.get(name)
+            collection = replace(stored, modalities=modalities_with(stored, encoders))
             active = None
             if collection.active_version is not None:
                 active = work.models.get(collection, collection.active_version)
             feedback = work.feedback.all(collection) if supervision.feedback else ()
             judgements, queries = judgements_of(collection, feedback)
+            items = [change.item for change in work.items.changes_since(collection, 0) if change.item]
             return _Inputs(
                 collection,
                 work.models.next_version(collection),
                 active,
-                [change.item for change in work.items.changes_since(collection, 0) if change.item],
+                self._with_features(work, collection, items),
                 judgements,
-                queries,
+                self._with_features(work, collection, queries),
             )
+
+    def _with_features(self, work: UnitOfWork, collection: Collection, items: Sequence[Item]) -> list[Item]:
+        """Return the items that the encoders can encode, with their features, in their order."""
+        encodable: dict[int, Item] = {}
+        for modality in collection.modalities:
+            encoder = self._encoders.make(modality.encoder)
+            numbers = [number for number, item in enumerate(items) if item.modality == modality.name]
+            side = self._originals.with_features(
+                work, collection, modality, encoder, [items[number] for number in numbers]
+            )
+            encodable |= {
+                number: item
+                for number, item in zip(numbers, side, strict=True)
+                if item.features is not None or encoder.is_fitted_with_model
+            }
+        return [encodable[number] for number in sorted(encodable)]
 
     def _learn(self, inputs: _Inputs, parameters: TrainingParameters, staged: StagedReport) -> _Learned:
         # With scikit-learn and the estimators, which no process needs but the one that trains.
@@ -219,6 +255,7 @@ class ModelBuilder:
             model.index_revision,
             training_report,
             collection.active_version,
+            collection.modalities,
         )
         entry = ModelVersion(
             built.version,
@@ -228,6 +265,7 @@ class ModelBuilder:
             training_report,
             collection.created_at,
             is_active=False,
+            modalities=collection.modalities,
         )
         # A bundle that cannot be read back now could not be served either.
         self._bundles.load(collection, entry)
@@ -259,7 +297,7 @@ class ModelBuilder:
         except DamagedBundleError as error:
             # Better a new version than one that no process can load.
             return Gate(active.version, f"the active version is damaged: {error}")
-        by_id = {item.id: item for item in items}
+        by_id = self._as_before(old[0], collection, selected, items)
         return compare_with_active(
             selected.judged,
             selected.held_out,
@@ -268,6 +306,23 @@ class ModelBuilder:
             selected.selection.objective,
             self._gates.tolerance,
         )
+
+    def _as_before(
+        self, old: LoadedModel, collection: Collection, selected: SelectedModel, items: Sequence[Item]
+    ) -> dict[str, Item]:
+        """Return by id the items that may be compared, with the features of the active version's encoders."""
+        if old.modalities == collection.modalities or selected.held_out is None:
+            return {item.id: item for item in items}
+        ids = sorted({*selected.held_out.x_ids.tolist(), *selected.held_out.z_ids.tolist()})
+        by_id: dict[str, Item] = {}
+        with self._database.read() as work:
+            held_out = [
+                work.items.get(collection, item_id) for item_id in work.items.existing(collection, ids)
+            ]
+            for name in old.modality_names:
+                side = [item for item in held_out if item.modality == name]
+                by_id |= {item.id: item for item in old.with_features(work, collection, name, side)}
+        return by_id
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -328,7 +383,12 @@ def _place(inputs: _Inputs, learned: _Learned, report: Report) -> LoadedModel:
     collection = inputs.collection
     names = collection.modality_names
     model = LoadedModel(
-        inputs.version, collection.revision, learned.selected.projector, learned.encoders, names, {}
+        inputs.version,
+        collection.revision,
+        learned.selected.projector,
+        learned.encoders,
+        collection.modalities,
+        {},
     )
     galleries = {name: _project_all(model, name, inputs.items, report) for name in names}
     return replace(model, galleries=galleries)

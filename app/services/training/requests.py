@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator
 from dataclasses import asdict
+from typing import Any
 
 from app.domain.entities import Carried, Collection, Job, JobEvent, Supervision, TrainingParameters
-from app.domain.errors import TrainingDataError
-from app.domain.ports import Database, UnitOfWork
+from app.domain.entities.training import ENCODERS
+from app.domain.errors import InvalidFieldError, TrainingDataError, UnknownModalityError
+from app.domain.names import join_path
+from app.domain.ports import Database, EncoderSource, UnitOfWork
 from app.services.training.eligibility import (
     check_facets,
     check_labels,
@@ -17,6 +20,7 @@ from app.services.training.eligibility import (
 )
 from app.services.training.judgements import judgements_of, suffices
 from app.services.training.parameters import check_parameters, learns_from_labels_only
+from app.services.training.reencoding import Encoders, lacking_message
 
 __all__ = ["TrainingParameters", "TrainingService"]
 
@@ -31,12 +35,15 @@ class TrainingService:
     ----------
     database : Database
         The truth.
+    encoders : EncoderSource
+        Checks encoders to change to.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, encoders: EncoderSource) -> None:
         self._database = database
+        self._encoders = encoders
 
-    def request(self, name: str, parameters: TrainingParameters) -> Job:
+    def request(self, name: str, parameters: TrainingParameters, encoders: Encoders | None = None) -> Job:
         """Queue a retrain.
 
         Parameters
@@ -45,6 +52,9 @@ class TrainingService:
             Collection.
         parameters : TrainingParameters
             What to train.
+        encoders : mapping, optional
+            Options of encoders that replace those of the collection, by modality: all stored originals are
+            encoded again beside the features that serve, and the new version brings its encoders along.
 
         Raises
         ------
@@ -53,13 +63,40 @@ class TrainingService:
         TrainingDataError
             If it is plain from what the items carry that it would fail, or not fit into memory.
         InvalidFieldError
-            If a parameter is not as described.
+            If a parameter is not as described, or items have no original for a new encoder.
         """
         check_parameters(parameters)
         with self._database.read() as work, contextlib.ExitStack() as reading:
             _Check(work, work.collections.get(name), reading).check(parameters)
+        changed = self._settle(name, encoders or {})
         with self._database.write() as work:
-            return work.jobs.enqueue(work.collections.get(name), asdict(parameters))
+            values = asdict(parameters) | ({ENCODERS: changed} if changed else {})
+            return work.jobs.enqueue(work.collections.get(name), values)
+
+    def _settle(self, name: str, encoders: Encoders) -> dict[str, dict[str, Any]]:
+        """Return the settled options of the encoders that differ from those of a collection."""
+        settled = {}
+        for modality, options in encoders.items():
+            place = f"{ENCODERS}.{modality}"
+            with self._database.read() as work:
+                collection = work.collections.get(name)
+            if modality not in collection.modality_names:
+                raise UnknownModalityError(place, modality, collection.modality_names)
+            try:
+                settled[modality] = self._encoders.settle(options)
+            except InvalidFieldError as error:
+                raise InvalidFieldError(join_path(place, error.field), error.message) from error
+            encoder = self._encoders.make(settled[modality])
+            with self._database.read() as work:
+                if settled[modality] in [
+                    now.encoder for now in collection.modalities if now.name == modality
+                ]:
+                    del settled[modality]
+                    continue
+                count, first = work.items.lacking_original(collection, modality, encoder.content_form)
+            if count:
+                raise InvalidFieldError(place, lacking_message(modality, count, encoder, first))
+        return settled
 
     def job(self, job_id: str) -> Job:
         """Return a job; raises JobNotFoundError."""

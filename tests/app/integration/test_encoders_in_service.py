@@ -43,11 +43,14 @@ def text_encoder(kind: str, folder: Path) -> dict[str, Any]:
     return {"type": kind, "steps": ["sqrt", "standardize"]}
 
 
-def shop(pairs: Pairs, encoder: dict[str, Any]) -> Any:
+STEPPED = {"type": "hog-color", "steps": ["sqrt", "pca:0.9", "l2"]}
+
+
+def shop(pairs: Pairs, encoder: dict[str, Any], of_pictures: dict[str, Any] = STEPPED) -> Any:
     """Return a client of a trained collection of red and blue things."""
     client = pairs.client()
     modalities = {
-        "image": {"encoder": {"type": "hog-color", "steps": ["sqrt", "pca:0.9", "l2"]}},
+        "image": {"encoder": of_pictures},
         "text": {"encoder": encoder},
     }
     made = client.post("/v1/collections", json={"name": "shop", "modalities": modalities})

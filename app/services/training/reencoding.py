@@ -1,0 +1,178 @@
+"""Encoding the originals of a collection by the encoders that a training is to use.
+
+Features go beside those that serve, by the hash of the content: an attempt that dies leaves what it encoded
+to the next one, and a stale one writes nothing that could be wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from app.domain.entities import Collection, Item, Modality
+from app.domain.errors import TrainingDataError
+from app.domain.names import some_of
+from app.domain.ports import Database, Encoder, EncoderSource, UnitOfWork
+from app.services.models.originals import Originals, original_hash
+from app.services.training.progress import Report
+
+Encoders = Mapping[str, Mapping[str, Any]]
+"""Options of the encoders that replace those of a collection, by modality."""
+_CONTENTS_PER_WRITE = 64
+"""A transaction stays short, and no more is lost when the process dies."""
+_MOST_PASSES = 5
+"""Over what was written meanwhile: each is far shorter than the one before, unless writes never end."""
+
+
+def encoding_of(options: Mapping[str, Any]) -> str:
+    """Return an identifier of features by an encoder with these settled options."""
+    return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def modalities_with(collection: Collection, encoders: Encoders) -> tuple[Modality, Modality]:
+    """Return the modalities of a collection with other encoders for some of them.
+
+    Parameters
+    ----------
+    collection : Collection
+        As it is.
+    encoders : mapping
+        Settled options by modality.
+    """
+    first, second = (
+        Modality(modality.name, encoders[modality.name], encoding_of(encoders[modality.name]))
+        if modality.name in encoders and encoders[modality.name] != modality.encoder
+        else modality
+        for modality in collection.modalities
+    )
+    return first, second
+
+
+class Reencoder:
+    """Encodes what was stored with other encoders.
+
+    Parameters
+    ----------
+    database : Database
+        Originals are missing, and features stored in it.
+    originals : Originals
+        Encodes them.
+    encoders : EncoderSource
+        Makes encoders.
+    """
+
+    def __init__(self, database: Database, originals: Originals, encoders: EncoderSource) -> None:
+        self._database = database
+        self._originals = originals
+        self._encoders = encoders
+
+    def encode_all(self, name: str, encoders: Encoders, report: Report) -> None:
+        """Store the features of all items that were not stored with these encoders.
+
+        Items that are written meanwhile are encoded in further passes.
+
+        Parameters
+        ----------
+        name : str
+            Collection.
+        encoders : mapping
+            As of `modalities_with`.
+        report : callable
+            Takes progress.
+
+        Raises
+        ------
+        TrainingDataError
+            If items have no original, or one that an encoder refuses; names them.
+        """
+        for _ in range(_MOST_PASSES):
+            if not self._encode_missing(name, encoders, report):
+                return
+
+    def _encode_missing(self, name: str, encoders: Encoders, report: Report) -> bool:
+        """Encode what has no features now; return whether there was anything."""
+        with self._database.read() as work:
+            collection = work.collections.get(name)
+            modalities = modalities_with(collection, encoders)
+            made = {modality.name: self._encoders.make(modality.encoder) for modality in modalities}
+            sources = {
+                modality.name: _find_sources(work, collection, modality, made[modality.name])
+                for modality in modalities
+            }
+            stored = {modality.name: work.encoded.hashes(collection, modality) for modality in modalities}
+        for modality in modalities:
+            missing = sources[modality.name]
+            self._forget(collection, modality, sorted(stored[modality.name].difference(missing)))
+            for digest in stored[modality.name]:
+                missing.pop(digest, None)
+            self._encode(collection, modality, made[modality.name], missing, report)
+        return any(sources.values())
+
+    def _encode(
+        self,
+        collection: Collection,
+        modality: Modality,
+        encoder: Encoder,
+        missing: Mapping[str, Item],
+        report: Report,
+    ) -> None:
+        hashes = list(missing)
+        for start in range(0, len(hashes), _CONTENTS_PER_WRITE):
+            progress = {"phase": "re-encoding", "modality": modality.name}
+            report({**progress, "items": start, "of": len(hashes), "share": start / len(hashes)})
+            batch = {digest: missing[digest] for digest in hashes[start : start + _CONTENTS_PER_WRITE]}
+            features = self._originals.encode(encoder, batch)
+            if lost := [item.id for digest, item in batch.items() if digest not in features]:
+                raise TrainingDataError(
+                    f"items of modality {modality.name!r} whose stored {encoder.content_form} is missing or "
+                    f"refused by the encoder: {some_of(lost)}"
+                )
+            with self._database.write() as work:
+                work.encoded.put(work.collections.get(collection.name), modality, features)
+
+    def _forget(self, collection: Collection, modality: Modality, hashes: list[str]) -> None:
+        """Remove the features of what no item has any more."""
+        if hashes:
+            with self._database.write() as work:
+                work.encoded.forget(collection, modality, hashes)
+
+
+def _find_sources(
+    work: UnitOfWork, collection: Collection, modality: Modality, encoder: Encoder
+) -> dict[str, Item]:
+    """Return an item of each original to encode, by its hash; raises TrainingDataError if items have none."""
+    sources: dict[str, Item] = {}
+    without: list[str] = []
+    if encoder.is_fitted_with_model:
+        return sources
+    for item in work.items.of_other_encodings(collection, modality):
+        digest = original_hash(item, encoder.content_form)
+        if digest is None:
+            without.append(item.id)
+        else:
+            sources[digest] = item
+    if without:
+        raise TrainingDataError(lacking_message(modality.name, len(without), encoder, without[0]))
+    return sources
+
+
+def lacking_message(modality: str, count: int, encoder: Encoder, first: str | None) -> str:
+    """Return what to say of items that cannot be encoded again.
+
+    Parameters
+    ----------
+    modality : str
+        Of the items.
+    count : int
+        How many.
+    encoder : Encoder
+        The new one.
+    first : str or None
+        Id of the first of them.
+    """
+    return (
+        f"items of modality {modality!r} without a stored {encoder.content_form}, which the new encoder "
+        f"would encode: {count}, the first is {first!r}; add them again with their originals, or delete them"
+    )
