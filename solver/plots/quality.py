@@ -21,6 +21,8 @@ _RECALL, _SCOPE = "recall", "scope: results looked at"
 _PANEL_WIDTH, _PANEL_HEIGHT = 4.6, 3.2
 """Inches: text of ten points is read at this size on a telephone, too."""
 _MARKERS = "os^D"
+_REFERENCE_WIDTH = 1.5
+"""Points: dots of less are hard to tell from the grid on a dark ground."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,9 @@ def plot_reliability(reliability: Reliability | Mapping[str, Reliability], *, th
 
     def draw(figure: Figure, palette: Palette) -> None:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-        above.plot([0, 1], [0, 1], color=palette.muted, linewidth=1.0, linestyle=":", label="reliable")
+        above.plot(
+            [0, 1], [0, 1], color=palette.muted, linewidth=_REFERENCE_WIDTH, linestyle=":", label="reliable"
+        )
         for number, (name, model) in enumerate(models.items()):
             style = palette.line(number)
             above.plot(model.probabilities, model.shares, marker="o", markersize=4, label=name, **style)
@@ -238,4 +242,4 @@ def _draw_curves(axes: Any, kind: str, curves: Mapping[str, RetrievalCurves], pa
 
 def _draw_chance(axes: Any, chance: float | None, palette: Palette) -> None:
     if chance is not None:
-        axes.axhline(chance, color=palette.muted, linewidth=1.0, linestyle=":", label="chance")
+        axes.axhline(chance, color=palette.muted, linewidth=_REFERENCE_WIDTH, linestyle=":", label="chance")

@@ -2,6 +2,8 @@
 
 import { plural } from "./state.js";
 
+export const WHEN = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short" });
+
 const METHODS = {
   lrbs: "compares features",
   semantic: "compares class posteriors",

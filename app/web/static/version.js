@@ -4,7 +4,7 @@ import { Problem, call, storeKey } from "./api.js";
 import { byId, element } from "./elements.js";
 import { announce, attempt, clearError } from "./messages.js";
 import { release } from "./pictures.js";
-import { describeTraining, qualityOf, remarksOn } from "./reports.js";
+import { WHEN, describeTraining, qualityOf, remarksOn } from "./reports.js";
 import { pictureOf } from "./results.js";
 import { adminPath, collectionPath, pictureUrlOf, state } from "./state.js";
 
@@ -77,7 +77,7 @@ async function showVersion(model) {
   shown = model;
   byId("title").textContent = `Version ${model.version}${model.is_active ? ", live" : ""}`;
   byId("facts").textContent =
-    `${describeTraining(report)} · rank ${report.fit.rank} · trained ${new Date(model.created_at).toLocaleString()}`;
+    `${describeTraining(report)} · rank ${report.fit.rank} · trained ${WHEN.format(new Date(model.created_at))}`;
   const refusal = report.not_activated ? [`Not activated after its training: ${report.not_activated}`] : [];
   const remarks = [...refusal, ...remarksOn(report)];
   byId("remarks").replaceChildren(...remarks.map((remark) => element("li", "", remark)));
@@ -140,11 +140,16 @@ function showPlots({ fit, held_out: heldOut, method }) {
     ...convergenceOf(fit),
   ];
   byId("plots").replaceChildren(...figures);
-  const hasOneMatrix = Boolean(fit.singular_values?.length);
-  byId("no-plots").hidden = hasOneMatrix && figures.length > 0;
-  byId("no-plots").textContent = figures.length > 0
-    ? `${method} is no single matrix M: it has no singular values, and its fit no convergence, to be plotted.`
-    : "The report holds nothing that could be plotted.";
+  const reason = figures.length > 0 ? lackOf(fit, method) : "The report holds nothing that could be plotted.";
+  byId("no-plots").textContent = reason;
+  byId("no-plots").hidden = reason === "";
+}
+
+/** Say why there are no singular values to be plotted; nothing where there are. */
+function lackOf({ singular_values: values, convergence }, method) {
+  if (values?.length) return "";
+  if (convergence !== null) return "M is zero: it has no singular values to be plotted.";
+  return `${method} is no single matrix M: it has no singular values, and its fit no convergence, to be plotted.`;
 }
 
 function curvesOf(direction, { curve, rivals, chance }, method) {

@@ -4,12 +4,11 @@ import { call } from "./api.js";
 import { confirmBy } from "./confirmation.js";
 import { byId, element } from "./elements.js";
 import { announce } from "./messages.js";
-import { describeTraining, qualityOf, remarksOn } from "./reports.js";
+import { WHEN, describeTraining, qualityOf, remarksOn } from "./reports.js";
 import { adminPath, collectionPath, state } from "./state.js";
 
 const HISTORY_SHOWN = 20;
 const CONFLICT = 409;
-const WHEN = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short" });
 
 /** Show the versions of the open collection; return them, newest first. */
 export async function showVersions() {

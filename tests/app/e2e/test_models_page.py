@@ -344,6 +344,47 @@ def test_a_training_is_chosen_confirmed_followed_and_cancelled(
     assert watch.complaints == []
 
 
+def test_a_version_of_few_items_is_shown_with_a_warning_its_fit_and_markup_as_text(
+    page: Page, watch: Watch, demo_server: str, demo_key: str, client: httpx.Client, trained: str
+) -> None:
+    report = client.get(f"{ADMIN}/models/1").raise_for_status().json()["report"]
+    fit, held_out = report["fit"], report["held_out"]
+    page.set_viewport_size({"width": 360, "height": 800})
+    page.goto(f"{demo_server}{trained}")
+    give_key(page, demo_key)
+    page.get_by_role("link", name="Plots and queries of version 1").click()
+    expect(page.get_by_role("heading", name="Version 1", exact=True)).to_be_visible()
+    counts = " and ".join(f"{count} of {side}" for side, count in held_out["items"].items())
+    expect(page.locator("#remarks li").first).to_contain_text(f"rest on few held-out items, {counts}")
+    numbers = {
+        "singular-values": [[str(row), float(value)] for row, value in enumerate(fit["singular_values"], 1)],
+        "convergence": [[str(step["iteration"]), step["objective"]] for step in fit["history"]],
+    }
+    for kind, expected in numbers.items():
+        figure = page.locator(f"figure[data-kind={kind}]")
+        expect(figure.locator("img")).to_be_visible()
+        figure.get_by_text("Numbers", exact=True).press("Enter")
+        rows = figure.locator("tbody tr").evaluate_all(
+            "rows => rows.map(({ cells }) => [...cells].map(cell => cell.innerText))"
+        )
+        shown = [[name, float(value)] for name, value, *_ in rows]
+        assert [name for name, _ in shown] == [name for name, _ in expected]
+        assert [value for _, value in shown] == pytest.approx([value for _, value in expected], rel=1e-3)
+    expect(page.locator("#no-plots")).to_be_hidden()
+
+    page.get_by_text("Worst: image to text", exact=True).press("Enter")
+    example = page.get_by_role("listitem", name="of image to text").first
+    expect(example.locator("ul .hit-text").first).to_contain_text(MARKUP)
+    expect(example.locator("> .hit .labels")).to_contain_text(MARKUP)
+    assert page.locator("img[src=x], [onerror]").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+    page.get_by_label("Version", exact=True).select_option("2")
+    expect(page.get_by_role("heading", name="Version 2, live")).to_be_visible()
+    expect(page.locator("#no-plots")).to_contain_text("composite is no single matrix M")
+    assert watch.complaints == []
+
+
 @pytest.mark.parametrize("width", [360, 1400])
 def test_nothing_is_wider_than_the_window(
     page: Page, width: int, demo_server: str, demo_key: str, trained: str
