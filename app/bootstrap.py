@@ -88,6 +88,8 @@ class Services:
         Copies the data folder and a SQLite database.
     catalogue, imports, feedback, search, values, training, versions, access
         The use cases.
+    originals : Originals
+        Encodes items that were stored with other encoders.
     builder : ModelBuilder
         Trains a model, in a process of its own.
     snapshots : SnapshotReader
@@ -120,6 +122,7 @@ class Services:
     maps: GalleryMaps
     training: TrainingService
     versions: ModelRegistry
+    originals: Originals
     builder: ModelBuilder
     access: AccessService
     snapshots: SnapshotReader
@@ -156,7 +159,7 @@ def build(settings: Settings) -> Services:
     ownership, garbage_collector = files.ownership, files.garbage_collector
     database = SqlDatabase(engine, ownership.require)
     schema = SchemaService(SqlSchema(engine), ownership)
-    originals = Originals(files.pictures)
+    originals = Originals(files.pictures, encoders)
     bundles = ModelBundles(files.bundles, ExactIndexFiles(), InvertedListIndexes(), encoders, originals)
     snapshots, version_snapshots, recall_monitor, columns = _build_snapshots(
         settings, database, bundles, ownership
@@ -182,6 +185,7 @@ def build(settings: Settings) -> Services:
         maps=GalleryMaps(snapshots),
         training=training,
         versions=ModelRegistry(database, bundles, garbage_collector, settings.keep_versions),
+        originals=originals,
         builder=ModelBuilder(
             database, bundles, encoders, originals, tuner, gates, settings.model_write_seconds
         ),

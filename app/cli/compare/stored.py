@@ -46,6 +46,7 @@ def load_collection(
     with services.database.read() as work:
         collection = work.collections.get(name)
         items = [change.item for change in work.items.changes_since(collection, 0) if change.item]
+        items = services.originals.encodable(work, collection, items)
     pairs = _partners(collection, items)
     if not pairs:
         raise InvalidFieldError(

@@ -12,7 +12,7 @@ import numpy as np
 from app.domain.entities import Collection, Content, Item, Modality, Vector
 from app.domain.errors import ServiceError
 from app.domain.names import some_of
-from app.domain.ports import BlobStore, Encoder, UnitOfWork
+from app.domain.ports import BlobStore, Encoder, EncoderSource, UnitOfWork
 
 _CONTENTS_PER_BATCH = 32
 """Encoded together: enough for all cores, and few enough to hold their files in memory."""
@@ -47,10 +47,30 @@ class Originals:
     ----------
     blobs : BlobStore
         Pictures and sounds.
+    encoders : EncoderSource
+        Makes encoders.
     """
 
-    def __init__(self, blobs: BlobStore) -> None:
+    def __init__(self, blobs: BlobStore, encoders: EncoderSource) -> None:
         self._blobs = blobs
+        self._encoders = encoders
+
+    def encodable(self, work: UnitOfWork, collection: Collection, items: Sequence[Item]) -> list[Item]:
+        """Return the items that a collection's encoders can encode, with their features, in their order.
+
+        Parameters as of `with_features`, but for items of both modalities.
+        """
+        encodable: dict[int, Item] = {}
+        for modality in collection.modalities:
+            encoder = self._encoders.make(modality.encoder)
+            numbers = [number for number, item in enumerate(items) if item.modality == modality.name]
+            side = self.with_features(work, collection, modality, encoder, [items[n] for n in numbers])
+            encodable |= {
+                number: item
+                for number, item in zip(numbers, side, strict=True)
+                if item.features is not None or encoder.is_fitted_with_model
+            }
+        return [encodable[number] for number in sorted(encodable)]
 
     def with_features(
         self,

@@ -23,7 +23,7 @@ from app.domain.entities import (
 from app.domain.entities.held_out_quality import Gate
 from app.domain.entities.training_report import IndexRecall, LeftOut, TrainingData
 from app.domain.errors import DamagedBundleError, StorageFullError, StorageReadOnlyError, TrainingDataError
-from app.domain.ports import Database, EncoderSource, UnitOfWork
+from app.domain.ports import Database, EncoderSource
 from app.services.models.features import fit_encoder, item_features
 from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBundles
 from app.services.models.originals import Originals
@@ -157,26 +157,10 @@ class ModelBuilder:
                 collection,
                 work.models.next_version(collection),
                 active,
-                self._with_features(work, collection, items),
+                self._originals.encodable(work, collection, items),
                 judgements,
-                self._with_features(work, collection, queries),
+                self._originals.encodable(work, collection, queries),
             )
-
-    def _with_features(self, work: UnitOfWork, collection: Collection, items: Sequence[Item]) -> list[Item]:
-        """Return the items that the encoders can encode, with their features, in their order."""
-        encodable: dict[int, Item] = {}
-        for modality in collection.modalities:
-            encoder = self._encoders.make(modality.encoder)
-            numbers = [number for number, item in enumerate(items) if item.modality == modality.name]
-            side = self._originals.with_features(
-                work, collection, modality, encoder, [items[number] for number in numbers]
-            )
-            encodable |= {
-                number: item
-                for number, item in zip(numbers, side, strict=True)
-                if item.features is not None or encoder.is_fitted_with_model
-            }
-        return [encodable[number] for number in sorted(encodable)]
 
     def _learn(self, inputs: _Inputs, parameters: TrainingParameters, staged: StagedReport) -> _Learned:
         # With scikit-learn and the estimators, which no process needs but the one that trains.

@@ -101,6 +101,8 @@ def test_a_killed_worker_loses_neither_the_old_encoder_nor_the_work(
         assert search(client) == 1
         closed = wait_for_job(client, job_id, {"succeeded", "failed", "cancelled"})
         assert (closed["state"], closed["attempts"], closed["model_version"]) == ("succeeded", 2, 2)
+        model = client.get(f"/v1/admin/collections/{NAME}/models/2").raise_for_status().json()
+        assert model["report"]["gate"]["active_value"] is not None, model["report"]["gate"]
         assert str(tmp_path) not in str(closed["parameters"])
         steps = client.get(f"/v1/admin/jobs/{job_id}/events").raise_for_status().text
         starts = [line for line in steps.splitlines() if '"re-encoding"' in line]

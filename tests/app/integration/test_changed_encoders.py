@@ -93,6 +93,14 @@ def test_the_old_encoders_serve_until_version_features_and_encoders_change_toget
     assert {"i100", "i101", "i102"} <= set(names)
     assert client.get(f"/v1/admin/collections/shop/models/{job.model_version}").status_code == 200
     add(client, "i104", "red", 104)
+    with either.services.database.read() as work:
+        collection = work.collections.get("shop")
+        items = [change.item for change in work.items.changes_since(collection, 0) if change.item]
+        pictures = [item for item in items if item.modality == "image"]
+        encoded = either.services.originals.encodable(work, collection, items)
+    assert len({len(item.features) for item in pictures if item.features is not None}) == 2
+    assert [item.id for item in encoded] == [item.id for item in items]
+    assert len({len(item.features) for item in encoded if item.features is not None}) == 1
     # A training after it learns from all items with the encoders of now, and finds features made before.
     change(either, {})
     assert len(stored(either)) == 1  # i102: the others were stored with these encoders
