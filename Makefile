@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 LOCK := pyproject.toml constraints.txt
 
-.PHONY: help demo test check venv clean
+.PHONY: help demo test check docs venv clean
 .DELETE_ON_ERROR:
 
 help: ## Show this list
@@ -17,7 +17,7 @@ demo: $(VENV)/.runtime-stamp ## Draw the sample set, train on it, serve it and o
 #   make test PYTHON=python3.12 VENV=/tmp/lrbs-3.12
 # The lowest versions that pyproject.toml allows (uv is on PyPI; the gate does not run this):
 #   uv venv /tmp/lrbs-lowest
-#   uv pip install --python /tmp/lrbs-lowest --resolution lowest-direct -e '.[dev,onnx,postgres,serve]'
+#   uv pip install --python /tmp/lrbs-lowest --resolution lowest-direct -e '.[dev,docs,onnx,postgres,serve]'
 #   /tmp/lrbs-lowest/bin/python -m pytest -o filterwarnings=default
 test: $(VENV)/.dev-stamp ## Run the tests, two processes for each core, four at most
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
@@ -27,6 +27,10 @@ check: $(VENV)/.dev-stamp ## Run formatter, linter, import contracts and type ch
 	$(BIN)/ruff check
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+
+docs: $(VENV)/.dev-stamp ## Build the documentation into build/docs/html
+	$(BIN)/python .ci/docs/build.py build/docs
+	@echo "build/docs/html/index.html"
 
 venv: $(VENV)/.dev-stamp ## Make .venv with everything a developer needs
 
@@ -49,5 +53,5 @@ $(VENV)/.runtime-stamp: $(LOCK) | $(VENV)/pyvenv.cfg
 
 $(VENV)/.dev-stamp: $(LOCK) | $(VENV)/pyvenv.cfg
 	@echo "Installing LRBS and the developers' tools into $(VENV) (once; about two minutes)"
-	@$(PIP) install -c constraints.txt -e ".[dev,onnx,postgres,serve]"
+	@$(PIP) install -c constraints.txt -e ".[dev,docs,onnx,postgres,serve]"
 	@touch $@

@@ -33,6 +33,21 @@ from solver.supervision.labels import Labels
 from solver.threads import even_slices, map_chunks
 from solver.validation.errors import ConvergenceWarning, DatasetError, InvalidParameterError
 
+__all__ = [
+    "DATASETS",
+    "NOISE",
+    "SEED",
+    "SIZES",
+    "TARGET",
+    "Curve",
+    "Instance",
+    "Size",
+    "evaluation_cost",
+    "machine",
+    "make_instance",
+    "run_solver_benchmark",
+]
+
 SEED = 0
 """Seed of the synthetic data and of the random start of L-BFGS."""
 NOISE = 4.0

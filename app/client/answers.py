@@ -7,6 +7,42 @@ from typing import Any
 
 import msgspec
 
+__all__ = [
+    "Activation",
+    "Activations",
+    "Answer",
+    "Collection",
+    "Collections",
+    "Encoder",
+    "Encoders",
+    "Feedback",
+    "FeedbackIds",
+    "FeedbackPage",
+    "FeedbackQuery",
+    "Hit",
+    "Imported",
+    "Item",
+    "ItemPage",
+    "Job",
+    "Jobs",
+    "Key",
+    "Keys",
+    "LabelCount",
+    "Map",
+    "Modality",
+    "Model",
+    "Models",
+    "Notice",
+    "Partners",
+    "Point",
+    "SearchResult",
+    "SearchResults",
+    "Status",
+    "ValueCount",
+    "Values",
+    "Written",
+]
+
 
 class Answer(msgspec.Struct):
     """Base of all answers; fields that a newer service adds are passed over."""

@@ -35,6 +35,49 @@ from app.client.answers import (
 )
 from app.client.calls import Call, Operation, path, without_none
 
+__all__ = [
+    "Operations",
+    "activate_model",
+    "cancel_job",
+    "count_values",
+    "create_collection",
+    "create_feedback",
+    "create_items",
+    "create_key",
+    "delete_collection",
+    "delete_feedback",
+    "delete_item",
+    "draw_map",
+    "get_collection",
+    "get_content",
+    "get_item",
+    "get_job",
+    "get_model",
+    "get_plot",
+    "healthz",
+    "import_items",
+    "list_activations",
+    "list_collections",
+    "list_encoders",
+    "list_feedback",
+    "list_items",
+    "list_jobs",
+    "list_keys",
+    "list_models",
+    "list_partners",
+    "metrics",
+    "put_item",
+    "put_labels",
+    "query_of",
+    "readyz",
+    "retrain",
+    "revoke_key",
+    "roll_back",
+    "search",
+    "search_batch",
+    "search_version",
+]
+
 Json = Mapping[str, Any]
 File = bytes | str | PathLike[str]
 """The content of a file, or where it is."""
