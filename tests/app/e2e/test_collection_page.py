@@ -3,13 +3,14 @@
 import base64
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.app.e2e.browsing import Watch
+from tests.app.e2e.browsing import Watch, drop
 from tests.app.sounds import tone
 from tests.conftest import import_extra
 
@@ -49,7 +50,7 @@ def shelf(client: httpx.Client) -> Iterator[str]:
 
 
 def card_of(page: Page, item_id: str) -> Locator:
-    return page.locator("#hits > li").filter(has=page.locator(f".hit[data-id={item_id}]"))
+    return page.locator("#hits > li").filter(has=page.locator(f".hit[data-id='{item_id}']"))
 
 
 def n_items(client: httpx.Client, **conditions: str) -> int:
@@ -170,21 +171,36 @@ def calls(client: httpx.Client) -> Iterator[str]:
     client.delete("/v1/collections/calls").raise_for_status()
 
 
-def test_sounds_can_be_played_searched_for_and_searched_with(
-    page: Page, watch: Watch, demo_server: str, calls: str
+def test_sounds_can_be_dropped_played_searched_for_and_searched_with(
+    page: Page, watch: Watch, demo_server: str, demo_key: str, calls: str, tmp_path: Path
 ) -> None:
     page.goto(f"{demo_server}/collection?collection={calls}&modality=sound")
+    page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", demo_key)
     player = card_of(page, "s3").locator("audio")
     expect(player).to_have_attribute("aria-label", "Sound s3")
     assert player.evaluate(DURATION) == pytest.approx(0.1)
     expect(page.locator("#hits img")).to_have_count(0)
+
+    folder = tmp_path / "calls" / "low"
+    folder.mkdir(parents=True)
+    (folder / "owl.wav").write_bytes(tone(310, 0.2))
+    (folder / "owl.txt").write_text("a low tone")
+    (folder / "broken.wav").write_bytes(tone(310)[:50])
+    page.get_by_text("Add items", exact=True).click()
+    drop(page, "#drop", folder.parent)
+    expect(page.locator("#found")).to_have_text("2 sounds · 1 text")
+    page.get_by_role("button", name="Add them").click()
+    expect(page.locator("#add-state")).to_have_text("2 new items, 0 changed, 0 unchanged; 1 refused")
+    expect(page.locator("#refused-list")).to_contain_text("broken.wav")
+    owl = card_of(page, "sound-low:owl.wav")
+    assert owl.locator("audio").evaluate(DURATION) == pytest.approx(0.2)
 
     page.goto(f"{demo_server}/?collection={calls}")
     expect(page.locator(".panel h2")).to_have_text(["Search with a text", "Search with “sound” items"])
     page.get_by_role("searchbox").fill("a high tone")
     page.get_by_role("searchbox").press("Enter")
     expect(page.locator("#results-title")).to_have_text("“sound” items for “a high tone”")
-    expect(page.locator("#hits audio")).to_have_count(8)
+    expect(page.locator("#hits audio")).to_have_count(9)  # with the one that was dropped
     expect(page.locator("#hits .hit-text").first).to_have_text(re.compile("s[1357]"))
     assert page.locator("#hits audio").first.evaluate(DURATION) == pytest.approx(0.1)
     page.locator("#hits button.hit").first.click()
@@ -192,4 +208,5 @@ def test_sounds_can_be_played_searched_for_and_searched_with(
     expect(page.locator("#hits .hit-text").first).to_have_text("a high tone")
     page.reload()
     expect(page.locator("#results-title")).to_have_text(re.compile("^Texts for “s[1357]”$"))
-    assert watch.complaints == []
+    (complaint,) = watch.complaints  # the browser's own about the answer to the damaged file
+    assert "422" in complaint

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.encoder_options import read_encoder
+from app.cli.encoder_options import read_encoder, read_encoders
 from app.domain.errors import InvalidFieldError
 
 HERE = str(Path.cwd())
@@ -44,3 +44,19 @@ def test_an_encoder_is_named_with_its_options(description: str, options: dict[st
 def test_what_begins_like_json_must_be_json() -> None:
     with pytest.raises(InvalidFieldError, match="--image-encoder: is no JSON object"):
         read_encoder("--image-encoder", "{type: onnx}")
+
+
+def test_encoders_are_named_by_modality() -> None:
+    named = read_encoders("--encoder", ["image=hog-color", "text=lda:topics=7,steps=[l2]"])
+    assert named == {"image": {"type": "hog-color"}, "text": {"type": "lda", "topics": 7, "steps": ["l2"]}}
+
+
+@pytest.mark.parametrize("texts", [["hog-color"], ["=hog-color"], ["text=lda", "text=tfidf"]])
+def test_a_modality_is_named_once(texts: list[str]) -> None:
+    with pytest.raises(InvalidFieldError, match="--encoder: expected MODALITY=ENCODER, each modality once"):
+        read_encoders("--encoder", texts)
+
+
+def test_an_unknown_encoder_names_the_option() -> None:
+    with pytest.raises(InvalidFieldError, match="--encoder"):
+        read_encoders("--encoder", ["image=sift"])
