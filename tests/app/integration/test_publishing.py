@@ -1,5 +1,5 @@
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +167,13 @@ def test_of_two_methods_the_better_one_on_held_out_items_serves(pairs: Any) -> N
     assert tried["semantic"] > tried["lrbs"] + 0.2
     assert tried["lrbs"] == pytest.approx(low_rank.selection.held_out_map["lrbs"])
     assert np.mean(list(held_out_map(pairs, 1).values())) == pytest.approx(tried["semantic"])
-    assert chosen.held_out == semantic.held_out
+    for direction, quality in chosen.held_out.directions.items():
+        assert quality.rivals == {"lrbs": low_rank.held_out.directions[direction].curve}
+        assert quality.rivals["lrbs"] != quality.curve
+    directions = {
+        direction: replace(quality, rivals={}) for direction, quality in chosen.held_out.directions.items()
+    }
+    assert replace(chosen.held_out, directions=directions) == semantic.held_out
     for side in chosen.fit.posteriors:
         assert sum(classifier.weight for classifier in side.classifiers) == pytest.approx(1.0)
         assert "neighbours" in {classifier.kind for classifier in side.classifiers}
