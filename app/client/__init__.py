@@ -4,7 +4,6 @@ It knows nothing of the service but its REST interface, and needs httpx and msgs
 """
 
 from app.client.clients import AsyncClient, Client
-from app.client.operations import query_of
 from app.client.problems import (
     ConnectionFailedError,
     InvalidRequestError,
@@ -27,5 +26,4 @@ __all__ = [
     "RejectedError",
     "UnavailableError",
     "WasChangedError",
-    "query_of",
 ]

@@ -68,7 +68,6 @@ __all__ = [
     "metrics",
     "put_item",
     "put_labels",
-    "query_of",
     "readyz",
     "retrain",
     "revoke_key",
@@ -84,41 +83,6 @@ File = bytes | str | PathLike[str]
 NoneType = type(None)
 _COLLECTION = "/v1/collections/{collection}"
 _ADMIN = "/v1/admin/collections/{collection}"
-
-
-def _read(file: File) -> str:
-    """Return the content of a file in base64."""
-    return base64.b64encode(file if isinstance(file, bytes) else Path(file).read_bytes()).decode()
-
-
-def query_of(
-    *,
-    text: str | None = None,
-    picture: File | None = None,
-    sound: File | None = None,
-    vector: Sequence[float] | None = None,
-    item_id: str | None = None,
-) -> dict[str, Any]:
-    """Return a query as the service reads it; give exactly one of the parameters.
-
-    Parameters
-    ----------
-    text : str, optional
-        A text.
-    picture, sound : bytes or path, optional
-        A file.
-    vector : sequence of float, optional
-        Own features.
-    item_id : str, optional
-        A stored item.
-    """
-    return without_none(
-        text=text,
-        image_base64=None if picture is None else _read(picture),
-        sound_base64=None if sound is None else _read(sound),
-        vector=None if vector is None else [float(value) for value in vector],
-        item_id=item_id,
-    )
 
 
 def list_collections() -> Call[Collections]:
@@ -148,14 +112,19 @@ def list_encoders() -> Call[Encoders]:
 
 
 def create_items(collection: str, items: Iterable[Json]) -> Call[Written]:
-    """Store new items, all of them or none."""
+    """Store new items, all of them or none; a `picture` or `sound` of an item is a file, or its content."""
     address = path(_COLLECTION + "/items", collection=collection)
-    return Call("POST", address, Written, json={"items": list(items)})
+    return Call("POST", address, Written, json={"items": [_encoded(item) for item in items]})
 
 
 def import_items(collection: str, items: Iterable[Json]) -> Call[Imported]:
-    """Store a stream of items of any length, all of it or nothing; items that are there are replaced."""
-    return Call("POST", path(_COLLECTION + "/items:import", collection=collection), Imported, lines=items)
+    """Store a stream of items, as of `create_items`, all or nothing; those that are there are replaced."""
+    return Call(
+        "POST",
+        path(_COLLECTION + "/items:import", collection=collection),
+        Imported,
+        lines=map(_encoded, items),
+    )
 
 
 def list_items(
@@ -183,7 +152,7 @@ def get_item(collection: str, item_id: str) -> Call[Item]:
 
 def put_item(collection: str, item_id: str, item: Json) -> Call[Written]:
     """Store an item under this id, replacing one that is there."""
-    return Call("PUT", _item(collection, item_id), Written, json=dict(item), is_repeatable=True)
+    return Call("PUT", _item(collection, item_id), Written, json=_encoded(item), is_repeatable=True)
 
 
 def put_labels(collection: str, item_id: str, labels: Sequence[str]) -> Call[Written]:
@@ -236,8 +205,8 @@ def search(
     filter: Json | None = None,
     include: Sequence[str] | None = None,
 ) -> Call[SearchResult]:
-    """Search items of `target` with a query of `source`, as of `query_of`; both may be the same modality."""
-    query = query_of(text=text, picture=picture, sound=sound, vector=vector, item_id=item_id)
+    """Search `target`, which may be `source`, with one of text, picture, sound, vector and item_id."""
+    query = _query(text, picture, sound, vector, item_id)
     body = query | _options(k, offset, filter, include)
     return Call(
         "POST",
@@ -259,8 +228,8 @@ def search_batch(
     filter: Json | None = None,
     include: Sequence[str] | None = None,
 ) -> Call[SearchResults]:
-    """Search with several queries, each as `query_of` makes it."""
-    body = {"queries": list(queries)} | _options(k, offset, filter, include)
+    """Search with several queries, such as ``{"text": "red"}`` or ``{"picture": Path("a.jpg")}``."""
+    body = {"queries": [_encoded(query) for query in queries]} | _options(k, offset, filter, include)
     address = _direction(_COLLECTION, collection, source, target) + "/batch"
     return Call("POST", address, SearchResults, json=body, is_repeatable=True)
 
@@ -351,13 +320,27 @@ def roll_back(
 
 
 def search_version(
-    collection: str, version: int, source: str, target: str, query: Json, **options: Any
+    collection: str,
+    version: int,
+    source: str,
+    target: str,
+    *,
+    text: str | None = None,
+    picture: File | None = None,
+    sound: File | None = None,
+    vector: Sequence[float] | None = None,
+    item_id: str | None = None,
+    k: int | None = None,
+    offset: int | None = None,
+    filter: Json | None = None,
+    include: Sequence[str] | None = None,
 ) -> Call[SearchResult]:
-    """Search by a version, whether it serves or not; `query` as of `query_of`, options as of `search`."""
+    """Search by a version, whether it serves or not; parameters as of `search`."""
     address = _version(collection, version) + path(
         "/search/{source}-to-{target}", source=source, target=target
     )
-    return Call("POST", address, SearchResult, json={**query, **options}, is_repeatable=True)
+    body = _query(text, picture, sound, vector, item_id) | _options(k, offset, filter, include)
+    return Call("POST", address, SearchResult, json=body, is_repeatable=True)
 
 
 def list_activations(collection: str, *, limit: int | None = None) -> Call[Activations]:
@@ -408,6 +391,31 @@ def readyz() -> Call[Status]:
 def metrics() -> Call[bytes]:
     """Return the metrics in the text format of Prometheus."""
     return Call("GET", "/metrics", bytes, is_repeatable=True)
+
+
+def _read(file: File) -> str:
+    """Return the content of a file in base64."""
+    return base64.b64encode(file if isinstance(file, bytes) else Path(file).read_bytes()).decode()
+
+
+def _encoded(entry: Json) -> dict[str, Any]:
+    """Return an item or a query as the service reads it: a file as base64."""
+    encoded = dict(entry)
+    for name, field in (("picture", "image_base64"), ("sound", "sound_base64")):
+        if name in encoded:
+            encoded[field] = _read(encoded.pop(name))
+    return encoded
+
+
+def _query(
+    text: str | None,
+    picture: File | None,
+    sound: File | None,
+    vector: Sequence[float] | None,
+    item_id: str | None,
+) -> dict[str, Any]:
+    numbers = None if vector is None else [float(value) for value in vector]
+    return _encoded(without_none(text=text, picture=picture, sound=sound, vector=numbers, item_id=item_id))
 
 
 def _item(collection: str, item_id: str) -> str:

@@ -30,7 +30,7 @@ from tests.app.contract.test_openapi import operations
 
 LEFT_OUT = {"job_events": "an endless stream; `wait_for_job` follows a training"}
 EXAMPLES: dict[str, tuple[Any, ...]] = {
-    "search_version": ("a", 1, "x", "y", {"text": "t"}),
+    "search_version": ("a", 1, "x", "y"),
     "create_key": ("search",),
     "count_values": ("a", "x"),
     "create_collection": ("a", {"x": {"type": "vector"}}),

@@ -14,7 +14,6 @@ from app.client import (
     InvalidRequestError,
     NotAllowedError,
     NotFoundError,
-    query_of,
 )
 
 NAME = "called"
@@ -38,8 +37,7 @@ def items() -> Iterator[dict[str, object]]:
     for number in range(12):
         colour = ("red", "blue")[number % 2]
         facts = {"labels": [colour], "pair_id": f"p{number}", "metadata": {"number": number}}
-        picture = query_of(picture=png(colour, number))
-        yield {"id": f"photo{number}", "modality": "photo", **facts, **picture}
+        yield {"id": f"photo{number}", "modality": "photo", "picture": png(colour, number), **facts}
         yield {"id": f"caption{number}", "modality": "caption", "text": f"{colour} thing {number}", **facts}
 
 
@@ -66,9 +64,9 @@ def test_a_collection_from_its_making_to_its_deletion(
     assert [hit.id for hit in found.hits] == ["photo4"]
     by_picture = client.search(NAME, "photo", "caption", picture=png("blue", 3), k=6)
     assert {hit.labels[0] for hit in by_picture.hits if hit.labels} == {"blue"}
-    both = client.search_batch(NAME, "caption", "photo", [query_of(text="red"), query_of(item_id="caption1")])
+    both = client.search_batch(NAME, "caption", "photo", [{"text": "red"}, {"item_id": "caption1"}])
     assert [result.hits[0].labels for result in both.results] == [["red"], ["blue"]]
-    assert client.search_version(NAME, 1, "caption", "photo", {"text": "red"}).hits == both.results[0].hits
+    assert client.search_version(NAME, 1, "caption", "photo", text="red").hits == both.results[0].hits
     judged = {"query": {"text": "red"}, "source": "caption", "target": "photo", "item_id": "photo0"}
     (feedback_id,) = client.create_feedback(NAME, [judged | {"relevant": True}]).ids
     assert client.list_feedback(NAME).feedback[0].item_id == "photo0"
