@@ -2,15 +2,14 @@
 
 import { call } from "./api.js";
 import { byId, element } from "./elements.js";
+import { encoderOf, explain, loadEncoders } from "./encoders.js";
 import { announce, attempt } from "./messages.js";
 
 const SIDES = [
   { title: "First kind", name: "image", encoder: "hog-color" },
   { title: "Second kind", name: "text", encoder: "tfidf" },
 ];
-const SIMPLE = new Set(["string", "integer", "number", "boolean"]);
 const CONTENTS = { picture: "Pictures", sound: "Sounds", text: "Texts", vector: "Features of your own" };
-const SET_BY_SERVER = /sha256$/;
 
 let encoders = null;
 
@@ -33,7 +32,7 @@ export function offerCreation(onCreated) {
 async function create() {
   const modalities = Object.fromEntries([...byId("new-modalities").children].map((side) => [
     side.querySelector("input").value.trim(),
-    { encoder: { type: side.querySelector("select").value, ...readOptions(side) } },
+    { encoder: encoderOf(side) },
   ]));
   const response = await call("/v1/collections", {
     method: "POST",
@@ -44,7 +43,7 @@ async function create() {
 }
 
 async function showEncoders() {
-  ({ encoders } = await (await call("/v1/encoders")).json());
+  encoders = await loadEncoders();
   byId("new-modalities").replaceChildren(...SIDES.map(sideOf));
 }
 
@@ -65,47 +64,7 @@ function sideOf({ title, name, encoder }, number) {
     return group;
   }));
   choice.value = encoder;
-  choice.addEventListener("change", () => explain(side, number));
-  explain(side, number);
+  choice.addEventListener("change", () => explain(side, encoders, number));
+  explain(side, encoders, number);
   return side;
-}
-
-/** Say what the chosen encoder does, and show its options; a list or a choice of forms is for the API. */
-function explain(side, number) {
-  const { description, options, required } = encoders.find(({ type }) => type === side.querySelector("select").value);
-  side.querySelector(".explanation").textContent = description;
-  const simple = Object.entries(options).filter(([name, { type }]) => SIMPLE.has(type) && !SET_BY_SERVER.test(name));
-  const fieldsOf = (entries, isRequired) => entries.map(([name, option]) => fieldOf(name, option, isRequired, number));
-  side.querySelector(".required").replaceChildren(...fieldsOf(simple.filter(([name]) => required.includes(name)), true));
-  const optional = fieldsOf(simple.filter(([name]) => !required.includes(name)), false);
-  side.querySelector(".optional").replaceChildren(...optional);
-  side.querySelector("details").hidden = optional.length === 0;
-}
-
-function fieldOf(name, { type, description, enum: values }, isRequired, number) {
-  const field = element("p", "field");
-  const label = element("label", "", name);
-  const choices = values ?? (type === "boolean" ? [true, false] : null);
-  const control = element(choices ? "select" : "input");
-  if (choices) control.append(new Option("default", ""), ...choices.map((value) => new Option(String(value), JSON.stringify(value))));
-  else control.type = type === "string" ? "text" : "number";
-  if (control.type === "number") control.step = type === "integer" ? "1" : "any";
-  control.id = `new-${name}-${number}`;
-  control.name = name;
-  control.required = isRequired;
-  control.dataset.type = choices ? "json" : type;
-  label.htmlFor = control.id;
-  const hint = element("span", "facts", description ?? "");
-  hint.id = `${control.id}-hint`;
-  control.setAttribute("aria-describedby", hint.id);
-  field.append(label, control, hint);
-  return field;
-}
-
-/** Return the options that are filled in; those left empty have their defaults. */
-function readOptions(side) {
-  const filled = [...side.querySelectorAll("[data-type]")].filter(({ value }) => value.trim() !== "");
-  return Object.fromEntries(filled.map(({ name, value, dataset }) => [
-    name, dataset.type === "string" ? value.trim() : JSON.parse(value),
-  ]));
 }

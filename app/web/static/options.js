@@ -1,14 +1,17 @@
 // Options of a training: what it may learn from, what is better, and the rest as the API describes it.
 
+import { call } from "./api.js";
 import { byId, element } from "./elements.js";
+import { encoderOf, explain, loadEncoders } from "./encoders.js";
 import { attempt } from "./messages.js";
 import { buildParameters, readParameters } from "./parameters.js";
-import { listItems, state } from "./state.js";
+import { collectionPath, kindOf, listItems, state } from "./state.js";
 
 const KEYS_SHOWN = 32; // as many as a request may name
-const OWN = ["supervision", "objective"]; // options with fields of their own
+const OWN = ["supervision", "objective", "encoders"]; // options with fields of their own
 
 let shownFor = null; // the collection whose options are in the form
+let encodersFor = ""; // the same, and its live version, which has encoders of its own
 
 byId("learn-facets").addEventListener("change", () => {
   const isChosen = byId("learn-facets").value === "chosen";
@@ -23,6 +26,7 @@ byId("objective").addEventListener("change", () => {
 /** Fill the form for the open collection: with what was chosen for it before, or with the defaults. */
 export async function showOptions() {
   const collection = state.collection;
+  await showEncoders(collection);
   if (shownFor === collection) return;
   await buildParameters(byId("parameters"), OWN);
   byId("options").reset();
@@ -30,6 +34,37 @@ export async function showOptions() {
   byId("facet-keys").hidden = true;
   clearKeys();
   shownFor = collection;
+}
+
+/** Let another encoder be chosen for each modality whose originals are stored. */
+async function showEncoders(collection) {
+  const { modalities, created_at: made, active_version: live } = await (await call(collectionPath(collection))).json();
+  const key = [collection.name, made, live].join(" ");
+  if (encodersFor === key) return;
+  encodersFor = key;
+  const encoders = await loadEncoders();
+  const sides = Object.entries(modalities).filter(([, modality]) => kindOf(modality) !== "vector");
+  byId("other-encoders").replaceChildren(...sides.map(([name, modality], number) => {
+    const side = byId("other-encoder").content.firstElementChild.cloneNode(true);
+    const [label, choice] = [side.querySelector("label"), side.querySelector("select")];
+    side.dataset.modality = name;
+    side.querySelector("legend").textContent = `Encoder of “${name}”`;
+    choice.id = `encoder-${number}`;
+    label.htmlFor = choice.id;
+    const fitting = encoders.filter(({ content }) => content === kindOf(modality));
+    choice.append(
+      new Option(`as now: ${modality.encoder.type}`, ""), ...fitting.map(({ type }) => new Option(type, type)),
+    );
+    choice.addEventListener("change", () => explain(side, encoders, number));
+    explain(side, encoders, number);
+    return side;
+  }));
+}
+
+function readEncoders() {
+  const changed = [...byId("other-encoders").children].filter((side) => side.querySelector("select").value !== "");
+  if (changed.length === 0) return {};
+  return { encoders: Object.fromEntries(changed.map((side) => [side.dataset.modality, encoderOf(side)])) };
 }
 
 /** Return the body of a retrain request. */
@@ -43,13 +78,14 @@ export function readOptions() {
       feedback: isChecked("feedback"),
     },
     objective: readObjective(byId("objective").value),
+    ...readEncoders(),
     ...readParameters(byId("parameters")),
   };
 }
 
 /** Say what is chosen, a line for each. */
 export function describeOptions() {
-  const { supervision, objective, ...parameters } = readOptions();
+  const { supervision, objective, encoders = {}, ...parameters } = readOptions();
   const { facets } = supervision;
   const taught = ["labels", "pairs", "feedback"].filter((name) => supervision[name]);
   if (facets === "auto") taught.push("metadata that looks categorical");
@@ -57,6 +93,7 @@ export function describeOptions() {
   return [
     taught.length > 0 ? `learns from ${taught.join(", ")}` : "learns from nothing",
     `judged by ${byId("objective").selectedOptions[0].text}${weightsOf(objective)}`,
+    ...Object.entries(encoders).map(([name, { type }]) => `encodes all stored “${name}” items again, by ${type}`),
     ...Object.entries(parameters).map(([name, value]) => `${name} ${value}`),
   ];
 }

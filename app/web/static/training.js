@@ -10,6 +10,7 @@ import { readEvents } from "./stream.js";
 
 const PHASES = {
   loading: "reading the items",
+  "re-encoding": "encoding the stored items again",
   encoding: "reading the items",
   choosing: "choosing scaling and penalty",
   fitting: "learning from all items",

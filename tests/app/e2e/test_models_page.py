@@ -189,6 +189,39 @@ def test_versions_show_their_quality_and_are_activated_and_rolled_back(
     assert page.locator("img[src=x]").count() == 0
 
 
+def test_an_encoder_is_changed_by_a_training(
+    page: Page, watch: Watch, demo_server: str, demo_key: str, client: httpx.Client
+) -> None:
+    with collection(client, "recoded", {"image": "hog-color", "text": "tfidf"}) as address:
+        page.goto(f"{demo_server}{address}")
+        give_key(page, demo_key)
+        page.get_by_role("button", name="Train", exact=True).click()
+        page.get_by_text("More options", exact=True).click()
+        side = page.get_by_role("group", name="Encoder of “text”")
+        choice = side.get_by_label("Encoder", exact=True)
+        expect(choice.locator("option").first).to_have_text("as now: tfidf")
+        expect(choice).not_to_contain_text("hog-color")
+        choice.select_option("word-frequency")
+        expect(side).to_contain_text("frequencies of words")
+        side.get_by_text("Options", exact=True).click()
+        side.get_by_label("max_words").fill("50")
+        page.get_by_label("alpha").fill("0.001")
+        page.get_by_role("button", name="Continue").click()
+        expect(page.locator("#chosen-options")).to_contain_text("“text” items again, by word-frequency")
+        page.get_by_role("button", name="Start the training").click()
+        expect(page.get_by_role("heading", name="One version; version 1 is live")).to_be_visible(
+            timeout=60_000
+        )
+        text = client.get("/v1/collections/recoded").json()["modalities"]["text"]
+        assert text["encoder"] == {"type": "word-frequency", "max_words": 50}
+        page.get_by_role("button", name="Retrain", exact=True).click()
+        expect(choice.locator("option").first).to_have_text("as now: word-frequency")
+        expect(choice).to_have_value("")
+        page.set_viewport_size({"width": 360, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert watch.complaints == []
+
+
 def expect_sides(block: Locator, client: httpx.Client, direction: str, query: dict[str, str]) -> None:
     """Check that both versions' answers to a query are shown, beside each other and as text."""
     for number in (2, 1):
