@@ -114,7 +114,7 @@ def list_encoders() -> Call[Encoders]:
 def create_items(collection: str, items: Iterable[Json]) -> Call[Written]:
     """Store new items, all of them or none; a `picture` or `sound` of an item is a file, or its content."""
     address = path(_COLLECTION + "/items", collection=collection)
-    return Call("POST", address, Written, json={"items": [_encoded(item) for item in items]})
+    return Call("POST", address, Written, json={"items": [_encode(item) for item in items]})
 
 
 def import_items(collection: str, items: Iterable[Json]) -> Call[Imported]:
@@ -123,7 +123,7 @@ def import_items(collection: str, items: Iterable[Json]) -> Call[Imported]:
         "POST",
         path(_COLLECTION + "/items:import", collection=collection),
         Imported,
-        lines=map(_encoded, items),
+        lines=map(_encode, items),
     )
 
 
@@ -152,7 +152,7 @@ def get_item(collection: str, item_id: str) -> Call[Item]:
 
 def put_item(collection: str, item_id: str, item: Json) -> Call[Written]:
     """Store an item under this id, replacing one that is there."""
-    return Call("PUT", _item(collection, item_id), Written, json=_encoded(item), is_repeatable=True)
+    return Call("PUT", _item(collection, item_id), Written, json=_encode(item), is_repeatable=True)
 
 
 def put_labels(collection: str, item_id: str, labels: Sequence[str]) -> Call[Written]:
@@ -229,7 +229,7 @@ def search_batch(
     include: Sequence[str] | None = None,
 ) -> Call[SearchResults]:
     """Search with several queries, such as ``{"text": "red"}`` or ``{"picture": Path("a.jpg")}``."""
-    body = {"queries": [_encoded(query) for query in queries]} | _options(k, offset, filter, include)
+    body = {"queries": [_encode(query) for query in queries]} | _options(k, offset, filter, include)
     address = _direction(_COLLECTION, collection, source, target) + "/batch"
     return Call("POST", address, SearchResults, json=body, is_repeatable=True)
 
@@ -398,7 +398,7 @@ def _read(file: File) -> str:
     return base64.b64encode(file if isinstance(file, bytes) else Path(file).read_bytes()).decode()
 
 
-def _encoded(entry: Json) -> dict[str, Any]:
+def _encode(entry: Json) -> dict[str, Any]:
     """Return an item or a query as the service reads it: a file as base64."""
     encoded = dict(entry)
     for name, field in (("picture", "image_base64"), ("sound", "sound_base64")):
@@ -415,7 +415,7 @@ def _query(
     item_id: str | None,
 ) -> dict[str, Any]:
     numbers = None if vector is None else [float(value) for value in vector]
-    return _encoded(without_none(text=text, picture=picture, sound=sound, vector=numbers, item_id=item_id))
+    return _encode(without_none(text=text, picture=picture, sound=sound, vector=numbers, item_id=item_id))
 
 
 def _item(collection: str, item_id: str) -> str:

@@ -53,8 +53,8 @@ print(f"rank {model.rank_} of {min(X.shape[1], Z.shape[1])}, relative gap {model
 # %%
 supervision = Labels(classes[held_out])
 correlated = CCA(n_components=4).fit(X[fitting], Z[fitting], PairedRows(int(fitting.sum())))
-for name, each in (("LowRankBilinear", model), ("CCA", correlated)):
-    print(f"{name}: MAP {each.score(X[held_out], Z[held_out], supervision):.3f}")
+for name, estimator in (("LowRankBilinear", model), ("CCA", correlated)):
+    print(f"{name}: MAP {estimator.score(X[held_out], Z[held_out], supervision):.3f}")
 
 # %% [markdown]
 # Any sample finds those of the other kind by the inner product of their projections.

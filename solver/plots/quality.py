@@ -22,7 +22,7 @@ _PANEL_WIDTH, _PANEL_HEIGHT = 4.6, 3.2
 """Inches: text of ten points is read at this size on a telephone, too."""
 _MARKERS = "os^D"
 _REFERENCE_WIDTH = 1.5
-"""Points: dots of less are hard to tell from the grid on a dark ground."""
+"""Points: dots of less are hard to distinguish from the grid on a dark ground."""
 
 
 @dataclass(frozen=True, slots=True)
