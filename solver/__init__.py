@@ -17,6 +17,7 @@ from solver.evaluation.curves import (
     Reliability,
     RetrievalCurves,
     measure_reliability,
+    measure_reliability_of_blocks,
     retrieval_curves,
 )
 from solver.evaluation.metrics import (
@@ -234,6 +235,7 @@ __all__ = [
     "retrieval_curves",
     "Reliability",
     "measure_reliability",
+    "measure_reliability_of_blocks",
     "measure_quality",
     "RankingQuality",
     "RetrievalQuality",

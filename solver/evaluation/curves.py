@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -130,20 +131,42 @@ def measure_reliability(
     >>> found.shares.tolist(), found.counts.tolist()
     ([0.5, 1.0], [2, 1])
     """
+    return measure_reliability_of_blocks([(probabilities, matches)], balanced=balanced, n_bins=n_bins)
+
+
+def measure_reliability_of_blocks(
+    blocks: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]], *, balanced: bool = False, n_bins: int = 10
+) -> Reliability:
+    """Return what `measure_reliability` does, of pairs that come in blocks, with one in memory at a time.
+
+    Parameters
+    ----------
+    blocks : iterable of (probabilities, matches)
+        Parts of what `measure_reliability` takes; all others are its own, and so are the errors.
+    """
     COUNT.check("n_bins", n_bins)
-    estimates, is_match = np.asarray(probabilities, np.float64).ravel(), np.asarray(matches, np.bool).ravel()
-    if estimates.shape != is_match.shape:
-        raise InvalidInputError(f"{len(estimates)} probabilities and {len(is_match)} matches must be as many")
-    if not ((estimates >= 0.0) & (estimates <= 1.0)).all():
-        raise InvalidInputError("probabilities must be in [0, 1]")
-    bins = np.minimum((estimates * n_bins).astype(np.intp), n_bins - 1)
-    counts = np.bincount(bins, minlength=n_bins)
-    is_used = counts > 0
-    weights = np.ones(len(estimates))
-    if balanced and is_match.any() and not is_match.all():
-        weights[is_match] = (~is_match).sum() / is_match.sum()
-    total, of_estimates, of_matches = (
-        np.bincount(bins, values, n_bins)[is_used]
-        for values in (weights, weights * estimates, weights * is_match)
+    counts = np.zeros((2, n_bins), np.intp)  # of pairs that do not match, and of those that do
+    sums = np.zeros((2, n_bins))
+    for probabilities, matches in blocks:
+        estimates = np.asarray(probabilities, np.float64).ravel()
+        is_match = np.asarray(matches, np.bool).ravel()
+        if estimates.shape != is_match.shape:
+            raise InvalidInputError(
+                f"{len(estimates)} probabilities and {len(is_match)} matches must be as many"
+            )
+        if not ((estimates >= 0.0) & (estimates <= 1.0)).all():
+            raise InvalidInputError("probabilities must be in [0, 1]")
+        bins = np.minimum((estimates * n_bins).astype(np.intp), n_bins - 1)
+        for kind, of_kind in enumerate((~is_match, is_match)):
+            counts[kind] += np.bincount(bins[of_kind], minlength=n_bins)
+            sums[kind] += np.bincount(bins[of_kind], estimates[of_kind], n_bins)
+    weights = np.ones(2)
+    n_pairs = counts.sum(axis=1)
+    if balanced and n_pairs.all():
+        weights[1] = n_pairs[0] / n_pairs[1]
+    is_used = counts.any(axis=0)
+    of_pairs = (weights @ counts)[is_used]
+    of_matches = (weights[1] * counts[1])[is_used]
+    return Reliability(
+        (weights @ sums)[is_used] / of_pairs, of_matches / of_pairs, counts.sum(axis=0)[is_used]
     )
-    return Reliability(of_estimates / total, of_matches / total, counts[is_used])

@@ -99,7 +99,7 @@ def _project(
     encoder: Encoder = base.model.encoders[modality]
     items = base.model.with_features(work, collection, modality, items)
     unranked = set()
-    if not encoder.is_fitted_with_model:
+    if not encoder.is_fitted_with_model and encoder.content_form != "vector":  # which has no other original
         unranked = {item.id for item in items if item.features is None}
         items = [item for item in items if item.features is not None]
     if not items:

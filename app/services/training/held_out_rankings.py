@@ -18,7 +18,7 @@ from solver import (
     average_precision,
     can_be_ranked,
     chance_average_precision,
-    measure_reliability,
+    measure_reliability_of_blocks,
     rank_gallery,
     retrieval_curves,
     score_blocks,
@@ -98,14 +98,12 @@ class HeldOutRankings:
 
     def reliability(self, projector: Projector) -> ReliabilityBins | None:
         """Return the reliability of a projector's probabilities; None if there are no pairs."""
-        blocks = list(score_blocks(self.queries, self.gallery, self.query_names, self.gallery_names))
-        if not blocks or not len(self.gallery):
+        if not len(self.queries) or not len(self.gallery):
             return None
         balanced = getattr(projector, "loss", None) == "logistic"
-        bins = measure_reliability(
-            np.concatenate([projector.probability(scores) for _, scores in blocks]),
-            np.concatenate([relevant for relevant, _ in blocks]),
-            balanced=balanced,
+        blocks = score_blocks(self.queries, self.gallery, self.query_names, self.gallery_names)
+        bins = measure_reliability_of_blocks(
+            ((projector.probability(scores), relevant) for relevant, scores in blocks), balanced=balanced
         )
         return ReliabilityBins(
             tuple(bins.probabilities.round(_DIGITS).tolist()),
