@@ -22,12 +22,18 @@ DOCUMENTS = (
     "app/README.md",
     "app/ARCHITECTURE.md",
     "app/decisions/*.md",
-    "app/docs/*.md",
+    "app/tutorials/*.md",
     "solver/README.md",
     "tests/README.md",
     ".github/CONTRIBUTING.md",
 )
 CONTENTS = {
+    "Tutorials": (
+        "app/tutorials/shop-owner",
+        "app/tutorials/researcher",
+        "app/tutorials/operator",
+        "app/tutorials/encoder-author",
+    ),
     "Manuals": ("app/README", "solver/README"),
     "Reference": ("reference/python/*", "reference/http/*"),
     "The project": (

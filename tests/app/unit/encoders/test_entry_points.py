@@ -16,8 +16,8 @@ from app.encoders.entry import Resources
 from app.encoders.pictures import PictureLimits
 from app.encoders.registry import find_types
 
-DOCUMENT = (Path(__file__).parents[4] / "app" / "ARCHITECTURE.md").read_text(encoding="utf-8")
-(ENCODER,) = re.findall(r"^```python\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
+DOCUMENT = (Path(__file__).parents[4] / "app" / "tutorials" / "encoder-author.md").read_text(encoding="utf-8")
+(ENCODER, _) = re.findall(r"^```python\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
 """The module that shows how an encoder is written."""
 
 Install = Callable[[str, str], None]
