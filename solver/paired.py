@@ -81,8 +81,10 @@ class PairedEstimator(MetaEstimatorMixin, BaseEstimator):
         The fitted copy.
     n_features_in_ : int
         Number of features of both modalities together.
+    x_feature_names_in_, z_feature_names_in_ : ndarray of str
+        Names of the columns of either side; only where it was a data frame.
     feature_names_in_ : ndarray of str
-        Names of the columns, those of `X` before those of `Z`; only where both were data frames.
+        Both, those of `X` before those of `Z`; only where both were data frames.
 
     Examples
     --------
@@ -119,42 +121,54 @@ class PairedEstimator(MetaEstimatorMixin, BaseEstimator):
         _check_samples(samples)
         self.estimator_ = clone(self.estimator).fit(samples.X, samples.Z, _supervision(samples, y))
         self.n_features_in_ = samples.shape[1]
-        names = _feature_names(samples)
-        if names is not None:
-            self.feature_names_in_ = names
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+        left, right = _feature_names(samples.X), _feature_names(samples.Z)
+        self._remember("x_feature_names_in_", left)
+        self._remember("z_feature_names_in_", right)
+        both = None if left is None or right is None else np.concatenate([left, right])
+        self._remember("feature_names_in_", both)
         return self
 
     def score(self, samples: PairedSamples, y: npt.ArrayLike | None = None) -> float:
         """Return how good the rankings of both directions are; parameters and errors as of `fit`."""
         self._check_fitted()
         _check_samples(samples)
-        names = _feature_names(samples)
-        expected = getattr(self, "feature_names_in_", None)
-        if names is not None and expected is not None and names.tolist() != expected.tolist():
-            differing = sorted(set(names) ^ set(expected)) or ["their order"]
-            raise InvalidInputError(
-                f"the columns differ from those that were fitted: {', '.join(map(str, differing))}"
-            )
+        self._check_names(samples.X, "X")
+        self._check_names(samples.Z, "Z")
         score: float = self.estimator_.score(samples.X, samples.Z, _supervision(samples, y), self.objective)
         return score
 
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        """As of `CrossModalEstimator.project_x`."""
+        """As of `CrossModalEstimator.project_x`; the columns of a data frame are those that were fitted."""
         self._check_fitted()
+        self._check_names(X, "X")
         projections: FloatArray = self.estimator_.project_x(X)
         return projections
 
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        """As of `CrossModalEstimator.project_z`."""
+        """As of `CrossModalEstimator.project_z`; the columns of a data frame are those that were fitted."""
         self._check_fitted()
+        self._check_names(Z, "Z")
         projections: FloatArray = self.estimator_.project_z(Z)
         return projections
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "estimator_"):
             raise EstimatorNotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
+
+    def _check_names(self, side: Any, name: str) -> None:
+        names = _feature_names(side)
+        expected = getattr(self, f"{name.lower()}_feature_names_in_", None)
+        if names is not None and expected is not None and names.tolist() != expected.tolist():
+            differing = sorted(map(str, set(names) ^ set(expected))) or ["their order"]
+            raise InvalidInputError(
+                f"the columns of {name} differ from those that were fitted: {', '.join(differing)}"
+            )
+
+    def _remember(self, attribute: str, names: npt.NDArray[np.object_] | None) -> None:
+        if names is not None:
+            setattr(self, attribute, names)
+        elif hasattr(self, attribute):
+            delattr(self, attribute)
 
 
 def _check_samples(samples: Any) -> None:
@@ -176,8 +190,6 @@ def _take(side: Any, rows: Any) -> Any:
     return side.iloc[rows] if hasattr(side, "iloc") else side[rows]
 
 
-def _feature_names(samples: PairedSamples) -> npt.NDArray[np.object_] | None:
-    """Return the names of the columns of both sides; None unless both have some."""
-    if not (hasattr(samples.X, "columns") and hasattr(samples.Z, "columns")):
-        return None
-    return np.asarray([*samples.X.columns, *samples.Z.columns], object)
+def _feature_names(side: Any) -> npt.NDArray[np.object_] | None:
+    """Return the names of the columns of a data frame; None of anything else."""
+    return np.asarray(side.columns, object) if hasattr(side, "columns") else None

@@ -85,12 +85,25 @@ def test_columns_of_frames_are_remembered_and_compared(
     assert estimator.feature_names_in_.tolist() == [*left.columns, *right.columns]
     assert estimator.score(PairedSamples(left, right), classes) > 0.5
     renamed = left.rename(columns={"pixel 0": "weight"})
-    with pytest.raises(InvalidInputError, match="differ from those that were fitted: pixel 0, weight"):
+    with pytest.raises(
+        InvalidInputError, match="columns of X differ from those that were fitted: pixel 0, weight"
+    ):
         estimator.score(PairedSamples(renamed, right), classes)
     with pytest.raises(InvalidInputError, match="their order"):
         estimator.score(PairedSamples(left[left.columns[::-1]], right), classes)
-    estimator.fit(PairedSamples(X, Z), classes)
+    with pytest.raises(InvalidInputError, match=r"columns of X .* their order"):
+        estimator.project_x(left[left.columns[::-1]])
+    with pytest.raises(InvalidInputError, match=r"columns of Z .* their order"):
+        estimator.project_z(right[right.columns[::-1]])
+    np.testing.assert_array_equal(estimator.project_x(left), estimator.project_x(X))
+    estimator.fit(PairedSamples(X, right), classes)
+    assert estimator.z_feature_names_in_.tolist() == right.columns.tolist()
+    assert not hasattr(estimator, "x_feature_names_in_")
     assert not hasattr(estimator, "feature_names_in_")
+    with pytest.raises(InvalidInputError, match="columns of Z"):
+        estimator.score(PairedSamples(X, right[right.columns[::-1]]), classes)
+    estimator.fit(PairedSamples(X, Z), classes)
+    assert not hasattr(estimator, "z_feature_names_in_")
 
 
 def test_errors_say_what_is_wrong(drawn: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
