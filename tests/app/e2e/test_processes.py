@@ -52,7 +52,7 @@ def children_of(pid: int, command: str = "server-process") -> set[int]:
 def is_gone(pid: int) -> bool:
     try:
         return " Z " in Path(f"/proc/{pid}/stat").read_text().replace(")", " ) ")
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # before the file is opened, or before it is read
         return True
 
 
