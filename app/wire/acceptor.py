@@ -8,6 +8,8 @@ import logging
 import socket
 from collections.abc import Callable
 
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
 from app.api.log_intervals import LogIntervals
 from app.wire.connections import Connections
 
@@ -38,7 +40,7 @@ class Acceptor:
     def __init__(
         self,
         listening: socket.socket,
-        make_protocol: Callable[[], asyncio.Protocol],
+        make_protocol: Callable[[], HttpToolsProtocol],
         connections: Connections,
     ) -> None:
         self._listening = listening
@@ -68,12 +70,20 @@ class Acceptor:
                 self._log_failure(error)
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
+            connecting = asyncio.ensure_future(loop.connect_accepted_socket(self._make_protocol, accepted))
             try:
                 # The next connection is accepted only after this one has been counted.
-                await loop.connect_accepted_socket(self._make_protocol, accepted)
+                await asyncio.shield(connecting)
             except OSError as error:
                 accepted.close()
                 _logger.debug("connection lost before it was served: %s", error)
+            except asyncio.CancelledError:
+                # Were it cancelled as well, the protocol would hear of the connection, and never of its end:
+                # a server that stops would wait for it in vain.
+                with contextlib.suppress(OSError):
+                    _, protocol = await connecting
+                    protocol.shutdown()
+                raise
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
