@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from sqlalchemy import make_url
 
 from app.domain.cores import usable_cores
 
@@ -35,6 +36,9 @@ class StorageSettings(BaseModel):
         "",
         description="SQLAlchemy URL; SQLite in the data folder when empty; extra `postgres` for PostgreSQL",
     )
+    database_password_file: Path | None = Field(
+        None, description="file with the password for `LRBS_DATABASE_URL`, such as a mounted secret"
+    )
     lock_wait_seconds: float = Field(
         5.0, gt=0, description="how long a write waits for others, then it is answered 503"
     )
@@ -48,10 +52,23 @@ class StorageSettings(BaseModel):
         None, description="folder of real data for `lrbs bench` and `lrbs compare`"
     )
 
+    @field_validator("database_password_file")
+    @classmethod
+    def _holds_a_password(cls, file: Path | None) -> Path | None:
+        """Fail at the start rather than at the first use of the database."""
+        if file is not None:
+            _password_in(file)
+        return file
+
     @property
     def resolved_database_url(self) -> str:
-        """The database URL, with the default filled in."""
-        return self.database_url or f"sqlite:///{self.data_dir.resolve() / DATABASE_FILE}"
+        """The database URL, with the default and the password of the file filled in."""
+        if not self.database_url:
+            return f"sqlite:///{self.data_dir.resolve() / DATABASE_FILE}"
+        if self.database_password_file is None:
+            return self.database_url
+        url = make_url(self.database_url).set(password=_password_in(self.database_password_file))
+        return url.render_as_string(hide_password=False)
 
 
 class HttpSettings(BaseModel):
@@ -146,6 +163,9 @@ class JobSettings(BaseModel):
         5.0, ge=0, description="pause before a second attempt; doubles each time"
     )
     max_training_seconds: float = Field(14_400.0, gt=0, description="how long a training may take")
+    alive_file: Path | None = Field(
+        None, description="file that a worker touches as long as it looks for jobs or runs one"
+    )
 
     @property
     def model_write_seconds(self) -> float:
@@ -217,6 +237,17 @@ def _networks(listed: str) -> list[str]:
     """Return the networks that a setting lists; raises ValueError for what is neither network nor address."""
     names = [name.strip() for name in listed.split(",") if name.strip()]
     return [str(ipaddress.ip_network(name, strict=False)) for name in names]
+
+
+def _password_in(file: Path) -> str:
+    """Return the first line of a file; raises ValueError if it is empty or cannot be read."""
+    try:
+        password = file.read_text(encoding="utf-8").partition("\n")[0].strip()
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read: {error.strerror}") from error
+    if not password:
+        raise ValueError(f"{file} is empty")
+    return password
 
 
 def _memory_bytes() -> int:

@@ -13,6 +13,7 @@ import yaml
 
 from tests.app.e2e.conftest import LRBS, ROOT, Server, environment_of
 from tests.app.e2e.test_crash import fill
+from tests.app.waiting import wait_for
 
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 
@@ -30,15 +31,21 @@ def run(postgres_url: str, tmp_path: Path) -> Iterator[Callable[[str], Server]]:
     url = sqlalchemy.make_url(postgres_url).set(drivername="postgresql+psycopg")
     started: list[Server] = []
 
+    password = tmp_path / "password"
+    password.write_text("anything, since the server of the tests trusts its clients")
+
     def start(name: str) -> Server:
         service = SERVICES[name]
         environment = {
             **{name: filled_in(value) for name, value in service["environment"].items()},
             "LRBS_DATABASE_URL": url.render_as_string(hide_password=False),
+            "LRBS_DATABASE_PASSWORD_FILE": str(password),
             "LRBS_DATA_DIR": str(tmp_path / "data"),
             "LRBS_PORT": "0",
             "LRBS_HOST": "127.0.0.1",
         }
+        if name == "worker":
+            environment["LRBS_ALIVE_FILE"] = str(tmp_path / "alive")
         server = Server(tmp_path / name, tuple(service["command"]), **environment)
         started.append(server)
         return server
@@ -90,6 +97,8 @@ def test_migrate_api_and_worker_answer_a_search(
         described = client.get("/openapi.json").json()["paths"]["/metrics"]["get"]
         assert described["security"] == [{"HTTPBearer": []}]
         assert {"401", "403"} <= set(described["responses"])
+    before = (tmp_path / "alive").stat().st_mtime_ns
+    wait_for(lambda: (tmp_path / "alive").stat().st_mtime_ns > before)
     for server in (api, worker):
         server.process.terminate()
     assert api.process.wait(60) == 0, api.said()

@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def runs(arguments: list[str]) -> bool:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_commands_and_settings_exist(name: str) -> None:
+def test_commands_and_settings_exist(name: str, tmp_path: Path) -> None:
     service = SERVICES[name]
     assert runs(service["command"]), service["command"]
     assert not runs([*service["command"], "--no-such-option"])
@@ -42,6 +43,9 @@ def test_commands_and_settings_exist(name: str) -> None:
     assert {"LRBS_DATA_DIR", "LRBS_DATABASE_URL"} <= settings
     # ${NAME:-default} as compose reads it where NAME is not set.
     values = {key: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(service["environment"][key])) for key in settings}
+    password = tmp_path / "password"
+    password.write_text("secret")
+    values["LRBS_DATABASE_PASSWORD_FILE"] = str(password)
     Settings(**{key.removeprefix("LRBS_").lower(): value for key, value in values.items()})
 
 
@@ -50,8 +54,11 @@ def test_the_image_serves_by_itself() -> None:
     assert runs(instruction("CMD"))
     variables = set(re.findall(r"\b(LRBS_[A-Z_]+)=", DOCKERFILE))
     assert variables <= KNOWN
-    assert re.findall(r"^USER (\S+)$", DOCKERFILE, re.MULTILINE) == ["lrbs"]
+    (user,) = re.findall(r"^USER (\S+)$", DOCKERFILE, re.MULTILINE)
+    assert user in re.findall(r"useradd --uid (\d+)", DOCKERFILE), "Kubernetes asks for a number"
     assert "constraints.txt" in DOCKERFILE
+    (version,) = re.findall(r"^ARG VERSION=(.*)$", DOCKERFILE, re.MULTILINE)
+    assert version == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
 def test_the_image_gets_every_file_it_copies_and_no_secret() -> None:
@@ -68,15 +75,25 @@ def test_the_image_gets_every_file_it_copies_and_no_secret() -> None:
     assert package_data <= wanted
 
 
-def test_no_secret_stands_in_the_files() -> None:
-    password = "${POSTGRES_PASSWORD:?choose one in .env}"
-    assert SERVICES["db"]["environment"]["POSTGRES_PASSWORD"] == password
+def test_secrets_come_from_files() -> None:
+    for name, service in SERVICES.items():
+        for variable, value in service.get("environment", {}).items():
+            is_secret = "PASSWORD" in variable or "SECRET" in variable or "@" in str(value)
+            if is_secret and variable != "LRBS_DATABASE_URL":
+                assert str(value).removeprefix("/run/secrets/") in service["secrets"], (name, variable)
     for name in OURS:
-        assert f"lrbs:{password}@db" in SERVICES[name]["environment"]["LRBS_DATABASE_URL"]
+        assert SERVICES[name]["environment"]["LRBS_DATABASE_URL"] == "postgresql+psycopg://lrbs@db:5432/lrbs"
+    files = {f"${{LRBS_SECRETS:-./secrets}}/{name}" for name in COMPOSE["secrets"]}
+    assert {secret["file"] for secret in COMPOSE["secrets"].values()} == files
     assert "PASSWORD" not in DOCKERFILE
+    assert {"/.env", "/secrets/"} <= set((ROOT / ".gitignore").read_text(encoding="utf-8").split())
+
+
+def test_every_variable_of_env_is_used() -> None:
     example = (ROOT / ".env.example").read_text(encoding="utf-8")
-    assert re.findall(r"^POSTGRES_PASSWORD=(.*)$", example, re.MULTILINE) == [""]
-    assert "/.env" in (ROOT / ".gitignore").read_text(encoding="utf-8").split()
+    compose = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    for name, value in re.findall(r"^(\w+)=(.*)$", example, re.MULTILINE):
+        assert f"${{{name}:-{value}}}" in compose, name
 
 
 def test_services_wait_for_what_they_need() -> None:
@@ -89,10 +106,31 @@ def test_services_wait_for_what_they_need() -> None:
     assert "HEALTHCHECK" in DOCKERFILE
 
 
+def test_every_service_is_bounded() -> None:
+    for name, service in SERVICES.items():
+        assert {"memory", "pids"} <= set(service["deploy"]["resources"]["limits"]), name
+        assert {"max-size", "max-file"} <= set(service["logging"]["options"]), name
+        assert "no-new-privileges:true" in service["security_opt"], name
+    for name in OURS:
+        assert SERVICES[name]["read_only"] is True
+        assert SERVICES[name]["cap_drop"] == ["ALL"]
+        assert [mount.partition(":")[0] for mount in SERVICES[name]["tmpfs"]] == ["/tmp"]
+
+
+def test_the_health_check_of_the_image_is_that_of_compose() -> None:
+    (of_image,) = re.findall(r"^    CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
+    assert SERVICES["api"]["healthcheck"]["test"] == ["CMD", *json.loads(of_image)]
+    environment, check = SERVICES["worker"]["environment"], SERVICES["worker"]["healthcheck"]["test"]
+    assert environment["LRBS_ALIVE_FILE"] in check[1]
+
+
 def test_api_and_worker_share_one_volume_and_the_database_has_its_own() -> None:
     assert {tuple(SERVICES[name]["volumes"]) for name in OURS} == {("data:/data",)}
     assert all(SERVICES[name]["environment"]["LRBS_DATA_DIR"] == "/data" for name in OURS)
-    assert set(COMPOSE["volumes"]) == {"database", "data"}
+    mounts = [mount.split(":")[0] for service in SERVICES.values() for mount in service.get("volumes", [])]
+    named = {mount for mount in mounts if not mount.startswith(".")}
+    assert set(COMPOSE["volumes"]) == named
+    assert mounts.count("database") == 1
     assert "ports" not in SERVICES["db"]
 
 

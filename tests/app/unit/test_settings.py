@@ -2,6 +2,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
+from sqlalchemy import make_url
 
 from app.domain import cores
 from app.settings import Settings
@@ -33,6 +35,29 @@ def test_another_process_finds_the_same_settings(
     for name, value in told.items():
         monkeypatch.setenv(name, value)
     assert Settings() == settings.model_copy(update={"data_dir": (tmp_path / settings.data_dir).resolve()})
+
+
+def test_the_password_of_the_database_comes_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("p@ss/w:rd%20 \n")
+    settings = Settings(
+        database_url="postgresql+psycopg://lrbs:other@db:5432/lrbs", database_password_file=file
+    )
+    url = make_url(settings.resolved_database_url)
+    assert (url.username, url.password, url.host, url.database) == ("lrbs", "p@ss/w:rd%20", "db", "lrbs")
+    told = settings.passed_on_in({})
+    assert told["LRBS_DATABASE_PASSWORD_FILE"] == str(file)
+    assert not any("p@ss" in value for value in told.values())
+    assert "sqlite" in Settings(database_url="", database_password_file=file).resolved_database_url
+
+
+@pytest.mark.parametrize(("text", "told"), [("\n", "is empty"), (None, "cannot be read: No such file")])
+def test_a_file_without_a_password_is_refused(text: str | None, told: str, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "password").write_text(text)
+    with pytest.raises(ValidationError, match=told) as refused:
+        Settings(database_password_file=tmp_path / "password")
+    assert refused.value.errors()[0]["loc"] == ("database_password_file",)
 
 
 def test_settings_of_earlier_releases_are_named() -> None:
