@@ -1,0 +1,123 @@
+"""Builds the image without a Docker engine, and runs what docker-compose.yml describes; as root, on Debian.
+
+    .venv/bin/python .ci/deploy/run.py
+
+No registry of images is asked. The base of the image is made by debootstrap: Debian 12 with its Python 3.11
+stands in for `python:3.12-slim-bookworm`. Caddy and Prometheus are Debian's, in containers with the options
+of compose; PostgreSQL is Debian's, beside them, with the password of the secret. Grafana is not run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from engine import ROOT, Engine, run
+
+_PACKAGES = ("buildah", "catatonit", "curl", "debootstrap", "podman", "postgresql", "runc")
+_BINARIES = ("caddy", "prometheus")
+"""Packages that would start a server when they are installed: unpacked only."""
+_DOCUMENTATION = ("doc", "info", "locale", "man")
+"""Folders of /usr/share that the slim images of Debian leave out, too."""
+_SUITE = "bookworm"
+_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+_TOOLS = ("check-jsonschema==0.39.0", "kubernetes-validate==1.37.0")
+"""The first one carries the schema of compose files, the second one those of Kubernetes."""
+
+
+def stage(name: str, began: float) -> None:
+    """Say what begins, and how long all took so far."""
+    print(f"== {name} ({time.monotonic() - began:.0f} s)", flush=True)
+
+
+def install_packages(folder: Path) -> Path:
+    """Install Debian's packages; return the folder of the programs that are only unpacked."""
+    quiet = {"env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
+    run("apt-get", "update", "-qq")
+    run("apt-get", "install", "-y", "-qq", "--no-install-recommends", *_PACKAGES, **quiet)
+    folder.mkdir()
+    folder.chmod(0o777)  # for the user that apt downloads as
+    run("apt-get", "download", "-qq", *_BINARIES, cwd=folder)
+    for package in folder.glob("*.deb"):
+        run("dpkg", "-x", package, folder)
+    return folder / "usr" / "bin"
+
+
+def check_files(folder: Path, programs: Path) -> None:
+    """Check compose against its published schema, and alerts by Prometheus' own tool."""
+    run(sys.executable, "-m", "venv", folder)
+    run(folder / "bin/pip", "install", "-q", *_TOOLS)
+    schema = ("--builtin-schema", "vendor.compose-spec")
+    print(run(folder / "bin/check-jsonschema", *schema, ROOT / "docker-compose.yml"), end="")
+    alerts = ROOT / "deploy" / "prometheus"
+    print(run(programs / "promtool", "check", "rules", alerts / "alerts.yml"), end="")
+    print(run(programs / "promtool", "test", "rules", alerts / "alerts_test.yml"), end="")
+
+
+def make_bases(engine: Engine, folder: Path, programs: Path) -> None:
+    """Make the images that stand in for those of registries."""
+    run("debootstrap", "--variant=minbase", "--include=python3,python3-venv", _SUITE, folder)
+    shutil.rmtree(folder / "var/cache/apt")
+    shutil.rmtree(folder / "var/lib/apt/lists")
+    for name in _DOCUMENTATION:
+        shutil.rmtree(folder / "usr/share" / name)
+    (folder / "usr/bin/python").symlink_to("python3")
+    engine.bring_in(folder, "base")
+    for name in _BINARIES:
+        shutil.copy(programs / name, folder / "usr/bin" / name)
+    nobody = 65534
+    (folder / "prometheus").mkdir()
+    shutil.chown(folder / "prometheus", nobody, nobody)
+    engine.bring_in(folder, "programs")
+
+
+def build_images(engine: Engine, folder: Path) -> None:
+    """Build the image, and the one without the optional parts; tell their sizes."""
+    revision = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
+    options = ["--build-arg=PYTHON_IMAGE=localhost/base", f"--build-arg=REVISION={revision.strip()}"]
+    if _CERTIFICATES.exists():
+        options.append(f"--secret=id=ca,src={_CERTIFICATES}")
+    base, _ = engine.sizes("base", folder / "oci")
+    for tag, more in (("lrbs-small", ["--build-arg=EXTRAS=postgres,serve"]), ("lrbs", [])):
+        engine.build(tag, ROOT, *options, *more)
+        size, packed = engine.sizes(tag, folder / "oci")
+        parts = f"{size / 1e6:.0f} MB, of which the base {base / 1e6:.0f}; compressed {packed / 1e6:.0f} MB"
+        print(f"{tag}: {parts}", flush=True)
+
+
+def deploy(engine: Engine, folder: Path, began: float) -> None:
+    """Run all stages; the containers in a network of their own, so that no port is taken."""
+    stage("packages", began)
+    programs = install_packages(folder / "programs")
+    stage("files", began)
+    check_files(folder / "tools", programs)
+    stage("bases", began)
+    make_bases(engine, folder / "base", programs)
+    stage("images", began)
+    build_images(engine, folder)
+    stage("services", began)
+    services = Path(__file__).with_name("services.py")
+    subprocess.run(["unshare", "--net", sys.executable, str(services), str(folder)], check=True)
+
+
+def main() -> None:
+    """Work in a folder that is deleted."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="lrbs-deploy-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        engine = Engine(folder)
+        try:
+            deploy(engine, folder, began)
+        finally:
+            engine.close()
+        stage("done", began)
+
+
+if __name__ == "__main__":
+    main()
