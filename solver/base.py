@@ -47,6 +47,11 @@ class CrossModalEstimator(BaseEstimator, ABC):
     def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: Supervision) -> Self:
         """Learn the two projections from samples and the pairs that are similar."""
 
+    @property
+    @abstractmethod
+    def n_features_in_(self) -> int:
+        """Number of features of the first modality's samples; raises NotFittedError before `fit`."""
+
     @abstractmethod
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
         """Project samples of the first modality into the common space.
@@ -138,6 +143,7 @@ class LinearCrossModalEstimator(CrossModalEstimator):
     z_intercept_: FloatArray
 
     @property
+    @override
     def n_features_in_(self) -> int:
         """Number of features of the first modality's samples; of the second it is ``len(z_factors_)``."""
         self._check_fitted()

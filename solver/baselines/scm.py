@@ -116,6 +116,12 @@ class SCM(BasisEstimator):
         semantic_matching.fit(cca.project_x(X), cca.project_z(Z), supervision)
         self.cca_, self.semantic_matching_ = cca, semantic_matching
 
+    @property
+    @override
+    def n_features_in_(self) -> int:
+        self._check_fitted()
+        return self.cca_.n_features_in_
+
     @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
         self._check_fitted()

@@ -114,6 +114,12 @@ class SemanticMatching(CrossModalEstimator):
         self.x_classifier_, self.z_classifier_ = x_classifier, z_classifier
         return self
 
+    @property
+    @override
+    def n_features_in_(self) -> int:
+        self._check_fitted()
+        return len(self.x_classifier_.coefficients)
+
     @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
         self._check_fitted()

@@ -110,6 +110,12 @@ class KernelSemanticMatching(CrossModalEstimator):
         self.x_features_, self.z_features_, self.semantic_matching_ = x_features, z_features, matching
         return self
 
+    @property
+    @override
+    def n_features_in_(self) -> int:
+        self._check_fitted()
+        return len(self.x_features_.scaler.mean_)
+
     @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
         self._check_fitted()

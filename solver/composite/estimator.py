@@ -202,6 +202,12 @@ class CompositeBilinear(CrossModalEstimator):
         self.weights_ = dict(self.choice_.weights)
         return self
 
+    @property
+    @override
+    def n_features_in_(self) -> int:
+        self._check_fitted()
+        return self.projector_.x.feature_map.n_features
+
     @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
         self._check_fitted()

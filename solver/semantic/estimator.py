@@ -129,6 +129,8 @@ class SemanticBilinear(CrossModalEstimator):
     x_posteriors_: Posteriors
     z_posteriors_: Posteriors
     bilinear_: LowRankBilinear | None
+    n_features_x_: int
+    n_features_z_: int
 
     _fitted_attribute = "bilinear_"
     _parameter_rules: ClassVar[dict[str, Rule]] = {
@@ -278,6 +280,12 @@ class SemanticBilinear(CrossModalEstimator):
     def rank_(self) -> int:
         """Rank of M."""
         return len(self.singular_values_)
+
+    @property
+    @override
+    def n_features_in_(self) -> int:
+        self._check_fitted()
+        return self.n_features_x_
 
     @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:

@@ -91,6 +91,12 @@ def test_unknown_parameter_is_refused(Estimator: type[Any]) -> None:
 
 
 @pytest.mark.parametrize("Estimator", CROSS_MODAL)
+def test_the_number_of_features_is_there_after_the_fit(Estimator: type[Any], pairs: SyntheticPairs) -> None:
+    assert not hasattr(Estimator(), "n_features_in_")
+    assert fitted(Estimator, pairs).n_features_in_ == pairs.X.shape[1] != pairs.Z.shape[1]
+
+
+@pytest.mark.parametrize("Estimator", CROSS_MODAL)
 def test_clone_of_a_fitted_estimator_is_not_fitted(Estimator: type[Any], pairs: SyntheticPairs) -> None:
     with pytest.raises(NotFittedError, match=Estimator.__name__):
         clone(fitted(Estimator, pairs)).project_x(pairs.X)

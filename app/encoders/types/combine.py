@@ -38,6 +38,7 @@ class CombineOptions(EncoderOptions, total=False):
                     "maxItems": _MAX_PARTS,
                     "items": {"type": "object", "required": ["type"]},
                     "description": "encoders with their options, which take the same kind of content",
+                    "examples": [[{"type": "tfidf"}, {"type": "word-frequency"}]],
                 }
             ),
             expect(f"a list of 2 to {_MAX_PARTS} encoders with their options"),

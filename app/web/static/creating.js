@@ -9,7 +9,10 @@ const SIDES = [
   { title: "First kind", name: "image", encoder: "hog-color" },
   { title: "Second kind", name: "text", encoder: "tfidf" },
 ];
-const CONTENTS = { picture: "Pictures", sound: "Sounds", text: "Texts", vector: "Features of your own" };
+const CONTENTS = new Map([
+  ["picture", "Pictures"], ["sound", "Sounds"], ["text", "Texts"], ["vector", "Features of your own"],
+  [null, "Several encoders together"],
+]);
 
 let encoders = null;
 
@@ -57,7 +60,7 @@ function sideOf({ title, name, encoder }, number) {
     label.htmlFor = control.id;
   }
   nameBox.value = name;
-  choice.append(...Object.entries(CONTENTS).map(([content, heading]) => {
+  choice.append(...[...CONTENTS].map(([content, heading]) => {
     const group = element("optgroup");
     group.label = heading;
     group.append(...encoders.filter((each) => each.content === content).map(({ type }) => new Option(type, type)));

@@ -51,7 +51,8 @@ async function showEncoders(collection) {
     side.querySelector("legend").textContent = `Encoder of “${name}”`;
     choice.id = `encoder-${number}`;
     label.htmlFor = choice.id;
-    const fitting = encoders.filter(({ content }) => content === kindOf(modality));
+    // What takes several kinds of content is checked by the service.
+    const fitting = encoders.filter(({ content }) => content === null || content === kindOf(modality));
     choice.append(
       new Option(`as now: ${modality.encoder.type}`, ""), ...fitting.map(({ type }) => new Option(type, type)),
     );

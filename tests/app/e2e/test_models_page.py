@@ -203,19 +203,30 @@ def test_an_encoder_is_changed_by_a_training(
         expect(choice).not_to_contain_text("hog-color")
         choice.select_option("word-frequency")
         expect(side).to_contain_text("frequencies of words")
+        choice.select_option("combine")
+        parts = side.get_by_label("parts")
+        parts.fill('[{"type": "tfidf"')
+        assert parts.evaluate("field => field.validationMessage") == "parts: no list in JSON"
+        parts.fill('[{"type": "tfidf"}, {"type": "word-frequency", "max_words": 50}]')
+        assert parts.evaluate("field => field.validationMessage") == ""
         side.get_by_text("Options", exact=True).click()
-        side.get_by_label("max_words").fill("50")
+        side.get_by_label("steps").fill("sqrt, l2")
         page.get_by_label("alpha").fill("0.001")
         page.get_by_role("button", name="Continue").click()
-        expect(page.locator("#chosen-options")).to_contain_text("“text” items again, by word-frequency")
+        expect(page.locator("#chosen-options")).to_contain_text("“text” items again, by combine")
         page.get_by_role("button", name="Start the training").click()
         expect(page.get_by_role("heading", name="One version; version 1 is live")).to_be_visible(
             timeout=60_000
         )
         text = client.get("/v1/collections/recoded").json()["modalities"]["text"]
-        assert text["encoder"] == {"type": "word-frequency", "max_words": 50}
+        words = {"type": "word-frequency", "max_words": 50}
+        assert text["encoder"] == {
+            "type": "combine",
+            "parts": [{"type": "tfidf", "characters": 5}, words],
+            "steps": ["sqrt", "l2"],
+        }
         page.get_by_role("button", name="Retrain", exact=True).click()
-        expect(choice.locator("option").first).to_have_text("as now: word-frequency")
+        expect(choice.locator("option").first).to_have_text("as now: combine")
         expect(choice).to_have_value("")
         page.set_viewport_size({"width": 360, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
