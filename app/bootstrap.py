@@ -9,11 +9,10 @@ from pathlib import Path
 
 from sqlalchemy import Engine, make_url
 
-from app.db.copies import copy_sqlite, read_installation
+from app.db.copies import SqlCopies
 from app.db.schema import SqlSchema
 from app.db.session import SqlDatabase, make_engine
 from app.db.sqlite_file import file_of
-from app.domain.entities import Installation
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndex, ExactIndexFiles
@@ -42,7 +41,7 @@ from app.services.serving.snapshot_reader import SnapshotReader
 from app.services.serving.snapshot_updater import SnapshotUpdater
 from app.services.serving.values import GalleryValues
 from app.services.serving.version_snapshots import VersionSnapshots
-from app.services.storage.backup import Backup
+from app.services.storage.backup import Backup, Restore
 from app.services.storage.garbage_collector import GarbageCollector
 from app.services.storage.ownership import ManagedFiles, Ownership
 from app.services.storage.removal import Removal
@@ -85,7 +84,9 @@ class Services:
     schema : SchemaService
         Creates, upgrades and checks the schema.
     backup : Backup
-        Copies the data folder and a SQLite database.
+        Copies the data folder and the database.
+    restore : Restore
+        Brings a copy back.
     catalogue, imports, feedback, search, values, training, versions, access
         The use cases.
     originals : Originals
@@ -114,6 +115,7 @@ class Services:
     database: SqlDatabase
     schema: SchemaService
     backup: Backup
+    restore: Restore
     catalogue: CatalogueService
     imports: ImportService
     feedback: FeedbackService
@@ -159,6 +161,7 @@ def build(settings: Settings) -> Services:
     ownership, garbage_collector = files.ownership, files.garbage_collector
     database = SqlDatabase(engine, ownership.require)
     schema = SchemaService(SqlSchema(engine), ownership)
+    mark_of, copies = partial(_mark_of, settings), SqlCopies(engine, DATABASE_FILE)
     originals = Originals(files.pictures, encoders)
     bundles = ModelBundles(files.bundles, ExactIndexFiles(), InvertedListIndexes(), encoders, originals)
     snapshots, version_snapshots, recall_monitor, columns = _build_snapshots(
@@ -172,7 +175,10 @@ def build(settings: Settings) -> Services:
         settings=settings,
         database=database,
         schema=schema,
-        backup=_build_backup(settings, engine, schema, ownership),
+        backup=Backup(settings.data_dir, schema, ownership, copies, _copy_files, mark_of),
+        restore=Restore(
+            settings.data_dir, SqlSchema(engine), copies, ownership.identity, _copy_files, mark_of
+        ),
         catalogue=_build_catalogue(settings, database, files, encoders, removal, snapshots),
         imports=_build_imports(settings, database, files, encoders, snapshots),
         feedback=FeedbackService(
@@ -206,17 +212,6 @@ def _open_database(settings: Settings) -> Engine:
     if make_url(url).get_backend_name() == "sqlite":
         settings.data_dir.mkdir(parents=True, exist_ok=True)
     return make_engine(url, settings.lock_wait_seconds, _connections(settings))
-
-
-def _build_backup(settings: Settings, engine: Engine, schema: SchemaService, ownership: Ownership) -> Backup:
-    return Backup(
-        settings.data_dir,
-        schema,
-        ownership,
-        partial(_copy_files, settings.data_dir),
-        partial(_copy_database, engine) if engine.dialect.name == "sqlite" else None,
-        partial(_mark_of, settings),
-    )
 
 
 def _build_readiness(
@@ -327,11 +322,6 @@ def _build_snapshots(
 
 def _copy_files(source: Path, target: Path) -> int:
     return sum(copy_new_files(source / kind, target / kind) for kind in (_PICTURES, _BUNDLES))
-
-
-def _copy_database(engine: Engine, folder: Path) -> Installation:
-    copy_sqlite(engine, folder / DATABASE_FILE)
-    return read_installation(folder / DATABASE_FILE)
 
 
 def _mark_of(settings: Settings, folder: Path) -> FileFolderMark:

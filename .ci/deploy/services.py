@@ -154,6 +154,24 @@ def check_proxy(deployment: Deployment, folder: Path, key: str) -> None:
         raise RuntimeError("the proxy")
 
 
+def check_restore(deployment: Deployment, folder: Path) -> None:
+    """Copy the deployment while it runs, restore the copy into another folder, and search there."""
+    backups, elsewhere = folder / "backups", folder / "elsewhere"
+    for place in (backups, elsewhere):
+        place.mkdir()
+        place.chmod(0o777)  # for the user of the image
+    options = [*arguments_of(deployment.compose, "api"), f"--volume={backups}:/backups"]
+    print(deployment.engine.finish("backup", options, "lrbs", "db", "backup", "/backups/copy"))
+    options += [
+        f"--volume={elsewhere}:/elsewhere",
+        "--env=LRBS_DATA_DIR=/elsewhere",
+        "--env=LRBS_DATABASE_URL=",
+    ]
+    print(deployment.engine.finish("restore", options, "lrbs", "db", "restore", "/backups/copy"))
+    search = ("search", "shop", "--text", "a shoe", "-k", "1", "--json")
+    print("restored:", deployment.engine.finish("search", options, "lrbs", *search)[:60])
+
+
 def check_monitoring(deployment: Deployment, key: str) -> None:
     """Let Prometheus read the metrics with a key of its own, and the alerts."""
     deployment.put_secret("metrics-key", key)
@@ -199,6 +217,7 @@ def main(folder: Path) -> None:
         call_as_the_readme(deployment, folder / "desk", key)
         check_proxy(deployment, folder, key)
         check_monitoring(deployment, deployment.finish("key", "keys", "create", "--scope", "admin", of="api"))
+        check_restore(deployment, folder)
         print(deployment.engine.podman("stats", "--no-stream", "--format={{.Name}} {{.MemUsage}} {{.PIDS}}"))
         for name in ("prometheus", "proxy", "worker", "api"):
             deployment.stop(name)

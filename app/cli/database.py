@@ -26,12 +26,25 @@ def back_up(
     folder: Annotated[Path, typer.Argument(help="a new folder; serve it with LRBS_DATA_DIR")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Copy a SQLite database with its pictures and models while the service runs."""
+    """Copy the database with its pictures and models while the service runs."""
     copied = existing_services().backup.make(folder)
     if as_json:
         typer.echo(json.dumps({"folder": str(folder), "files": copied}))
         return
     typer.echo(f"the database and {copied} files are in {folder}")
+
+
+@db.command("restore")
+def restore(
+    folder: Annotated[Path, typer.Argument(help="a folder made by `lrbs db backup`")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Fill an empty database and the data folder with a copy; files that lie there stay."""
+    copied = new_services().restore.run(folder)
+    if as_json:
+        typer.echo(json.dumps({"folder": str(folder), "files": copied}))
+        return
+    typer.echo(f"the database and {copied} files are those of {folder}")
 
 
 @db.command("adopt")

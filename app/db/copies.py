@@ -1,15 +1,90 @@
-"""Copies of a SQLite database that is in use."""
+"""Copies of a database: a SQLite file of the same schema, whichever database it is made of."""
 
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine, Table, delete, insert, select, text
+from typing_extensions import override
 
-from app.db.session import SqlDatabase, make_engine
+from app.db.faults import translate_errors
+from app.db.models import Base, InstallationRow
+from app.db.schema import SqlSchema
+from app.db.session import READ_ONLY, SqlDatabase, make_engine
 from app.domain.entities import Installation
+from app.domain.ports import DatabaseCopies
+
+_ROWS = 500
+"""Rows in memory at the same time: with long texts and features some ten megabytes."""
+_INSTALLATION: Table = Base.metadata.tables[InstallationRow.__tablename__]
+
+
+class SqlCopies(DatabaseCopies):
+    """Copies of a SQL database.
+
+    Parameters
+    ----------
+    engine : Engine
+        As made by `app.db.session.make_engine`.
+    file_name : str
+        Name of the SQLite file in the folder of a copy.
+    """
+
+    def __init__(self, engine: Engine, file_name: str) -> None:
+        self._engine = engine
+        self._file_name = file_name
+
+    @override
+    def write(self, folder: Path) -> Installation:
+        file = folder / self._file_name
+        if self._engine.dialect.name == "sqlite":
+            copy_sqlite(self._engine, file)
+        else:
+            with _open_file(file) as copy:
+                SqlSchema(copy).upgrade()
+                _copy_rows(self._engine, copy)
+        return self._installation(file)
+
+    @override
+    def read(self, folder: Path) -> Installation | None:
+        file = folder / self._file_name
+        if not file.is_file():
+            return None
+        with _open_file(file) as copy:
+            if not SqlSchema(copy).is_current():
+                return None
+        return self._installation(file)
+
+    @override
+    def is_unused(self) -> bool:
+        with translate_errors(), self._engine.connect() as connection:
+            return all(
+                connection.execute(select(table).limit(1)).first() is None
+                for table in Base.metadata.sorted_tables
+                if table is not _INSTALLATION
+            )
+
+    @override
+    def restore(self, folder: Path) -> None:
+        with _open_file(folder / self._file_name) as copy:
+            _copy_rows(copy, self._engine)
+
+    @staticmethod
+    def _installation(file: Path) -> Installation:
+        with _open_file(file) as copy, SqlDatabase(copy).read() as work:
+            return work.installation.get()
+
+
+@contextmanager
+def _open_file(file: Path) -> Iterator[Engine]:
+    engine = make_engine(f"sqlite:///{file.resolve()}")
+    try:
+        yield engine
+    finally:
+        engine.dispose()
 
 
 def copy_sqlite(engine: Engine, target: Path) -> None:
@@ -30,17 +105,42 @@ def copy_sqlite(engine: Engine, target: Path) -> None:
         source.backup(copy)
 
 
-def read_installation(file: Path) -> Installation:
-    """Return the identity and history that a SQLite database has.
+def _copy_rows(source: Engine, target: Engine) -> None:
+    """Copy one consistent state into a database of the same schema without rows, in one transaction."""
+    options = {READ_ONLY: True, "stream_results": True, "yield_per": _ROWS}
+    if source.dialect.name == "postgresql":
+        source = source.execution_options(isolation_level="REPEATABLE READ")
+    with (
+        translate_errors(),
+        source.execution_options(**options).connect() as reading,
+        target.begin() as writing,
+    ):
+        writing.execute(delete(_INSTALLATION))
+        for table in Base.metadata.sorted_tables:
+            for rows in reading.execute(select(table)).mappings().partitions():
+                writing.execute(insert(table), [dict(row) for row in rows])
+            if table.autoincrement_column is not None:
+                _number_from(writing, table, _last_number(reading, table))
 
-    Parameters
-    ----------
-    file : Path
-        Its file.
-    """
-    engine = make_engine(f"sqlite:///{file.resolve()}")
-    try:
-        with SqlDatabase(engine).read() as work:
-            return work.installation.get()
-    finally:
-        engine.dispose()
+
+def _last_number(connection: Connection, table: Table) -> int:
+    """Return the highest number that a table gave to a row, also to one that was deleted since."""
+    if connection.dialect.name == "postgresql":
+        query = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {}"
+        name = connection.scalar(text("SELECT pg_get_serial_sequence(:table, 'id')"), {"table": table.name})
+        return int(connection.scalar(text(query.format(name))) or 0)
+    if table.dialect_options["sqlite"]["autoincrement"]:
+        query = "SELECT seq FROM sqlite_sequence WHERE name = :table"
+        return int(connection.scalar(text(query), {"table": table.name}) or 0)
+    return int(connection.scalar(text(f"SELECT max(id) FROM {table.name}")) or 0)
+
+
+def _number_from(connection: Connection, table: Table, last: int) -> None:
+    """Let a table number its next row after `last`."""
+    if connection.dialect.name == "postgresql":
+        query = "SELECT setval(pg_get_serial_sequence(:table, 'id'), greatest(:last, 1), :last > 0)"
+        connection.execute(text(query), {"table": table.name, "last": last})
+    elif table.dialect_options["sqlite"]["autoincrement"] and last:
+        connection.execute(text("DELETE FROM sqlite_sequence WHERE name = :table"), {"table": table.name})
+        query = "INSERT INTO sqlite_sequence (name, seq) VALUES (:table, :last)"
+        connection.execute(text(query), {"table": table.name, "last": last})

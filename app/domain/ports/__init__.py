@@ -1,6 +1,6 @@
 """What the services need from the outside world, as Protocols."""
 
-from app.domain.ports.database import Database, DatabaseSchema, UnitOfWork
+from app.domain.ports.database import Database, DatabaseCopies, DatabaseSchema, UnitOfWork
 from app.domain.ports.encoders import Encoder, EncoderSource, StatefulEncoder
 from app.domain.ports.files import BlobStore, BundleFiles, FolderMark, IndexFiles, Spool, StoredFiles
 from app.domain.ports.imports import ImportRepository, PlannedWrite
@@ -31,6 +31,7 @@ __all__ = [
     "BundleFiles",
     "CollectionRepository",
     "Database",
+    "DatabaseCopies",
     "DatabaseSchema",
     "EncodedContentRepository",
     "Encoder",

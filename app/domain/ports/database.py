@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Protocol
 
+from app.domain.entities import Installation
 from app.domain.ports.imports import ImportRepository
 from app.domain.ports.jobs import JobQueue
 from app.domain.ports.repositories import (
@@ -119,4 +121,24 @@ class DatabaseSchema(Protocol):
 
     def upgrade(self) -> None:
         """Bring the schema up to date, and create a missing database; raises SchemaOutdatedError."""
+        ...
+
+
+class DatabaseCopies(Protocol):
+    """Copies of the database in folders, which a database of the other kind can be filled from, too."""
+
+    def write(self, folder: Path) -> Installation:
+        """Write a consistent copy into a folder while others read and write; return what the copy says."""
+        ...
+
+    def read(self, folder: Path) -> Installation | None:
+        """Return what the copy in a folder says of itself; None without one of the current schema."""
+        ...
+
+    def is_unused(self) -> bool:
+        """Return whether the database, which has the current schema, holds nothing yet."""
+        ...
+
+    def restore(self, folder: Path) -> None:
+        """Fill the database, which must be unused, with the copy in a folder, in one transaction."""
         ...

@@ -1,4 +1,4 @@
-"""Copies of the data folder with its database, made while the service keeps running."""
+"""Copies of the data folder with its database, made while the service keeps running, and back."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 from app.domain.entities import Installation, Mark
 from app.domain.errors import InvalidFieldError
-from app.domain.ports import FolderMark
+from app.domain.ports import DatabaseCopies, DatabaseSchema, FolderMark
 from app.services.storage.ownership import Ownership
 from app.services.storage.schema import SchemaService
 
 
 class Backup:
-    """Copies a SQLite database, pictures and bundles.
+    """Copies database, pictures and bundles into a folder that can be served as it is.
 
     Parameters
     ----------
@@ -23,11 +23,10 @@ class Backup:
         Checks the database.
     ownership : Ownership
         Pairs it with the data folder.
+    copies : DatabaseCopies
+        Copies the database.
     copy_files : callable
-        Copies the pictures and bundles that a folder lacks; returns how many.
-    copy_database : callable or None
-        Copies the database into a folder and returns the identity and history of the copy; None if it is not
-        SQLite.
+        Copies the pictures and bundles of the first folder that the second one lacks; returns how many.
     mark_of : callable
         Returns the mark of a folder.
     """
@@ -37,15 +36,15 @@ class Backup:
         data_folder: Path,
         schema: SchemaService,
         ownership: Ownership,
-        copy_files: Callable[[Path], int],
-        copy_database: Callable[[Path], Installation] | None,
+        copies: DatabaseCopies,
+        copy_files: Callable[[Path, Path], int],
         mark_of: Callable[[Path], FolderMark],
     ) -> None:
         self._data_folder = data_folder
         self._schema = schema
         self._ownership = ownership
+        self._copies = copies
         self._copy_files = copy_files
-        self._copy_database = copy_database
         self._mark_of = mark_of
 
     def make(self, folder: Path) -> int:
@@ -59,28 +58,21 @@ class Backup:
         Raises
         ------
         InvalidFieldError
-            If the folder exists, has no parent, or lies in the data folder; and if the database is not
-            SQLite.
+            If the folder exists, has no parent, or lies in the data folder.
         SchemaOutdatedError
             If the database does not have the current schema.
         """
-        if self._copy_database is None:
-            raise InvalidFieldError(
-                "LRBS_DATABASE_URL",
-                "is no SQLite database: copy LRBS_DATA_DIR, run pg_dump, copy it again except .database",
-            )
         self._require_new(folder)
         self._schema.require_current()
         folder.mkdir()
         # Files before the database and again after it: those that the copied rows refer to existed before
         # the database was copied, or are too young to have been swept.
-        n_copied = self._copy_files(folder)
-        installation = self._copy_database(folder)
+        n_copied = self._copy_files(self._data_folder, folder)
+        installation = self._copies.write(folder)
         if installation.points:  # otherwise the original was never paired with its folder
-            mark = Mark(installation.identity, installation.points[-1])
-            self._mark_of(folder).write(mark, replace=False)
+            self._mark_of(folder).write(_newest_mark(installation), replace=False)
         self._ownership.diverge_from_copy()
-        return n_copied + self._copy_files(folder)
+        return n_copied + self._copy_files(self._data_folder, folder)
 
     def _require_new(self, folder: Path) -> None:
         if folder.exists():
@@ -89,3 +81,86 @@ class Backup:
             raise InvalidFieldError("folder", f"there is no folder {folder.absolute().parent} to make it in")
         if self._data_folder.resolve() in folder.resolve().parents:
             raise InvalidFieldError("folder", f"{folder} lies in the data folder, which is what is copied")
+
+
+class Restore:
+    """Brings a copy back into a database without rows, and its files into the data folder.
+
+    Files that lie there stay: if they are newer than the copy, none is removed until somebody declares that
+    they belong together (`Ownership.adopt`).
+
+    Parameters
+    ----------
+    data_folder : Path
+        Gets the files; may hold those of the same installation.
+    schema : DatabaseSchema
+        Of the database that is filled.
+    copies : DatabaseCopies
+        Fills it.
+    identity : callable
+        Returns the identity of the database that is filled.
+    copy_files, mark_of : callable
+        As of `Backup`.
+    """
+
+    def __init__(
+        self,
+        data_folder: Path,
+        schema: DatabaseSchema,
+        copies: DatabaseCopies,
+        identity: Callable[[], str],
+        copy_files: Callable[[Path, Path], int],
+        mark_of: Callable[[Path], FolderMark],
+    ) -> None:
+        self._data_folder = data_folder
+        self._schema = schema
+        self._copies = copies
+        self._identity = identity
+        self._copy_files = copy_files
+        self._mark_of = mark_of
+
+    def run(self, folder: Path) -> int:
+        """Restore a copy made by `Backup.make`; return how many files the data folder lacked.
+
+        Can be run again after it was interrupted: the database is filled last, in one transaction.
+
+        Parameters
+        ----------
+        folder : Path
+            The copy; it is not changed.
+
+        Raises
+        ------
+        InvalidFieldError
+            If the folder is no copy of this release, the database is in use, or the data folder belongs to
+            another database.
+        """
+        installation = self._copies.read(folder)
+        if installation is None:
+            raise InvalidFieldError(
+                "folder", f"{folder} holds no copy that this release made (lrbs db backup)"
+            )
+        if self._data_folder.resolve() == folder.resolve():
+            raise InvalidFieldError("LRBS_DATA_DIR", "is the copy itself, which can be served as it is")
+        self._schema.upgrade()
+        if not self._copies.is_unused():
+            raise InvalidFieldError("LRBS_DATABASE_URL", "the database holds rows: name an empty one")
+        self._claim(installation)
+        copied = self._copy_files(folder, self._data_folder)
+        self._copies.restore(folder)
+        return copied
+
+    def _claim(self, installation: Installation) -> None:
+        """Mark the data folder as that of the restored database, unless it is already, with newer files."""
+        mark = self._mark_of(self._data_folder)
+        present = mark.read()
+        if present is not None and present.identity == installation.identity:
+            return
+        if present is not None and present.identity != self._identity():
+            raise InvalidFieldError("LRBS_DATA_DIR", "the data folder belongs to another database")
+        if installation.points:
+            mark.write(_newest_mark(installation), replace=True)
+
+
+def _newest_mark(installation: Installation) -> Mark:
+    return Mark(installation.identity, installation.points[-1])

@@ -164,6 +164,11 @@ class Ownership:
         if is_in_use and is_empty():
             raise WrongDatabaseError(_NO_DATABASE)
 
+    def identity(self) -> str:
+        """Return the identity of the database, which has a schema."""
+        with self._database.read() as work:
+            return work.installation.get().identity
+
     def adopt(self) -> None:
         """Pair database and folder as they are."""
         with self._guard:
@@ -227,9 +232,7 @@ class Ownership:
         point = secrets.token_hex(8)
         # In this order: a mark that the database does not know would stop all sweeps.
         self._add_point(point)
-        with self._database.read() as work:
-            identity = work.installation.get().identity
-        self._mark.write(Mark(identity, point), replace=True)
+        self._mark.write(Mark(self.identity(), point), replace=True)
 
     def _add_point(self, point: str) -> None:
         with self._database.write() as work:

@@ -77,7 +77,9 @@ def test_an_operator_starts_looks_and_copies(desk: Path, free_port: str, curl: s
     said = run(desk, program("operator"), LRBS_PORT=free_port, OPENBLAS_NUM_THREADS="1")
     assert '"status":"ready"' in said.replace(" ", "")
     assert "\nlrbs_" in said
-    assert said.splitlines()[-1].startswith("kept  image (hog-color), text (tfidf)")
+    copied, _, restored = said.splitlines()[-3:]
+    assert copied.startswith("kept  image (hog-color), text (tfidf)")
+    assert restored == copied
 
 
 def test_an_encoder_author_gets_from_a_file_to_a_collection(desk: Path) -> None:

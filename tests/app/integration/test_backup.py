@@ -12,10 +12,12 @@ import sqlalchemy
 
 from app.bootstrap import Services, build
 from app.db.schema import SqlSchema
-from app.domain.entities import Content, ItemFilter, Modality
+from app.domain.entities import Content, ItemFilter, Modality, Scope
 from app.domain.errors import InvalidFieldError
+from app.services.catalogue.feedback import NewFeedback
 from app.services.catalogue.service import NewItem
 from app.services.serving.search import Query
+from app.services.storage.rounds import Round
 from app.settings import Settings
 from tests.app.closing import close
 from tests.app.e2e.refusals import png
@@ -95,6 +97,97 @@ def test_a_copy_made_while_others_write_is_whole(tmp_path: Path) -> None:
     close(services)
 
 
+def store_picture(services: Services, number: int) -> None:
+    item = NewItem("image", Content(picture=png(8 + number, 8)), f"p{number}")
+    services.catalogue.add_items("album", [item])
+
+
+def state(services: Services, rows: Any) -> Any:
+    """What clients see: hits, items with content, feedback, keys, versions and their history."""
+    return (
+        answers(services, rows),
+        [
+            services.catalogue.content("album", item.id)
+            for _, item in services.catalogue.page("album", None, 0, 10).rows
+        ],
+        [(one.id, one.item_id, one.created_at) for one in services.feedback.page("a", 0, 10).feedback],
+        services.access.list_keys(),
+        services.versions.history("a", 10),
+    )
+
+
+def ids(services: Services) -> dict[str, int]:
+    return {collection.name: collection.id for collection in services.catalogue.collections()}
+
+
+@pytest.mark.postgres
+def test_the_drill_of_a_restore(
+    served: Any, postgres_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """SQLite, to PostgreSQL on another machine, and back beside files that are newer than the copy."""
+    machine, backups = tmp_path_factory.mktemp("machine"), tmp_path_factory.mktemp("backups")
+    first, rows = served.services, served.data.Z[:5]
+    first.catalogue.create(
+        "album", [Modality("image", {"type": "hog-color"}), Modality("text", {"type": "tfidf"})]
+    )
+    store_picture(first, 1)
+    first.feedback.add("a", [NewFeedback("z", "x", "late", True, Content(vector=rows[0].tolist()))])
+    _, secret = first.access.create(Scope.SEARCH)
+    served.make("gone")
+    last_id = ids(first)["gone"]
+    first.catalogue.delete_collection("gone")
+    assert first.removal.go_on(Round())
+    expected = state(first, rows)
+    first.backup.make(backups / "monday")
+
+    url = sqlalchemy.make_url(postgres_url).set(drivername="postgresql+psycopg")
+    second = build(Settings(data_dir=machine, database_url=url.render_as_string(hide_password=False)))
+    with pytest.raises(InvalidFieldError, match="holds no copy"):
+        second.restore.run(machine)
+    assert second.restore.run(backups / "monday") > 0
+    assert state(second, rows) == expected
+    assert second.access.require(secret, Scope.SEARCH)
+    assert second.readiness.check().reason is None
+    with pytest.raises(InvalidFieldError, match="holds rows"):
+        second.restore.run(backups / "monday")
+    Pairs(second, served.data).make("new")
+    assert ids(second)["new"] == last_id + 1, "no id is used twice"
+
+    expected = state(second, rows)
+    second.backup.make(backups / "tuesday")
+    store_picture(second, 2)
+    second.ownership.note_progress()
+    close(second)
+    third = build(Settings(data_dir=machine, database_url=f"sqlite:///{machine / 'third.sqlite3'}"))
+    assert third.restore.run(backups / "tuesday") == 0, "all its files are there"
+    assert state(third, rows) == expected
+    assert "older than the files" in str(third.readiness.check().reason)
+    assert third.garbage_collector.sweep(any_share=True) == 0
+    third.schema.adopt()
+    assert third.readiness.check().reason is None
+    Pairs(third, served.data).make("newest")
+    assert ids(third)["newest"] == last_id + 2
+    close(third)
+
+
+def test_a_restore_touches_no_folder_of_another_database(
+    served: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    backup = tmp_path_factory.mktemp("backups") / "monday"
+    served.services.backup.make(backup)
+    folder = tmp_path_factory.mktemp("other")
+    other = build(Settings(data_dir=folder, database_url=""))
+    other.schema.set_up()
+    other.readiness.check()
+    elsewhere = build(Settings(data_dir=folder, database_url=f"sqlite:///{folder / 'empty.sqlite3'}"))
+    with pytest.raises(InvalidFieldError, match="belongs to another database"):
+        elsewhere.restore.run(backup)
+    assert not (folder / "models").exists()
+    assert other.readiness.check().reason is None
+    close(elsewhere)
+    close(other)
+
+
 def postgres_tool(name: str) -> str:
     folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
     found = shutil.which(name, path=os.pathsep.join([*map(str, reversed(folders)), os.environ["PATH"]]))
@@ -114,10 +207,6 @@ def test_a_dump_of_postgres_and_a_copy_of_the_folder_give_the_same_answers(
     served.fill("a")
     served.train("a")
     expected = answers(services, vectors.Z[:5])
-    with pytest.raises(InvalidFieldError, match="pg_dump"):
-        services.backup.make(tmp_path / "copy")
-    assert not (tmp_path / "copy").exists()
-
     libpq = url.set(drivername="postgresql").render_as_string(hide_password=False)
     dump = str(tmp_path / "dump")
     subprocess.run([postgres_tool("pg_dump"), "--format=custom", f"--file={dump}", libpq], check=True)
