@@ -21,7 +21,9 @@ _TIMEOUT_SECONDS = 60.0
 """A search may wait half a minute for a collection that is being loaded."""
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 5.0
-_POLL_SECONDS = 0.5
+_SHORTEST_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.05, 0.5
+_POLL_SHARE = 0.1
+"""A training is asked for again after this share of the wait so far, within these bounds."""
 _LINES_PER_CHUNK = 1000
 
 
@@ -176,8 +178,7 @@ class Client(Operations, _Settings):
                 progress(job)
             if job.is_over:
                 return job
-            _check_time(job_id, began, timeout)
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_pause_before_poll(job_id, time.monotonic() - began, timeout))
 
     def close(self) -> None:
         """Close the connections."""
@@ -249,8 +250,7 @@ class AsyncClient(Operations, _Settings):
                 progress(job)
             if job.is_over:
                 return job
-            _check_time(job_id, began, timeout)
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(_pause_before_poll(job_id, time.monotonic() - began, timeout))
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -294,6 +294,8 @@ def _unreachable(call: Call[Any], error: httpx.TransportError) -> ConnectionFail
     return ConnectionFailedError(f"{call.method} {call.path}: {error or type(error).__name__}")
 
 
-def _check_time(job_id: str, began: float, timeout: float | None) -> None:
-    if timeout is not None and time.monotonic() - began > timeout:
+def _pause_before_poll(job_id: str, waited: float, timeout: float | None) -> float:
+    """Return the seconds after which to ask for a training again; raises TimeoutError."""
+    if timeout is not None and waited > timeout:
         raise TimeoutError(f"job {job_id} has not ended within {timeout:g} s")
+    return min(max(_POLL_SHARE * waited, _SHORTEST_POLL_SECONDS), _LONGEST_POLL_SECONDS)

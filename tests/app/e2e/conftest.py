@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from app.bootstrap import build
 from app.cli.main import main
+from app.client import Client
 from app.domain.entities import Scope
 from app.main import create_app
 from app.settings import Settings
@@ -80,6 +81,10 @@ class Server:
                 return
             time.sleep(0.05)
         raise AssertionError(f"not ready after {seconds} s:\n{self.said()}")
+
+    def client(self, key: str) -> Client:
+        """Return a client of this server that sends every call once: what is turned away is not hidden."""
+        return Client(self.url, key, patience=0.0)
 
     def kill(self) -> None:
         """End the server alone, the way a crash does; its worker notices by itself."""

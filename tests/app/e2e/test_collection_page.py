@@ -1,15 +1,14 @@
 """The page of a collection, in a browser: its items, their labels, their deletion."""
 
-import base64
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from app.client import Client, NotFoundError
 from tests.app.e2e.browsing import Watch, drop
 from tests.app.sounds import tone
 from tests.conftest import import_extra
@@ -29,43 +28,30 @@ DURATION = """player => new Promise((resolve, reject) => {
 
 
 @pytest.fixture
-def client(demo_server: str, demo_key: str) -> Iterator[httpx.Client]:
-    headers = {"Authorization": f"Bearer {demo_key}"}
-    with httpx.Client(base_url=demo_server, headers=headers, trust_env=False) as client:
+def client(demo_server: str, demo_key: str) -> Iterator[Client]:
+    with Client(demo_server, demo_key, patience=0.0) as client:
         yield client
 
 
 @pytest.fixture
-def shelf(client: httpx.Client) -> Iterator[str]:
+def shelf(client: Client) -> Iterator[str]:
     """A collection without a model, whose texts and labels are HTML."""
-    modalities = {"image": {"encoder": {"type": "hog-color"}}, "text": {"encoder": {"type": "tfidf"}}}
-    client.post("/v1/collections", json={"name": NAME, "modalities": modalities}).raise_for_status()
+    client.create_collection(NAME, {"image": {"type": "hog-color"}, "text": {"type": "tfidf"}})
     items: list[dict[str, Any]] = [
         {"id": f"t{n:02d}", "modality": "text", "text": f"{MARKUP} number {n}", "labels": [MARKUP]}
         for n in range(N_TEXTS)
     ]
-    client.post(f"/v1/collections/{NAME}/items", json={"items": items}).raise_for_status()
+    client.create_items(NAME, items)
     yield f"/collection?collection={NAME}&modality=text"
-    client.delete(f"/v1/collections/{NAME}").raise_for_status()
+    client.delete_collection(NAME)
 
 
 def card_of(page: Page, item_id: str) -> Locator:
     return page.locator("#hits > li").filter(has=page.locator(f".hit[data-id='{item_id}']"))
 
 
-def n_items(client: httpx.Client, **conditions: str) -> int:
-    query: dict[str, str] = {"limit": "100", **conditions}
-    n_found = 0
-    while True:
-        answer = client.get("/v1/collections/sample/items", params=query).raise_for_status().json()
-        n_found += len(answer["items"])
-        if answer["next_cursor"] is None:
-            return n_found
-        query["cursor"] = answer["next_cursor"]
-
-
 def test_items_are_shown_page_by_page_and_as_text(
-    page: Page, watch: Watch, demo_server: str, shelf: str, client: httpx.Client
+    page: Page, watch: Watch, demo_server: str, shelf: str, client: Client
 ) -> None:
     page.goto(f"{demo_server}{shelf}")
     expect(page.locator("#hits > li")).to_have_count(48)
@@ -90,7 +76,8 @@ def test_items_are_shown_page_by_page_and_as_text(
     page.get_by_role("group", name="split").get_by_role("button", name="test").click()
     expect(page.get_by_role("button", name="Remove the filter split: test")).to_be_visible()
     expect(page.locator("#hits .fact", has_text="split: train")).to_have_count(0)
-    n_left = n_items(client, modality="image", label=label, where='split="test"')
+    listed = client.iter_items("sample", modality="image", label=[label], where=['split="test"'], limit=100)
+    n_left = len(list(listed))
     assert 0 < n_left < int(count)
     expect(page.locator("#hits > li")).to_have_count(n_left)
     page.reload()
@@ -99,7 +86,8 @@ def test_items_are_shown_page_by_page_and_as_text(
     page.get_by_role("button", name="Remove the filter split: test").click()
     expect(page.locator("#hits > li")).to_have_count(48)
     page.get_by_text("Map", exact=True).press("Enter")
-    items = client.get("/v1/collections/sample").json()["items"]
+    items = client.get_collection("sample").items
+    assert items is not None
     points = {name: min(count, 300) for name, count in items.items()}
     expect(page.locator("#map-drawing circle")).to_have_count(points["image"])
     expect(page.locator("#map-drawing rect")).to_have_count(points["text"])
@@ -112,7 +100,7 @@ def test_items_are_shown_page_by_page_and_as_text(
 
 
 def test_labels_are_changed_and_items_deleted_with_a_key_that_is_asked_for_once(
-    page: Page, demo_server: str, demo_key: str, shelf: str, client: httpx.Client
+    page: Page, demo_server: str, demo_key: str, shelf: str, client: Client
 ) -> None:
     page.goto(f"{demo_server}{shelf}")
     page.get_by_role("button", name="Change the labels of t00").press("Enter")
@@ -126,20 +114,20 @@ def test_labels_are_changed_and_items_deleted_with_a_key_that_is_asked_for_once(
     expect(page.locator("#status")).to_contain_text("Stored: the labels of t00")
     expect(card_of(page, "t00").locator(".labels span")).to_have_text(["red", MARKUP])
     expect(page.get_by_role("button", name="Change the labels of t00")).to_be_focused()
-    item = f"/v1/collections/{NAME}/items/t00"
-    assert client.get(item).json()["labels"] == ["red", MARKUP]
-    assert client.get(item).json()["text"] == f"{MARKUP} number 0"
+    item = client.get_item(NAME, "t00")
+    assert (item.labels, item.text) == (["red", MARKUP], f"{MARKUP} number 0")
 
     delete = page.get_by_role("button", name="Delete t00")
     delete.click()
     page.get_by_role("button", name="Keep").press("Enter")
     expect(delete).to_be_focused()
-    assert client.get(item).status_code == 200
+    assert client.get_item(NAME, "t00") == item
     delete.click()
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(card_of(page, "t00")).to_have_count(0)
     expect(page.get_by_role("button", name="Delete t01")).to_be_focused()
-    assert client.get(item).status_code == 404
+    with pytest.raises(NotFoundError):
+        client.get_item(NAME, "t00")
 
 
 @pytest.mark.parametrize("width", [360, 1400])
@@ -151,24 +139,21 @@ def test_nothing_is_wider_than_the_window(page: Page, width: int, demo_server: s
 
 
 @pytest.fixture
-def calls(client: httpx.Client) -> Iterator[str]:
+def calls(client: Client) -> Iterator[str]:
     """A trained collection of sounds and texts."""
     import_extra("soundfile")
-    modalities = {"sound": {"encoder": {"type": "mfcc"}}, "text": {"encoder": {"type": "tfidf"}}}
-    client.post("/v1/collections", json={"name": "calls", "modalities": modalities}).raise_for_status()
+    client.create_collection("calls", {"sound": {"type": "mfcc"}, "text": {"type": "tfidf"}})
     items: list[dict[str, Any]] = []
     for number in range(8):
         name = ("low", "high")[number % 2]
-        encoded = base64.b64encode(tone(300 + 3000 * (number % 2) + 10 * number)).decode()
-        items.append({"id": f"s{number}", "modality": "sound", "sound_base64": encoded, "labels": [name]})
+        sound = tone(300 + 3000 * (number % 2) + 10 * number)
+        items.append({"id": f"s{number}", "modality": "sound", "sound": sound, "labels": [name]})
         items.append({"id": f"t{number}", "modality": "text", "text": f"a {name} tone", "labels": [name]})
-    client.post("/v1/collections/calls/items", json={"items": items}).raise_for_status()
-    parameters = {"method": "lrbs", "alpha": 0.001, "scaling": "l2"}
-    job = client.post("/v1/admin/collections/calls/retrain", json=parameters).raise_for_status()
-    with client.stream("GET", f"{job.headers['Location']}/events", timeout=None) as events:
-        assert "succeeded" in "".join(events.iter_text())
+    client.create_items("calls", items)
+    job = client.retrain("calls", method="lrbs", alpha=0.001, scaling="l2")
+    assert client.wait_for_job(job.id).state == "succeeded"
     yield "calls"
-    client.delete("/v1/collections/calls").raise_for_status()
+    client.delete_collection("calls")
 
 
 def test_sounds_can_be_dropped_played_searched_for_and_searched_with(

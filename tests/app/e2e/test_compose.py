@@ -79,22 +79,18 @@ def test_migrate_api_and_worker_answer_a_search(
         text=True,
         check=True,
     )
-    headers = {"Authorization": f"Bearer {made.stdout.strip()}"}
-    with httpx.Client(base_url=api.url, headers=headers, trust_env=False, timeout=60.0) as client:
+    with api.client(made.stdout.strip()) as client:
         query = fill(client)
-        search = {"vector": query, "k": 5}
         for _ in range(6):  # of two server processes each answers some
-            hits = client.post("/v1/collections/pairs/search/z-to-x", json=search).raise_for_status().json()
-            assert len(hits["hits"]) == 5
-            assert hits["model_version"] == 1
-        found = client.get("/metrics")
-        assert found.status_code == 200
-        assert 'collection="pairs"' in found.text
-        del client.headers["Authorization"]
-        refused = client.get("/metrics")
+            found = client.search("pairs", "z", "x", vector=query, k=5)
+            assert len(found.hits) == 5
+            assert found.model_version == 1
+        assert b'collection="pairs"' in client.metrics()
+    with httpx.Client(base_url=api.url, trust_env=False, timeout=60.0) as stranger:
+        refused = stranger.get("/metrics")
         assert refused.status_code == 401, "it names every collection"
         assert "pairs" not in refused.text
-        described = client.get("/openapi.json").json()["paths"]["/metrics"]["get"]
+        described = stranger.get("/openapi.json").json()["paths"]["/metrics"]["get"]
         assert described["security"] == [{"HTTPBearer": []}]
         assert {"401", "403"} <= set(described["responses"])
     before = (tmp_path / "alive").stat().st_mtime_ns

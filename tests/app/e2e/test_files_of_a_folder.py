@@ -1,13 +1,12 @@
 """Under plain `lrbs serve`, API and worker both know that the files in the data folder are theirs."""
 
-import json
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
+from app.client import Client
 from tests.app.e2e.conftest import Server
 from tests.app.e2e.refusals import png
 from tests.app.e2e.test_crash import NAME, fill
@@ -38,13 +37,10 @@ def pictures(folder: Path) -> list[Path]:
     return [path for path in (folder / "pictures").glob("[!.]*/*") if path.is_file()]
 
 
-def store_and_delete_a_picture(client: httpx.Client, folder: Path) -> None:
-    item = {"item": json.dumps({"id": "p", "modality": "image"})}
-    client.post(
-        "/v1/collections/album/items", data=item, files={"picture": ("p.png", png())}
-    ).raise_for_status()
+def store_and_delete_a_picture(client: Client, folder: Path) -> None:
+    client.create_items("album", [{"id": "p", "modality": "image", "picture": png()}])
     assert len(pictures(folder)) == 1
-    client.delete("/v1/collections/album/items/p").raise_for_status()
+    client.delete_item("album", "p")
     assert pictures(folder) == []
 
 
@@ -52,20 +48,18 @@ def test_pictures_are_swept_and_galleries_saved_and_still_after_a_move(
     run_lrbs: Callable[..., str], serve: Callable[[Path], Server], tmp_path: Path
 ) -> None:
     folder = tmp_path / "data"
-    headers = {"Authorization": f"Bearer {run_lrbs('keys', 'create', '--scope', 'admin').strip()}"}
+    key = run_lrbs("keys", "create", "--scope", "admin").strip()
     server = serve(folder)
-    with httpx.Client(base_url=server.url, headers=headers, trust_env=False, timeout=SECONDS) as client:
-        sides = {"image": {"encoder": {"type": "hog-color"}}, "text": {"encoder": {"type": "tfidf"}}}
-        client.post("/v1/collections", json={"name": "album", "modalities": sides}).raise_for_status()
+    with server.client(key) as client:
+        client.create_collection("album", {"image": {"type": "hog-color"}, "text": {"type": "tfidf"}})
         store_and_delete_a_picture(client, folder)
         vector = fill(client)
         for start in (0, 600):
             items = [
                 {"id": f"new{n}", "modality": "x", "vector": [n + 1.0] * 8} for n in range(start, start + 600)
             ]
-            client.post(f"/v1/collections/{NAME}/items", json={"items": items}).raise_for_status()
-        search = f"/v1/collections/{NAME}/search/z-to-x"
-        client.post(search, json={"vector": vector}).raise_for_status()
+            client.create_items(NAME, items)
+        client.search(NAME, "z", "x", vector=vector)
         wait_for(lambda: list((folder / "galleries").glob("[!.]*")))
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(SECONDS) == 0
@@ -73,6 +67,6 @@ def test_pictures_are_swept_and_galleries_saved_and_still_after_a_move(
 
     moved = folder.rename(tmp_path / "moved")
     server = serve(moved)
-    with httpx.Client(base_url=server.url, headers=headers, trust_env=False, timeout=SECONDS) as client:
+    with server.client(key) as client:
         store_and_delete_a_picture(client, moved)
     assert "another database" not in server.said()

@@ -1,18 +1,17 @@
 """The page of a collection's models, in a browser: its key, trainings, versions, activation, comparison."""
 
-import base64
 import io
 import re
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import httpx
 import pytest
 from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
+from app.client import Client
+from app.client.answers import Job
 from tests.app.e2e.browsing import Watch
 
 pytestmark = pytest.mark.browser
@@ -20,13 +19,11 @@ pytestmark = pytest.mark.browser
 NAME = "drawings"
 VECTORS = {"sound": "vector", "sketch": "vector"}
 MARKUP = "<img src=x onerror=alert(1)>"
-ADMIN = f"/v1/admin/collections/{NAME}"
 
 
 @pytest.fixture(scope="module")
-def client(demo_server: str, demo_key: str) -> Iterator[httpx.Client]:
-    headers = {"Authorization": f"Bearer {demo_key}"}
-    with httpx.Client(base_url=demo_server, headers=headers, trust_env=False, timeout=60.0) as client:
+def client(demo_server: str, demo_key: str) -> Iterator[Client]:
+    with Client(demo_server, demo_key, patience=0.0) as client:
         yield client
 
 
@@ -35,7 +32,7 @@ def items(side: str, encoder: str, start: int, stop: int) -> list[dict[str, Any]
     contents: dict[str, Callable[[int], dict[str, Any]]] = {
         "vector": lambda n: {"vector": [n % 2, 1 - n % 2, n / 100]},
         "tfidf": lambda n: {"text": f"{MARKUP} {('red', 'blue')[n % 2]} number {n}"},
-        "hog-color": lambda n: {"image_base64": base64.b64encode(picture(n)).decode()},
+        "hog-color": lambda n: {"picture": picture(n)},
     }
     facts = [{"labels": [f"{MARKUP} {n % 2}"], "metadata": {MARKUP: n // 2 % 2}} for n in range(start, stop)]
     return [
@@ -52,32 +49,27 @@ def picture(number: int) -> bytes:
     return stored.getvalue()
 
 
-def add_items(client: httpx.Client, name: str, encoders: dict[str, str], start: int, stop: int) -> None:
+def add_items(client: Client, name: str, encoders: dict[str, str], start: int, stop: int) -> None:
     for side, encoder in encoders.items():
-        body = {"items": items(side, encoder, start, stop)}
-        client.post(f"/v1/collections/{name}/items", json=body).raise_for_status()
+        client.create_items(name, items(side, encoder, start, stop))
 
 
 @contextmanager
-def collection(client: httpx.Client, name: str, encoders: dict[str, str]) -> Iterator[str]:
+def collection(client: Client, name: str, encoders: dict[str, str]) -> Iterator[str]:
     """Make a collection with 20 items of each modality; yield the address of its models."""
-    modalities = {side: {"encoder": {"type": encoder}} for side, encoder in encoders.items()}
-    client.post("/v1/collections", json={"name": name, "modalities": modalities}).raise_for_status()
+    client.create_collection(name, {side: {"type": encoder} for side, encoder in encoders.items()})
     add_items(client, name, encoders, 0, 20)
     yield f"/models?collection={name}"
-    client.delete(f"/v1/collections/{name}").raise_for_status()
+    client.delete_collection(name)
 
 
-def train(client: httpx.Client, **options: Any) -> None:
-    job = client.post(f"{ADMIN}/retrain", json=options).raise_for_status().json()
-    while job["state"] in ("queued", "running"):
-        time.sleep(0.1)
-        job = client.get(f"/v1/admin/jobs/{job['id']}").raise_for_status().json()
-    assert job["state"] == "succeeded", job["error"]
+def train(client: Client, **options: Any) -> None:
+    job = client.wait_for_job(client.retrain(NAME, **options).id)
+    assert job.state == "succeeded", job.error
 
 
 @pytest.fixture(scope="module")
-def trained(client: httpx.Client) -> Iterator[str]:
+def trained(client: Client) -> Iterator[str]:
     """The address of a collection with two versions, of which the second is live."""
     with collection(client, NAME, {"image": "hog-color", "text": "tfidf"}) as address:
         train(client, method="lrbs", alpha=0.001)
@@ -86,7 +78,7 @@ def trained(client: httpx.Client) -> Iterator[str]:
 
 
 @pytest.fixture
-def untrained(client: httpx.Client) -> Iterator[str]:
+def untrained(client: Client) -> Iterator[str]:
     with collection(client, "pupils", VECTORS) as address:
         yield address
 
@@ -126,28 +118,29 @@ def test_nothing_is_shown_without_a_key_which_is_asked_for_once(
 
 
 def test_a_key_that_may_not_train_is_refused_readably(
-    page: Page, demo_server: str, client: httpx.Client, trained: str
+    page: Page, demo_server: str, client: Client, trained: str
 ) -> None:
-    key = client.post("/v1/admin/keys", json={"scope": "write"}).json()
+    key = client.create_key("write")
     page.goto(f"{demo_server}{trained}")
     give_key(page, "none")
     expect(page.get_by_role("alert")).to_contain_text("refused this key")
-    give_key(page, key["secret"])
+    assert key.secret is not None
+    give_key(page, key.secret)
     expect(page.get_by_role("alert")).to_contain_text("scope")
     expect(page.locator("#managed")).to_be_hidden()
     expect(page.get_by_label("Models need a key")).to_be_visible()
-    client.delete(f"/v1/admin/keys/{key['id']}").raise_for_status()
+    client.revoke_key(key.id)
 
 
 def test_versions_show_their_quality_and_are_activated_and_rolled_back(
-    page: Page, watch: Watch, demo_server: str, demo_key: str, trained: str, client: httpx.Client
+    page: Page, watch: Watch, demo_server: str, demo_key: str, trained: str, client: Client
 ) -> None:
     page.goto(f"{demo_server}{trained}")
     give_key(page, demo_key)
     expect(version(page, 2)).to_contain_text("compares what labels, facets and pairs have taught")
     expect(version(page, 2).get_by_text("live", exact=True)).to_be_visible()
     for number in (1, 2):
-        report = client.get(f"{ADMIN}/models/{number}").json()["report"]
+        report = client.get_model(NAME, number).report
         quality = report["held_out"]["directions"]["image-to-text"]
         row = version(page, number).get_by_role("row", name=re.compile("^MAP "))
         expect(row.first.get_by_role("cell").first).to_have_text(f"{quality['map']:.3f}")
@@ -170,15 +163,15 @@ def test_versions_show_their_quality_and_are_activated_and_rolled_back(
     page.get_by_role("button", name="Roll back to version 2").click()
     page.get_by_role("button", name="Roll back", exact=True).click()
     expect(page.get_by_role("heading", name="2 versions; version 2 is live")).to_be_visible()
-    assert client.get(f"/v1/collections/{NAME}").json()["active_version"] == 2
+    assert client.get_collection(NAME).active_version == 2
     assert watch.complaints == []
 
-    client.post(f"{ADMIN}/models/1/activate").raise_for_status()  # by another, meanwhile
+    client.activate_model(NAME, 1)  # by another, meanwhile
     page.get_by_role("button", name="Roll back to version 1").click()
     page.get_by_role("button", name="Roll back", exact=True).click()
     expect(page.get_by_role("alert")).to_contain_text("version 1")
     expect(page.get_by_role("heading", name="2 versions; version 1 is live")).to_be_visible()
-    client.post(f"{ADMIN}/models/2/activate").raise_for_status()
+    client.activate_model(NAME, 2)
 
     version(page, 1).get_by_role("link", name="Plots and queries of version 1").click()
     for kind in ("singular-values", "convergence"):
@@ -190,7 +183,7 @@ def test_versions_show_their_quality_and_are_activated_and_rolled_back(
 
 
 def test_an_encoder_is_changed_by_a_training(
-    page: Page, watch: Watch, demo_server: str, demo_key: str, client: httpx.Client
+    page: Page, watch: Watch, demo_server: str, demo_key: str, client: Client
 ) -> None:
     with collection(client, "recoded", {"image": "hog-color", "text": "tfidf"}) as address:
         page.goto(f"{demo_server}{address}")
@@ -218,9 +211,9 @@ def test_an_encoder_is_changed_by_a_training(
         expect(page.get_by_role("heading", name="One version; version 1 is live")).to_be_visible(
             timeout=60_000
         )
-        text = client.get("/v1/collections/recoded").json()["modalities"]["text"]
+        text = client.get_collection("recoded").modalities["text"]
         words = {"type": "word-frequency", "max_words": 50}
-        assert text["encoder"] == {
+        assert text.encoder == {
             "type": "combine",
             "parts": [{"type": "tfidf", "characters": 5}, words],
             "steps": ["sqrt", "l2"],
@@ -233,20 +226,20 @@ def test_an_encoder_is_changed_by_a_training(
     assert watch.complaints == []
 
 
-def expect_sides(block: Locator, client: httpx.Client, direction: str, query: dict[str, str]) -> None:
+def expect_sides(block: Locator, client: Client, direction: str, query: dict[str, Any]) -> None:
     """Check that both versions' answers to a query are shown, beside each other and as text."""
     for number in (2, 1):
-        found = client.post(f"{ADMIN}/models/{number}/search/{direction}", json=query).raise_for_status()
-        hits = found.json()["hits"]
+        hits = client.search_version(NAME, number, *direction.split("-to-"), **query).hits
         shown = block.get_by_role("group", name=f"Version {number}").locator("li")
         expect(shown).to_have_count(len(hits))
         for place in (0, len(hits) - 1):
-            expect(shown.nth(place)).to_contain_text(f"#{place + 1} · {hits[place]['score']:.3f}")
-            expect(shown.nth(place)).to_contain_text(hits[place]["text"] or hits[place]["labels"][0])
+            expect(shown.nth(place)).to_contain_text(f"#{place + 1} · {hits[place].score:.3f}")
+            assert hits[place].labels
+            expect(shown.nth(place)).to_contain_text(hits[place].text or hits[place].labels[0])
 
 
 def test_two_versions_answer_the_same_queries_side_by_side(
-    page: Page, watch: Watch, demo_server: str, demo_key: str, trained: str, client: httpx.Client
+    page: Page, watch: Watch, demo_server: str, demo_key: str, trained: str, client: Client
 ) -> None:
     page.goto(f"{demo_server}{trained}")
     give_key(page, demo_key)
@@ -287,13 +280,12 @@ def open_options(page: Page, name: str) -> Locator:
     return page.locator("#options")
 
 
-def last_job(client: httpx.Client) -> dict[str, Any]:
-    jobs: list[dict[str, Any]] = client.get("/v1/admin/collections/pupils/jobs").json()["jobs"]
-    return jobs[0]
+def last_job(client: Client) -> Job:
+    return client.list_jobs("pupils").jobs[0]
 
 
 def test_a_training_is_chosen_confirmed_followed_and_cancelled(
-    page: Page, watch: Watch, demo_server: str, demo_key: str, untrained: str, client: httpx.Client
+    page: Page, watch: Watch, demo_server: str, demo_key: str, untrained: str, client: Client
 ) -> None:
     state, confirmation = page.locator("#training-state"), page.locator("#confirmation")
     page.goto(f"{demo_server}{untrained}")
@@ -324,11 +316,11 @@ def test_a_training_is_chosen_confirmed_followed_and_cancelled(
     expect(page.get_by_role("heading", name="One version; version 1 is live")).to_be_visible()
     expect(page.get_by_role("button", name="Retrain")).to_be_focused()
     expect(page.get_by_role("heading", name="Learning from all items")).to_be_visible()
-    fit = client.get("/v1/admin/collections/pupils/models/1").json()["report"]["fit"]["convergence"]
+    fit = client.get_model("pupils", 1).report["fit"]["convergence"]
     for name in ("Objective", "Relative duality gap", "Rank"):
         curve = page.get_by_role("img", name=re.compile(f"^{name}: .* at iteration {fit['iteration']}$"))
         expect(curve.locator("polyline")).to_have_attribute("points", re.compile(r"^[\d.]+,[\d.]+( |$)"))
-    parameters = last_job(client)["parameters"]
+    parameters = last_job(client).parameters
     assert (parameters["method"], parameters["alpha"], parameters["objective"]) == ("lrbs", 0.001, "map")
     supervision = {"labels": True, "facets": [MARKUP], "pairs": True, "feedback": False}
     assert parameters["supervision"] == supervision
@@ -362,10 +354,9 @@ def test_a_training_is_chosen_confirmed_followed_and_cancelled(
     page.get_by_role("button", name="Cancel the training").click()
     expect(state).to_have_text("The last training was cancelled; it changed nothing.")
     expect(page.get_by_role("button", name="Retrain")).to_be_focused()
-    assert last_job(client)["parameters"]["objective"] == {"ndcg": 2.5, "map": 0.0, "recall": 1.0}
+    assert last_job(client).parameters["objective"] == {"ndcg": 2.5, "map": 0.0, "recall": 1.0}
 
-    path = "/v1/admin/collections/pupils/retrain"
-    client.post(path, json={"method": "semantic"}).raise_for_status()  # asked for elsewhere
+    client.retrain("pupils", method="semantic")  # asked for elsewhere
     page.route("**/events", lambda route: route.abort(), times=1)
     page.reload()
     expect(state).to_contain_text("The connection was lost")
@@ -374,10 +365,10 @@ def test_a_training_is_chosen_confirmed_followed_and_cancelled(
     expect(page.get_by_role("progressbar", name="Training")).to_be_visible()
     page.get_by_role("button", name="Cancel the training").click()
     expect(state).to_have_text("The last training was cancelled; it changed nothing.")
-    client.post(path, json={"method": "lrbs", "alpha": 0.001}).raise_for_status()
+    client.retrain("pupils", method="lrbs", alpha=0.001)
     page.reload()
     expect(state).to_contain_text("The last training made version 2", timeout=60_000)
-    choices = client.get("/v1/admin/collections/pupils/models/2").json()["report"]["index"]["choices"]
+    choices = client.get_model("pupils", 2).report["index"]["choices"]
     for side in ("sound", "sketch"):
         kind, reason = choices[side]["spec"]["kind"], choices[side]["reason"]
         expect(version(page, 2)).to_contain_text(
@@ -389,9 +380,9 @@ def test_a_training_is_chosen_confirmed_followed_and_cancelled(
 
 
 def test_a_version_of_few_items_is_shown_with_a_warning_its_fit_and_markup_as_text(
-    page: Page, watch: Watch, demo_server: str, demo_key: str, client: httpx.Client, trained: str
+    page: Page, watch: Watch, demo_server: str, demo_key: str, client: Client, trained: str
 ) -> None:
-    report = client.get(f"{ADMIN}/models/1").raise_for_status().json()["report"]
+    report = client.get_model(NAME, 1).report
     fit, held_out = report["fit"], report["held_out"]
     page.set_viewport_size({"width": 360, "height": 800})
     page.goto(f"{demo_server}{trained}")
