@@ -14,6 +14,7 @@ from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples, from_fact
 from solver.linalg.row_space import RowSpaceBasis, lift_factors, lower_factors
 from solver.linalg.samples import check_samples
 from solver.losses.base import CertifiableLoss, FactoredPoint
+from solver.losses.engine import current_engine
 from solver.losses.listed import ListedPairLoss
 from solver.losses.logistic import PairLogisticLoss
 from solver.losses.softmax import PairSoftmaxLoss
@@ -123,7 +124,7 @@ class BilinearProblem:
             return PairSquaredLoss(self.X, self.Z, self.supervision, dtype)
         if self._loss_name == "softmax":
             return PairSoftmaxLoss(self.X, self.Z, self.supervision, dtype)
-        return PairLogisticLoss(self.X, self.Z, self.supervision, dtype, self._n_threads)
+        return PairLogisticLoss(self.X, self.Z, self.supervision, dtype, self._n_threads, current_engine())
 
     @cached_property
     def subsample(self) -> PairSubsample | None:

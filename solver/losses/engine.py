@@ -1,0 +1,121 @@
+"""Where the blocks of rows of a loss are computed: in this process, or wherever an engine takes them.
+
+An engine returns what each block contributes, in the order of the blocks. Who adds that up in this order gets
+the same bits from every engine, whatever the number of its processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol, TypeVar
+
+from solver.linalg.matrices import FloatArray
+from solver.losses.row_blocks import RowBlocks
+from solver.threads import map_chunks
+
+_Part = TypeVar("_Part")
+
+Measure = Callable[..., _Part]
+"""A method of `RowBlocks`, whose arguments are rows, left, right and perhaps a number."""
+
+
+class BlockMap(Protocol):
+    """Computes measures of the blocks of one loss."""
+
+    def map(
+        self,
+        measure: Measure[_Part],
+        blocks: Sequence[slice],
+        left: FloatArray,
+        right: FloatArray,
+        *numbers: float,
+    ) -> Iterable[_Part]:
+        """Return the measure of each block, in the order of the blocks.
+
+        Parameters
+        ----------
+        measure : callable
+            A method of `RowBlocks`.
+        blocks : sequence of slice
+            Disjoint slices of rows.
+        left : ndarray of shape (n_rows, k)
+            Factor of all rows; a block is given its own ones.
+        right : ndarray of shape (n_columns, k)
+            Factor of all columns.
+        *numbers : float
+            Passed on to the measure.
+        """
+        ...
+
+
+class Engine(Protocol):
+    """Computes blocks of rows."""
+
+    def open(self, pairs: RowBlocks, n_threads: int) -> BlockMap:
+        """Make the pairs of a loss known.
+
+        Parameters
+        ----------
+        pairs : RowBlocks
+            The pairs.
+        n_threads : int
+            Threads of this process, for an engine that uses it.
+        """
+        ...
+
+
+class LocalBlockMap:
+    """Computes blocks on threads of this process."""
+
+    def __init__(self, pairs: RowBlocks, n_threads: int) -> None:
+        self._pairs = pairs
+        self._n_threads = n_threads
+
+    def map(
+        self,
+        measure: Measure[_Part],
+        blocks: Sequence[slice],
+        left: FloatArray,
+        right: FloatArray,
+        *numbers: float,
+    ) -> Iterable[_Part]:
+        """Return the measure of each block, in the order of the blocks."""
+
+        def evaluate(rows: slice) -> _Part:
+            return measure(self._pairs, rows, left[rows], right, *numbers)
+
+        return map_chunks(evaluate, blocks, self._n_threads)
+
+
+class LocalEngine:
+    """Computes blocks in this process: the default."""
+
+    def open(self, pairs: RowBlocks, n_threads: int) -> BlockMap:
+        """Return the map of a loss."""
+        return LocalBlockMap(pairs, n_threads)
+
+
+_ENGINE: ContextVar[Engine | None] = ContextVar("engine", default=None)
+
+
+def current_engine() -> Engine:
+    """Return the engine of this context, by default this process."""
+    return _ENGINE.get() or LocalEngine()
+
+
+@contextmanager
+def use_engine(engine: Any) -> Iterator[None]:
+    """Have the losses that are prepared within this context, in this thread, computed by an engine.
+
+    Parameters
+    ----------
+    engine : Engine
+        Computes the blocks.
+    """
+    token = _ENGINE.set(engine)
+    try:
+        yield
+    finally:
+        _ENGINE.reset(token)
