@@ -226,7 +226,7 @@ def _build_readiness(
     )
     return ReadinessService(
         snapshots,
-        lambda: schema.require_current(DATABASE_TIMEOUT_SECONDS),
+        lambda: schema.find_fault(DATABASE_TIMEOUT_SECONDS),
         ownership.status,
         write_faults.find,
     )

@@ -14,7 +14,7 @@ from app.db.sqlite_file import file_of
 from app.domain.ports import DatabaseSchema
 
 REVISION = "0014"
-"""The latest migration."""
+"""The latest migration; their names are in the order of the alphabet."""
 
 
 class SqlSchema(DatabaseSchema):
@@ -36,6 +36,10 @@ class SqlSchema(DatabaseSchema):
     @override
     def is_current(self, patience_seconds: float | None = None) -> bool:
         return self._revision(patience_seconds) == REVISION
+
+    @override
+    def is_newer(self, patience_seconds: float | None = None) -> bool:
+        return (self._revision(patience_seconds) or "") > REVISION
 
     @override
     def upgrade(self) -> None:

@@ -119,6 +119,10 @@ class DatabaseSchema(Protocol):
         """
         ...
 
+    def is_newer(self, patience_seconds: float | None = None) -> bool:
+        """Return whether a later release made the schema; parameters as for `is_current`."""
+        ...
+
     def upgrade(self) -> None:
         """Bring the schema up to date, and create a missing database; raises SchemaOutdatedError."""
         ...

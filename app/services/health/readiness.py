@@ -40,6 +40,7 @@ class ReadinessService:
       searched;
     * an approximate index that is damaged, or was given up: its gallery is searched exactly;
     * a missing or changed file of an encoder: what needs no encoder is served;
+    * a schema that a newer release made while this process ran, as long as a rolling update takes;
     * a database older than the files: what it holds is served, and nothing is removed;
     * a disk or database that rejects writes: every process would reject them, and all still answer searches.
 
@@ -47,8 +48,9 @@ class ReadinessService:
     ----------
     snapshots : SnapshotReader
         What this process serves.
-    require_schema : callable
-        Raises a ServiceError unless the database has the schema that this code expects.
+    find_fault_of_schema : callable
+        Returns what is wrong with a schema that can be served all the same; raises a ServiceError where the
+        database has one that cannot.
     look_at_folder : callable
         Returns how database and data folder stand to each other; raises OSError where the folder cannot be
         used.
@@ -59,12 +61,12 @@ class ReadinessService:
     def __init__(
         self,
         snapshots: SnapshotReader,
-        require_schema: Callable[[], None],
+        find_fault_of_schema: Callable[[], str | None],
         look_at_folder: Callable[[], OwnershipStatus],
         faults_of_writes: Callable[[], Sequence[str]],
     ) -> None:
         self._snapshots = snapshots
-        self._require_schema = require_schema
+        self._find_fault_of_schema = find_fault_of_schema
         self._look_at_folder = look_at_folder
         self._faults_of_writes = faults_of_writes
         self._has_started = False
@@ -72,7 +74,7 @@ class ReadinessService:
     def check(self) -> Readiness:
         """Return the readiness, and request missing loads; waits for nothing but the database."""
         try:
-            self._require_schema()
+            newer = self._find_fault_of_schema()
             standing = self._look_at_folder()
             if not standing.belongs:
                 return Readiness(False, standing.reason)
@@ -86,6 +88,6 @@ class ReadinessService:
         can_serve = not collections or any(
             health.is_searchable or not health.has_started for health in collections
         )
-        problems = [standing.reason, *faults, *(health.problem for health in collections)]
+        problems = [newer, standing.reason, *faults, *(health.problem for health in collections)]
         reason = "; ".join(problem for problem in problems if problem is not None)
         return Readiness(self._has_started and can_serve, reason or None)

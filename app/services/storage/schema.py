@@ -6,6 +6,8 @@ from app.domain.errors import SchemaOutdatedError
 from app.domain.ports import DatabaseSchema
 from app.services.storage.ownership import Ownership
 
+_NEWER = "a newer release has changed the database: start that release"
+
 
 class SchemaService:
     """Brings the schema up to date, and checks that it is.
@@ -21,6 +23,7 @@ class SchemaService:
     def __init__(self, schema: DatabaseSchema, ownership: Ownership) -> None:
         self._schema = schema
         self._ownership = ownership
+        self._was_current = False
 
     def set_up(self) -> None:
         """Create the schema in an empty database; raises SchemaOutdatedError if it has another one."""
@@ -57,4 +60,23 @@ class SchemaService:
         """
         self._ownership.require_database(lambda: self._schema.is_empty(patience_seconds))
         if not self._schema.is_current(patience_seconds):
-            raise SchemaOutdatedError
+            raise (
+                SchemaOutdatedError(_NEWER)
+                if self._schema.is_newer(patience_seconds)
+                else SchemaOutdatedError
+            )
+        self._was_current = True
+
+    def find_fault(self, patience_seconds: float | None = None) -> str | None:
+        """Return what is wrong with a schema that this process can serve; parameters, errors as above.
+
+        A process that started on its own schema goes on while a newer release replaces it: a migration leaves
+        the release before it working.
+        """
+        try:
+            self.require_current(patience_seconds)
+        except SchemaOutdatedError:
+            if self._was_current and self._schema.is_newer(patience_seconds):
+                return f"{_NEWER} in the place of this process"
+            raise
+        return None
