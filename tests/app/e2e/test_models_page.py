@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
@@ -180,6 +181,8 @@ def test_versions_show_their_quality_and_are_activated_and_rolled_back(
     page.get_by_text("Worst: text to image", exact=True).press("Enter")
     expect(page.locator("#queries .example").first).to_contain_text(MARKUP)
     assert page.locator("img[src=x]").count() == 0
+    report = Axe().run(page).generate_report()  # of the figures that the sample's model does not have
+    assert report.startswith("Found 0 "), report
 
 
 def test_an_encoder_is_changed_by_a_training(
