@@ -6,7 +6,7 @@ import codecs
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,14 +30,15 @@ class Cells:
     ----------
     header : sequence of str
         Names of the columns.
-    rows : list of (int, dict)
-        A row with too many cells has the rest under None, one with too few has None in some.
+    rows : list of (int, dict or str)
+        A row with too many cells has the rest under None, one with too few has None in some. Of a row that is
+        no row of cells, such as one with a cell of more than 131 072 characters, it is said why.
     encoding : str
         As Python calls it.
     """
 
     header: Sequence[str]
-    rows: list[tuple[int, dict[str, str]]]
+    rows: list[tuple[int, dict[str, str] | str]]
     encoding: str
 
 
@@ -68,8 +69,19 @@ def read_cells(path: Path, columns: Sequence[str], encoding: str | None = None) 
             text, n_skipped = text[declared.end() :], 1
         delimiter = declared[1] if declared is not None else _guess_delimiter(text, columns)
         reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
-        rows = [(reader.line_num + n_skipped, cells) for cells in reader]
-        return Cells(reader.fieldnames or [], rows, used)
+        header = reader.fieldnames or []
+        return Cells(header, [(reader.reader.line_num + n_skipped, row) for row in _rows(reader)], used)
+
+
+def _rows(reader: csv.DictReader[str]) -> Iterator[dict[str, str] | str]:
+    """Yield the cells of each row, or why it has none; the reader goes on with the line after it."""
+    while True:
+        try:
+            yield next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield str(error)
 
 
 def _guess_encoding(data: bytes) -> str:

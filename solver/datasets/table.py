@@ -95,6 +95,8 @@ def read_picture_text_table(
     for line_number, cells in table.rows:
         where = f"{path}, line {line_number}"
         try:
+            if isinstance(cells, str):
+                raise DatasetError(f"{where}: {cells}")
             if None in cells or None in cells.values():
                 raise DatasetError(f"{where}: expected {len(table.header)} cells")
             row = columns.row(cells, path.parent, where)

@@ -137,7 +137,16 @@ def test_table_with_an_impossible_picture_name_names_the_line(tmp_path: Path, pi
         read_picture_text_table(path)
 
 
-def test_table_with_a_cell_beyond_the_limit_is_refused(tmp_path: Path) -> None:
-    path = _table(tmp_path, HEADER + "1,a.jpg," + "x" * 200_000 + ",shoe,red,train\n")
-    with pytest.raises(DatasetError, match="not a readable CSV table"):
+def test_a_cell_beyond_the_limit_is_named_and_the_other_rows_are_read(tmp_path: Path) -> None:
+    lines = [
+        "1,a.jpg,one,a,red,train",
+        "2,a.jpg," + "x" * 200_000 + ",a,red,train",
+        "3,b.jpg,three,a,red,train",
+    ]
+    path = _table(tmp_path, HEADER + "\n".join(lines))
+    refused: list[tuple[str, str]] = []
+    rows = read_picture_text_table(path, on_refused=lambda *fault: refused.append(fault))
+    assert [row.id for row in rows] == ["1", "3"]
+    assert refused == [(f"{path}, line 3", "field larger than field limit (131072)")]
+    with pytest.raises(DatasetError, match="line 3: field larger"):
         read_picture_text_table(path)
