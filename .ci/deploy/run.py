@@ -49,11 +49,18 @@ def install_packages(folder: Path) -> Path:
 
 
 def check_files(folder: Path, programs: Path) -> None:
-    """Check compose against its published schema, and alerts by Prometheus' own tool."""
+    """Check compose and Kubernetes against their published schemas, and alerts by Prometheus' own tool."""
     run(sys.executable, "-m", "venv", folder)
     run(folder / "bin/pip", "install", "-q", *_TOOLS)
     schema = ("--builtin-schema", "vendor.compose-spec")
     print(run(folder / "bin/check-jsonschema", *schema, ROOT / "docker-compose.yml"), end="")
+    kubernetes = ROOT / "deploy" / "kubernetes"
+    manifests = [kubernetes / f"{name}.yaml" for name in ("api", "data", "worker")]
+    if shutil.which("kubectl"):  # Debian's is too old to know the fields of the kustomization
+        built = folder / "built.yaml"
+        built.write_text(run("kubectl", "kustomize", kubernetes), encoding="utf-8")
+        manifests.append(built)
+    print(run(folder / "bin/kubernetes-validate", "--strict", *manifests), end="")
     alerts = ROOT / "deploy" / "prometheus"
     print(run(programs / "promtool", "check", "rules", alerts / "alerts.yml"), end="")
     print(run(programs / "promtool", "test", "rules", alerts / "alerts_test.yml"), end="")

@@ -21,6 +21,18 @@ OURS = ("migrate", "api", "worker")
 KNOWN = {f"LRBS_{name.upper()}" for name in Settings.model_fields}
 
 
+KUBERNETES = {
+    file.stem: list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
+    for file in (ROOT / "deploy" / "kubernetes").glob("*.yaml")
+}
+PODS = {
+    document["metadata"]["name"]: document["spec"]["template"]["spec"]
+    for documents in KUBERNETES.values()
+    for document in documents
+    if document["kind"] == "Deployment"
+}
+
+
 def instruction(name: str) -> list[str]:
     """Return what the last such instruction of the Dockerfile lists."""
     found: list[str] = json.loads(re.findall(rf"^{name} (\[.*\])$", DOCKERFILE, re.MULTILINE)[-1])
@@ -137,3 +149,38 @@ def test_api_and_worker_share_one_volume_and_the_database_has_its_own() -> None:
 def test_a_stop_leaves_more_time_than_requests_get() -> None:
     grace = int(SERVICES["api"]["stop_grace_period"].removesuffix("s"))
     assert grace > int(SERVICES["api"]["environment"]["LRBS_SHUTDOWN_SECONDS"])
+
+
+@pytest.mark.parametrize("name", ["lrbs-api", "lrbs-worker"])
+def test_pods_run_what_exists_as_compose_does(name: str) -> None:
+    pod, (configuration,) = PODS[name], KUBERNETES["kustomization"]
+    service = SERVICES[name.removeprefix("lrbs-")]
+    assert pod["securityContext"]["runAsUser"] == int(
+        re.findall(r"^USER (\d+)$", DOCKERFILE, re.MULTILINE)[0]
+    )
+    for container in (*pod["initContainers"], *pod["containers"]):
+        assert runs(container["args"])
+        assert not runs([*container["args"], "--no-such-option"])
+        rights = container["securityContext"]
+        assert rights["readOnlyRootFilesystem"] is service["read_only"]
+        assert rights["capabilities"]["drop"] == service["cap_drop"]
+        assert {mount["mountPath"] for mount in container["volumeMounts"]} == {
+            "/data",
+            "/tmp",
+            "/run/secrets/lrbs",
+        }
+    (image,) = configuration["images"]
+    (generated,) = configuration["configMapGenerator"]
+    settings = dict(literal.split("=", 1) for literal in generated["literals"])
+    (container,) = pod["containers"]
+    assert set(settings) | {entry["name"] for entry in container.get("env", [])} <= KNOWN
+    assert settings["LRBS_DATABASE_PASSWORD_FILE"].startswith("/run/secrets/lrbs/")
+    assert pod["terminationGracePeriodSeconds"] > int(settings["LRBS_SHUTDOWN_SECONDS"]) + 5
+    assert f"ARG VERSION={image['newTag']}\n" in DOCKERFILE
+
+
+def test_the_worker_of_kubernetes_is_watched_as_that_of_compose() -> None:
+    (container,) = PODS["lrbs-worker"]["containers"]
+    assert container["livenessProbe"]["exec"]["command"][-1] == SERVICES["worker"]["healthcheck"]["test"][-1]
+    (alive,) = container["env"]
+    assert alive["value"] == SERVICES["worker"]["environment"][alive["name"]]
