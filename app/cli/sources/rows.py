@@ -77,6 +77,8 @@ def read_bounded(path: Path) -> bytes:
         If it cannot be read or is larger than `MAX_FILE_BYTES`; the field is empty.
     """
     try:
+        if path.exists() and not path.is_file():  # to open a pipe is to wait for who writes into it
+            raise InvalidFieldError("", "is no file but a pipe, a device or a folder")
         with path.open("rb") as stream:
             content = stream.read(MAX_FILE_BYTES + 1)
     except OSError as error:

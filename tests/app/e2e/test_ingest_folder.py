@@ -1,6 +1,7 @@
 """Folders of pictures and texts as `lrbs ingest folder` brings them in."""
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -78,14 +79,17 @@ def test_texts_are_partners_of_pictures_of_the_same_name(lrbs_inside: LrbsInside
         text.with_suffix(".txt").write_bytes(f"für {number} €".encode("cp1252" if number else "utf-8"))
     (folder / "train" / "readme.md").write_text("no item")
     (folder / "train" / "bag" / "empty.txt").write_text(" ")
+    os.mkfifo(folder / "train" / "bag" / "pipe.jpg")  # opened, it would be waited for without end
     ingest = ("ingest", "folder", str(folder), "-c", "shop", "--modalities", "photo,words")
     done = lrbs_inside(*ingest)
     assert done.returncode == 3
-    assert done.stdout == "6 items stored in 'shop': 6 new, 0 changed, 0 unchanged; 1 refused\n"
+    assert done.stdout == "6 items stored in 'shop': 6 new, 0 changed, 0 unchanged; 2 refused\n"
     assert "1 other files" in done.stderr
+    assert "refused: train/bag/pipe.jpg: is no file but a pipe, a device or a folder" in done.stderr
     assert "refused: train/bag/empty.txt.text: expected a text that is not empty" in done.stderr
 
     (folder / "train" / "bag" / "empty.txt").unlink()
+    (folder / "train" / "bag" / "pipe.jpg").unlink()
     (folder / "train" / "shoe" / "b.txt").write_text("another text")
     done = lrbs_inside(*ingest)
     assert done.stdout == "6 items stored in 'shop': 0 new, 1 changed, 5 unchanged\n"
