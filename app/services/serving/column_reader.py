@@ -64,8 +64,8 @@ class ColumnReader:
         with self._lock:
             columns = self._wanted.setdefault(collection.id, {})
             for gallery, names in needs:
-                for view in gallery.segments:
-                    columns[view.segment] = columns.get(view.segment, ColumnNames()) | names
+                for segment in gallery.unread_segments(names):
+                    columns[segment] = columns.get(segment, ColumnNames()) | names
         reload = self._scheduler.request(collection.id, collection.name, is_long=True)
         self._scheduler.wait(reload, release_slot)
 

@@ -7,7 +7,9 @@ others are due (`Gallery.due_merge`) for the background, during which the galler
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import replace as replace_fields
 from operator import itemgetter
 
@@ -123,7 +125,11 @@ class Gallery:
 
     def rows_to_read(self, names: ColumnNames) -> int:
         """Return of how many rows columns have yet to be read."""
-        return sum(len(view.segment.items) for view in self.segments if view.segment.missing_columns(names))
+        return sum(len(segment.items) for segment in self.unread_segments(names))
+
+    def unread_segments(self, names: ColumnNames) -> Iterator[Segment]:
+        """Yield the segments whose columns have yet to be read."""
+        return (view.segment for view in self.segments if view.segment.missing_columns(names))
 
     def read_columns(self, names: ColumnNames, pause: Callable[[], None] = no_pause) -> None:
         """Read columns unless they are there; `pause` is called between steps."""
@@ -167,9 +173,38 @@ class Gallery:
                 if view.alive is None or view.alive[row]:
                     yield item_id
 
+    def items(self) -> Iterator[IndexedItem]:
+        """Yield the items that can be ranked."""
+        return itertools.chain.from_iterable(view.live_items() for view in self.segments)
+
+    def sample(self, count: int) -> Iterator[tuple[IndexedItem, Vector]]:
+        """Yield evenly spaced items with their projections, `count` at most."""
+        places = np.unique(np.linspace(0, self.size - 1, min(count, self.size)).astype(np.intp))
+        start = 0
+        for view in self.segments:
+            live = view.live_rows()
+            chosen = live[places[(places >= start) & (places < start + len(live))] - start]
+            vectors = view.segment.index.vectors[chosen]
+            yield from zip((view.segment.items[row] for row in chosen.tolist()), vectors, strict=True)
+            start += len(live)
+
     def has_label(self, label: str) -> bool:
         """Return whether an item carries a label."""
         return any(view.has_label(label) for view in self.segments)
+
+    def count_labels(self) -> Counter[str]:
+        """Return how many items carry each label."""
+        counts: Counter[str] = Counter()
+        for view in self.segments:
+            counts.update(view.count_labels())
+        return counts
+
+    def count_values(self, key: str) -> Counter[Hashable]:
+        """Return how many items have each value under a metadata key, as of `ItemColumns`."""
+        counts: Counter[Hashable] = Counter()
+        for view in self.segments:
+            counts.update(view.count_values(key))
+        return counts
 
     def apply_write(
         self,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse.linalg import svds
 
-from app.domain.entities import Matrix, Vector
-from app.services.serving.galleries import Gallery
+from app.domain.entities import Matrix
 from app.services.serving.segments import IndexedItem
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshot_reader import SnapshotReader
@@ -102,7 +101,7 @@ class GalleryMaps:
 
 
 def _draw(snapshot: Snapshot, limit: int) -> GalleryMap:
-    samples = {name: list(_sample(gallery, limit)) for name, gallery in snapshot.galleries.items()}
+    samples = {name: list(gallery.sample(limit)) for name, gallery in snapshot.galleries.items()}
     rows = {
         name: _centre(np.asarray([row for _, row in sample])) for name, sample in samples.items() if sample
     }
@@ -120,18 +119,6 @@ def _draw(snapshot: Snapshot, limit: int) -> GalleryMap:
             for name, sample in samples.items()
         },
     )
-
-
-def _sample(gallery: Gallery, count: int) -> Iterator[tuple[IndexedItem, Vector]]:
-    """Yield evenly spaced live items with their projections."""
-    places = np.unique(np.linspace(0, gallery.size - 1, min(count, gallery.size)).astype(np.intp))
-    start = 0
-    for view in gallery.segments:
-        live = np.arange(len(view.segment.items)) if view.alive is None else np.flatnonzero(view.alive)
-        chosen = live[places[(places >= start) & (places < start + len(live))] - start]
-        vectors = view.segment.index.vectors[chosen]
-        yield from zip((view.segment.items[row] for row in chosen.tolist()), vectors, strict=True)
-        start += len(live)
 
 
 def _centre(rows: Matrix) -> _Rows:

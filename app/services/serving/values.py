@@ -90,23 +90,16 @@ class GalleryValues:
             if self._columns.is_ready(needs):
                 break
             self._columns.wait(snapshot.collection, needs, release_slot)
-        labels: Counter[str] = Counter()
-        for view in gallery.segments:
-            labels.update(view.count_labels())
         return ValueCounts(
             gallery.size,
-            _most_frequent(labels, limit),
+            _most_frequent(gallery.count_labels(), limit),
             {key: _most_frequent(_count_key(gallery, key), limit) for key in keys},
         )
 
 
 def _count_key(gallery: Gallery, key: str) -> Counter[Any]:
-    counts: Counter[Any] = Counter()
-    for view in gallery.segments:
-        for value, count in view.count_values(key).items():
-            if _is_choice(_plain(value)):
-                counts[value] += count
-    return counts
+    counts = gallery.count_values(key).items()
+    return Counter({value: count for value, count in counts if _is_choice(_plain(value))})
 
 
 def _most_frequent(counts: Counter[Any], limit: int) -> tuple[tuple[Any, int], ...]:
@@ -125,7 +118,7 @@ def _is_choice(value: Any) -> bool:
 
 def _categorical_keys(gallery: Gallery) -> Iterator[str]:
     """Yield keys whose values repeat in the first items, the most frequent key first."""
-    sample = islice((item for view in gallery.segments for item in view.live_items()), _ITEMS_SAMPLED)
+    sample = islice(gallery.items(), _ITEMS_SAMPLED)
     values: dict[str, list[Any]] = {}
     for item in sample:
         for key, value in item.metadata.items():
