@@ -60,6 +60,7 @@ from solver.validation.errors import (
     ArtifactError,
     ConvergenceWarning,
     DatasetError,
+    EngineError,
     InvalidInputError,
     InvalidParameterError,
     NotFittedError,
@@ -101,6 +102,8 @@ if TYPE_CHECKING:
     )
     from solver.comparison import compare
     from solver.composite.estimator import CompositeBilinear
+    from solver.losses.costs import FitCost
+    from solver.losses.dask_engine import DaskEngine
     from solver.optimisation.checkpoint import Checkpoint
     from solver.optimisation.convergence import StopReason
     from solver.paired import PairedEstimator, PairedSamples
@@ -138,6 +141,8 @@ else:  # a type checker that saw `__getattr__` would accept every name
         ),
         "solver.comparison": ("compare",),
         "solver.composite.estimator": ("CompositeBilinear",),
+        "solver.losses.costs": ("FitCost",),
+        "solver.losses.dask_engine": ("DaskEngine",),
         "solver.paired": ("PairedEstimator", "PairedSamples"),
         "solver.scaling.estimator": ("FeatureScaler",),
         "solver.optimisation.checkpoint": ("Checkpoint",),
@@ -214,6 +219,9 @@ __all__ = [
     "CandidateProgress",
     "StopReason",
     "Checkpoint",
+    # Fits on several machines
+    "DaskEngine",
+    "FitCost",
     # Projection, and its file
     "AffineProjector",
     "Projector",
@@ -262,6 +270,7 @@ __all__ = [
     "ArtifactError",
     "ConvergenceWarning",
     "DatasetError",
+    "EngineError",
     "InvalidInputError",
     "InvalidParameterError",
     "NotFittedError",

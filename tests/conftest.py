@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy
 
 ROOT = Path(__file__).parents[1]
-PARTS = frozenset({"data", "postgres", "browser", "curl", "onnx", "encoders"})
+PARTS = frozenset({"data", "postgres", "browser", "curl", "onnx", "encoders", "dask"})
 WAITING_FOLDERS = frozenset({"e2e", "faults", "contract"})
 LONG_FILES = (
     "e2e/test_processes.py",
@@ -164,6 +164,15 @@ def onnxruntime() -> Any:
         return importlib.import_module("onnxruntime")
     except ImportError as error:
         miss("onnx", f"onnxruntime is not installed: {error}")
+
+
+@pytest.fixture(scope="session")
+def distributed() -> Any:
+    """The module of the extra `dask`."""
+    try:
+        return importlib.import_module("distributed")
+    except ImportError as error:
+        miss("dask", f"distributed is not installed: {error}")
 
 
 def import_extra(module: str) -> Any:

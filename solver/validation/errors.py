@@ -57,6 +57,10 @@ class NumericalError(SolverError, ArithmeticError):
     """An iterate or an objective became infinite or not a number."""
 
 
+class EngineError(SolverError, RuntimeError):
+    """What computes a fit elsewhere is not there, or cannot read what it is to compute."""
+
+
 class DatasetError(SolverError, ValueError):
     """A data file is missing, damaged or not in the expected form."""
 

@@ -1,0 +1,335 @@
+"""Blocks of rows computed by the workers of a Dask cluster (extra `dask`).
+
+A task names a folder and some rows; the worker maps the columns' samples and factor from files there and
+keeps the samples mapped. Workers need nothing from each other, so that one that dies costs its unfinished
+blocks, which others compute again at once. The same blocks give the same bits as in this process, where
+machines have the same kind of processor and the same versions of the libraries.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import shutil
+import tempfile
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import joblib
+import numpy as np
+
+from solver.linalg.matrices import FloatArray
+from solver.losses.costs import FitCost, Machines, estimate_cost
+from solver.losses.engine import BlockMap, LocalBlockMap, Measure, use_engine
+from solver.losses.row_blocks import RowBlocks
+from solver.threads import single_threaded_blas
+from solver.validation.errors import EngineError
+
+_logger = logging.getLogger(__name__)
+_LEAST_PAIRS = 50_000_000
+"""Pairs from which on blocks are sent away: an evaluation of fewer takes a few tenths of a second here."""
+_PATIENCE_SECONDS = 60.0
+"""How long a scheduler or the last worker may be away: longer than a supervisor takes to start it again."""
+_RECONNECT_SECONDS = 5.0
+"""How long a connection that broke is repaired before another one is made, which takes its place at once."""
+_LOOK_SECONDS = 2.0
+"""How often somebody who waits for blocks looks whether there are workers."""
+_LEAST_SECONDS = 0.5
+"""Of an attempt to connect, and between two."""
+_RETRIES = 3
+"""Attempts of a worker at a block that it cannot read, as while a shared file system is being mounted."""
+_KILLS = 3
+"""Failures of a block, each after several workers died of it, before the block is to blame and not they."""
+_PROBE_BYTES = 4 << 20
+"""Sent to a worker and back to measure the network: 4 MiB take much longer than the answer alone."""
+_LOADED = 2
+"""Losses that a worker keeps mapped: a fit has one in either precision."""
+_SAMPLES, _REST = "samples.npy", "rest.joblib"
+
+_Part = TypeVar("_Part")
+
+
+class DaskEngine:
+    """Computes the blocks of rows of large problems on Dask workers, within a ``with`` statement.
+
+    Parameters
+    ----------
+    scheduler : str, optional
+        Address such as ``tcp://host:8786``. Without one, worker processes of this machine are started.
+    folder : path-like, optional
+        Where samples are written for the workers, which must see it under the same path. A temporary folder
+        of this machine by default.
+    n_workers : int, optional
+        Processes to start when there is no `scheduler`; one per core by default.
+    least_pairs : int
+        Problems of fewer pairs are computed in this process.
+    patience_seconds : float
+        How long to wait for a scheduler that is lost, or for the first worker.
+    announce : callable, optional
+        Takes the expected cost before a large problem's first evaluation; it is logged by default.
+
+    Raises
+    ------
+    EngineError
+        If the extra is not installed, or if there is neither scheduler nor worker; later, from a fit, if they
+        are lost for longer than `patience_seconds` or a worker cannot read the folder. A fit that was
+        followed by `iter_fit` goes on from its last checkpoint, with any engine.
+
+    Examples
+    --------
+    >>> from solver import DaskEngine, LowRankBilinear
+    >>> with DaskEngine("tcp://10.0.0.1:8786", "/mnt/shared"):  # doctest: +SKIP
+    ...     model = LowRankBilinear(alpha_fraction=0.1).fit(X, Z, supervision)
+    """
+
+    def __init__(
+        self,
+        scheduler: str | None = None,
+        folder: str | Path | None = None,
+        *,
+        n_workers: int | None = None,
+        least_pairs: int = _LEAST_PAIRS,
+        patience_seconds: float = _PATIENCE_SECONDS,
+        announce: Callable[[FitCost], None] | None = None,
+    ) -> None:
+        self._scheduler = scheduler
+        self._parent = None if folder is None else Path(folder)
+        self._n_workers = n_workers
+        self._least_pairs = least_pairs
+        self._patience_seconds = patience_seconds
+        self._announce = announce or _log_cost
+        self._cluster: Any = None
+        self._context: AbstractContextManager[None] | None = None
+        self.client: Any = None
+        """The connection; another one after the scheduler was lost."""
+
+    def __enter__(self) -> Self:
+        try:
+            self.connect()
+        except BaseException:
+            self._close()
+            raise
+        self._context = use_engine(self)
+        self._context.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._context is not None:
+            self._context.__exit__(kind, error, trace)
+        self._close()
+
+    def open(self, pairs: RowBlocks, n_threads: int) -> BlockMap:
+        """Write the samples for the workers, unless the problem is small."""
+        if pairs.n_rows * pairs.n_columns < self._least_pairs:
+            return LocalBlockMap(pairs, n_threads)
+        self._announce(estimate_cost(pairs, self._measure_machines(pairs)))
+        return _DaskBlockMap(self, pairs, self._parent)
+
+    def connect(self) -> None:
+        """Connect, once more if the connection was lost, and wait for a worker.
+
+        Raises
+        ------
+        EngineError
+            If that takes longer than `patience_seconds`.
+        """
+        distributed = _import_distributed()
+        if self._scheduler is None and self._cluster is None:
+            self._cluster = _start_cluster(distributed, self._n_workers or os.cpu_count() or 1)
+        deadline = time.monotonic() + self._patience_seconds
+        while True:
+            seconds = min(max(deadline - time.monotonic(), _LEAST_SECONDS), _RECONNECT_SECONDS)
+            try:
+                self._close_client()
+                self.client = distributed.Client(
+                    self._scheduler or self._cluster, timeout=seconds, set_as_default=False
+                )
+                self.client.wait_for_workers(1, timeout=max(deadline - time.monotonic(), _LEAST_SECONDS))
+                return
+            except (OSError, TimeoutError, ValueError) as error:
+                if time.monotonic() >= deadline:
+                    where = f"{self._scheduler or 'this machine'} for {self._patience_seconds:g} s"
+                    raise EngineError(f"no Dask scheduler with a worker at {where}: {error}") from error
+                time.sleep(_LEAST_SECONDS)
+
+    def wait(self, futures: Sequence[Any]) -> None:
+        """Wait until all blocks are finished or failed.
+
+        Raises
+        ------
+        EngineError
+            If no worker is there for longer than `patience_seconds`.
+        """
+        distributed, seen_at = _import_distributed(), time.monotonic()
+        while True:
+            try:
+                with self.client.as_current():
+                    distributed.wait(list(futures), timeout=_LOOK_SECONDS)
+                return
+            except TimeoutError:
+                if self.client.nthreads():
+                    seen_at = time.monotonic()
+            if time.monotonic() - seen_at > self._patience_seconds:
+                raise EngineError(f"no Dask worker for {self._patience_seconds:g} s")
+
+    def _measure_machines(self, pairs: RowBlocks) -> Machines:
+        """Measure how fast this machine computes, and how fast the network is."""
+        payload, began = np.zeros(_PROBE_BYTES, np.uint8), time.perf_counter()
+        self.client.submit(_keep, payload, pure=False).result()
+        seconds = time.perf_counter() - began
+        n_threads = sum(self.client.nthreads().values())
+        return Machines.measure(pairs, n_threads, 2 * _PROBE_BYTES / seconds)
+
+    def _close(self) -> None:
+        self._close_client()
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    def _close_client(self) -> None:
+        if self.client is not None:
+            with suppress(OSError, TimeoutError):
+                self.client.close(timeout=_LOOK_SECONDS)
+            self.client = None
+
+
+class _DaskBlockMap:
+    """The blocks of one loss; its files are removed with it."""
+
+    def __init__(self, engine: DaskEngine, pairs: RowBlocks, parent: Path | None) -> None:
+        self._engine = engine
+        self._folder = tempfile.mkdtemp(prefix="lrbs-blocks-", dir=parent)
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        _store(pairs, Path(self._folder))
+
+    def map(
+        self,
+        measure: Measure[_Part],
+        blocks: Sequence[slice],
+        left: FloatArray,
+        right: FloatArray,
+        *numbers: float,
+    ) -> Iterable[_Part]:
+        """Return the measure of each block, in the order of the blocks."""
+        factor = Path(self._folder) / f"right-{uuid.uuid4().hex}.npy"
+        np.save(factor, right)
+        try:
+            return self._compute(
+                {
+                    position: (compute_block, self._folder, factor.name, measure, rows, left[rows], numbers)
+                    for position, rows in enumerate(blocks)
+                }
+            )
+        finally:
+            factor.unlink()
+
+    def _compute(self, tasks: Mapping[int, tuple[Any, ...]]) -> list[Any]:
+        """Return the results of tasks, whatever happens to workers and scheduler meanwhile."""
+        distributed, failures = _import_distributed(), 0
+        futures: dict[int, Any] = {}
+        while True:
+            try:
+                futures |= self._submit({i: task for i, task in tasks.items() if i not in futures})
+                ordered = [futures[position] for position in sorted(tasks)]
+                self._engine.wait(ordered)
+                parts: list[Any] = self._engine.client.gather(ordered)
+                return parts
+            except distributed.KilledWorker as error:
+                failures += 1
+                if failures >= _KILLS:
+                    raise EngineError(f"workers died of one block again and again: {error}") from error
+                futures = {i: future for i, future in futures.items() if future.status == "finished"}
+            except (FileNotFoundError, PermissionError) as error:
+                raise EngineError(f"a worker cannot read {self._folder}: {error}") from error
+            except (distributed.CancelledError, OSError) as error:
+                _logger.warning("the Dask scheduler is lost, connecting again: %s", error)
+                self._engine.connect()
+                futures = {}
+
+    def _submit(self, tasks: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
+        import dask
+
+        client, name = self._engine.client, uuid.uuid4().hex
+        # Factors are what the tasks are about, however large: Dask's warning of large arguments is not.
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
+            return {
+                position: client.submit(*task, key=f"lrbs-block-{name}-{position}", retries=_RETRIES)
+                for position, task in tasks.items()
+            }
+
+
+def compute_block(
+    folder: str,
+    factor: str,
+    measure: Measure[_Part],
+    rows: slice,
+    left: FloatArray,
+    numbers: tuple[float, ...],
+) -> _Part:
+    """Compute a block of rows: what a worker does.
+
+    Parameters
+    ----------
+    folder : str
+        Where the pairs were stored.
+    factor : str
+        Name of the file there with the factor of all columns.
+    measure : callable
+        A method of `RowBlocks`.
+    rows : slice
+        The block.
+    left, numbers
+        See `solver.losses.engine.BlockMap`.
+    """
+    right = np.asarray(np.load(Path(folder) / factor, mmap_mode="r"))
+    with single_threaded_blas():
+        return measure(_load(folder), rows, left, right, *numbers)
+
+
+def _store(pairs: RowBlocks, folder: Path) -> None:
+    """Write pairs to a folder: dense samples so that they can be mapped, the rest beside them."""
+    if isinstance(pairs.Z, np.ndarray):
+        np.save(folder / _SAMPLES, pairs.Z)
+        joblib.dump((None, pairs.supervision, pairs.n_rows, pairs.dtype), folder / _REST)
+    else:
+        joblib.dump((pairs.Z, pairs.supervision, pairs.n_rows, pairs.dtype), folder / _REST)
+
+
+@functools.lru_cache(_LOADED)
+def _load(folder: str) -> RowBlocks:
+    Z, supervision, n_rows, dtype = joblib.load(Path(folder) / _REST)
+    if Z is None:
+        Z = np.asarray(np.load(Path(folder) / _SAMPLES, mmap_mode="r"))
+    return RowBlocks(Z, supervision, n_rows, dtype)
+
+
+def _keep(array: FloatArray) -> FloatArray:
+    return array
+
+
+def _log_cost(cost: FitCost) -> None:
+    _logger.info("%s", cost)
+
+
+def _start_cluster(distributed: Any, n_workers: int) -> Any:
+    # No limit on the memory: mapped files count there, and the system has limits of its own.
+    return distributed.LocalCluster(
+        n_workers=n_workers, threads_per_worker=1, dashboard_address="127.0.0.1:0", memory_limit=0
+    )
+
+
+def _import_distributed() -> Any:
+    try:
+        import distributed
+    except ImportError as error:
+        raise EngineError(f"the engine dask needs the extra 'dask': {error}") from error
+    return distributed

@@ -1,0 +1,184 @@
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from solver import (
+    Checkpoint,
+    DaskEngine,
+    EngineError,
+    FitCost,
+    IterationProgress,
+    Labels,
+    LowRankBilinear,
+    make_low_rank_pairs,
+)
+from solver.losses.row_blocks import RowBlocks
+
+ROOT = Path(__file__).parents[3]
+FACTORS = ("x_factors_", "z_factors_", "x_intercept_", "z_intercept_", "singular_values_")
+
+
+class Cluster:
+    """A scheduler and two workers as processes of their own, as an operator starts them."""
+
+    def __init__(self) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = free.getsockname()[1]
+        self.address = f"tcp://127.0.0.1:{self._port}"
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        quiet = ["--dashboard-address", "127.0.0.1:0", "--no-dashboard"]
+        self._run("scheduler", "--host", "127.0.0.1", "--port", str(self._port), *quiet)
+        self._run("worker", self.address, "--nworkers", "2", "--nthreads", "1", *quiet)
+
+    def kill(self) -> None:
+        """End the scheduler without a word, and what is left of the workers."""
+        for process in self._processes:
+            process.kill() if process is self._processes[0] else process.terminate()
+        for process in self._processes:
+            process.wait()
+        self._processes.clear()
+
+    def _run(self, *command: str) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        arguments = [sys.executable, "-m", "dask", *command]
+        self._processes.append(
+            subprocess.Popen(arguments, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        )
+
+
+@pytest.fixture(scope="module")
+def cluster(distributed: Any) -> Iterator[Cluster]:
+    cluster = Cluster()
+    cluster.start()
+    yield cluster
+    cluster.kill()
+
+
+def _arguments(n: int = 500, *, is_sparse: bool = False) -> tuple[Any, Any, Labels]:
+    data = make_low_rank_pairs(
+        n, n + 50, n_features_x=14, n_features_z=12, n_classes=5, noise=1.5, random_state=0
+    )
+    Z = scipy.sparse.csr_array(np.where(data.Z > 0, data.Z, 0.0)) if is_sparse else data.Z
+    return data.X, Z, Labels(data.x_labels, data.z_labels)
+
+
+def _estimator(**parameters: Any) -> LowRankBilinear:
+    return LowRankBilinear(alpha_fraction=1 / 100, tol=1e-4, **parameters)
+
+
+def _assert_same_bits(found: LowRankBilinear, expected: LowRankBilinear) -> None:
+    for name in FACTORS:
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    assert found.rank_ > 1
+    assert found.objective_ == expected.objective_
+    assert found.duality_gap_ == expected.duality_gap_ <= 1e-4
+
+
+def _kill_busy(engine: DaskEngine) -> None:
+    """Kill a worker in the middle of a block."""
+    pids = engine.client.run(os.getpid)
+    while not (busy := [worker for worker, tasks in engine.client.processing().items() if tasks]):
+        time.sleep(0.001)
+    os.kill(pids[busy[0]], signal.SIGKILL)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_a_fit_on_workers_has_the_bits_of_one_in_this_process(
+    is_sparse: bool, cluster: Cluster, tmp_path: Path
+) -> None:
+    arguments, costs, folders = _arguments(is_sparse=is_sparse), list[FitCost](), set[Path]()
+    expected = _estimator(n_threads=1).fit(*arguments)
+    with DaskEngine(cluster.address, tmp_path, least_pairs=0, announce=costs.append):
+        found = _estimator().fit(*arguments, callback=lambda _: folders.update(tmp_path.iterdir()))
+    _assert_same_bits(found, expected)
+    assert len(folders) == 2  # one for each precision
+    assert list(tmp_path.iterdir()) == []
+    assert [cost.n_pairs for cost in costs] == [500 * 550] * 2
+    assert all(cost.n_threads <= 2 for cost in costs)
+
+
+def test_a_fit_whose_workers_are_killed_three_times_has_the_same_bits(cluster: Cluster) -> None:
+    arguments, killers = _arguments(1400), list[threading.Thread]()
+    expected = _estimator().fit(*arguments)
+    with DaskEngine(cluster.address, least_pairs=0) as engine:
+
+        def kill_next(_: IterationProgress) -> None:
+            if len(killers) < 3:
+                for killer in killers:
+                    killer.join()
+                killers.append(threading.Thread(target=_kill_busy, args=(engine,)))
+                killers[-1].start()
+
+        found = _estimator().fit(*arguments, callback=kill_next)
+        for killer in killers:
+            killer.join()
+    assert len(killers) == 3
+    _assert_same_bits(found, expected)
+
+
+def test_a_fit_outlives_its_scheduler_or_goes_on_from_its_checkpoint(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    arguments = _arguments()
+    expected = _estimator().fit(*arguments)
+    with DaskEngine(cluster.address, least_pairs=0):
+        found = _estimator()
+        for number, _ in enumerate(found.iter_fit(*arguments)):
+            if number == 2:
+                cluster.kill()
+                cluster.start()
+    _assert_same_bits(found, expected)
+
+    with DaskEngine(cluster.address, least_pairs=0, patience_seconds=1.0):
+        states = _estimator().iter_fit(*arguments)
+        for state in itertools.islice(states, 4):
+            state.save(tmp_path / "state")
+        cluster.kill()
+        with pytest.raises(EngineError, match=r"no Dask scheduler with a worker at tcp://127"):
+            next(states)
+    cluster.start()
+    start = Checkpoint.load(tmp_path / "state")
+    assert start.iteration == 3
+    with DaskEngine(cluster.address, least_pairs=0):
+        _assert_same_bits(_estimator().fit(*arguments, start=start), expected)
+
+
+def test_small_problems_stay_in_this_process(cluster: Cluster, tmp_path: Path) -> None:
+    with DaskEngine(cluster.address, tmp_path) as engine:
+        _estimator().fit(*_arguments())
+        assert list(tmp_path.iterdir()) == []
+        assert engine.client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) == 0
+
+
+def test_workers_that_do_not_see_the_folder_are_named(cluster: Cluster, tmp_path: Path) -> None:
+    X, Z, labels = _arguments()
+    with DaskEngine(cluster.address, tmp_path, least_pairs=0) as engine:
+        pairs = RowBlocks(Z, labels, len(X), np.float64)
+        blocks = engine.open(pairs, 1)
+        for file in tmp_path.glob("*/*"):
+            file.unlink()
+        with pytest.raises(EngineError, match=f"cannot read {tmp_path}"):
+            blocks.map(RowBlocks.sum_values, pairs.split(1), X[:, :2], Z[:, :2])
+
+
+def test_without_a_scheduler_there_is_no_engine(distributed: Any) -> None:
+    with (
+        pytest.raises(EngineError, match=r"no Dask scheduler with a worker at tcp://127\.0\.0\.1:9"),
+        DaskEngine("tcp://127.0.0.1:9", patience_seconds=0.5),
+    ):
+        pytest.fail("it connected")
