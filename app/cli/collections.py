@@ -6,30 +6,37 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.console import ImageEncoderOption, JsonFlag, JsonLinesFlag, ModalitiesOption, TextEncoderOption
-from app.cli.ready import ready_services
+from app.cli.backend import KeyOption, UrlOption, open_backend
+from app.cli.console import (
+    ImageEncoderOption,
+    JsonFlag,
+    JsonLinesFlag,
+    ModalitiesOption,
+    TextEncoderOption,
+    print_json,
+)
 
 if TYPE_CHECKING:
-    from app.api.schemas.collections import CollectionOut
+    from app.client.answers import Collection
 
 collections = typer.Typer(no_args_is_help=True, help="Collections: two modalities, their items and models.")
 
 
 @collections.command("list")
-def list_collections(as_json: JsonLinesFlag = False) -> None:
+def list_collections(as_json: JsonLinesFlag = False, url: UrlOption = None, key: KeyOption = None) -> None:
     """List collections."""
-    from app.api.schemas.collections import CollectionOut
-
-    for collection in ready_services().catalogue.collections():
-        _print(CollectionOut.of(collection), as_json)
+    with open_backend(url, key) as backend:
+        for collection in backend.list_collections().collections:
+            _print(collection, as_json)
 
 
 @collections.command("show")
-def show_collection(collection: str, as_json: JsonFlag = False) -> None:
+def show_collection(
+    collection: str, as_json: JsonFlag = False, url: UrlOption = None, key: KeyOption = None
+) -> None:
     """Show one collection with its numbers of items."""
-    from app.api.schemas.collections import CollectionOut
-
-    _print(CollectionOut.of(*ready_services().catalogue.collection(collection)), as_json)
+    with open_backend(url, key) as backend:
+        _print(backend.get_collection(collection), as_json)
 
 
 @collections.command("create")
@@ -39,32 +46,37 @@ def create_collection(
     image_encoder: ImageEncoderOption = "hog-color",
     text_encoder: TextEncoderOption = "tfidf",
     as_json: JsonFlag = False,
+    url: UrlOption = None,
+    key: KeyOption = None,
 ) -> None:
     """Create a collection; `lrbs ingest` does so, too."""
-    from app.api.schemas.collections import CollectionOut
-    from app.cli.encoder_options import read_modalities
+    from app.cli.encoder_options import parse_modalities
 
-    described = read_modalities(modalities, image_encoder, text_encoder)
-    _print(CollectionOut.of(ready_services().catalogue.create(name, described)), as_json)
+    described = parse_modalities(modalities, image_encoder, text_encoder)
+    with open_backend(url, key) as backend:
+        _print(backend.create_collection(name, described), as_json)
 
 
 @collections.command("delete")
 def delete_collection(
     collection: str,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
+    url: UrlOption = None,
+    key: KeyOption = None,
 ) -> None:
     """Delete a collection with its items and models."""
-    services = ready_services()
-    _, counts = services.catalogue.collection(collection)
-    if not yes:
-        size = " and ".join(f"{count} {name}" for name, count in counts.items()) or "no"
-        typer.confirm(f"Delete {collection!r} with {size} items and all its models?", abort=True, err=True)
-    services.catalogue.delete_collection(collection)
+    with open_backend(url, key) as backend:
+        counts = backend.get_collection(collection).items or {}
+        if not yes:
+            size = " and ".join(f"{count} {name}" for name, count in counts.items() if count) or "no"
+            question = f"Delete {collection!r} with {size} items and all its models?"
+            typer.confirm(question, abort=True, err=True)
+        backend.delete_collection(collection)
 
 
-def _print(shown: CollectionOut, as_json: bool) -> None:
+def _print(shown: Collection, as_json: bool) -> None:
     if as_json:
-        typer.echo(shown.model_dump_json())
+        print_json(shown)
         return
     parts = [
         f"{name} ({modality.encoder['type']})"

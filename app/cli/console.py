@@ -6,10 +6,13 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from app.client.answers import Answer
 
 OUT, LOG = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 """Standard output is for results, standard error for what accompanies them."""
@@ -27,6 +30,13 @@ def pair_of_names(text: str) -> tuple[str, str]:
     if len(names) != 2 or names[0] == names[1]:
         raise typer.BadParameter(f"expected two different names and a comma between them, got {text!r}")
     return names[0], names[1]
+
+
+def print_json(answer: Answer) -> None:
+    """Print an answer as one line of JSON."""
+    import msgspec
+
+    typer.echo(msgspec.json.encode(answer).decode())
 
 
 def _two_names(text: str) -> str:

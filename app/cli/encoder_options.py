@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.cli.console import read_names
-from app.domain.entities import Collection, Modality
 from app.domain.errors import InvalidFieldError
-from app.encoders.options import names_file
-from app.encoders.registry import OPTIONS, content_form
+
+if TYPE_CHECKING:
+    from app.domain.entities import Modality
 
 _COMMA = re.compile(r",(?![^\[]*\])")
 """One that is not within square brackets."""
+ENCODER_OPTIONS = ("--image-encoder", "--text-encoder")
+"""Of a command that makes a collection, in the order of its modalities."""
 
 
 def read_encoder(option: str, description: str) -> dict[str, Any]:
@@ -35,12 +37,19 @@ def read_encoder(option: str, description: str) -> dict[str, Any]:
     InvalidFieldError
         If it begins like a JSON object and is none, or there is no such type or option.
     """
-    options = _read_options(option, description)
+    options = _parse_encoder(option, description)
+    check_encoder(option, options)
+    return options
+
+
+def check_encoder(option: str, options: Mapping[str, Any]) -> None:
+    """Raise InvalidFieldError, which names the option of the command, unless these are options of a type."""
+    from app.encoders.registry import OPTIONS
+
     try:
         OPTIONS.check(options)
     except InvalidFieldError as error:
         raise InvalidFieldError(option, str(error)) from error
-    return options
 
 
 def read_encoders(option: str, descriptions: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -62,7 +71,7 @@ def read_encoders(option: str, descriptions: Sequence[str]) -> dict[str, dict[st
     return encoders
 
 
-def _read_options(option: str, description: str) -> dict[str, Any]:
+def _parse_encoder(option: str, description: str) -> dict[str, Any]:
     if description.lstrip().startswith("{"):
         try:
             options: dict[str, Any] = json.loads(description)
@@ -83,6 +92,8 @@ def _read_part(description: str) -> dict[str, Any]:
 
 
 def _read_value(name: str, text: str) -> Any:
+    from app.encoders.options import names_file
+
     if names_file(name):
         return str(Path(text).resolve())
     try:
@@ -95,25 +106,15 @@ def _read_value(name: str, text: str) -> Any:
 
 def read_modalities(names: str, image_encoder: str, text_encoder: str) -> list[Modality]:
     """Return the two modalities of a new collection, as options of a command describe them."""
-    encoders = [
-        read_encoder("--image-encoder", image_encoder),
-        read_encoder("--text-encoder", text_encoder),
-    ]
-    return [Modality(name, encoder) for name, encoder in zip(read_names(names), encoders, strict=True)]
+    from app.domain.entities import Modality
+
+    described = parse_modalities(names, image_encoder, text_encoder)
+    for option, encoder in zip(ENCODER_OPTIONS, described.values(), strict=True):
+        check_encoder(option, encoder)
+    return [Modality(name, encoder) for name, encoder in described.items()]
 
 
-def modality_for(collection: Collection, form: str) -> str:
-    """Return the modality of a collection that takes ``"text"``, ``"picture"`` or ``"sound"``.
-
-    Raises
-    ------
-    InvalidFieldError
-        If there is none; names the option of `lrbs search`.
-    """
-    for modality in collection.modalities:
-        if content_form(modality.encoder) == form:
-            return modality.name
-    content = "text" if form == "text" else f"{form}s"
-    raise InvalidFieldError(
-        f"--{form}", f"collection {collection.name!r} has no modality for {content}; search with --item"
-    )
+def parse_modalities(names: str, image_encoder: str, text_encoder: str) -> dict[str, dict[str, Any]]:
+    """Return the encoders of the two modalities of a new collection; their options are not checked."""
+    described = zip(ENCODER_OPTIONS, (image_encoder, text_encoder), strict=True)
+    return dict(zip(read_names(names), [_parse_encoder(*one) for one in described], strict=True))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
 from rich.text import Text
-from sqlalchemy import make_url
-from sqlalchemy.exc import SQLAlchemyError
 
+from app.cli.backend import KEY_VARIABLE
 from app.cli.console import LOG
+from app.client.problems import ConnectionFailedError, LrbsError, NotAllowedError, RejectedError
 from app.domain.errors import CollectionNotFoundError, ModelNotTrainedError, ServiceError
-from app.settings import Settings
-from solver import SolverError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +40,58 @@ class Failure:
 def describe_failure(error: Exception) -> Failure | None:
     """Return what to say of an error; None if it is not an expected one."""
     match error:
+        case LrbsError():
+            return Failure(_service_line(error))
+        case ModelNotTrainedError():
+            return Failure(error.message(f"run lrbs train {error.collection}"))
+        case CollectionNotFoundError():
+            return Failure(f"{error} in {_place_of_data()}")
+        case ServiceError() | ImportError():
+            return Failure(str(error))
+        case OSError():
+            place = f"{error.filename}: " if error.filename else ""
+            return Failure(f"{place}{error.strerror or error}")
+    return _describe_local_failure(error)
+
+
+def _service_line(error: LrbsError) -> str:
+    """Return what a service over HTTP said, or that it said nothing."""
+    match error:
+        case ConnectionFailedError():
+            return f"the service does not answer: {error}"
+        case NotAllowedError() if error.detail:
+            return f"{error.detail}: the secret of a key is taken from --key or {KEY_VARIABLE}"
+        case RejectedError() if error.detail:
+            place = "" if error.field is None or error.field in error.detail else f" ({error.field})"
+            return f"{error.detail}{place}"
+        case RejectedError():
+            return f"the service answered {error.status} without a reason"
+    return str(error)
+
+
+def _describe_local_failure(error: Exception) -> Failure | None:
+    """Describe an error of the libraries below the services, which a command over HTTP does not import."""
+    from pydantic import ValidationError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from solver import SolverError
+
+    match error:
         case ValidationError():
             return Failure(_settings_line(error), 2)
         case SQLAlchemyError():
             return Failure(f"the database: {getattr(error, 'orig', None) or error}")
-        case OSError():
-            place = f"{error.filename}: " if error.filename else ""
-            return Failure(f"{place}{error.strerror or error}")
-        case ModelNotTrainedError():
-            return Failure(error.message(f"run lrbs train {error.collection}"))
-        case CollectionNotFoundError():
-            return Failure(f"{error} in {_place_of_data(Settings())}")
-        case ServiceError() | SolverError() | ImportError():
+        case SolverError():
             return Failure(str(error))
     return None
 
 
-def _place_of_data(settings: Settings) -> str:
+def _place_of_data() -> str:
+    from sqlalchemy import make_url
+
+    from app.settings import Settings
+
+    settings = Settings()
     if settings.database_url:
         return f"the database {make_url(settings.database_url)!r} (LRBS_DATABASE_URL)"  # without password
     return f"the data folder {settings.data_dir.resolve()} (LRBS_DATA_DIR)"

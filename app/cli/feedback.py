@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.console import JsonFlag, JsonLinesFlag
+from app.cli.backend import KeyOption, UrlOption, open_backend
+from app.cli.console import JsonFlag, JsonLinesFlag, print_json
 from app.cli.queries import ItemQuery, PictureQuery, SoundQuery, TextQuery, read_query
-from app.cli.ready import ready_services
-from app.domain.entities import Feedback
 from app.domain.limits import LARGEST_FEEDBACK_ID
 
 if TYPE_CHECKING:
-    from app.api.schemas.feedback import FeedbackOut, FeedbackQueryOut
-    from app.bootstrap import Services
+    from app.cli.backend import Backend
+    from app.client.answers import Feedback, FeedbackQuery
 
 feedback = typer.Typer(
     no_args_is_help=True,
@@ -37,52 +36,66 @@ def give_feedback(
     sound: SoundQuery = None,
     item: ItemQuery = None,
     as_json: JsonFlag = False,
+    url: UrlOption = None,
+    key: KeyOption = None,
 ) -> None:
     """Store whether an item is relevant to a query: a text, a picture, a sound or a stored item."""
-    from app.api.schemas.feedback import FeedbackIdsOut
-    from app.services.catalogue.feedback import NewFeedback
-
-    services = ready_services()
-    source, query = read_query(services, collection, text, picture, sound, item)
-    target = services.catalogue.item(collection, item_id).modality
-    new = NewFeedback(source, target, item_id, relevant, query.content, query.item_id)
-    ids = services.feedback.add(collection, [new])
-    typer.echo(FeedbackIdsOut(ids=list(ids)).model_dump_json() if as_json else f"feedback {ids[0]} stored")
+    with open_backend(url, key) as backend:
+        source, query = read_query(backend, backend.get_collection(collection), text, picture, sound, item)
+        judgement = {
+            "query": query,
+            "source": source,
+            "target": backend.get_item(collection, item_id).modality,
+            "item_id": item_id,
+            "relevant": relevant,
+        }
+        stored = backend.create_feedback(collection, [judgement])
+    if as_json:
+        print_json(stored)
+    else:
+        typer.echo(f"feedback {stored.ids[0]} stored")
 
 
 @feedback.command("list")
-def list_feedback(collection: str, as_json: JsonLinesFlag = False) -> None:
+def list_feedback(
+    collection: str, as_json: JsonLinesFlag = False, url: UrlOption = None, key: KeyOption = None
+) -> None:
     """List feedback in the order in which it was stored."""
-    from app.api.schemas.feedback import FeedbackOut
-
-    for entry in _all(ready_services(), collection):
-        shown = FeedbackOut.of(entry)
-        typer.echo(shown.model_dump_json() if as_json else _line(shown))
+    with open_backend(url, key) as backend:
+        for entry in _all(backend, collection):
+            if as_json:
+                print_json(entry)
+            else:
+                typer.echo(_line(entry))
 
 
 @feedback.command("delete")
 def delete_feedback(
-    collection: str, feedback_id: Annotated[int, typer.Argument(min=1, max=LARGEST_FEEDBACK_ID)]
+    collection: str,
+    feedback_id: Annotated[int, typer.Argument(min=1, max=LARGEST_FEEDBACK_ID)],
+    url: UrlOption = None,
+    key: KeyOption = None,
 ) -> None:
     """Delete one feedback; the next retrain does not learn from it."""
-    ready_services().feedback.delete(collection, feedback_id)
+    with open_backend(url, key) as backend:
+        backend.delete_feedback(collection, feedback_id)
 
 
-def _all(services: Services, collection: str) -> Iterator[Feedback]:
-    page = services.feedback.page(collection, 0, _PAGE)
+def _all(backend: Backend, collection: str) -> Iterator[Feedback]:
+    page = backend.list_feedback(collection, limit=_PAGE)
     yield from page.feedback
-    while not page.is_last:
-        page = services.feedback.page(collection, page.feedback[-1].id, _PAGE)
+    while page.next_cursor is not None:
+        page = backend.list_feedback(collection, cursor=page.next_cursor, limit=_PAGE)
         yield from page.feedback
 
 
-def _line(entry: FeedbackOut) -> str:
+def _line(entry: Feedback) -> str:
     verdict = "relevant" if entry.relevant else "not relevant"
     query = f"{entry.source} {_query_words(entry.query)}"
     return f"{entry.id:6d}  {entry.created_at:%Y-%m-%d %H:%M}  {verdict:12s}  {entry.item_id}  to {query}"
 
 
-def _query_words(query: FeedbackQueryOut) -> str:
+def _query_words(query: FeedbackQuery) -> str:
     match query.form:
         case "item_id":
             return f"item {query.item_id}"

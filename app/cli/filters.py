@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 
-from app.domain.entities import ItemFilter
+from app.domain.conditions import values_by_key
 
 LabelFilter = Annotated[list[str] | None, typer.Option("--label", help="only items with any of these labels")]
 WhereFilter = Annotated[
@@ -19,9 +20,16 @@ WhereFilter = Annotated[
 ]
 
 
-def read_filter(labels: list[str] | None, conditions: list[str] | None) -> ItemFilter:
-    """Return the filter of --label and --where; raises BadParameter for a condition without a key."""
+def read_conditions(conditions: Sequence[str] | None) -> Sequence[str]:
+    """Return the conditions of --where; raises BadParameter for one without a key."""
     for condition in conditions or ():
         if condition.find("=") < 1:
             raise typer.BadParameter(f"expected KEY=VALUE, got {condition!r}", param_hint="--where")
-    return ItemFilter.of_conditions(labels or (), conditions or ())
+    return conditions or ()
+
+
+def read_filter(labels: Sequence[str] | None, conditions: Sequence[str] | None) -> dict[str, Any]:
+    """Return the filter of --label and --where, as REST has it; errors as of `read_conditions`."""
+    values = values_by_key(read_conditions(conditions))
+    metadata = {key: list(alternatives) for key, alternatives in values.items()}
+    return {"labels": list(labels), "metadata": metadata} if labels else {"metadata": metadata}

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.console import LOG, JsonFlag, JsonLinesFlag
-from app.cli.ready import ready_services
-from app.domain.entities import ApiKey, KeyBounds, Scope
+from app.cli.backend import KeyOption, UrlOption, open_backend
+from app.cli.console import LOG, JsonFlag, JsonLinesFlag, print_json
+from app.domain.scopes import Scope
+
+if TYPE_CHECKING:
+    from app.client.answers import Key
 
 keys = typer.Typer(no_args_is_help=True, help="API keys.")
 
@@ -33,39 +36,46 @@ def create_key(
         int | None, typer.Option(min=1, max=100_000, help="requests a minute; default: LRBS_RATE_LIMIT")
     ] = None,
     as_json: JsonFlag = False,
+    url: UrlOption = None,
+    key: KeyOption = None,
 ) -> None:
     """Create a key and print its secret, which is shown only once; its id goes to standard error."""
-    bounds = KeyBounds(tuple(collection) if collection else None, parse_expiry(expires), rate_limit)
-    key, secret = ready_services().access.create(scope, name, bounds=bounds)
+    expires_at = parse_expiry(expires)
+    with open_backend(url, key) as backend:
+        created = backend.create_key(
+            scope.value,
+            name=name,
+            collections=collection or None,
+            expires_at=expires_at,
+            requests_per_minute=rate_limit,
+        )
     if as_json:
-        from app.api.schemas.admin import KeyOut
-
-        typer.echo(KeyOut.of(key, secret).model_dump_json())
+        print_json(created)
         return
     LOG.print(
         "The secret below is shown only this once: send it as 'Authorization: Bearer SECRET', or paste it "
-        f"into the page. lrbs keys revoke {key.id} takes it back.",
+        f"into the page. lrbs keys revoke {created.id} takes it back.",
         highlight=False,
     )
-    typer.echo(secret)
+    typer.echo(created.secret)
 
 
 @keys.command("list")
-def list_keys(as_json: JsonLinesFlag = False) -> None:
+def list_keys(as_json: JsonLinesFlag = False, url: UrlOption = None, key: KeyOption = None) -> None:
     """List keys, without their secrets."""
-    for key in ready_services().access.list_keys():
-        if as_json:
-            from app.api.schemas.admin import KeyOut
-
-            typer.echo(KeyOut.of(key).model_dump_json())
-        else:
-            typer.echo(key_line(key))
+    with open_backend(url, key) as backend:
+        for stored in backend.list_keys().keys:
+            if as_json:
+                print_json(stored)
+            else:
+                typer.echo(_key_line(stored))
 
 
 @keys.command("revoke")
-def revoke_key(key_id: str, as_json: JsonFlag = False) -> None:
+def revoke_key(key_id: str, as_json: JsonFlag = False, url: UrlOption = None, key: KeyOption = None) -> None:
     """Revoke a key."""
-    ready_services().access.revoke(key_id)
+    with open_backend(url, key) as backend:
+        backend.revoke_key(key_id)
     if as_json:
         typer.echo(json.dumps({"id": key_id}))
 
@@ -93,16 +103,14 @@ def parse_expiry(text: str | None, now: datetime | None = None) -> datetime | No
         raise typer.BadParameter(f"expected 30d, 12h or a date such as 2030-01-31, got {text!r}") from error
 
 
-def key_line(key: ApiKey) -> str:
-    """Describe a key on one line, without its secret."""
-    bounds = key.bounds
+def _key_line(key: Key) -> str:
     details = ["never used" if key.last_used_at is None else f"used {key.last_used_at:%Y-%m-%d %H:%M}"]
-    if bounds.collections is not None:
-        details.append(f"only {', '.join(bounds.collections)}")
-    if bounds.expires_at is not None:
-        verb = "expired" if bounds.expires_at <= datetime.now(UTC) else "expires"
-        details.append(f"{verb} {bounds.expires_at:%Y-%m-%d %H:%M}")
-    if bounds.requests_per_minute is not None:
-        details.append(f"{bounds.requests_per_minute} requests a minute")
+    if key.collections is not None:
+        details.append(f"only {', '.join(key.collections)}")
+    if key.expires_at is not None:
+        verb = "expired" if key.expires_at <= datetime.now(UTC) else "expires"
+        details.append(f"{verb} {key.expires_at:%Y-%m-%d %H:%M}")
+    if key.requests_per_minute is not None:
+        details.append(f"{key.requests_per_minute} requests a minute")
     name = f"  {key.name}" if key.name else ""
-    return f"{key.id}  {key.scope.value:6s}  {key.created_at:%Y-%m-%d %H:%M}  {'; '.join(details)}{name}"
+    return f"{key.id}  {key.scope:6s}  {key.created_at:%Y-%m-%d %H:%M}  {'; '.join(details)}{name}"

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.console import JsonLinesFlag
-from app.cli.ready import ready_services
+from app.cli.backend import KeyOption, UrlOption, open_backend
+from app.cli.console import JsonLinesFlag, print_json
 from app.cli.report_lines import convergence_line, graded_figures, index_lines, item_counts
-from app.domain.entities import Activation, ModelVersion
 from app.domain.limits import LARGEST_VERSION
 
 if TYPE_CHECKING:
-    from app.bootstrap import Services
+    from app.cli.backend import Backend
+    from app.cli.short_report import ShortReport
+    from app.client.answers import Activation, Model
 
-_BY = "command line"
 _LONGEST_HISTORY = 1000
 
 
@@ -36,41 +36,46 @@ def models(
         bool, typer.Option("--history", help="list activations: when, by whom and why")
     ] = False,
     as_json: JsonLinesFlag = False,
+    url: UrlOption = None,
+    key: KeyOption = None,
 ) -> None:
     """List model versions; activate one, roll back, or show the history of activations."""
-    from app.api.schemas.versions import ActivationOut
-
     if sum((activate is not None, rollback, history)) > 1:
         raise typer.BadParameter("give at most one of --activate, --rollback, --history")
-    services = ready_services()
-    if activate is not None:
-        services.versions.activate(collection, activate, _BY, reason, expected)
-    if rollback:
-        services.versions.roll_back(collection, _BY, reason, expected)
-    if history:
-        for entry in services.versions.history(collection, _LONGEST_HISTORY):
-            typer.echo(ActivationOut.of(entry).model_dump_json() if as_json else _activation_line(entry))
-        return
-    _list(services, collection, as_json)
+    with open_backend(url, key) as backend:
+        if activate is not None:
+            backend.activate_model(collection, activate, expected_version=expected, reason=reason)
+        if rollback:
+            backend.roll_back(collection, expected_version=expected, reason=reason)
+        show = _show_history if history else _show_versions
+        show(backend, collection, as_json)
 
 
-def _list(services: Services, collection: str, as_json: bool) -> None:
-    from app.api.schemas.versions import ModelOut
+def _show_history(backend: Backend, collection: str, as_json: bool) -> None:
+    for entry in backend.list_activations(collection, limit=_LONGEST_HISTORY).activations:
+        if as_json:
+            print_json(entry)
+        else:
+            typer.echo(_activation_line(entry))
 
-    versions = services.versions.models(collection)
+
+def _show_versions(backend: Backend, collection: str, as_json: bool) -> None:
+    from app.cli.short_report import read_report
+
+    versions = backend.list_models(collection).models
     if not versions:
         typer.echo(f"collection {collection!r} has no models yet: run lrbs train {collection}", err=True)
     for model in versions:
         if as_json:
-            typer.echo(ModelOut.of(model).model_dump_json())
+            print_json(backend.get_model(collection, model.version))  # with its whole report
             continue
-        typer.echo(_model_line(model))
-        for line in index_lines(model.report):
+        report = read_report(model)
+        typer.echo(_model_line(model, report))
+        for line in index_lines(report):
             typer.echo(f"       {line}")
 
 
-def _model_line(model: ModelVersion) -> str:
-    report = model.report
+def _model_line(model: Model, report: ShortReport) -> str:
     directions = report.held_out.directions
     maps = ", ".join(
         f"{name} {quality.map:.4f}" for name, quality in directions.items() if quality.map is not None

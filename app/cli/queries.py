@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.domain.entities import Content
+from app.domain.errors import InvalidFieldError
 
 if TYPE_CHECKING:
-    from app.bootstrap import Services
-    from app.services.serving.search import Query
+    from app.cli.backend import Backend
+    from app.client.answers import Collection
 
 TextQuery = Annotated[str | None, typer.Option("--text", help="text to search with")]
 PictureQuery = Annotated[
@@ -24,21 +24,21 @@ ItemQuery = Annotated[str | None, typer.Option("--item", help="stored item to se
 
 
 def read_query(
-    services: Services,
-    collection: str,
+    backend: Backend,
+    collection: Collection,
     text: str | None,
     picture: Path | None,
     sound: Path | None,
     item: str | None,
-) -> tuple[str, Query]:
-    """Return the modality of a query, and the query.
+) -> tuple[str, dict[str, Any]]:
+    """Return the modality of a query, and the query in the words of the client.
 
     Parameters
     ----------
-    services : Services
-        Over a schema that is current.
-    collection : str
-        Its name.
+    backend : Backend
+        Has the collection.
+    collection : Collection
+        To be searched.
     text, item : str or None
         A text, or the id of an item.
     picture, sound : Path or None
@@ -48,23 +48,23 @@ def read_query(
     ------
     BadParameter
         Unless exactly one of them is given.
-    CollectionNotFoundError, ItemNotFoundError
-        If there is no such collection or item.
     InvalidFieldError
         If no modality of the collection takes it; names the option.
     """
-    from app.cli.encoder_options import modality_for
-    from app.services.serving.search import Query
-
-    entry, _ = services.catalogue.collection(collection)
-    if [text, picture, sound, item].count(None) != 3:
+    contents = {"text": text, "picture": picture, "sound": sound}
+    if [*contents.values(), item].count(None) != 3:
         raise typer.BadParameter("give exactly one of --text, --picture, --sound, --item")
     if item is not None:
-        return services.catalogue.item(collection, item).modality, Query(item_id=item)
-    if picture is not None:
-        content = Content(picture=picture.read_bytes(), picture_field="--picture")
-        return modality_for(entry, "picture"), Query(content)
-    if sound is not None:
-        content = Content(sound=sound.read_bytes(), sound_field="--sound")
-        return modality_for(entry, "sound"), Query(content)
-    return modality_for(entry, "text"), Query(Content(text=text))
+        return backend.get_item(collection.name, item).modality, {"item_id": item}
+    (form,) = (name for name, content in contents.items() if content is not None)
+    return _modality_for(collection, form), {form: contents[form]}
+
+
+def _modality_for(collection: Collection, form: str) -> str:
+    for name, modality in collection.modalities.items():
+        if modality.content == form:
+            return name
+    content = "text" if form == "text" else f"{form}s"
+    raise InvalidFieldError(
+        f"--{form}", f"collection {collection.name!r} has no modality for {content}; search with --item"
+    )

@@ -6,24 +6,39 @@ need none of it.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
+
+import typer
 
 if TYPE_CHECKING:
     from app.bootstrap import Services
 
+URL_VARIABLE = "LRBS_URL"
 
-def ready_services() -> Services:
+
+def local_services() -> Services:
     """Return services with the settings of the environment, over a schema that is current."""
-    services = new_services()
+    from app.bootstrap import build
+    from app.settings import Settings
+
+    services = build(Settings())
     services.schema.set_up()
     return services
 
 
+def ready_services() -> Services:
+    """Return the same for a command that does not work over HTTP; raises BadParameter if it is to."""
+    refuse_url()
+    return local_services()
+
+
 def new_services() -> Services:
-    """Return services with the settings of the environment, whatever the schema."""
+    """Return services as `ready_services` does, whatever the schema."""
     from app.bootstrap import build
     from app.settings import Settings
 
+    refuse_url()
     return build(Settings())
 
 
@@ -32,4 +47,14 @@ def existing_services() -> Services:
     from app.bootstrap import build_on_existing
     from app.settings import Settings
 
+    refuse_url()
     return build_on_existing(Settings())
+
+
+def refuse_url() -> None:
+    """Raise BadParameter where the environment names a service to work on over HTTP."""
+    if os.environ.get(URL_VARIABLE):
+        raise typer.BadParameter(
+            "this command works on the database here, never over HTTP: unset the variable",
+            param_hint=URL_VARIABLE,
+        )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from app.domain.entities import TrainingReport
-from app.domain.entities.held_out_quality import DirectionQuality
-from app.domain.entities.index_choice import EXACT, IndexSpec
+from typing import TYPE_CHECKING
+
 from app.domain.names import some_of
+
+if TYPE_CHECKING:
+    from app.cli.short_report import ShortQuality, ShortReport, ShortSpec
+    from app.domain.entities import TrainingReport
+    from app.domain.entities.held_out_quality import DirectionQuality
+    from app.domain.entities.index_choice import IndexSpec
 
 FEW_RELEVANT = "(lower than 1 where a gallery has fewer than ten relevant items)"
 """What bounds a precision at ten on a small gallery."""
@@ -24,7 +29,9 @@ def validation_lines(report: TrainingReport) -> list[str]:
     return lines
 
 
-def graded_figures(report: TrainingReport, quality: DirectionQuality) -> list[str]:
+def graded_figures(
+    report: TrainingReport | ShortReport, quality: DirectionQuality | ShortQuality
+) -> list[str]:
     """Return figures beyond MAP, where more than one label each could be learned from."""
     if quality.ndcg_at_10 is None or not _has_more_than_labels(report):
         return []
@@ -32,7 +39,7 @@ def graded_figures(report: TrainingReport, quality: DirectionQuality) -> list[st
     return [f"nDCG@10 {quality.ndcg_at_10:.4f}", *partner]
 
 
-def _has_more_than_labels(report: TrainingReport) -> bool:
+def _has_more_than_labels(report: TrainingReport | ShortReport) -> bool:
     return len(report.data.facets) > 1 or report.data.n_pairs > 0
 
 
@@ -60,7 +67,7 @@ def data_lines(report: TrainingReport) -> list[str]:
     return ["learned from " + "; ".join(parts), *([f"weights: {weights}"] if weights else [])]
 
 
-def item_counts(report: TrainingReport) -> str:
+def item_counts(report: TrainingReport | ShortReport) -> str:
     """Return the number of held-out items of each modality, in words."""
     return " and ".join(f"{count} {name}" for name, count in report.held_out.items.items()) or "unknown"
 
@@ -84,12 +91,12 @@ def choice_lines(report: TrainingReport) -> list[str]:
     return [f"chose {report.method!r} by held-out {selection.measure}: {figures}", *lines]
 
 
-def index_lines(report: TrainingReport) -> list[str]:
+def index_lines(report: TrainingReport | ShortReport) -> list[str]:
     """Return lines that explain the choice of the index of each large gallery."""
     lines = []
     for name, choice in report.index.choices.items():
         spec, recall = choice.spec, report.index.recall_at_10.get(name)
-        if spec.kind == EXACT or recall is None:
+        if not spec.lists or recall is None:  # an exact index has none
             lines.append(f"{name} is searched exactly: {choice.reason}")
             lines += [
                 f"{name} is not searched by {_describe(trial.spec)}: {trial.rejected}"
@@ -101,11 +108,11 @@ def index_lines(report: TrainingReport) -> list[str]:
     return lines
 
 
-def _describe(spec: IndexSpec) -> str:
+def _describe(spec: IndexSpec | ShortSpec) -> str:
     return f"{spec.kind} ({spec.lists} lists, {spec.probes} probes)"
 
 
-def convergence_line(report: TrainingReport) -> str | None:
+def convergence_line(report: TrainingReport | ShortReport) -> str | None:
     """Return a warning if the fit did not converge."""
     end = report.fit.convergence
     if end is None or end.converged:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from app.cli.backend import KeyOption, UrlOption, open_backend
 from app.cli.console import LOG, JsonLinesFlag
 from app.cli.filters import LabelFilter, WhereFilter, read_filter
 from app.cli.queries import (
@@ -17,7 +18,6 @@ from app.cli.queries import (
     TextQuery,
     read_query,
 )
-from app.cli.ready import ready_services
 from app.domain.limits import MAX_K
 
 
@@ -34,20 +34,22 @@ def search(
     where: WhereFilter = None,
     k: Annotated[int, typer.Option("-k", min=1, max=MAX_K, help="number of results")] = 10,
     as_json: JsonLinesFlag = False,
+    url: UrlOption = None,
+    key: KeyOption = None,
 ) -> None:
     """Search a collection from the command line."""
-    from app.api.schemas.searches import SHOWN_FIELDS, hit_fields
+    import msgspec
 
     item_filter = read_filter(label, where)
-    services = ready_services()
-    source, query = read_query(services, collection, text, picture, sound, item)
-    entry, _ = services.catalogue.collection(collection)
-    target = to or next(name for name in entry.modality_names if name != source)
-    (result,) = services.search.search(collection, source, target, [query], k, 0, item_filter, SHOWN_FIELDS)
+    with open_backend(url, key) as backend:
+        searched = backend.get_collection(collection)
+        source, query = read_query(backend, searched, text, picture, sound, item)
+        target = to or next(name for name in searched.modalities if name != source)
+        result = backend.search(collection, source, target, **query, k=k, filter=item_filter)
     for notice in result.notices:
         LOG.print(Text(notice.message))
     for hit in result.hits:
         probability = "" if hit.probability is None else f"  {hit.probability:6.1%}"  # none within a modality
         figures = f"{hit.rank:3d}  {hit.score:8.4f}{probability}"
-        line = f"{figures}  {hit.id}  {', '.join(hit.item.labels)}  {hit.item.text or ''}"
-        typer.echo(json.dumps(hit_fields(collection, hit, SHOWN_FIELDS)) if as_json else line)
+        line = f"{figures}  {hit.id}  {', '.join(hit.labels or ())}  {hit.text or ''}"
+        typer.echo(json.dumps(msgspec.to_builtins(hit)) if as_json else line)

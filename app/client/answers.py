@@ -51,8 +51,8 @@ class Answer(msgspec.Struct):
 class Modality(Answer):
     """One of the two kinds of data of a collection."""
 
-    content: str
     encoder: dict[str, Any]
+    content: str
 
 
 class Collection(Answer):

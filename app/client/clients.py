@@ -77,7 +77,9 @@ class _Settings:
 
     @staticmethod
     def _decode(call: Call[_T], answer: httpx.Response) -> _T:
-        if answer.is_error:
+        if answer.has_redirect_location:
+            raise LrbsError(f"{call.method} {call.path}: the service is at {answer.headers['Location']}")
+        if not answer.is_success:
             raise problem_of(answer)
         content: Any = None
         if call.answer is bytes:
@@ -197,7 +199,7 @@ class Client(Operations, _Settings):
         try:
             answer = self._http.send(self._request_of(call, self._http, content))
         except httpx.TransportError as error:
-            raise _unreachable(call, error) from error
+            raise _unreachable(error) from error
         return self._decode(call, answer)
 
 
@@ -269,7 +271,7 @@ class AsyncClient(Operations, _Settings):
         try:
             answer = await self._http.send(self._request_of(call, self._http, content))
         except httpx.TransportError as error:
-            raise _unreachable(call, error) from error
+            raise _unreachable(error) from error
         return self._decode(call, answer)
 
 
@@ -290,8 +292,10 @@ async def _chunks_without_waiting(lines: Iterable[Any]) -> AsyncIterator[bytes]:
         yield chunk
 
 
-def _unreachable(call: Call[Any], error: httpx.TransportError) -> ConnectionFailedError:
-    return ConnectionFailedError(f"{call.method} {call.path}: {error or type(error).__name__}")
+def _unreachable(error: httpx.TransportError) -> ConnectionFailedError:
+    url = error.request.url
+    place = f"{url.scheme}://{url.netloc.decode()}{url.path}"  # without a password
+    return ConnectionFailedError(f"{error.request.method} {place}: {error or type(error).__name__}")
 
 
 def _pause_before_poll(job_id: str, waited: float, timeout: float | None) -> float:

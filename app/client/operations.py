@@ -235,9 +235,10 @@ def search_batch(
 
 
 def create_feedback(collection: str, feedback: Iterable[Json]) -> Call[FeedbackIds]:
-    """Store judgements: query, source, target, item_id and whether the item is relevant."""
+    """Store judgements: query (as of `search_batch`), source, target, item_id and whether it is relevant."""
     address = path(_COLLECTION + "/feedback", collection=collection)
-    return Call("POST", address, FeedbackIds, json={"feedback": list(feedback)})
+    entries = [{**entry, "query": _encode(entry["query"])} for entry in feedback]
+    return Call("POST", address, FeedbackIds, json={"feedback": entries})
 
 
 def list_feedback(

@@ -13,6 +13,7 @@ from app.cli.compare.encoding import SetEncoder
 from app.cli.compare.sets import ComparedSet, SetLoader, relevance_of
 from app.cli.compare.stored import load_collection
 from app.cli.compare.tables import TableColumns, load_table
+from app.cli.ready import refuse_url
 from app.domain.entities import Supervision
 from app.domain.errors import InvalidFieldError
 from app.encoders.registry import ContentLimits, EncoderRegistry
@@ -143,6 +144,7 @@ def _load_archive(file: Path, supervision: Supervision, seed: int) -> ComparedSe
 def _load_stored(
     settings: Settings, name: str, supervision: Supervision, encoder: SetEncoder, seed: int
 ) -> ComparedSet:
+    refuse_url()
     services = build(settings)
     services.schema.set_up()
     return load_collection(services, name, supervision, encoder, seed)

@@ -6,7 +6,7 @@ from app.domain.entities.feedback import Feedback
 from app.domain.entities.imports import RunningImport
 from app.domain.entities.installation import Installation, Mark
 from app.domain.entities.jobs import Job, JobEvent, JobState
-from app.domain.entities.keys import ApiKey, KeyBounds, Scope
+from app.domain.entities.keys import ApiKey, KeyBounds
 from app.domain.entities.searches import (
     HIT_FIELDS,
     Hit,
@@ -21,6 +21,7 @@ from app.domain.entities.searches import (
 from app.domain.entities.training import Supervision, TrainingParameters
 from app.domain.entities.training_report import TrainingReport
 from app.domain.entities.versions import Activation, BuiltModel, ModelVersion, SavedGallery
+from app.domain.scopes import Scope
 
 __all__ = [
     "Activation",

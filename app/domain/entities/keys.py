@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 from datetime import datetime
 
-
-class Scope(enum.StrEnum):
-    """What a key allows; `admin` includes the others, `write` includes `search`."""
-
-    SEARCH = "search"
-    WRITE = "write"
-    ADMIN = "admin"
-
-    def allows(self, required: Scope) -> bool:
-        """Return whether this scope covers `required`."""
-        ranks = list(Scope)
-        return ranks.index(self) >= ranks.index(required)
+from app.domain.scopes import Scope
 
 
 @dataclass(frozen=True, slots=True)

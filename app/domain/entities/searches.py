@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol, Self
+
+from app.domain.conditions import values_by_key
 
 HIT_FIELDS = frozenset({"labels", "metadata", "text"})
 """Fields of an item that a search result may show besides its id."""
@@ -26,20 +27,8 @@ class ItemFilter:
 
     @classmethod
     def of_conditions(cls, labels: Sequence[str], conditions: Sequence[str]) -> Self:
-        """Return the filter by labels and by conditions such as ``colour=red``; none restrict nothing.
-
-        A value that is no JSON, or a list or an object, is text; values of one key are alternatives.
-        """
-        values: dict[str, tuple[Any, ...]] = {}
-        for condition in conditions:
-            key, _, text = condition.partition("=")
-            try:
-                value = json.loads(text)
-            except (ValueError, RecursionError):
-                value = text
-            scalar = text if isinstance(value, list | dict) else value
-            values[key] = (*values.get(key, ()), scalar)
-        return cls(tuple(labels) or None, values)
+        """Return the filter by labels and by conditions such as ``colour=red``; none restrict nothing."""
+        return cls(tuple(labels) or None, values_by_key(conditions))
 
     @property
     def is_empty(self) -> bool:

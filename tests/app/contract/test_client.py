@@ -180,6 +180,9 @@ def test_problems_are_exceptions_with_what_the_service_said() -> None:
     client, _ = answering(httpx.Response(502, text="<html>Bad gateway</html>"))
     with pytest.raises(UnavailableError, match="502 no problem document"):
         client.list_collections()
+    client, _ = answering(httpx.Response(301, headers={"Location": "https://service/"}))
+    with pytest.raises(LrbsError, match="DELETE /v1/collections/a: the service is at https://service/"):
+        client.delete_collection("a")
     client, _ = answering(httpx.Response(200, text="<html>a login page</html>"))
     with pytest.raises(LrbsError, match="the answer is not of this service"):
         client.list_collections()
@@ -196,7 +199,7 @@ def test_what_was_turned_away_is_sent_again_and_what_may_have_been_done_is_not()
     client, requests = answering(busy, written)
     assert client.create_items("a", [{"text": "t"}]).ids == ["a"]
     client, requests = answering(lost, written)
-    with pytest.raises(ConnectionFailedError, match=r"POST /v1/collections/a/items: refused"):
+    with pytest.raises(ConnectionFailedError, match=r"^POST http://service/v1/collections/a/items: refused$"):
         client.create_items("a", [{"text": "t"}])
     assert len(requests) == 1
     client, requests = answering(*[httpx.Response(503, json=PROBLEM, headers={"Retry-After": "60"})] * 2)

@@ -124,11 +124,12 @@ def lrbs_inside(
 ) -> LrbsInside:
     """Run the command line in this process."""
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+        values = {"LRBS_DATA_DIR": str(tmp_path / "data"), "LRBS_DATABASE_URL": "", **settings}
         capsys.readouterr()
         with monkeypatch.context() as patch:
-            patch.setenv("LRBS_DATA_DIR", str(tmp_path / "data"))
-            patch.setenv("LRBS_DATABASE_URL", "")
+            for name, value in values.items():
+                patch.setenv(name, value)
             patch.setattr(sys, "argv", ["lrbs", *arguments])
             with pytest.raises(SystemExit) as ended:
                 main()
@@ -188,28 +189,34 @@ def api(tmp_path: Path, copy_migrated: Callable[[Path], None]) -> Iterator[Api]:
 
 
 @pytest.fixture(scope="session")
-def _demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+def _demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, Path]]:
     folder, arguments = tmp_path_factory.mktemp("demo"), ("demo", "--no-open", "--per-kind", "10")
     server = Server(folder, arguments, LRBS_APPROXIMATE_FROM_ITEMS="2500")
     try:
         server.wait_until_ready(300.0)
         key = re.search(r"admin key \(shown this once[^)]*\): (\S+)", server.said())
         assert key is not None, server.said()
-        yield server.url, key[1]
+        yield server.url, key[1], folder
     finally:
         server.end()
 
 
 @pytest.fixture(scope="session")
-def demo_server(_demo: tuple[str, str]) -> str:
+def demo_server(_demo: tuple[str, str, Path]) -> str:
     """Base URL of a demo with ten pictures of each kind."""
     return _demo[0]
 
 
 @pytest.fixture(scope="session")
-def demo_key(_demo: tuple[str, str]) -> str:
+def demo_key(_demo: tuple[str, str, Path]) -> str:
     """Admin key of `demo_server`."""
     return _demo[1]
+
+
+@pytest.fixture(scope="session")
+def demo_folder(_demo: tuple[str, str, Path]) -> Path:
+    """Data folder of `demo_server`."""
+    return _demo[2]
 
 
 # Not for longer: its event loop would stand in the way of those of other tests.

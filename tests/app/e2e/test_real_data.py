@@ -1,16 +1,16 @@
 """The main job on real data: trained on the train split, the test split queried through a server process."""
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
+from app.client import Client
+from app.client.answers import Hit, Item
 from solver import Labels, LowRankBilinear, alpha_max, mean_average_precision
 from solver.artifacts import load_projector
 from solver.datasets import PairedFeatures, load_npz, load_wikipedia
@@ -35,82 +35,67 @@ def serve_trained(
     """Return a function that brings a set in by command, serves it and retrains it over HTTP."""
 
     @contextmanager
-    def serve(*ingest: str, method: str = "auto") -> Iterator[httpx.Client]:
+    def serve(*ingest: str, method: str = "auto") -> Iterator[Client]:
         run_lrbs("ingest", *ingest, "-c", "set")
-        headers = {"Authorization": f"Bearer {run_lrbs('keys', 'create', '--scope', 'admin').strip()}"}
-        url = start_server().url
-        with httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=120.0) as client:
-            job = (
-                client.post("/v1/admin/collections/set/retrain", json={"method": method})
-                .raise_for_status()
-                .json()
-            )
-            deadline = time.monotonic() + TRAINING_SECONDS
-            while job["state"] in ("queued", "running") and time.monotonic() < deadline:
-                time.sleep(0.3)
-                job = client.get(f"/v1/admin/jobs/{job['id']}").raise_for_status().json()
-            assert job["state"] == "succeeded", job
+        key = run_lrbs("keys", "create", "--scope", "admin").strip()
+        with start_server().client(key) as client:
+            job = client.wait_for_job(client.retrain("set", method=method).id, timeout=TRAINING_SECONDS)
+            assert job.state == "succeeded", job
             yield client
 
     return serve
 
 
-def http_map(client: httpx.Client, source: str, target: str) -> float:
+def http_map(client: Client, source: str, target: str) -> float:
     """Return the MAP of all test items of `source`, each ranking all those of `target`."""
     queries, n_gallery = held_out_items(client, source), len(held_out_items(client, target))
-    path = f"/v1/collections/set/search/{source}-to-{target}"
-    options = {"k": 1000, "filter": {"metadata": {"split": "test"}}, "include": ["labels"]}
+    options: Any = {"k": 1000, "filter": {"metadata": {"split": "test"}}, "include": ["labels"]}
     precisions = []
     for start in range(0, len(queries), BATCH):
         batch = queries[start : start + BATCH]
-        body = {"queries": [{"item_id": item_id} for item_id, _ in batch], **options}
-        results = client.post(f"{path}/batch", json=body).raise_for_status().json()["results"]
-        first = client.post(path, json={"item_id": batch[0][0], **options}).raise_for_status().json()
-        assert first["hits"] == results[0]["hits"]
+        asked = [{"item_id": item_id} for item_id, _ in batch]
+        results = client.search_batch("set", source, target, asked, **options).results
+        first = client.search("set", source, target, item_id=batch[0][0], **options)
+        assert first.hits == results[0].hits
         for (_, label), result in zip(batch, results, strict=True):
-            assert len({hit["id"] for hit in result["hits"]}) == n_gallery
-            relevant = [hit["labels"] == [label] for hit in result["hits"]]
+            assert len({hit.id for hit in result.hits}) == n_gallery
+            relevant = [hit.labels == [label] for hit in result.hits]
             precisions.append(average_precision(relevant, -np.arange(n_gallery)))
     return float(np.mean(precisions))
 
 
-def held_out_items(client: httpx.Client, modality: str) -> list[tuple[str, str]]:
-    return [(item["id"], item["labels"][0]) for item in items_of(client, modality, "test")]
+def held_out_items(client: Client, modality: str) -> list[tuple[str, str]]:
+    return [(item.id, item.labels[0]) for item in items_of(client, modality, "test")]
 
 
-def items_of(client: httpx.Client, modality: str, split: str | None = None) -> list[dict[str, Any]]:
-    found, cursor = [], "0"
-    while cursor is not None:
-        parameters = {"modality": modality, "cursor": cursor, "limit": 1000}
-        page = client.get("/v1/collections/set/items", params=parameters).raise_for_status().json()
-        found += [item for item in page["items"] if split in (None, item["metadata"]["split"])]
-        cursor = page["next_cursor"]
-    return found
+def items_of(client: Client, modality: str, split: str | None = None) -> list[Item]:
+    items = client.iter_items("set", modality=modality, limit=1000)
+    return [item for item in items if split in (None, item.metadata["split"])]
 
 
-def http_first_pages(client: httpx.Client, source: str, target: str) -> tuple[float, float]:
+def http_first_pages(client: Client, source: str, target: str) -> tuple[float, float]:
     """Return the graded nDCG@10 of all test items of `source`, and in how many pages the partner is."""
     queries, gallery = items_of(client, source, "test"), items_of(client, target, "test")
     values = np.array([_facet_values(item) for item in gallery])
     grades = np.array([(values == _facet_values(query)).sum(axis=1) for query in queries])
-    column_of = {item["id"]: column for column, item in enumerate(gallery)}
-    options = {"k": FIRST_PAGE, "filter": {"metadata": {"split": "test"}}, "include": []}
-    path, pages = f"/v1/collections/set/search/{source}-to-{target}/batch", []
+    column_of = {item.id: column for column, item in enumerate(gallery)}
+    options: Any = {"k": FIRST_PAGE, "filter": {"metadata": {"split": "test"}}, "include": []}
+    pages = []
     for start in range(0, len(queries), BATCH):
-        body = {"queries": [{"item_id": item["id"]} for item in queries[start : start + BATCH]], **options}
-        results = client.post(path, json=body).raise_for_status().json()["results"]
-        pages += [[column_of[hit["id"]] for hit in result["hits"]] for result in results]
+        asked = [{"item_id": item.id} for item in queries[start : start + BATCH]]
+        results = client.search_batch("set", source, target, asked, **options).results
+        pages += [[column_of[hit.id] for hit in result.hits] for result in results]
     gains = discounted_gains(np.take_along_axis(grades, np.array(pages), axis=1))
     ndcg = gains / ideal_gains(grades, FIRST_PAGE, values.shape[1])
     found = [
-        query["pair_id"] in {gallery[column]["pair_id"] for column in page}
+        query.pair_id in {gallery[column].pair_id for column in page}
         for query, page in zip(queries, pages, strict=True)
     ]
     return float(ndcg.mean()), float(np.mean(found))
 
 
-def _facet_values(item: dict[str, Any]) -> list[str]:
-    return [item["labels"][0], *(item["metadata"][name] for name in ("article_type", "colour", "gender"))]
+def _facet_values(item: Item) -> list[str]:
+    return [item.labels[0], *(item.metadata[name] for name in ("article_type", "colour", "gender"))]
 
 
 def maps_of_stored_model(data: PairedFeatures, models: Path) -> tuple[float, float]:
@@ -148,7 +133,7 @@ def test_the_paper_s_method_reaches_the_same_map_over_http_as_in_the_solver(
     folder = test_data / "wikipedia"
     with serve_trained("wikipedia", str(folder), method="lrbs") as client:
         over_http = http_map(client, "image", "text"), http_map(client, "text", "image")
-        report = client.get("/v1/admin/collections/set/models/1").raise_for_status().json()["report"]
+        report = client.get_model("set", 1).report
     alone = maps_of_solver(load_wikipedia(folder), report)
     gap = report["fit"]["convergence"]["gap"]
     print(f"wikipedia: over HTTP {over_http}, solver alone {alone}, gap {gap:.3g}")  # noqa: T201
@@ -164,7 +149,7 @@ def test_class_posteriors_reach_the_wanted_map_over_http_and_read_by_the_solver(
     archive = test_data / "wikipedia_cnn" / "wikipedia_cnn.npz"
     with serve_trained("npz", str(archive), method="semantic") as client:
         over_http = http_map(client, "image", "text"), http_map(client, "text", "image")
-        report = client.get("/v1/admin/collections/set/models/1").raise_for_status().json()["report"]
+        report = client.get_model("set", 1).report
     alone = maps_of_stored_model(load_npz(archive), tmp_path / "data" / "models")
     print(f"wikipedia_cnn: over HTTP {over_http}, solver alone {alone}")  # noqa: T201
     assert over_http[0] >= 0.45
@@ -175,14 +160,15 @@ def test_class_posteriors_reach_the_wanted_map_over_http_and_read_by_the_solver(
     assert over_http == pytest.approx(alone, abs=1e-5)
 
 
-def short_queries(client: httpx.Client) -> dict[str, tuple[str, str]]:
+def short_queries(client: Client) -> dict[str, tuple[str, str]]:
     """Return a query such as "red handbags" for each colour and article type that six pictures have."""
     found = Counter(_colour_and_type(item) for item in items_of(client, "image"))
     return {f"{pair[0]} {pair[1]}".lower(): pair for pair, count in sorted(found.items()) if count >= 6}
 
 
-def _colour_and_type(item: dict[str, Any]) -> tuple[str, str]:
-    return item["metadata"]["colour"], item["metadata"]["article_type"]
+def _colour_and_type(shown: Item | Hit) -> tuple[str, str]:
+    assert shown.metadata is not None
+    return shown.metadata["colour"], shown.metadata["article_type"]
 
 
 @pytest.mark.usefixtures("onnxruntime")
@@ -193,17 +179,16 @@ def test_products_are_found_by_label_colour_and_type(
     pictures = f"hog-color+onnx:path={model},mean=128,scale=128,output=features"
     ingest = ("table", str(table), "--split-column", "split", "--image-encoder", pictures)
     with serve_trained(*ingest) as client:
-        report = client.get("/v1/admin/collections/set/models/1").raise_for_status().json()["report"]
+        report = client.get_model("set", 1).report
         maps = http_map(client, "image", "text"), http_map(client, "text", "image")
         ndcgs, recalls = zip(
             http_first_pages(client, "image", "text"), http_first_pages(client, "text", "image"), strict=True
         )
         queries = short_queries(client)
-        body = {"queries": [{"text": query} for query in queries], "k": 10, "include": ["metadata"]}
-        path = "/v1/collections/set/search/text-to-image"
-        results = client.post(f"{path}/batch", json=body).raise_for_status().json()["results"]
-        first = client.post(path, json={"text": "red handbag", "k": 5}).raise_for_status().json()["hits"]
-    pages = [[_colour_and_type(hit) for hit in result["hits"]] for result in results]
+        asked = [{"text": query} for query in queries]
+        results = client.search_batch("set", "text", "image", asked, k=10, include=["metadata"]).results
+        first = client.search("set", "text", "image", text="red handbag", k=5).hits
+    pages = [[_colour_and_type(hit) for hit in result.hits] for result in results]
     colour, both = (
         np.mean(
             [
@@ -221,5 +206,5 @@ def test_products_are_found_by_label_colour_and_type(
     assert len(queries) > 100
     assert colour >= 0.80
     assert both >= 0.76
-    assert len({tuple(hit["id"] for hit in result["hits"]) for result in results}) == len(queries)
+    assert len({tuple(hit.id for hit in result.hits) for result in results}) == len(queries)
     assert {_colour_and_type(hit) for hit in first} == {("Red", "Handbags")}

@@ -23,8 +23,9 @@ HEAVY = (
     "solver",
     "app.bootstrap",
     "app.settings",
+    "httpx",
 )
-SHORT = ("search", "models", "feedback", "keys", "db", "ingest")
+SHORT = ("search", "models", "feedback", "keys", "items", "collections", "db", "ingest")
 
 
 def test_help_is_printed_without_what_commands_work_with() -> None:
