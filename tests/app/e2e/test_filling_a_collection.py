@@ -5,28 +5,26 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from PIL import Image, ImageDraw
 from playwright.sync_api import Page, expect
 
+from app.client import Client
 from tests.app.e2e.browsing import Watch, drop
 
 pytestmark = pytest.mark.browser
 
 NAME = "mine"
-ITEMS = f"/v1/collections/{NAME}/items"
 MARKUP = "<img src=x onerror=alert(1)>"
 COLOURS = {"sea": "#2060c0", "wood": "#208030"}
 N_PAIRS = 6
 
 
 @pytest.fixture
-def client(demo_server: str, demo_key: str) -> Iterator[httpx.Client]:
-    headers = {"Authorization": f"Bearer {demo_key}"}
-    with httpx.Client(base_url=demo_server, headers=headers, trust_env=False) as client:
+def client(demo_server: str, demo_key: str) -> Iterator[Client]:
+    with Client(demo_server, demo_key, patience=0.0) as client:
         yield client
-        client.delete(f"/v1/collections/{NAME}")
+        client.delete_collection(NAME)
 
 
 def png(colour: str, number: int = 0) -> bytes:
@@ -54,7 +52,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_newcomer_makes_a_collection_drops_a_folder_trains_and_searches(
-    page: Page, demo_server: str, demo_key: str, client: httpx.Client, folder: Path
+    page: Page, demo_server: str, demo_key: str, client: Client, folder: Path
 ) -> None:
     page.goto(f"{demo_server}/collection")
     page.get_by_text("New collection", exact=True).press("Enter")
@@ -75,9 +73,9 @@ def test_a_newcomer_makes_a_collection_drops_a_folder_trains_and_searches(
     page.locator("#new-name").fill(NAME)
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_label("Collection", exact=True)).to_have_value(NAME)
-    modalities = client.get(f"/v1/collections/{NAME}").json()["modalities"]
-    assert modalities["photo"]["encoder"]["type"] == "hog-color"
-    assert modalities["text"]["encoder"]["ngrams"] == 1
+    modalities = client.get_collection(NAME).modalities
+    assert modalities["photo"].encoder["type"] == "hog-color"
+    assert modalities["text"].encoder["ngrams"] == 1
 
     expect(page.get_by_text("Add items", exact=True)).to_be_focused()
     drop(page, "#drop", folder)
@@ -88,9 +86,9 @@ def test_a_newcomer_makes_a_collection_drops_a_folder_trains_and_searches(
     expect(page.locator("#refused-list li")).to_have_count(1)
     expect(page.locator("#refused-list")).to_contain_text("wood/damaged.png: is not a picture")
     expect(page.locator("#results-title")).to_have_text("12 “photo” items")
-    stored = client.get(f"{ITEMS}/photo-sea:0.png").json()
-    assert (stored["labels"], stored["pair_id"], stored["train"]) == (["sea"], "sea:0", True)
-    assert client.get(ITEMS, params={"pair_id": "sea:0", "modality": "text"}).json()["items"][0]["text"]
+    stored = client.get_item(NAME, "photo-sea:0.png")
+    assert (stored.labels, stored.pair_id, stored.train) == (["sea"], "sea:0", True)
+    assert client.list_items(NAME, pair_id="sea:0", modality="text").items[0].text
 
     page.get_by_role("button", name="Train", exact=True).click()
     expect(page.locator("#training-state")).to_contain_text("made version 1", timeout=120_000)
@@ -125,10 +123,9 @@ def use_files(page: Page, **files: bytes) -> None:
 
 
 def test_a_zip_and_a_table_are_added_and_what_cannot_be_is_named(
-    page: Page, watch: Watch, demo_server: str, demo_key: str, client: httpx.Client
+    page: Page, watch: Watch, demo_server: str, demo_key: str, client: Client
 ) -> None:
-    sides = {"image": {"encoder": {"type": "hog-color"}}, "text": {"encoder": {"type": "tfidf"}}}
-    client.post("/v1/collections", json={"name": NAME, "modalities": sides}).raise_for_status()
+    client.create_collection(NAME, {"image": {"type": "hog-color"}, "text": {"type": "tfidf"}})
     page.goto(f"{demo_server}/collection?collection={NAME}")
     page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", demo_key)
     page.get_by_text("Add items", exact=True).click()
@@ -145,9 +142,9 @@ def test_a_zip_and_a_table_are_added_and_what_cannot_be_is_named(
     expect(state).to_have_text("3 new items, 0 changed, 0 unchanged; 2 refused")
     expect(refused).to_contain_text("table.csv, line 3, gone.png: is not among the chosen files")
     expect(refused).to_contain_text("table.csv, line 4: has 2 cells, the header 5")
-    item = client.get(f"{ITEMS}/text-a").json()
-    assert item["text"] == f'ein; "Grün" {MARKUP}'
-    assert (item["labels"], item["pair_id"], item["metadata"]) == (["x"], "a", {"size": "1"})
+    item = client.get_item(NAME, "text-a")
+    assert item.text == f'ein; "Grün" {MARKUP}'
+    assert (item.labels, item.pair_id, item.metadata) == (["x"], "a", {"size": "1"})
     page.get_by_role("radio", name="texts").check()
     expect(page.locator("#hits")).to_contain_text(f'ein; "Grün" {MARKUP}')
 
@@ -164,7 +161,7 @@ def test_a_zip_and_a_table_are_added_and_what_cannot_be_is_named(
         page.get_by_role("button", name="Add them").click()
         expect(state).to_have_text(outcome)
         expect(refused).to_have_text("wood/big.txt: is larger than 64 MiB")
-    assert client.get(f"{ITEMS}/image-sea:1.png").json()["labels"] == ["sea"]
+    assert client.get_item(NAME, "image-sea:1.png").labels == ["sea"]
 
     flipped = zipped({"shop/a.txt": b"a sea", "shop/b.txt": b"wood"}, zipfile.ZIP_STORED).replace(
         b"a sea", b"a tea"

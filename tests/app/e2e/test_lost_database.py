@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy
 
 from app.bootstrap import build
+from app.client import UnavailableError
 from app.domain.entities import Scope
 from app.settings import Settings
 from solver.datasets import make_low_rank_pairs
@@ -80,18 +81,17 @@ def check_refused(server: Server, secret: str) -> None:
     time.sleep(1.0)
     status, reason = readiness(server)
     assert (status, "lrbs db adopt" in reason) == (503, True), reason
-    headers = {"Authorization": f"Bearer {secret}"}
-    write = httpx.delete(f"{server.url}/v1/collections/album", headers=headers, trust_env=False, timeout=30.0)
-    assert write.status_code == 503, write.text
+    with server.client(secret) as client, pytest.raises(UnavailableError) as refused:
+        client.delete_collection("album")
+    assert refused.value.status == 503
 
 
 def check_served(server: Server, secret: str) -> None:
     wait_for(server, lambda: readiness(server) == (200, ""))
-    headers = {"Authorization": f"Bearer {secret}"}
-    with httpx.Client(base_url=server.url, headers=headers, trust_env=False, timeout=30.0) as client:
+    with server.client(secret) as client:
         for number in range(5):
-            assert client.get(f"/v1/collections/album/items/p{number}/content").status_code == 200
-        assert client.get("/v1/collections/a").json()["active_version"] == 1
+            assert client.get_content("album", f"p{number}")
+        assert client.get_collection("a").active_version == 1
 
 
 def test_a_sqlite_file_that_is_away_for_a_while_costs_nothing(

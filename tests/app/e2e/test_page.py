@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
 import pytest
 from PIL import Image
 from playwright.sync_api import Locator, Page, Route, expect
 
+from app.client import Client
 from tests.app.e2e.browsing import Watch, drop
 
 pytestmark = pytest.mark.browser
@@ -32,13 +32,10 @@ def picture() -> bytes:
 @pytest.fixture
 def empty_collection(demo_server: str, demo_key: str) -> Iterator[str]:
     name = "untrained"
-    modalities = {"image": {"encoder": {"type": "hog-color"}}, "text": {"encoder": {"type": "tfidf"}}}
-    headers = {"Authorization": f"Bearer {demo_key}"}
-    with httpx.Client(base_url=demo_server, headers=headers, trust_env=False) as client:
-        body = {"name": name, "modalities": modalities}
-        client.post("/v1/collections", json=body).raise_for_status()
+    with Client(demo_server, demo_key, patience=0.0) as client:
+        client.create_collection(name, {"image": {"type": "hog-color"}, "text": {"type": "tfidf"}})
         yield name
-        client.delete(f"/v1/collections/{name}").raise_for_status()
+        client.delete_collection(name)
 
 
 def text_box(page: Page) -> Locator:
@@ -273,18 +270,18 @@ MARKUP = "<img src=x onerror=alert(1)>"
 @pytest.fixture
 def item_of_markup(demo_server: str, demo_key: str) -> Iterator[str]:
     """Two texts whose content, label and metadata are HTML, in the demo's collection."""
-    with httpx.Client(base_url=demo_server, headers=bearer(demo_key), trust_env=False) as client:
-        name = client.get("/v1/collections").json()["collections"][0]["name"]
+    with Client(demo_server, demo_key, patience=0.0) as client:
+        name = client.list_collections().collections[0].name
         facts = {
             "modality": "text",
             "labels": [MARKUP],
             "metadata": {"<b>k</b>": MARKUP, "javascript:alert(1)": 1},
         }
         items = [{**facts, "id": f"markup-{n}", "text": f"{MARKUP} boats on the sea {n}"} for n in range(2)]
-        client.post(f"/v1/collections/{name}/items", json={"items": items}).raise_for_status()
+        client.create_items(name, items)
         yield name
         for item in items:
-            client.delete(f"/v1/collections/{name}/items/{item['id']}").raise_for_status()
+            client.delete_item(name, str(item["id"]))
 
 
 def test_results_are_filtered_by_labels_and_metadata(opened: Page, watch: Watch) -> None:
@@ -348,15 +345,11 @@ def test_an_untrained_collection_is_explained(page: Page, demo_server: str, empt
     expect(page.get_by_label("Models need a key")).to_be_focused()
 
 
-def bearer(key: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {key}"}
-
-
 def use_key(page: Page, key: str) -> None:
     page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", key)
 
 
-def judge_first_result(page: Page, client: httpx.Client, collection: str) -> None:
+def judge_first_result(page: Page, client: Client, collection: str) -> None:
     """Say that the first result is relevant, then that it is not, then nothing."""
     up = page.get_by_role("button", name="Relevant: result 1", exact=True)
     down = page.get_by_role("button", name="Not relevant: result 1", exact=True)
@@ -365,16 +358,18 @@ def judge_first_result(page: Page, client: httpx.Client, collection: str) -> Non
         expect(button).to_have_attribute("aria-pressed", "true" if stored else "false")
         expect(other).to_have_attribute("aria-pressed", "false")
         expect(button).to_be_focused()
-        feedback = client.get(f"/v1/collections/{collection}/feedback").json()["feedback"]
-        assert [entry["relevant"] for entry in feedback] == stored
+        feedback = client.list_feedback(collection).feedback
+        assert [entry.relevant for entry in feedback] == stored
 
 
 def test_thumbs_are_for_keys_that_may_write(
     opened: Page, demo_server: str, demo_key: str, picture: bytes
 ) -> None:
     thumbs = opened.locator("#hits .thumbs")
-    with httpx.Client(base_url=demo_server, headers=bearer(demo_key), trust_env=False) as client:
-        use_key(opened, client.post("/v1/admin/keys", json={"scope": "search"}).json()["secret"])
+    with Client(demo_server, demo_key, patience=0.0) as client:
+        key = client.create_key("search")
+        assert key.secret is not None
+        use_key(opened, key.secret)
         opened.reload()
         with opened.expect_response("**/feedback?limit=1") as answer:
             search_text(opened, "boats on the sea")
@@ -390,17 +385,13 @@ def test_thumbs_are_for_keys_that_may_write(
         choose_picture(opened, picture)
         expect(opened.locator("#results-title")).to_have_text("Texts for this picture")
         expect(thumbs).to_have_count(opened.locator("#hits > li").count())
-        path = urlsplit(answer.value.url).path
-        judge_first_result(opened, client, path.split("/")[3])
+        collection = urlsplit(answer.value.url).path.split("/")[3]
+        judge_first_result(opened, client, collection)
         opened.get_by_role("button", name="Relevant: result 2", exact=True).click()
         expect(opened.locator("#status")).to_contain_text("Stored: result 2 is relevant.")
-        (entry,) = client.get(path).json()["feedback"]
-        assert (entry["query"]["form"], entry["source"], entry["target"]) == (
-            "image_base64",
-            "image",
-            "text",
-        )
-        client.delete(f"{path}/{entry['id']}").raise_for_status()
+        (entry,) = client.list_feedback(collection).feedback
+        assert (entry.query.form, entry.source, entry.target) == ("image_base64", "image", "text")
+        client.delete_feedback(collection, entry.id)
 
 
 def test_a_file_that_is_no_picture_is_refused_readably(opened: Page) -> None:
