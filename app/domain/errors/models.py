@@ -48,6 +48,9 @@ class PlotsUnavailableError(UnavailableError):
     code = "plots-unavailable"
     title = "Plots unavailable"
 
+    retry_after_seconds = 3600
+    """An operator has to install it first."""
+
 
 class TrainingAlreadyRunningError(ConflictError):
     """A retrain of the collection is queued or running."""

@@ -53,7 +53,8 @@ def draw_report(report: TrainingReport, kind: PlotKind, theme: Theme, direction:
     try:
         require_matplotlib()
     except ImportError as error:
-        raise PlotsUnavailableError(str(error)) from error
+        reason = "the service has no Matplotlib to draw with: pip install 'lrbs[plots]'"
+        raise PlotsUnavailableError(reason) from error
     return draw()
 
 

@@ -61,7 +61,7 @@ async function loadCollections() {
   select.replaceChildren(...collections.map(({ name }) => new Option(name, name)));
   select.disabled = collections.length === 0;
   if (collections.length === 0) {
-    throw new Problem("There is no collection yet", "Make one with POST /v1/collections, or run “lrbs demo”.", 0);
+    throw new Problem("There is no collection yet", "Make one on the page “Collection”.", 0);
   }
   await showAddress();
 }

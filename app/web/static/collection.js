@@ -14,6 +14,7 @@ import { factsOf, pictureOf, playersOf } from "./results.js";
 import { collectionPath, pictureUrlOf, plural, state } from "./state.js";
 
 const ITEMS_PER_PAGE = 48;
+const GONE = 404;
 
 let collections = [];
 
@@ -75,11 +76,16 @@ async function showAddress() {
   const { items, ...facts } = await (await call(collectionPath())).json();
   if (state.shown !== shown) return;
   Object.assign(collection, facts);
-  byId("results-title").textContent = `${items?.[modality] ?? 0} ${plural(modality)}`;
+  shown.total = items?.[modality] ?? 0;
+  showTotal(shown);
   showMap();
   showFilters(shown, facts.revision, open).catch(showError);
   await showPage();
 }
+
+const showTotal = ({ total, target }) => {
+  byId("results-title").textContent = `${total} ${plural(target)}`;
+};
 
 function choiceOf(modality, chosen) {
   const label = element("label");
@@ -192,7 +198,11 @@ function addEditor(card, item) {
 function addDeletion(card, item) {
   const form = card.querySelector(".confirmation");
   connect(card, card.querySelector(".delete"), form, () => {}, async () => {
-    await call(pathOf(item), { method: "DELETE" });
+    const { shown } = state;
+    await call(pathOf(item), { method: "DELETE" }).catch((error) => {
+      if (error.status !== GONE) throw error; // somebody else was faster
+    });
+    if (state.shown === shown) showTotal(Object.assign(shown, { total: shown.total - 1 }));
     const next = card.nextElementSibling ?? card.previousElementSibling;
     card.remove();
     (next?.querySelector(".delete") ?? byId("results")).focus();

@@ -7,6 +7,7 @@ import { announce, attempt } from "./messages.js";
 import { collectionPath, state } from "./state.js";
 
 const REFUSED = new Set([401, 403]);
+const GONE = 404;
 const judgements = new Map(); // what was stored since the page was loaded, by query and item
 let permission = { of: null, answer: null };
 
@@ -73,7 +74,9 @@ function thumbs(about, hit) {
 async function change(about, hit, place, relevant) {
   const earlier = judgements.get(place);
   if (earlier) {
-    await call(`${about.path}/${earlier.id}`, { method: "DELETE" });
+    await call(`${about.path}/${earlier.id}`, { method: "DELETE" }).catch((error) => {
+      if (error.status !== GONE) throw error; // taken back elsewhere
+    });
     judgements.delete(place);
   }
   if (earlier?.relevant === relevant) {

@@ -35,7 +35,7 @@ async function loadCollections() {
   byId("collection").replaceChildren(...collections.map(({ name }) => new Option(name, name)));
   byId("collection").disabled = collections.length === 0;
   if (collections.length === 0) {
-    throw new Problem("There is no collection yet", "Make one with POST /v1/collections, or run “lrbs demo”.", 0);
+    throw new Problem("There is no collection yet", "Make one on the page “Collection”.", 0);
   }
   await showAddress();
 }

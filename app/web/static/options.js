@@ -41,8 +41,8 @@ async function showEncoders(collection) {
   const { modalities, created_at: made, active_version: live } = await (await call(collectionPath(collection))).json();
   const key = [collection.name, made, live].join(" ");
   if (encodersFor === key) return;
-  encodersFor = key;
   const encoders = await loadEncoders();
+  if (state.collection !== collection) return;
   const sides = Object.entries(modalities).filter(([, modality]) => kindOf(modality) !== "vector");
   byId("other-encoders").replaceChildren(...sides.map(([name, modality], number) => {
     const side = byId("other-encoder").content.firstElementChild.cloneNode(true);
@@ -60,6 +60,7 @@ async function showEncoders(collection) {
     explain(side, encoders, number);
     return side;
   }));
+  encodersFor = key;
 }
 
 function readEncoders() {

@@ -5,6 +5,7 @@ import { clearCurves, addStep } from "./curves.js";
 import { byId, element } from "./elements.js";
 import { announce, attempt, showError } from "./messages.js";
 import { describeOptions, readOptions, showOptions } from "./options.js";
+import { isBusy, waitAfter } from "./patience.js";
 import { adminPath, collectionPath, state } from "./state.js";
 import { readEvents } from "./stream.js";
 
@@ -23,7 +24,6 @@ const PHASES = {
   writing: "writing the model",
   done: "done",
 };
-const RETRY_MS = 2000; // soon for somebody who watches, seldom for a server that starts
 const PENDING = new Set(["queued", "running"]);
 const FINISHED = new Set(["succeeded", "failed", "cancelled"]);
 
@@ -63,7 +63,9 @@ function showForm(id) {
 }
 
 byId("retrain").addEventListener("click", () => attempt(async () => {
+  const { collection } = state;
   await showOptions();
+  if (state.collection !== collection) return;
   showForm("options");
   byId("options-title").focus();
 }));
@@ -159,9 +161,10 @@ async function follow(jobId, signal) {
         else if (event.data.reason) showState(`Waiting for another attempt: ${event.data.reason}`);
       }
     } catch (error) {
-      if (!(error instanceof Problem) || error.status !== 0) throw error;
-      showState("The connection was lost; the training goes on. Trying again.");
-      await new Promise((resolve) => { setTimeout(resolve, RETRY_MS); });
+      const isLost = error instanceof Problem && error.status === 0;
+      if (!isLost && !isBusy(error)) throw error;
+      showState(`${isLost ? "The connection was lost" : "The service is busy"}; the training goes on. Trying again.`);
+      await waitAfter(error, signal);
     }
   }
 }

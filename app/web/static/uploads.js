@@ -1,14 +1,13 @@
 // Sending rows to the service, in batches; what it refuses is named, and the rest goes on.
 
 import { Problem, call } from "./api.js";
+import { isBusy, waitAfter } from "./patience.js";
 
 const ROWS_PER_BATCH = 100;
 const CHARACTERS_PER_BATCH = 8 << 20; // a batch is stored whole: about what comes in while one looks at the progress
-const BUSY = new Set([429, 503]);
 const REFUSALS = new Set([400, 409, 410, 413, 422]);
 const WHERE = /^line \d+: ((image_base64|text): )?/; // of the request, which nobody but this module sees
 const MOST_TRIES = 8;
-const DEFAULT_WAIT_SECONDS = 2;
 
 /**
  * Store rows in a collection; what is stored already, the same, is left as it is.
@@ -76,9 +75,8 @@ async function send(path, batch, signal) {
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
       if (REFUSALS.has(error.status)) return { problem: error };
-      if (!BUSY.has(error.status) || tries === MOST_TRIES) throw error;
-      const seconds = error.retryAfter || DEFAULT_WAIT_SECONDS;
-      await new Promise((resolve) => { setTimeout(resolve, 1000 * seconds); });
+      if (!isBusy(error) || tries === MOST_TRIES) throw error;
+      await waitAfter(error, signal);
     }
   }
 }

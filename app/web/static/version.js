@@ -3,16 +3,21 @@
 import { Problem, call, storeKey } from "./api.js";
 import { byId, element } from "./elements.js";
 import { announce, attempt, clearError } from "./messages.js";
+import { isBusy, waitAfter } from "./patience.js";
 import { release } from "./pictures.js";
 import { WHEN, describeTraining, qualityOf, remarksOn } from "./reports.js";
 import { pictureOf } from "./results.js";
 import { adminPath, collectionPath, pictureUrlOf, state } from "./state.js";
+
+const MOST_TRIES = 3; // of a drawing: the tables hold its numbers
 
 const share = (value) => value.toFixed(3);
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
 let collections = [];
 let shown = null; // the version on the page
+let reading = null; // ends what is read for the address before
+let drawing = null; // ends the fetching of plots
 const drawings = []; // addresses of plots, to be released
 
 byId("key-form").addEventListener("submit", (event) => {
@@ -61,7 +66,11 @@ async function showAddress() {
   clearError();
   byId("report").hidden = true;
   shown = null;
-  const { models } = await (await call(`${adminPath()}/models`)).json();
+  drawing?.abort();
+  reading?.abort();
+  reading = new AbortController();
+  const { signal } = reading;
+  const { models } = await (await call(`${adminPath()}/models`, { signal })).json();
   if (models.length === 0) {
     throw new Problem(`“${name}” has no model yet`, "Train one, then its report is shown here.", 0);
   }
@@ -69,7 +78,7 @@ async function showAddress() {
   byId("version").replaceChildren(...models.map(({ version, is_active: isActive }) =>
     new Option(isActive ? `${version} (live)` : String(version), version)));
   byId("version").value = String(wanted);
-  await showVersion(await (await call(modelPath(encodeURIComponent(wanted)))).json());
+  await showVersion(await (await call(modelPath(encodeURIComponent(wanted)), { signal })).json());
 }
 
 async function showVersion(model) {
@@ -140,7 +149,11 @@ function showPlots({ fit, held_out: heldOut, method }) {
     ...convergenceOf(fit),
   ];
   byId("plots").replaceChildren(...figures);
-  const reason = figures.length > 0 ? lackOf(fit, method) : "The report holds nothing that could be plotted.";
+}
+
+function tellLack({ fit, method }) {
+  const hasPlots = byId("plots").childElementCount > 0;
+  const reason = hasPlots ? lackOf(fit, method) : "The report holds nothing that could be plotted.";
   byId("no-plots").textContent = reason;
   byId("no-plots").hidden = reason === "";
 }
@@ -217,21 +230,36 @@ function figureOf(kind, direction, title, text, header, rows) {
 
 /** Fetch the drawings, with the key; where the service cannot draw, say so and open the tables. */
 async function drawPlots() {
-  const model = shown;
+  const { version, report } = shown;
+  tellLack(report);
   const figures = [...byId("plots").children];
+  drawing?.abort();
+  drawing = new AbortController();
+  const { signal } = drawing;
   release(drawings);
-  for (const figure of figures) {
+  for (const [number, figure] of figures.entries()) {
     try {
-      const blob = await (await call(plotPath(model.version, figure.dataset))).blob();
-      if (shown !== model) return;
+      const blob = await fetchPlot(plotPath(version, figure.dataset), signal);
       const image = figure.querySelector("img");
       image.src = URL.createObjectURL(blob);
       image.hidden = false;
       drawings.push(image.src);
     } catch (error) {
-      if (shown !== model) return;
-      showTables(figures, error);
+      if (error.name === "AbortError") return;
+      showTables(figures.slice(number), error);
       return;
+    }
+  }
+}
+
+/** Return a drawing, also from a service that is busy for a while. */
+async function fetchPlot(path, signal) {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await (await call(path, { signal })).blob();
+    } catch (error) {
+      if (!isBusy(error) || tries === MOST_TRIES) throw error;
+      await waitAfter(error, signal);
     }
   }
 }

@@ -99,6 +99,15 @@ def test_items_are_shown_page_by_page_and_as_text(
     assert watch.complaints == []
 
 
+def test_without_a_collection_the_pages_lead_to_where_one_is_made(page: Page, demo_server: str) -> None:
+    page.route("**/v1/collections", lambda route: route.fulfill(json={"collections": []}))
+    for path in ("/", "/models"):
+        page.goto(f"{demo_server}{path}")
+        expect(page.get_by_role("alert")).to_contain_text("Make one on the page “Collection”")
+        page.get_by_role("link", name="Collection", exact=True).click()
+        expect(page.get_by_role("group", name="kind")).to_have_count(2)
+
+
 def test_labels_are_changed_and_items_deleted_with_a_key_that_is_asked_for_once(
     page: Page, demo_server: str, demo_key: str, shelf: str, client: Client
 ) -> None:
@@ -128,6 +137,14 @@ def test_labels_are_changed_and_items_deleted_with_a_key_that_is_asked_for_once(
     expect(page.get_by_role("button", name="Delete t01")).to_be_focused()
     with pytest.raises(NotFoundError):
         client.get_item(NAME, "t00")
+    expect(page.locator("#results-title")).to_have_text(f"{N_TEXTS - 1} texts")
+
+    client.delete_item(NAME, "t01")  # by somebody else
+    page.get_by_role("button", name="Delete t01").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(card_of(page, "t01")).to_have_count(0)
+    expect(page.locator("#results-title")).to_have_text(f"{N_TEXTS - 2} texts")
+    expect(page.get_by_role("alert")).to_be_hidden()
 
 
 @pytest.mark.parametrize("width", [360, 1400])

@@ -20,6 +20,11 @@ pytestmark = pytest.mark.browser
 NAME = "drawings"
 VECTORS = {"sound": "vector", "sketch": "vector"}
 MARKUP = "<img src=x onerror=alert(1)>"
+BUSY: dict[str, Any] = {
+    "status": 503,
+    "headers": {"Retry-After": "1"},
+    "json": {"title": "Service overloaded"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +196,10 @@ def test_an_encoder_is_changed_by_a_training(
     with collection(client, "recoded", {"image": "hog-color", "text": "tfidf"}) as address:
         page.goto(f"{demo_server}{address}")
         give_key(page, demo_key)
+        page.route("**/v1/encoders", lambda route: route.fulfill(**BUSY), times=1)
+        page.get_by_role("button", name="Train", exact=True).click()
+        expect(page.get_by_role("alert")).to_contain_text("Service overloaded")
+        watch.complaints.clear()  # the browser tells of every refusal
         page.get_by_role("button", name="Train", exact=True).click()
         page.get_by_text("More options", exact=True).click()
         side = page.get_by_role("group", name="Encoder of “text”")
@@ -361,7 +370,9 @@ def test_a_training_is_chosen_confirmed_followed_and_cancelled(
 
     client.retrain("pupils", method="semantic")  # asked for elsewhere
     page.route("**/events", lambda route: route.abort(), times=1)
+    page.route("**/events", lambda route: route.fulfill(**BUSY), times=1)  # comes first
     page.reload()
+    expect(state).to_contain_text("The service is busy; the training goes on")
     expect(state).to_contain_text("The connection was lost")
     expect(state).to_contain_text(" %")
     watch.complaints.clear()  # the browser tells of the lost connection

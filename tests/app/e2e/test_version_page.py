@@ -1,16 +1,20 @@
 """The page of one model version, in a browser: figures, plots with their numbers, worst and best queries."""
 
+import contextlib
 import re
+from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Error as PlaywrightError
+from playwright.sync_api import Page, Route, expect
 
 from tests.app.e2e.browsing import Watch
 
 pytestmark = pytest.mark.browser
 
 KINDS = ["precision-recall", "precision-scope", "reliability"]
+RELIABILITY = "figure[data-kind=reliability]"
 
 
 @pytest.fixture
@@ -65,3 +69,40 @@ def test_a_version_is_shown_in_figures_plots_and_queries(
 
     page.goto(f"{demo_server}/model?collection=sample&version=99")
     expect(page.get_by_role("alert")).to_contain_text("no model version 99")
+
+
+BUSY: dict[str, Any] = {"status": 503, "json": {"title": "Service overloaded"}}
+
+
+def test_the_address_decides_what_is_shown_and_a_busy_service_is_asked_again_for_plots(
+    page: Page, demo_server: str, demo_key: str
+) -> None:
+    page.add_init_script(f"sessionStorage.setItem('lrbs-key', '{demo_key}')")
+    held: list[Route] = []
+    page.route("**/models/1", lambda route: held.append(route), times=1)
+    waits = iter(("0.01", "0.01", "3600"))
+    page.route(
+        "**/plots/reliability*",
+        lambda route: route.fulfill(**BUSY, headers={"Retry-After": next(waits)}),
+        times=3,
+    )
+    with page.expect_request("**/models/1"):
+        page.goto(f"{demo_server}/model?collection=sample")
+    page.evaluate("history.pushState(null, '', '/model?collection=sample&version=99')")
+    page.evaluate("dispatchEvent(new PopStateEvent('popstate'))")
+    expect(page.get_by_role("alert")).to_contain_text("no model version 99")
+    with contextlib.suppress(PlaywrightError):  # of a request that the page gave up
+        held[0].continue_()
+    page.wait_for_load_state("networkidle")
+    expect(page.locator("#report")).to_be_hidden()
+    expect(page.get_by_role("alert")).to_contain_text("no model version 99")
+
+    page.go_back()
+    curves, reliability = page.locator("figure[data-kind=precision-recall]"), page.locator(RELIABILITY)
+    expect(page.locator("#no-plots")).to_contain_text("Service overloaded")
+    expect(reliability.get_by_role("table")).to_be_visible()
+    expect(reliability.locator("img")).to_be_hidden()
+    expect(curves.first.locator("img")).to_be_visible()
+    page.emulate_media(color_scheme="dark")  # draws anew
+    expect(reliability.locator("img")).to_be_visible()
+    expect(page.locator("#no-plots")).not_to_contain_text("overloaded")

@@ -143,7 +143,8 @@ def test_without_matplotlib_the_answer_names_the_extra(three: Any, monkeypatch: 
     with three.client() as client:
         answer = client.get("/v1/admin/collections/a/models/3/plots/convergence")
     assert (answer.status_code, answer.json()["type"]) == (503, "/problems/plots-unavailable")
-    assert "lrbs[plots]" in answer.json()["detail"]
+    assert answer.json()["detail"] == "the service has no Matplotlib to draw with: pip install 'lrbs[plots]'"
+    assert answer.headers["Retry-After"] == "3600"  # an operator has to do something first
 
 
 def test_the_history_says_what_served_when(three: Any) -> None:
