@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from app.domain.entities import Collection
-from app.services.serving.galleries import Gallery
+from app.services.serving.gallery import Gallery
 from app.services.serving.item_columns import ROWS_READ_BY_A_SEARCH, ColumnNames
 from app.services.serving.reload_scheduler import Reload, ReloadScheduler
 from app.services.serving.segments import Segment

@@ -7,6 +7,7 @@ import threading
 from dataclasses import replace as replace_fields
 
 from app.domain.errors import ServiceError
+from app.services.serving.galleries import SegmentGallery
 from app.services.serving.saved_galleries import SavedGalleries
 from app.services.serving.snapshot import Snapshot
 from app.services.storage.pacing import Pacer
@@ -44,6 +45,8 @@ class GallerySaver:
         return snapshot
 
     def _is_worthwhile(self, snapshot: Snapshot) -> bool:
+        if any(not isinstance(gallery, SegmentGallery) for gallery in snapshot.galleries.values()):
+            return False  # an engine keeps them
         return snapshot.n_unsaved >= max(self._min_unsaved_items, _MIN_UNSAVED_FRACTION * snapshot.size)
 
     def _start(self, snapshot: Snapshot) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from app.domain.entities import Hit, Notice, WordReport
 from app.domain.names import some_of
-from app.services.serving.galleries import Gallery
+from app.services.serving.gallery import Gallery
 
 _WEAK = 0.005
 """Probability of a match that people read as none. With a model of 1624 products, the best results of all 406

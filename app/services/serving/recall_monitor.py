@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.domain.entities import Matrix, Vector
-from app.services.serving.galleries import Gallery
+from app.services.serving.gallery import Gallery
 from app.services.serving.recall_window import RecallEstimate, RecallWindow
 from app.services.serving.segments import IndexFactory
 from app.services.serving.snapshot import Snapshot
@@ -119,7 +119,8 @@ class RecallMonitor:
         queries : ndarray of shape (n_queries, rank)
             Projected queries.
         """
-        if not len(queries) or snapshot.galleries[modality].is_exact:
+        gallery = snapshot.galleries[modality]
+        if not len(queries) or gallery.is_exact or not gallery.segments:
             return
         # Threads that count at the same time lose a count, and nothing else.
         before = self._n_seen

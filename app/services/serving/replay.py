@@ -13,7 +13,7 @@ from app.domain.entities import Change, Collection, Item, Matrix
 from app.domain.names import some_of
 from app.domain.ports import Encoder, UnitOfWork
 from app.services.models.features import item_features
-from app.services.serving.galleries import Gallery
+from app.services.serving.gallery import Gallery
 from app.services.serving.segments import IndexedItem
 from app.services.serving.snapshot import Snapshot
 from app.services.storage.pacing import in_batches, no_pause

@@ -18,7 +18,8 @@ import numpy as np
 from app.domain.entities import Collection, ModelVersion, SavedGallery
 from app.domain.errors import CollectionNotFoundError, DamagedBundleError
 from app.domain.ports import ApproximateIndexes, BundleFiles, Database, UnitOfWork
-from app.services.serving.galleries import Gallery
+from app.services.serving.galleries import SegmentGallery
+from app.services.serving.gallery import Gallery
 from app.services.serving.segments import IndexedItem, IndexFactory, Segment, merge_indexes
 from app.services.serving.stored_items import StoredItems, write_items
 from app.services.storage.garbage_collector import sweep_unused
@@ -70,7 +71,7 @@ class SavedGalleries:
         collection: Collection,
         version: ModelVersion,
         pause: Callable[[], None],
-    ) -> tuple[int, dict[str, Gallery], bool] | None:
+    ) -> tuple[int, dict[str, SegmentGallery], bool] | None:
         """Return the revision and the galleries saved for a version, and whether their indexes are whole.
 
         None when there are none to trust.
@@ -175,7 +176,7 @@ class SavedGalleries:
         (folder / _INDEXES).mkdir(exist_ok=True)
         self._approximate_indexes.save(index, folder / _INDEXES / side)
 
-    def _read(self, folder: Path, side: str, has_indexes: bool, pause: Callable[[], None]) -> Gallery:
+    def _read(self, folder: Path, side: str, has_indexes: bool, pause: Callable[[], None]) -> SegmentGallery:
         # First: it is absent in a folder of an early release, and in one that was just removed, where the
         # next file is missed.
         path = folder / f"{side}-unranked.json"
@@ -186,8 +187,8 @@ class SavedGalleries:
         path = folder / _INDEXES / side
         if has_indexes and path.is_file():
             index = self._approximate_indexes.load(path, vectors)
-            return Gallery.of_segment(Segment(items, index), self._make_index, frozenset(unranked))
-        return Gallery.from_items(items, vectors, self._make_index, frozenset(unranked))
+            return SegmentGallery.of_segment(Segment(items, index), self._make_index, frozenset(unranked))
+        return SegmentGallery.from_items(items, vectors, self._make_index, frozenset(unranked))
 
 
 def _read_items(path: Path) -> Sequence[IndexedItem]:

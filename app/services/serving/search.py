@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,12 +37,11 @@ from app.domain.names import join_path
 from app.domain.ports import UnitOfWork
 from app.services.models.features import item_features
 from app.services.serving.column_reader import ColumnReader, Needs
-from app.services.serving.galleries import FoundRows, Gallery, Page
+from app.services.serving.gallery import Gallery, Page
 from app.services.serving.hit_items import fetch_hit_items
 from app.services.serving.item_columns import ColumnNames
 from app.services.serving.notices import unranked_notices, weak_match_notices, word_notices
 from app.services.serving.recall_monitor import RecallMonitor
-from app.services.serving.similar import rank_similar
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshot_reader import MustWaitError, SnapshotReader
 from app.services.serving.version_snapshots import VersionSnapshots
@@ -399,7 +399,7 @@ class SharedSearch:
         self._outcomes: dict[int, SearchResult | Exception | None] = {}
         self._prepared: dict[int, _Prepared] = {}
         self._ranked: list[int] = []
-        self._found: FoundRows = []
+        self._found: Any = None
         self._prepare()
 
     def _prepare(self) -> None:
@@ -520,7 +520,7 @@ def _rank(gallery: Gallery, prepared: _Prepared, request: _Request) -> list[Page
     """Return a page of results for each query; an empty one for texts without a known word."""
     if request.is_within_one:
         return [
-            Page(rank_similar(gallery, row, request.k, request.offset, request.item_filter, query.item_id))
+            gallery.search_similar(row, request.k, request.offset, request.item_filter, query.item_id)
             if is_ranked
             else Page()
             for query, row, is_ranked in zip(

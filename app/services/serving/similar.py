@@ -8,11 +8,12 @@ since the approximate indexes are made for inner products.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 
 from app.domain.entities import ItemFilter, Matrix, Vector
-from app.services.serving.galleries import Gallery
 from app.services.serving.segments import IndexedItem, SegmentView
 
 __all__ = ["rank_similar"]
@@ -22,13 +23,18 @@ _ROWS_PER_STEP = 1 << 16
 
 
 def rank_similar(
-    gallery: Gallery, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None = None
+    segments: Iterable[SegmentView],
+    query: Vector,
+    k: int,
+    offset: int,
+    item_filter: ItemFilter,
+    left_out: str | None = None,
 ) -> list[tuple[IndexedItem, float]]:
     """Return results offset + 1 to offset + k with their cosines, best first, equal ones by id.
 
     Parameters
     ----------
-    gallery : Gallery
+    segments : iterable of SegmentView
         What is searched, of the query's own modality.
     query : ndarray of shape (rank,)
         Its projection.
@@ -42,7 +48,7 @@ def rank_similar(
     depth = offset + k
     candidates = [
         (-cosine, item.id, item)
-        for view in gallery.segments
+        for view in segments
         for item, cosine in _best_of(view, query, depth + (left_out is not None), item_filter)
         if item.id != left_out
     ]

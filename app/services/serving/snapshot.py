@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from app.domain.entities import Collection
 from app.services.models.model_bundles import LoadedModel
-from app.services.serving.galleries import Gallery
+from app.services.serving.gallery import Gallery
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from app.domain.errors import DamagedBundleError
 from app.domain.ports import GalleryIndex, UnitOfWork
 from app.services.models.model_bundles import LoadedModel, ModelBundles
 from app.services.serving.fallback import FallbackPolicy
-from app.services.serving.galleries import Gallery
+from app.services.serving.galleries import SegmentGallery
 from app.services.serving.replay import replay
 from app.services.serving.saved_galleries import SavedGalleries
 from app.services.serving.segments import IndexedItem, IndexFactory, Segment
@@ -209,20 +209,22 @@ class SnapshotLoader:
         reasons = _missing_indexes(model, galleries, _DAMAGED)
         return Snapshot(as_bundled, model, galleries, bundle, n_unsaved=n_items, missing_indexes=reasons)
 
-    def _make_gallery(self, rows: _BundleRows, vectors: Matrix, index: GalleryIndex | None) -> Gallery:
+    def _make_gallery(self, rows: _BundleRows, vectors: Matrix, index: GalleryIndex | None) -> SegmentGallery:
         alive = np.asarray([line is not None for line in rows.lines], np.bool)
         if not alive.any():
-            return Gallery((), self._make_index, frozenset(rows.unranked))
+            return SegmentGallery((), self._make_index, frozenset(rows.unranked))
         if index is None:
             index = self._make_index(vectors[alive])
             lines = [line for line in rows.lines if line is not None]
             segment = Segment(StoredItems.of_lines(lines), index)
-            return Gallery.of_segment(segment, self._make_index, frozenset(rows.unranked))
+            return SegmentGallery.of_segment(segment, self._make_index, frozenset(rows.unranked))
         segment = Segment(StoredItems.of_lines(line or _NO_ITEM for line in rows.lines), index)
-        return Gallery.of_segment(segment, self._make_index, frozenset(rows.unranked), alive)
+        return SegmentGallery.of_segment(segment, self._make_index, frozenset(rows.unranked), alive)
 
 
-def _missing_indexes(model: LoadedModel, galleries: Mapping[str, Gallery], reason: str) -> dict[str, str]:
+def _missing_indexes(
+    model: LoadedModel, galleries: Mapping[str, SegmentGallery], reason: str
+) -> dict[str, str]:
     """Return a reason for each gallery that was read without the index that the version has for it."""
     names = [name for name in model.published_recall if galleries[name].size and galleries[name].is_exact]
     return dict.fromkeys(names, reason)

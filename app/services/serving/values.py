@@ -15,7 +15,7 @@ from typing import Any
 from app.domain.entities import comparable
 from app.domain.errors import UnknownModalityError
 from app.services.serving.column_reader import ColumnReader
-from app.services.serving.galleries import Gallery
+from app.services.serving.gallery import Gallery
 from app.services.serving.item_columns import ColumnNames
 from app.services.serving.snapshot_reader import SnapshotReader
 from app.services.serving.waiting_room import ReleaseSlot
@@ -118,7 +118,7 @@ def _is_choice(value: Any) -> bool:
 
 def _categorical_keys(gallery: Gallery) -> Iterator[str]:
     """Yield keys whose values repeat in the first items, the most frequent key first."""
-    sample = islice(gallery.items(), _ITEMS_SAMPLED)
+    sample = gallery.first_items(_ITEMS_SAMPLED)
     values: dict[str, list[Any]] = {}
     for item in sample:
         for key, value in item.metadata.items():

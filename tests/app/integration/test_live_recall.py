@@ -13,7 +13,7 @@ from app.bootstrap import build
 from app.domain.entities.index_choice import IndexSpec
 from app.index.exact import ExactIndex
 from app.services.health.status import IndexStatus
-from app.services.serving.galleries import Gallery
+from app.services.serving.galleries import SegmentGallery
 from app.services.serving.recall_monitor import measure_recalls
 from app.services.serving.recall_window import RecallWindow
 from app.services.serving.segments import IndexedItem
@@ -245,13 +245,13 @@ class Forgetful(ExactIndex):
         return [self.search(query, k, alive) for query, k in zip(queries, ks, strict=True)]
 
 
-def gallery_of(vectors: Any, kind: type[ExactIndex] = ExactIndex) -> Gallery:
-    return Gallery.from_items(
+def gallery_of(vectors: Any, kind: type[ExactIndex] = ExactIndex) -> SegmentGallery:
+    return SegmentGallery.from_items(
         [IndexedItem(str(number), (), {}) for number in range(len(vectors))], vectors, kind
     )
 
 
-def mean_recall(gallery: Gallery, queries: Any) -> float:
+def mean_recall(gallery: SegmentGallery, queries: Any) -> float:
     return float(np.mean(measure_recalls(gallery, queries, ExactIndex, no_pause)))
 
 
@@ -262,7 +262,7 @@ def test_recall_is_that_of_the_whole_gallery() -> None:
     assert mean_recall(gallery_of(vectors), queries) == 1
     forgetful = gallery_of(vectors, Forgetful)
     assert 0.4 < mean_recall(forgetful, queries) < 0.6
-    grown = Gallery([*forgetful.segments, *gallery_of(vectors).segments], ExactIndex)
+    grown = SegmentGallery([*forgetful.segments, *gallery_of(vectors).segments], ExactIndex)
     assert 0.7 < mean_recall(grown, queries) < 0.8, "half of its rows are in an index that misses neighbours"
     only_known = forgetful.apply_write([str(number) for number in range(200, 400)], [], vectors[:0])
     assert mean_recall(only_known, queries) == 1, "rows that were deleted are not missed"
