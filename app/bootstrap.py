@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import logging
+import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -59,6 +62,7 @@ from app.storage.copies import copy_new_files
 from app.storage.faults import fault_of_disk
 from app.storage.folder_mark import FileFolderMark
 from app.storage.spool import ItemSpool
+from app.storage.sweeping import sweep_leftovers
 
 _OTHER_CONNECTIONS = 8
 """For keys, event streams, health, and saving galleries: short uses that can wait for each other."""
@@ -69,6 +73,9 @@ _MAX_HITS = 100_000
 _MAX_FEEDBACK = 100_000
 """Feedback of a collection that is kept, the newest: every retrain reads all of it."""
 _PICTURES, _BUNDLES = "pictures", "models"
+_BLOCKS_FOLDER = "blocks"
+"""Samples of a training that runs on other hosts."""
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +200,14 @@ def build(settings: Settings) -> Services:
         versions=ModelRegistry(database, bundles, garbage_collector, settings.keep_versions),
         originals=originals,
         builder=ModelBuilder(
-            database, bundles, encoders, originals, tuner, gates, settings.model_write_seconds
+            database,
+            bundles,
+            encoders,
+            originals,
+            tuner,
+            gates,
+            settings.model_write_seconds,
+            partial(_training_engine, settings),
         ),
         access=AccessService(database, RateLimits(settings.rate_limit)),
         snapshots=snapshots,
@@ -212,6 +226,26 @@ def _open_database(settings: Settings) -> Engine:
     if make_url(url).get_backend_name() == "sqlite":
         settings.data_dir.mkdir(parents=True, exist_ok=True)
     return make_engine(url, settings.lock_wait_seconds, _connections(settings))
+
+
+def _training_engine(settings: Settings) -> AbstractContextManager[object]:
+    """Return the context within which large fits are evaluated."""
+    if settings.training_engine == "local":
+        return nullcontext()
+    from solver import DaskEngine, FitCost
+
+    def announce(cost: FitCost) -> None:
+        _logger.info("training on Dask: %s", cost)
+
+    folder = None
+    if settings.dask_scheduler:
+        folder = settings.data_dir.resolve() / _BLOCKS_FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        # Of trainers that were killed: no training takes longer.
+        sweep_leftovers(folder, [DaskEngine.PREFIX], time.time() - settings.max_training_seconds)
+    return DaskEngine(
+        settings.dask_scheduler or None, folder, least_pairs=settings.dask_from_pairs, announce=announce
+    )
 
 
 def _build_readiness(

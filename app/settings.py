@@ -163,6 +163,20 @@ class JobSettings(BaseModel):
         5.0, ge=0, description="pause before a second attempt; doubles each time"
     )
     max_training_seconds: float = Field(14_400.0, gt=0, description="how long a training may take")
+    training_engine: Literal["local", "dask"] = Field(
+        "local",
+        description="where large fits are evaluated: in the training process, or by workers of Dask "
+        "(extra `dask`), with the same result",
+    )
+    dask_scheduler: str = Field(
+        "",
+        pattern=r"^((tcp|tls)://.+)?$",
+        description="address of the scheduler, such as `tcp://host:8786`, whose workers see the data "
+        "folder under the same path; empty: processes of this machine, one per core, during a training",
+    )
+    dask_from_pairs: int = Field(
+        50_000_000, ge=0, description="fits of fewer pairs are evaluated in the training process anyway"
+    )
     alive_file: Path | None = Field(
         None, description="file that a worker touches as long as it looks for jobs or runs one"
     )

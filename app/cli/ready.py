@@ -7,7 +7,7 @@ need none of it.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 URL_VARIABLE = "LRBS_URL"
 
 
-def local_services() -> Services:
-    """Return services with the settings of the environment, over a schema that is current."""
+def local_services(**settings: Any) -> Services:
+    """Return services with the settings of the environment, or these, over a schema that is current."""
     from app.bootstrap import build
     from app.settings import Settings
 
-    services = build(Settings())
+    services = build(Settings(**settings))
     services.schema.set_up()
     return services
 
 
-def ready_services() -> Services:
+def ready_services(**settings: Any) -> Services:
     """Return the same for a command that does not work over HTTP; raises BadParameter if it is to."""
     refuse_url()
-    return local_services()
+    return local_services(**settings)
 
 
 def new_services() -> Services:

@@ -21,11 +21,14 @@ from app.cli.report_lines import (
 )
 from app.cli.training_options import (
     AlphaOption,
+    EngineOption,
     FacetOption,
     MethodOption,
     ObjectiveOption,
     ScalingOption,
+    SchedulerOption,
     SeedOption,
+    engine_settings,
     read_objective,
 )
 from app.domain.entities import Supervision, TrainingReport
@@ -53,12 +56,14 @@ def train(
             f"version and encoder change together; {ENCODER_HELP}",
         ),
     ] = None,
+    engine: EngineOption = None,
+    scheduler: SchedulerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Retrain a collection and activate the new version unless it is worse."""
     if facet and not facets:
         raise typer.BadParameter("give --facet or --no-facets, not both")
-    services = ready_services()
+    services = ready_services(**engine_settings(engine, scheduler))
     keys: tuple[str, ...] | Literal["auto"] = "auto" if facets else ()
     parameters = TrainingParameters(
         method=method,

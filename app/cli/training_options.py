@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from typing import Annotated
 
@@ -11,6 +12,9 @@ from app.domain.entities.held_out_quality import Objective
 from app.domain.names import join_words
 from app.services.training.parameters import LARGEST_SEED, METHODS
 from solver import OBJECTIVES, SCALINGS
+
+ENGINES = ("local", "dask")
+"""Where large fits are evaluated."""
 
 
 def positive(value: float | None) -> float | None:
@@ -62,6 +66,30 @@ def _is_weight(text: str) -> bool:
         return False
 
 
+def known_engine(value: str | None) -> str | None:
+    """Validate where large fits are evaluated."""
+    if value is not None and value not in ENGINES:
+        raise typer.BadParameter(f"expected {join_words(ENGINES)}, got {value!r}")
+    if value == "dask" and importlib.util.find_spec("distributed") is None:
+        raise typer.BadParameter("'dask' needs the extra `dask`")
+    return value
+
+
+def known_scheduler(value: str | None) -> str | None:
+    """Validate the form of a scheduler's address."""
+    if value is not None and not value.startswith(("tcp://", "tls://")):
+        raise typer.BadParameter(f"expected an address such as tcp://host:8786, got {value!r}")
+    return value
+
+
+def engine_settings(engine: str | None, scheduler: str | None) -> dict[str, str]:
+    """Return the settings that both options replace; raises BadParameter for a scheduler alone."""
+    if scheduler is not None and engine != "dask":
+        raise typer.BadParameter("needs --engine dask", param_hint="--scheduler")
+    options = {"training_engine": engine, "dask_scheduler": scheduler}
+    return {name: value for name, value in options.items() if value is not None}
+
+
 MethodOption = Annotated[
     str,
     typer.Option(
@@ -89,5 +117,22 @@ ObjectiveOption = Annotated[
         callback=known_objective,
         help=f"{join_words(OBJECTIVES)}, or weights such as ndcg=2,recall=1: what held-out quality is; "
         "default: ndcg with facets or pairs, map otherwise",
+    ),
+]
+EngineOption = Annotated[
+    str | None,
+    typer.Option(
+        callback=known_engine,
+        help="local or dask: where large fits are evaluated, with the same result; "
+        "default: LRBS_TRAINING_ENGINE; a worker that claims the job goes by its own settings",
+    ),
+]
+SchedulerOption = Annotated[
+    str | None,
+    typer.Option(
+        callback=known_scheduler,
+        metavar="ADDRESS",
+        help="of Dask, such as tcp://host:8786, whose workers see the data folder under the same path; "
+        "default: LRBS_DASK_SCHEDULER, or worker processes of this machine",
     ),
 ]

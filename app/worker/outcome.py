@@ -16,6 +16,7 @@ from app.domain.errors import (
     StorageFullError,
     StorageReadOnlyError,
 )
+from solver import EngineError
 
 if TYPE_CHECKING:
     from app.services.training.builder import ModelBuilder
@@ -75,6 +76,8 @@ def attempt(builder: ModelBuilder, collection: str, parameters: Mapping[str, Any
         return Failure(str(error), may_pass=True)
     except DatabaseUnavailableError as error:
         return Failure(str(error), may_pass=True, counts=False)
+    except EngineError as error:
+        return Failure(str(error), may_pass=True)
     except ServiceError as error:
         return Failure(str(error), may_pass=False)
     except Exception as error:

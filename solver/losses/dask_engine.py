@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import joblib
 import numpy as np
@@ -59,6 +59,8 @@ _Part = TypeVar("_Part")
 class DaskEngine:
     """Computes the blocks of rows of large problems on Dask workers, within a ``with`` statement.
 
+    It connects, or starts workers, when the first large problem is evaluated.
+
     Parameters
     ----------
     scheduler : str, optional
@@ -73,14 +75,14 @@ class DaskEngine:
     patience_seconds : float
         How long to wait for a scheduler that is lost, or for the first worker.
     announce : callable, optional
-        Takes the expected cost before a large problem's first evaluation; it is logged by default.
+        Takes the expected cost before the first evaluation of a large problem; it is logged by default.
 
     Raises
     ------
     EngineError
-        If the extra is not installed, or if there is neither scheduler nor worker; later, from a fit, if they
-        are lost for longer than `patience_seconds` or a worker cannot read the folder. A fit that was
-        followed by `iter_fit` goes on from its last checkpoint, with any engine.
+        From a fit: if the extra is not installed, scheduler or workers are away for longer than
+        `patience_seconds`, or a worker cannot read the folder. A fit that was followed by `iter_fit` goes on
+        from its last checkpoint, with any engine.
 
     Examples
     --------
@@ -88,6 +90,9 @@ class DaskEngine:
     >>> with DaskEngine("tcp://10.0.0.1:8786", "/mnt/shared"):  # doctest: +SKIP
     ...     model = LowRankBilinear(alpha_fraction=0.1).fit(X, Z, supervision)
     """
+
+    PREFIX: ClassVar[str] = "lrbs-blocks-"
+    """Of the names of the folders that a fit writes; a process that is killed leaves them."""
 
     def __init__(
         self,
@@ -105,17 +110,13 @@ class DaskEngine:
         self._least_pairs = least_pairs
         self._patience_seconds = patience_seconds
         self._announce = announce or _log_cost
+        self._announced: set[tuple[int, int]] = set()
         self._cluster: Any = None
         self._context: AbstractContextManager[None] | None = None
         self.client: Any = None
-        """The connection; another one after the scheduler was lost."""
+        """The connection, None before the first large problem; another one after the scheduler was lost."""
 
     def __enter__(self) -> Self:
-        try:
-            self.connect()
-        except BaseException:
-            self._close()
-            raise
         self._context = use_engine(self)
         self._context.__enter__()
         return self
@@ -131,7 +132,12 @@ class DaskEngine:
         """Write the samples for the workers, unless the problem is small."""
         if pairs.n_rows * pairs.n_columns < self._least_pairs:
             return LocalBlockMap(pairs, n_threads)
-        self._announce(estimate_cost(pairs, self._measure_machines(pairs)))
+        if self.client is None:
+            self.connect()
+        size = pairs.n_rows, pairs.n_columns
+        if size not in self._announced:  # a fit opens the same pairs in both precisions
+            self._announced.add(size)
+            self._announce(estimate_cost(pairs, self._measure_machines(pairs)))
         return _DaskBlockMap(self, pairs, self._parent)
 
     def connect(self) -> None:
@@ -207,7 +213,7 @@ class _DaskBlockMap:
 
     def __init__(self, engine: DaskEngine, pairs: RowBlocks, parent: Path | None) -> None:
         self._engine = engine
-        self._folder = tempfile.mkdtemp(prefix="lrbs-blocks-", dir=parent)
+        self._folder = tempfile.mkdtemp(prefix=DaskEngine.PREFIX, dir=parent)
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         _store(pairs, Path(self._folder))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version as package_version
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ from app.services.training.judgements import Judgements, judgements_of
 from app.services.training.partners import pairs_of
 from app.services.training.progress import Report, StagedReport, TimedReport
 from app.services.training.reencoding import Encoders, Reencoder, modalities_with
-from solver import SolverError, can_be_ranked
+from solver import EngineError, SolverError, can_be_ranked
 
 if TYPE_CHECKING:
     from app.services.training.select_and_fit import SelectedModel
@@ -80,6 +81,8 @@ class ModelBuilder:
         What a version has to reach to serve.
     patience_seconds : float
         How long a finished model waits for a disk that takes no writes.
+    engine : callable, optional
+        Returns a context within which evaluations of large fits are computed elsewhere.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class ModelBuilder:
         tuner: IndexTuner,
         gates: PromotionGates,
         patience_seconds: float,
+        engine: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self._database = database
         self._bundles = bundles
@@ -100,6 +104,7 @@ class ModelBuilder:
         self._tuner = tuner
         self._gates = gates
         self._patience_seconds = patience_seconds
+        self._engine = engine
 
     def build(
         self, name: str, parameters: TrainingParameters, report: Report, encoders: Encoders = _AS_THEY_ARE
@@ -123,6 +128,8 @@ class ModelBuilder:
             If the items cannot be trained on.
         StorageFullError, StorageReadOnlyError
             If the disk still takes no writes after some patience.
+        EngineError
+            If what computes large fits elsewhere is away.
         """
         staged = StagedReport(TimedReport(report))
         staged({"phase": "loading"})
@@ -179,7 +186,10 @@ class ModelBuilder:
         )
         staged.enter(*_STAGES["learning"])
         try:
-            selected = select_and_fit(data, parameters, inputs.collection.modality_names, staged)
+            with self._engine():
+                selected = select_and_fit(data, parameters, inputs.collection.modality_names, staged)
+        except EngineError:
+            raise
         except SolverError as error:
             raise TrainingDataError(str(error)) from error
         return _Learned(encoders, data, data_hash, outliers, selected)

@@ -1,7 +1,13 @@
+from typing import Any
+
 import pytest
 import typer
+from pydantic import ValidationError
+from typer.testing import CliRunner
 
+from app.cli.train import train
 from app.cli.training_options import read_objective
+from app.settings import Settings
 
 
 def test_an_objective_is_a_name_or_weights() -> None:
@@ -15,3 +21,26 @@ def test_an_objective_is_a_name_or_weights() -> None:
 def test_what_is_no_objective_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="ndcg, map or recall, or weights such as ndcg=2,recall=1"):
         read_objective(text)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--engine", "ray"], "expected local or dask, got 'ray'"),
+        (["--engine", "dask", "--scheduler", "host:8786"], "expected an address such as tcp://host:8786"),
+        (["--scheduler", "tcp://host:8786"], "needs --engine dask"),
+    ],
+)
+def test_an_engine_that_cannot_be_is_refused_before_anything_is_read(
+    options: list[str], reason: str, distributed: Any
+) -> None:
+    app = typer.Typer()
+    app.command()(train)
+    refused = CliRunner().invoke(app, ["shop", *options], env={"COLUMNS": "200", "NO_COLOR": "1"})
+    assert refused.exit_code == 2
+    assert reason in refused.output
+
+
+def test_settings_refuse_an_address_that_is_none() -> None:
+    with pytest.raises(ValidationError, match="dask_scheduler"):
+        Settings(dask_scheduler="host:8786")
