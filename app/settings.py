@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 from collections.abc import Mapping
@@ -15,7 +16,10 @@ from sqlalchemy import make_url
 from app.domain.cores import usable_cores
 
 DATABASE_FILE = "lrbs.sqlite3"
-_CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
+_CONTAINER_LIMITS = tuple(
+    Path("/sys/fs/cgroup", name) for name in ("memory.max", "memory/memory.limit_in_bytes")
+)
+"""Of the second version of control groups, and of the first."""
 _MOST_PROCESSES_BY_DEFAULT = 4
 """Server processes: each holds the galleries in memory."""
 _BYTES_OF_PROCESS = 1 << 30
@@ -266,9 +270,9 @@ def _password_in(file: Path) -> str:
 
 def _memory_bytes() -> int:
     """Return the machine's memory, or the container's limit where there is one."""
-    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        limit = _CONTAINER_LIMIT.read_text(encoding="ascii").strip()
-    except OSError:
-        return installed
-    return min(installed, int(limit)) if limit.isdigit() else installed
+    bounds = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for file in _CONTAINER_LIMITS:
+        with contextlib.suppress(OSError):
+            limit = file.read_text(encoding="ascii").strip()
+            bounds += [int(limit)] if limit.isdigit() else []
+    return min(bounds)

@@ -1,16 +1,14 @@
 """Processes of two releases beside each other on one database, whose schema the newer one has changed."""
 
-import contextlib
 import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
+from app.client import Client, LrbsError
 from app.db.schema import REVISION
 from tests.app.e2e.conftest import LRBS, ROOT, Server, environment_of
 from tests.app.e2e.test_crash import NAME, fill
@@ -67,6 +65,7 @@ class Releases:
         self._folder = folder
         self._settings = {"LRBS_DATABASE_URL": url, "LRBS_DATA_DIR": str(folder / "data")}
         self.started: list[Server] = []
+        self.key = ""
 
     def start(self, root: Path, *arguments: str) -> Server:
         # The trainers that a worker starts find their code by these, too.
@@ -76,11 +75,11 @@ class Releases:
         self.started.append(server)
         return server
 
-    def run(self, *arguments: str) -> str:
+    def make_key(self) -> None:
         environment = {**environment_of(self._folder / "data"), **self._settings}
-        done = subprocess.run([*LRBS, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        command = [*LRBS, "keys", "create", "--scope", "admin"]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+        self.key = done.stdout.strip()
 
 
 @pytest.fixture
@@ -92,11 +91,11 @@ def releases(tmp_path: Path, migrated_postgres_url: str) -> Iterator[Releases]:
 
 
 class Load:
-    """Searches and writes all the time; keeps what was answered otherwise than with success."""
+    """Searches and writes all the time, each once; keeps what was refused."""
 
-    def __init__(self, client: httpx.Client, query: list[float]) -> None:
+    def __init__(self, client: Client, query: list[float]) -> None:
         self.written: list[str] = []
-        self.refusals: list[str] = []
+        self.refusals: list[LrbsError] = []
         self._client, self._query = client, query
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._call)
@@ -105,15 +104,12 @@ class Load:
     def _call(self) -> None:
         while not self._over.is_set():
             item = {"id": f"late{len(self.written)}", "modality": "x", "vector": [1.0] * 8}
-            calls: list[tuple[str, dict[str, Any]]] = [
-                ("items", {"items": [item]}),
-                ("search/z-to-x", {"vector": self._query, "k": 5}),
-            ]
-            for path, body in calls:
-                answer = self._client.post(f"/v1/collections/{NAME}/{path}", json=body)
-                if not answer.is_success:
-                    self.refusals.append(answer.text)
-            self.written.append(item["id"])
+            try:
+                self._client.create_items(NAME, [item])
+                self.written.append(item["id"])
+                self._client.search(NAME, "z", "x", vector=self._query, k=5)
+            except LrbsError as error:
+                self.refusals.append(error)
             self._over.wait(_PAUSE_SECONDS)
 
     def end(self) -> None:
@@ -121,74 +117,56 @@ class Load:
         self._thread.join()
 
 
-def search(client: httpx.Client, query: list[float], k: int = 5) -> Any:
-    body = {"vector": query, "k": k}
-    return client.post(f"/v1/collections/{NAME}/search/z-to-x", json=body).raise_for_status().json()
+def ids(client: Client, query: list[float]) -> set[str]:
+    return {hit.id for hit in client.search(NAME, "z", "x", vector=query, k=1000).hits}
 
 
-def retrain(client: httpx.Client) -> str:
-    body = {"alpha": 1e-3, "scaling": "standard"}
-    job = client.post(f"/v1/admin/collections/{NAME}/retrain", json=body).raise_for_status().json()
-    return str(job["id"])
-
-
-def wait_until_done(client: httpx.Client, job: str) -> None:
-    def is_closed() -> bool:
-        state = client.get(f"/v1/admin/jobs/{job}").raise_for_status().json()["state"]
-        assert state in ("queued", "running", "succeeded")
-        return bool(state == "succeeded")
-
-    wait_for(is_closed, 120.0)
-
-
-def check_each_sees_the_other(before: httpx.Client, after: httpx.Client, query: list[float]) -> None:
+def check_each_sees_the_other(before: Client, after: Client, query: list[float]) -> None:
     """What one release stores, the other finds."""
     for number, (writer, reader) in enumerate(((before, after), (after, before))):
-        item = {"id": f"seen{number}", "modality": "x", "vector": [0.5] * 8}
-        writer.post(f"/v1/collections/{NAME}/items", json={"items": [item]}).raise_for_status()
-        wait_for(lambda: item["id"] in {hit["id"] for hit in search(reader, query, 1000)["hits"]})  # noqa: B023
+        writer.create_items(NAME, [{"id": f"seen{number}", "modality": "x", "vector": [0.5] * 8}])
+        wait_for(lambda: f"seen{number}" in ids(reader, query))  # noqa: B023
 
 
-def check_update(releases: Releases, root: Path, before: httpx.Client, query: list[float]) -> httpx.Client:
-    """Start the later release beside the old one, and let a worker of each train; return a client of it."""
+def check_update(releases: Releases, root: Path, before: Client, query: list[float]) -> Server:
+    """Start the later release beside the old one, and let a worker of each train; return its server."""
     old_worker = releases.started[1]
     upgrade = releases.start(root, "db", "upgrade")
     assert upgrade.process.wait(60) == 0, upgrade.said()
-    new = releases.start(root, "serve", "--no-worker")
+    new, late = releases.start(root, "serve", "--no-worker"), releases.start(ROOT, "worker")
+    job = before.retrain(NAME, alpha=1e-3, scaling="standard")
     new.wait_until_ready()
-    after = httpx.Client(base_url=new.url, headers=before.headers, trust_env=False, timeout=60.0)
-    told = before.get("/readyz").raise_for_status().json()
-    assert "a newer release has changed the database" in told["reason"]
-    assert after.get("/readyz").json().get("reason") is None
-    check_each_sees_the_other(before, after, query)
-    wait_until_done(after, retrain(before))  # by the old worker, on the new schema
-    old_worker.process.terminate()
-    assert old_worker.process.wait(60) == 0, old_worker.said()
-    releases.start(root, "worker")
-    wait_until_done(before, retrain(after))
-    for client in (before, after):
-        wait_for(lambda: search(client, query)["model_version"] == 3)  # noqa: B023
-    return after
+    with new.client(releases.key) as after:
+        assert "a newer release has changed the database" in str(before.readyz().reason)
+        assert after.readyz().reason is None
+        check_each_sees_the_other(before, after, query)
+        assert late.process.wait(60) == 1, "the old release does not start any more"
+        assert "a newer release has changed the database" in late.said()
+        assert after.wait_for_job(job.id, timeout=120.0).state == "succeeded"  # the old worker's
+        old_worker.process.terminate()
+        assert old_worker.process.wait(60) == 0, old_worker.said()
+        releases.start(root, "worker")
+        job = after.retrain(NAME, alpha=1e-3, scaling="standard")
+        assert before.wait_for_job(job.id, timeout=120.0).state == "succeeded"
+        for client in (before, after):
+            wait_for(lambda: client.search(NAME, "z", "x", vector=query).model_version == 3)  # noqa: B023
+    return new
 
 
 def test_a_rolling_update_loses_and_refuses_nothing(releases: Releases, later_release: Path) -> None:
     old, _ = releases.start(ROOT, "serve", "--no-worker"), releases.start(ROOT, "worker")
-    headers = {"Authorization": f"Bearer {releases.run('keys', 'create', '--scope', 'admin')}"}
+    releases.make_key()
     old.wait_until_ready()
-    with httpx.Client(base_url=old.url, headers=headers, trust_env=False, timeout=60.0) as before:
+    with old.client(releases.key) as before, old.client(releases.key) as other:
         query = fill(before)
-        load = Load(before, query)
+        load = Load(other, query)
         try:
-            after = check_update(releases, later_release, before, query)
+            new = check_update(releases, later_release, before, query)
         finally:
             load.end()
-    with contextlib.closing(after):
-        old.process.terminate()
-        assert old.process.wait(60) == 0, old.said()
-        stored = {hit["id"] for hit in search(after, query, 1000)["hits"]}
+    old.process.terminate()
+    assert old.process.wait(60) == 0, old.said()
     assert load.refusals == []
     assert len(load.written) > 10
-    assert set(load.written) <= stored
-    late = releases.start(ROOT, "worker")  # the old release does not start any more
-    assert late.process.wait(60) == 1
-    assert "a newer release has changed the database" in late.said()
+    with new.client(releases.key) as after:
+        assert set(load.written) <= ids(after, query)

@@ -78,6 +78,20 @@ def test_there_is_a_server_process_for_each_core(
     assert Settings().resolved_processes == 1
 
 
+def test_memory_that_a_container_may_not_use_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    limits = tmp_path / "memory.max", tmp_path / "memory.limit_in_bytes"
+    monkeypatch.setattr("app.settings._CONTAINER_LIMITS", limits)
+    installed = Settings(processes=1).resolved_snapshot_bytes
+    assert installed > 1 << 28
+    for limit in limits:
+        for text, bound in (("max", installed), ("9223372036854771712", installed), ("536870912", 1 << 28)):
+            limit.write_text(f"{text}\n")
+            assert Settings(processes=1).resolved_snapshot_bytes == bound
+        limit.unlink()
+
+
 def test_cores_that_a_process_may_not_use_do_not_count(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
