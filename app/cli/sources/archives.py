@@ -145,7 +145,7 @@ def _decode(member: _Member) -> str:
     try:
         return decode_text(member.content)
     except UnicodeDecodeError as error:
-        raise InvalidFieldError(member.name, "is a text in neither UTF-8 nor Windows-1252") from error
+        raise InvalidFieldError(member.name, "is a text in neither UTF-8, UTF-16 nor Windows-1252") from error
 
 
 def _read_labels(member: _Member | None) -> tuple[str, ...]:

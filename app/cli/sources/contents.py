@@ -62,4 +62,4 @@ def content_of(form: str, content: bytes, field: str = "") -> Content:
     try:
         return Content(text=decode_text(content))
     except UnicodeDecodeError as error:
-        raise InvalidFieldError("", "is a text in neither UTF-8 nor Windows-1252") from error
+        raise InvalidFieldError("", "is a text in neither UTF-8, UTF-16 nor Windows-1252") from error

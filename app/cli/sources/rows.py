@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import re
 from collections.abc import Iterator
@@ -89,7 +90,9 @@ def read_bounded(path: Path) -> bytes:
 
 
 def decode_text(content: bytes) -> str:
-    """Return a text in UTF-8 or else in Windows-1252; raises UnicodeDecodeError."""
+    """Return a text in UTF-16 (with its mark), UTF-8 or Windows-1252; raises UnicodeDecodeError."""
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return content.decode("utf-16").strip()
     try:
         return content.decode("utf-8-sig").strip()
     except UnicodeDecodeError:

@@ -82,7 +82,7 @@ class VocFolder:
                 except InvalidFieldError as error:
                     yield Refusal(place, error.message)
                 except UnicodeDecodeError:
-                    yield Refusal(place, "is a text in neither UTF-8 nor Windows-1252")
+                    yield Refusal(place, "is a text in neither UTF-8, UTF-16 nor Windows-1252")
                 else:
                     yield _item(text_name, name, entry, Content(text=text), place)
 

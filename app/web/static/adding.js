@@ -13,9 +13,11 @@ const COLUMNS = { // what a table's columns may be for, and how they are often c
   id: ["id", "key", "sku"],
   file: ["image", "picture", "photo", "sound", "audio", "file", "filename", "path"],
   text: ["text", "caption", "description", "title"],
-  label: ["label", "class", "category"],
+  label: ["label", "labels", "class", "category"],
+  split: ["split"],
 };
-const HEADINGS = { id: "Ids", file: "Pictures or sounds", text: "Texts", label: "Labels" };
+const HEADINGS = { id: "Ids", file: "Pictures or sounds", text: "Texts", label: "Labels", split: "Split (train or test)" };
+const SEPARATORS = [["no: a cell is one label", ""], ...["|", ";", ","].map((mark) => [`separated by ${mark}`, mark])];
 const RATE_AFTER_SECONDS = 2; // before that, the start says more about the rate than the files do
 const MOST_REFUSALS_SHOWN = 200;
 
@@ -101,10 +103,11 @@ function modalityChoices() {
 }
 
 function columnChoices(header) {
-  return Object.entries(COLUMNS).map(([use, names]) => {
+  const choices = Object.entries(COLUMNS).map(([use, names]) => {
     const guess = header.find((column) => names.includes(column.toLowerCase())) ?? "";
     return choiceOf(`column-${use}`, HEADINGS[use], [["none", ""], ...header.map((column) => [column, column])], guess);
   });
+  return [...choices, choiceOf("label-separator", "Several labels in a cell", SEPARATORS)];
 }
 
 function choiceOf(id, heading, options, value) {
@@ -136,7 +139,7 @@ function rowsChosen() {
   if (!table) return rowsOfFiles(files, modalities, byId("class-folders").checked);
   const columns = Object.fromEntries(Object.keys(COLUMNS).map((use) => [use, byId(`column-${use}`).value]));
   if (!columns.file && !columns.text) throw new Problem("No column has files or texts", "Choose one of the table's columns.", 0);
-  return rowsOfTable(table.file, table, columns, files, modalities);
+  return rowsOfTable(table.file, table, columns, byId("label-separator").value, files, modalities);
 }
 
 async function add(onAdded) {

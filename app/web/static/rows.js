@@ -72,12 +72,15 @@ function digestOf(text) {
 /**
  * Make a row of each picture or sound and each text of a table.
  *
- * columns: {id, file, text, label}, names of columns or ""; files: among which its pictures and sounds are
+ * columns: {id, file, text, label, split}, names of columns or ""; separator: between labels of a cell, or "";
+ * files: among which its pictures and sounds are
  */
-export function rowsOfTable(table, { header, rows }, columns, files, modalities) {
+export function rowsOfTable(table, { header, rows }, columns, separator, files, modalities) {
   const folder = table.name.slice(0, table.name.lastIndexOf("/") + 1);
   const byName = new Map(files.map((file) => [file.name, file]));
   const used = new Set(Object.values(columns));
+  const isTrain = (row) => !columns.split || row[columns.split].trim().toLowerCase() === "train";
+  const factsOfRow = (row) => Object.fromEntries(Object.entries(row).filter(([column]) => !used.has(column)));
   return rows.flatMap(({ line, cells }) => {
     const place = `${table.name}, line ${line}`;
     if (cells.length !== header.length) return [refusal(place, `has ${cells.length} cells, the header ${header.length}`)];
@@ -86,9 +89,10 @@ export function rowsOfTable(table, { header, rows }, columns, files, modalities)
     const facts = (modality) => ({
       id: `${modality}-${id}`,
       modality,
-      labels: columns.label && row[columns.label].trim() ? [row[columns.label].trim()] : [],
+      labels: columns.label ? labelsOf(row[columns.label], separator) : [],
       pair_id: id,
-      metadata: Object.fromEntries(header.filter((column) => !used.has(column)).map((column) => [column, row[column]])),
+      metadata: { ...factsOfRow(row), ...(columns.split && { split: isTrain(row) ? "train" : "test" }) },
+      train: isTrain(row),
     });
     const name = columns.file ? row[columns.file].trim() : "";
     const text = columns.text ? row[columns.text].trim() : "";
@@ -98,6 +102,11 @@ export function rowsOfTable(table, { header, rows }, columns, files, modalities)
     if (text) made.push({ place, read: async () => ({ text, ...facts(modalityFor("text", modalities)) }) });
     return made;
   });
+}
+
+function labelsOf(cell, separator) {
+  const labels = (separator ? cell.split(separator) : [cell]).map((label) => label.trim());
+  return [...new Set(labels.filter(Boolean))];
 }
 
 async function readFile(file, facts, modalities) {

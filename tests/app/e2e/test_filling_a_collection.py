@@ -132,19 +132,24 @@ def test_a_zip_and_a_table_are_added_and_what_cannot_be_is_named(
     state, refused = page.locator("#add-state"), page.locator("#refused-list")
 
     # A table as a spreadsheet in German writes it.
-    first = f'a;a.png;"ein; ""Grün"" {MARKUP}";x;1'
-    table = f"id;image;text;label;size\r\n{first}\r\nb;gone.png;blau;;2\r\nc;a.png\r\n"
+    first = f'a;a.png;"ein; ""Grün"" {MARKUP}";x| y,z |x;1;Test'
+    table = f"id;image;text;label;size;split\r\n{first}\r\nb;gone.png;blau;;2;train \r\nc;a.png\r\n"
     use_files(page, table_csv=table.encode("cp1252"), a_png=png("green"))
     expect(page.locator("#found")).to_have_text("1 picture · table.csv with 3 rows")
     expect(page.get_by_label("Pictures or sounds")).to_have_value("image")
     page.get_by_label("Labels", exact=True).select_option("label")
+    page.get_by_label("Several labels in a cell").select_option("|")
+    expect(page.get_by_label("Split (train or test)")).to_have_value("split")
     page.get_by_role("button", name="Add them").click()
     expect(state).to_have_text("3 new items, 0 changed, 0 unchanged; 2 refused")
     expect(refused).to_contain_text("table.csv, line 3, gone.png: is not among the chosen files")
-    expect(refused).to_contain_text("table.csv, line 4: has 2 cells, the header 5")
+    expect(refused).to_contain_text("table.csv, line 4: has 2 cells, the header 6")
     item = client.get_item(NAME, "text-a")
     assert item.text == f'ein; "Grün" {MARKUP}'
-    assert (item.labels, item.pair_id, item.metadata) == (["x"], "a", {"size": "1"})
+    assert (item.labels, item.pair_id) == (["x", "y,z"], "a")
+    assert (item.metadata, item.train) == ({"size": "1", "split": "test"}, False)
+    item = client.get_item(NAME, "text-b")
+    assert (item.labels, item.metadata, item.train) == ([], {"size": "2", "split": "train"}, True)
     page.get_by_role("radio", name="texts").check()
     expect(page.locator("#hits")).to_contain_text(f'ein; "Grün" {MARKUP}')
 

@@ -3,7 +3,9 @@ import re
 import pytest
 
 from app.cli.console import duration, pace
+from app.cli.sources.contents import content_of
 from app.cli.sources.rows import identifier_of
+from app.domain.errors import InvalidFieldError
 from app.domain.limits import MAX_IDENTIFIER, MAX_NAME
 from app.domain.names import check_identifier
 
@@ -54,3 +56,14 @@ def test_the_pace_has_a_rate_and_the_time_left(done: int, total: int, seconds: f
 )
 def test_a_duration_is_told_in_its_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_a_text_is_read_in_the_encodings_that_editors_write(encoding: str) -> None:
+    assert content_of("text", " für 1 €\r\n".encode(encoding)).text == "für 1 €"
+
+
+@pytest.mark.parametrize("content", [b"\xfe\xffa", b"\xff\xfe\x00\xd8", b"\x81"])
+def test_a_text_in_no_known_encoding_is_refused(content: bytes) -> None:
+    with pytest.raises(InvalidFieldError, match="neither UTF-8, UTF-16 nor Windows-1252"):
+        content_of("text", content)
