@@ -17,7 +17,7 @@ RUN --mount=type=cache,target=/root/.cache/pip --mount=type=secret,id=ca \
     mkdir -p app/python solver migrations && touch app/__init__.py solver/__init__.py migrations/__init__.py && \
     /opt/lrbs/bin/pip install -c constraints.txt ".[$EXTRAS]" && \
     /opt/lrbs/bin/pip uninstall -y lrbs && \
-    rm -r build *.egg-info app solver migrations
+    rm -rf build *.egg-info app solver migrations
 # Empty modules that stayed in build/ would count as newer than those that are copied now.
 COPY app app
 COPY solver solver

@@ -160,13 +160,11 @@ def check_restore(deployment: Deployment, folder: Path) -> None:
     for place in (backups, elsewhere):
         place.mkdir()
         place.chmod(0o777)  # for the user of the image
-    options = [*arguments_of(deployment.compose, "api"), f"--volume={backups}:/backups"]
-    print(deployment.engine.finish("backup", options, "lrbs", "db", "backup", "/backups/copy"))
-    options += [
-        f"--volume={elsewhere}:/elsewhere",
-        "--env=LRBS_DATA_DIR=/elsewhere",
-        "--env=LRBS_DATABASE_URL=",
-    ]
+    options = arguments_of(deployment.compose, "api")
+    written = [*options, f"--volume={backups}:/backups"]
+    print(deployment.engine.finish("backup", written, "lrbs", "db", "backup", "/backups/copy"))
+    options += [f"--volume={backups}:/backups:ro", f"--volume={elsewhere}:/elsewhere"]
+    options += ["--env=LRBS_DATA_DIR=/elsewhere", "--env=LRBS_DATABASE_URL="]
     print(deployment.engine.finish("restore", options, "lrbs", "db", "restore", "/backups/copy"))
     search = ("search", "shop", "--text", "a shoe", "-k", "1", "--json")
     print("restored:", deployment.engine.finish("search", options, "lrbs", *search)[:60])

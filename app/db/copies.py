@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, Table, delete, insert, select, text
+from sqlalchemy import Connection, Engine, NullPool, Table, create_engine, delete, insert, select, text
 from typing_extensions import override
 
 from app.db.faults import translate_errors
@@ -43,9 +43,12 @@ class SqlCopies(DatabaseCopies):
         if self._engine.dialect.name == "sqlite":
             copy_sqlite(self._engine, file)
         else:
-            with _open_file(file) as copy:
+            copy = make_engine(f"sqlite:///{file.resolve()}")
+            try:
                 SqlSchema(copy).upgrade()
                 _copy_rows(self._engine, copy)
+            finally:
+                copy.dispose()
         return self._installation(file)
 
     @override
@@ -53,7 +56,7 @@ class SqlCopies(DatabaseCopies):
         file = folder / self._file_name
         if not file.is_file():
             return None
-        with _open_file(file) as copy:
+        with _open_copy(file) as copy:
             if not SqlSchema(copy).is_current():
                 return None
         return self._installation(file)
@@ -69,18 +72,25 @@ class SqlCopies(DatabaseCopies):
 
     @override
     def restore(self, folder: Path) -> None:
-        with _open_file(folder / self._file_name) as copy:
+        with _open_copy(folder / self._file_name) as copy:
             _copy_rows(copy, self._engine)
 
     @staticmethod
     def _installation(file: Path) -> Installation:
-        with _open_file(file) as copy, SqlDatabase(copy).read() as work:
+        with _open_copy(file) as copy, SqlDatabase(copy).read() as work:
             return work.installation.get()
 
 
 @contextmanager
-def _open_file(file: Path) -> Iterator[Engine]:
-    engine = make_engine(f"sqlite:///{file.resolve()}")
+def _open_copy(file: Path) -> Iterator[Engine]:
+    """Open a copy for reading, also where nothing can be written; one that was served may have a log."""
+    if file.with_name(f"{file.name}-wal").exists():
+        engine = make_engine(f"sqlite:///{file.resolve()}")
+    else:
+        unchanged = f"{file.resolve().as_uri()}?immutable=1"
+        engine = create_engine(
+            "sqlite://", creator=lambda: sqlite3.connect(unchanged, uri=True), poolclass=NullPool
+        )
     try:
         yield engine
     finally:

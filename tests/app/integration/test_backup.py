@@ -144,7 +144,9 @@ def test_the_drill_of_a_restore(
     second = build(Settings(data_dir=machine, database_url=url.render_as_string(hide_password=False)))
     with pytest.raises(InvalidFieldError, match="holds no copy"):
         second.restore.run(machine)
+    names = {path.name for path in (backups / "monday").iterdir()}
     assert second.restore.run(backups / "monday") > 0
+    assert {path.name for path in (backups / "monday").iterdir()} == names
     assert state(second, rows) == expected
     assert second.access.require(secret, Scope.SEARCH)
     assert second.readiness.check().reason is None
@@ -158,8 +160,11 @@ def test_the_drill_of_a_restore(
     store_picture(second, 2)
     second.ownership.note_progress()
     close(second)
+    visited = build(Settings(data_dir=backups / "tuesday", database_url=""))
+    assert state(visited, rows) == expected
     third = build(Settings(data_dir=machine, database_url=f"sqlite:///{machine / 'third.sqlite3'}"))
     assert third.restore.run(backups / "tuesday") == 0, "all its files are there"
+    close(visited)
     assert state(third, rows) == expected
     assert "older than the files" in str(third.readiness.check().reason)
     assert third.garbage_collector.sweep(any_share=True) == 0
