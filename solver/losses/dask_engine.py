@@ -8,6 +8,7 @@ machines have the same kind of processor and the same versions of the libraries.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import logging
 import os
@@ -51,6 +52,10 @@ _PROBE_BYTES = 4 << 20
 """Sent to a worker and back to measure the network: 4 MiB take much longer than the answer alone."""
 _LOADED = 2
 """Losses that a worker keeps mapped: a fit has one in either precision."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Numbers of two parameters in the C library's malloc.h."""
+_KEPT_BYTES = 32 << 20
+"""More than a tile's temporary arrays take; the C library accepts no larger threshold."""
 _SAMPLES, _REST = "samples.npy", "rest.joblib"
 
 _Part = TypeVar("_Part")
@@ -312,6 +317,7 @@ def _store(pairs: RowBlocks, folder: Path) -> None:
 
 @functools.lru_cache(_LOADED)
 def _load(folder: str) -> RowBlocks:
+    _keep_freed_memory()
     Z, supervision, n_rows, dtype = joblib.load(Path(folder) / _REST)
     if Z is None:
         Z = np.asarray(np.load(Path(folder) / _SAMPLES, mmap_mode="r"))
@@ -320,6 +326,14 @@ def _load(folder: str) -> RowBlocks:
 
 def _keep(array: FloatArray) -> FloatArray:
     return array
+
+
+def _keep_freed_memory() -> None:
+    """Undo that Dask has its workers return freed memory at once: a tile would wait for it as long again."""
+    with suppress(OSError, AttributeError):  # another C library, which has no such function
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+        mallopt(_MMAP_THRESHOLD, _KEPT_BYTES)
 
 
 def _log_cost(cost: FitCost) -> None:
