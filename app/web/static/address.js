@@ -69,7 +69,8 @@ export function readFilter(parameters) {
   return { labels: parameters.getAll("label"), metadata };
 }
 
-function readValue(text) {
+/** Return a value that is written as JSON, or a text as it is. */
+export function readValue(text) {
   try {
     return JSON.parse(text);
   } catch {

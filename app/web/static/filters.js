@@ -1,5 +1,6 @@
 // Filters of results and items: labels and metadata values of the gallery that is shown, with their numbers of items.
 
+import { readValue } from "./address.js";
 import { call } from "./api.js";
 import { byId, element } from "./elements.js";
 import { collectionPath, state } from "./state.js";
@@ -13,7 +14,11 @@ let built = null; // gallery, model and revision that the choices are of
 export async function showFilters(shown, revision, run) {
   const { name, active_version: version } = state.collection;
   const gallery = `${name} ${version} ${shown.target} ${revision}`;
+  showChosen(shown, run);
   if (built !== gallery) {
+    byId("facets").replaceChildren();
+    byId("filters").hidden = true;
+    built = null;
     const values = await countValues(shown.target);
     if (state.shown !== shown) return;
     byId("facets").replaceChildren(...groupsOf(values));
@@ -27,7 +32,11 @@ export async function showFilters(shown, revision, run) {
     const button = target.closest(".value");
     if (button) run(changed(shown, choiceOf(button)));
   };
-  showChosen(shown, run);
+  byId("facets").onsubmit = (event) => {
+    event.preventDefault();
+    const choice = namedIn(event.target);
+    if (choice && !isChosen(shown.filter, choice)) run(changed(shown, choice));
+  };
 }
 
 /** Return the values of a gallery; none where no model serves it. */
@@ -55,7 +64,30 @@ function groupOf(heading, values, choiceFrom) {
   group.append(element("legend", "", heading), ...buttons);
   const rest = buttons.slice(VALUES_SHOWN);
   if (rest.length > 0) group.append(moreButton(heading, rest));
+  if (values.length === VALUES_LISTED) group.append(otherField(heading, choiceFrom(values[0].value)));
   return group;
+}
+
+/** Return a form that takes a value that is too rare to be listed; `example` is the choice of one that is listed. */
+function otherField(heading, example) {
+  const form = element("form", "other-value");
+  const input = element("input");
+  input.type = "text";
+  input.placeholder = "another one";
+  input.autocomplete = "off";
+  input.setAttribute("aria-label", `Another value of ${heading}`);
+  form.dataset.example = JSON.stringify(example);
+  form.append(input);
+  return form;
+}
+
+/** Return the choice that a form names; null where there is none. */
+function namedIn(form) {
+  const example = JSON.parse(form.dataset.example);
+  const text = form.querySelector("input").value.trim();
+  if (text === "") return null;
+  if (example.label !== undefined) return { label: text };
+  return { key: example.key, value: typeof example.value === "string" ? text : readValue(text) };
 }
 
 /** Hide some buttons, and return the one that shows them. */
@@ -74,8 +106,9 @@ function moreButton(heading, hidden) {
 
 const choiceOf = (button) => JSON.parse(button.dataset.choice);
 
-function has(filter, button) {
-  const { label, key, value } = choiceOf(button);
+const has = (filter, button) => isChosen(filter, choiceOf(button));
+
+function isChosen(filter, { label, key, value }) {
   return label === undefined ? (filter.metadata.get(key) ?? []).includes(value) : filter.labels.includes(label);
 }
 

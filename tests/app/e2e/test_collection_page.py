@@ -174,7 +174,7 @@ def calls(client: Client) -> Iterator[str]:
 
 
 def test_sounds_can_be_dropped_played_searched_for_and_searched_with(
-    page: Page, watch: Watch, demo_server: str, demo_key: str, calls: str, tmp_path: Path
+    page: Page, watch: Watch, demo_server: str, demo_key: str, client: Client, calls: str, tmp_path: Path
 ) -> None:
     page.goto(f"{demo_server}/collection?collection={calls}&modality=sound")
     page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", demo_key)
@@ -210,5 +210,21 @@ def test_sounds_can_be_dropped_played_searched_for_and_searched_with(
     expect(page.locator("#hits .hit-text").first).to_have_text("a high tone")
     page.reload()
     expect(page.locator("#results-title")).to_have_text(re.compile("^Texts for “s[1357]”$"))
+
+    client.create_items(
+        calls,
+        [{"id": "rare", "modality": "text", "text": "a rare tone", "labels": [f"l{n}" for n in range(60)]}],
+    )
+    page.goto(f"{demo_server}/collection?collection={calls}&modality=text")
+    page.get_by_text("Filters", exact=True).click()
+    group = page.get_by_role("group", name="Label", exact=True)
+    expect(group.get_by_role("button", name="l59")).to_have_count(0)  # of fifty that are listed
+    other = group.get_by_label("Another value of Label")
+    other.fill(" l59 ")
+    other.press("Enter")
+    expect(page.locator("#hits > li")).to_have_count(1)
+    expect(card_of(page, "rare")).to_be_visible()
+    page.get_by_role("button", name="Remove the filter l59").click()
+    expect(page.locator("#hits > li")).to_have_count(10)
     (complaint,) = watch.complaints  # the browser's own about the answer to the damaged file
     assert "422" in complaint
