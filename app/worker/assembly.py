@@ -57,7 +57,12 @@ def make_worker(
 
 
 def _maintenance(services: Services) -> Sequence[Chore]:
+    sweeper = services.engine_sweeper
+    of_engine = (
+        [] if sweeper is None else [Chore("sweeping the engine", whole(sweeper.sweep), _SELDOM_SECONDS)]
+    )
     return (
+        *of_engine,
         Chore("noting progress", whole(services.ownership.note_progress), _OFTEN_SECONDS),
         Chore("removing what was deleted", services.removal.go_on, _OFTEN_SECONDS),
         Chore("cleaning up after imports", services.imports.clean_up, _OFTEN_SECONDS),

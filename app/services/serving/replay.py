@@ -64,6 +64,9 @@ def replay(
     pause : callable
         Called between steps.
     """
+    advanced = {name: gallery.advance(collection.revision) for name, gallery in base.galleries.items()}
+    if (written := {name: gallery for name, gallery in advanced.items() if gallery is not None}) == advanced:
+        return replace_fields(base, collection=collection, galleries=written)
     changed_ids = _find_purged(base, collection, work, pause)
     empty = np.zeros((0, base.model.projector.rank), np.float32)
     ranked: dict[str, list[IndexedItem]] = {name: [] for name in base.galleries}
@@ -85,7 +88,12 @@ def replay(
     for name, gallery in base.galleries.items():
         _log_unranked(base, gallery, unranked[name])
         galleries[name] = gallery.apply_write(
-            changed_ids, ranked[name], np.concatenate(vectors[name]), unranked[name], pause
+            changed_ids,
+            ranked[name],
+            np.concatenate(vectors[name]),
+            unranked[name],
+            pause,
+            revision=collection.revision,
         )
         pause()
     n_unsaved = base.n_unsaved + len(changed_ids)

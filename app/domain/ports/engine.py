@@ -1,0 +1,163 @@
+"""Vector engines: where galleries are searched that no process holds in its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from app.domain.entities import ItemFilter, Matrix, Vector
+
+
+class GalleryKey(NamedTuple):
+    """Which gallery: of a collection, as one model sees one of its modalities."""
+
+    collection_id: int
+    bundle: str
+    modality: str
+
+
+class EngineItem(NamedTuple):
+    """An item as an engine keeps it beside its projection."""
+
+    id: str
+    labels: tuple[str, ...]
+    metadata: dict[str, Any]
+
+
+class EngineHit(NamedTuple):
+    """An item with its score."""
+
+    item: EngineItem
+    score: float
+
+
+class EngineGallery(Protocol):
+    """One gallery in an engine.
+
+    A row stands for an item from the revision in which it was written to the one in which it was written
+    again or deleted, so that each caller finds what its own revision holds, whatever others write meanwhile.
+    Writes are idempotent: processes that replay the same changes write the same rows.
+    """
+
+    def write(
+        self,
+        revision: int,
+        item_ids: Collection[str],
+        items: Sequence[EngineItem],
+        vectors: Matrix,
+        unranked: Collection[str],
+    ) -> None:
+        """Make the gallery of a revision, in one step.
+
+        Parameters
+        ----------
+        revision : int
+            What it holds from then on.
+        item_ids : collection of str
+            Everything that was written or deleted since the revision before.
+        items : sequence of EngineItem
+            Those of them that can be ranked.
+        vectors : ndarray of shape (n_items, rank)
+            Their projections.
+        unranked : collection of str
+            Those that the model cannot place.
+        """
+        ...
+
+    def latest_revision(self) -> int:
+        """Return the latest revision of which everything was written."""
+        ...
+
+    def item_ids(self, revision: int) -> Iterator[str]:
+        """Yield the id of each item, including those that cannot be ranked."""
+        ...
+
+    def count(self, revision: int, item_filter: ItemFilter) -> int:
+        """Return how many items that match a filter can be ranked."""
+        ...
+
+    def find_unranked(self, revision: int) -> frozenset[str]:
+        """Return the items that the model cannot place."""
+        ...
+
+    def search(
+        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
+    ) -> tuple[list[EngineHit], bool]:
+        """Return results offset + 1 to offset + k by inner product, equal ones by id, and whether exact.
+
+        Fewer than `k` are returned only where fewer match.
+        """
+        ...
+
+    def search_similar(
+        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None
+    ) -> list[EngineHit]:
+        """Return the same by cosine, compared with every row; `left_out` is no result."""
+        ...
+
+    def has_label(self, revision: int, label: str) -> bool:
+        """Return whether an item that can be ranked carries a label."""
+        ...
+
+    def count_labels(self, revision: int) -> dict[str, int]:
+        """Return how many items carry each label."""
+        ...
+
+    def count_values(self, revision: int, key: str) -> dict[Hashable, int]:
+        """Return how many items have each value under a metadata key."""
+        ...
+
+    def sample(self, revision: int, count: int) -> Iterator[tuple[EngineItem, Vector]]:
+        """Yield some items with their projections, the same ones for the same revision."""
+        ...
+
+    def purge(self, before: int) -> int:
+        """Remove the rows that no revision from `before` on holds; return how many.
+
+        Whoever asks for an earlier revision gets that one from then on.
+        """
+        ...
+
+
+class VectorEngine(Protocol):
+    """Keeps galleries."""
+
+    def open(self, key: GalleryKey) -> EngineGallery | None:
+        """Return a gallery that is complete; None where there is none."""
+        ...
+
+    def create(
+        self,
+        key: GalleryKey,
+        revision: int,
+        batches: Iterator[tuple[Sequence[EngineItem], Matrix]],
+        rank: int,
+        queries: Matrix,
+        unranked: Collection[str],
+    ) -> EngineGallery:
+        """Make a gallery, or finish one that another process left unfinished.
+
+        Parameters
+        ----------
+        key : GalleryKey
+            Which one.
+        revision : int
+            Which it holds.
+        batches : iterator of (sequence of EngineItem, ndarray)
+            Its items with their projections.
+        rank : int
+            Length of a projection.
+        queries : ndarray of shape (n_queries, rank)
+            Projections of the other modality, from which an index may learn what will be asked.
+        unranked : collection of str
+            Items that the model cannot place.
+        """
+        ...
+
+    def keys(self) -> list[GalleryKey]:
+        """Return the galleries there are."""
+        ...
+
+    def drop(self, key: GalleryKey) -> None:
+        """Remove a gallery, if there is one."""
+        ...

@@ -1,0 +1,1 @@
+"""Engines that other programs maintain, for galleries too large for one process."""

@@ -1,0 +1,176 @@
+"""Galleries whose rows an engine keeps; this process holds their name and a revision."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+from typing_extensions import override
+
+from app.domain.entities import ItemFilter, Matrix, Vector, comparable
+from app.domain.ports.engine import EngineGallery, EngineHit, EngineItem
+from app.services.serving.gallery import Gallery, Page
+from app.services.serving.item_columns import ColumnNames
+from app.services.serving.segments import IndexedItem
+from app.services.storage.pacing import no_pause
+
+_NO_FILTER = ItemFilter()
+_REVISIONS_KEPT = 1000
+"""Revisions before the latest whose rows stay, for processes that have not caught up."""
+_WRITES_PER_PURGE = 100
+"""Revisions between two purges: each deletes what a hundred writes have ended."""
+
+
+class RemoteGallery(Gallery):
+    """A gallery of an engine at one revision.
+
+    Parameters
+    ----------
+    rows : EngineGallery
+        The gallery.
+    revision : int
+        Of the collection.
+    """
+
+    def __init__(self, rows: EngineGallery, revision: int) -> None:
+        super().__init__()
+        self._rows = rows
+        self._revision = revision
+
+    @cached_property
+    def _unranked(self) -> frozenset[str]:
+        return self._rows.find_unranked(self._revision)
+
+    @cached_property
+    def _size(self) -> int:
+        return self._rows.count(self._revision, _NO_FILTER)
+
+    @property
+    @override
+    def unranked(self) -> frozenset[str]:
+        return self._unranked
+
+    @property
+    @override
+    def size(self) -> int:
+        return self._size
+
+    @property
+    @override
+    def estimated_bytes(self) -> int:
+        return 0
+
+    @property
+    @override
+    def bytes_per_item(self) -> float:
+        return 0.0
+
+    @override
+    def numbers_per_search(self, item_filter: ItemFilter) -> float:
+        return np.inf
+
+    @property
+    @override
+    def is_exact(self) -> bool:
+        return False
+
+    @property
+    @override
+    def index_kind(self) -> str:
+        return "hnsw"
+
+    @property
+    @override
+    def columns(self) -> ColumnNames:
+        return ColumnNames()
+
+    @override
+    def rows_to_read(self, names: ColumnNames) -> int:
+        return 0
+
+    @override
+    def read_columns(self, names: ColumnNames, pause: Callable[[], None] = no_pause) -> None:
+        pass
+
+    @override
+    def prepare(self, pause: Callable[[], None]) -> None:
+        pass
+
+    @override
+    def item_ids(self) -> Iterator[str]:
+        return self._rows.item_ids(self._revision)
+
+    @override
+    def first_items(self, count: int) -> Iterator[IndexedItem]:
+        return (item for item, _ in self.sample(count))
+
+    @override
+    def sample(self, count: int) -> Iterator[tuple[IndexedItem, Vector]]:
+        for item, vector in self._rows.sample(self._revision, count):
+            yield IndexedItem(*item), vector
+
+    @override
+    def has_label(self, label: str) -> bool:
+        return self._rows.has_label(self._revision, label)
+
+    @override
+    def count_labels(self) -> Counter[str]:
+        return Counter(self._rows.count_labels(self._revision))
+
+    @override
+    def count_values(self, key: str) -> Counter[Hashable]:
+        counts = self._rows.count_values(self._revision, key).items()
+        return Counter({comparable(value): count for value, count in counts})
+
+    @override
+    def advance(self, revision: int) -> RemoteGallery | None:
+        return RemoteGallery(self._rows, revision) if self._rows.latest_revision() >= revision else None
+
+    @override
+    def apply_write(
+        self,
+        item_ids: Collection[str],
+        items: Sequence[IndexedItem],
+        vectors: Matrix,
+        unranked: Collection[str] = (),
+        pause: Callable[[], None] = no_pause,
+        *,
+        revision: int = 0,
+    ) -> RemoteGallery:
+        self._rows.write(revision, item_ids, [_engine_item(item) for item in items], vectors, unranked)
+        if revision // _WRITES_PER_PURGE > self._revision // _WRITES_PER_PURGE:
+            self._rows.purge(revision - _REVISIONS_KEPT)
+        return RemoteGallery(self._rows, revision)
+
+    @override
+    def search(self, queries: Matrix, k: int, offset: int, item_filter: ItemFilter) -> list[Page]:
+        return [_page(*self._rows.search(self._revision, query, k, offset, item_filter)) for query in queries]
+
+    @override
+    def search_similar(
+        self, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None = None
+    ) -> Page:
+        return _page(self._rows.search_similar(self._revision, query, k, offset, item_filter, left_out), True)
+
+    @override
+    def find_rows(
+        self, queries: Matrix, pages: Sequence[tuple[int, int]], item_filter: ItemFilter = _NO_FILTER
+    ) -> list[Page]:
+        return [
+            _page(*self._rows.search(self._revision, query, k, offset, item_filter))
+            for query, (k, offset) in zip(queries, pages, strict=True)
+        ]
+
+    @override
+    def pages(self, rows: list[Page], pages: Sequence[tuple[int, int]]) -> list[Page]:
+        return rows
+
+
+def _engine_item(item: IndexedItem) -> EngineItem:
+    return EngineItem(item.id, item.labels, dict(item.metadata))
+
+
+def _page(hits: Sequence[EngineHit], is_exact: bool) -> Page:
+    return Page(((IndexedItem(*hit.item), hit.score) for hit in hits), is_exact)

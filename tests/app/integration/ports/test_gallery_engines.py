@@ -1,0 +1,173 @@
+"""What every engine of galleries does, on the engines themselves."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.db.session import make_engine
+from app.domain.entities import ItemFilter
+from app.domain.ports.engine import EngineItem, GalleryKey
+from app.engines.postgresql import PostgresEngine
+from app.index.exact import ExactIndex
+from app.services.serving.engine_galleries import RemoteGallery
+from app.services.serving.galleries import SegmentGallery
+from app.services.serving.gallery import Gallery
+from app.services.serving.segments import IndexedItem
+
+RANK, N_ITEMS = 8, 300
+KEY = GalleryKey(1, "bundle", "image")
+COLOURS = ("red", "green", None, 3, 3.5, True)
+Make = Callable[[list[IndexedItem], Any], Gallery]
+
+
+def random_rows(n: int, seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    return (
+        rng.normal(size=(n, RANK)) + 2.0 * rng.normal(size=(5, RANK))[rng.integers(0, 5, n)] + 1.0
+    ).astype(np.float32)
+
+
+def make_items(n: int) -> list[IndexedItem]:
+    return [
+        IndexedItem(
+            f"item é {number:04d}",
+            (f"class {number % 4}", "all") if number % 3 else (),
+            {"colour": COLOURS[number % len(COLOURS)], "nested": {"a": [number]}} if number % 5 else {},
+        )
+        for number in range(n)
+    ]
+
+
+@pytest.fixture
+def engine(pgvector_url: str) -> Iterator[PostgresEngine]:
+    connections = make_engine(pgvector_url)
+    yield PostgresEngine(connections)
+    connections.dispose()
+
+
+@pytest.fixture(params=["faiss", "postgresql"])
+def make(request: pytest.FixtureRequest) -> Make:
+    if request.param == "faiss":
+        return lambda items, vectors: SegmentGallery.from_items(items, vectors, ExactIndex)
+    engine = request.getfixturevalue("engine")
+
+    def make_in_engine(items: list[IndexedItem], vectors: Any) -> Gallery:
+        rows = [EngineItem(item.id, item.labels, dict(item.metadata)) for item in items]
+        batches = (
+            (rows[start : start + 100], vectors[start : start + 100]) for start in range(0, len(rows), 100)
+        )
+        return RemoteGallery(engine.create(KEY, 1, batches, RANK, random_rows(20, 1), ()), 1)
+
+    return make_in_engine
+
+
+def best(
+    items: list[IndexedItem], vectors: Any, query: Any, k: int, offset: int, item_filter: ItemFilter
+) -> list[tuple[str, float]]:
+    scores = vectors @ query
+    rows = [n for n, item in enumerate(items) if item_filter.accepts(item.labels, item.metadata)]
+    rows.sort(key=lambda n: (-scores[n], items[n].id))
+    return [(items[n].id, float(scores[n])) for n in rows[offset : offset + k]]
+
+
+FILTERS = [
+    ItemFilter(),
+    ItemFilter(labels=("class 1", "class 2")),
+    ItemFilter(labels=()),
+    ItemFilter(labels=("no such label",)),
+    ItemFilter(metadata={"colour": ("red", True)}),
+    ItemFilter(metadata={"colour": (None,)}),
+    ItemFilter(metadata={"colour": (3.0,)}),
+    ItemFilter(labels=("all",), metadata={"colour": ("green",), "absent": (None,)}),
+]
+
+
+@pytest.mark.parametrize("item_filter", FILTERS, ids=str)
+def test_the_best_items_that_match_are_returned_in_order(make: Make, item_filter: ItemFilter) -> None:
+    items, vectors = make_items(N_ITEMS), random_rows(N_ITEMS)
+    vectors[7] = vectors[3]  # equal scores are ordered by id
+    gallery = make(items, vectors)
+    queries = np.concatenate([random_rows(4, 2), vectors[3:4]])
+    for k, offset in ((10, 0), (5, 8), (1000, 0), (3, 5000)):
+        pages = gallery.search(queries, k, offset, item_filter)
+        for query, page in zip(queries, pages, strict=True):
+            expected = best(items, vectors, query, k, offset, item_filter)
+            assert [item.id for item, _ in page] == [item_id for item_id, _ in expected]
+            np.testing.assert_allclose(
+                [score for _, score in page], [s for _, s in expected], rtol=1e-5, atol=1e-5
+            )
+            assert page.is_exact
+            assert all(item == items[int(item.id[-4:])] for item, _ in page)
+
+
+def test_items_of_the_same_modality_are_ranked_by_cosine(make: Make) -> None:
+    items, vectors = make_items(N_ITEMS), random_rows(N_ITEMS)
+    gallery = make(items, vectors)
+    page = gallery.search_similar(vectors[5], 4, 1, ItemFilter(labels=("all",)), items[5].id)
+    cosines = vectors @ vectors[5] / np.linalg.norm(vectors, axis=1) / np.linalg.norm(vectors[5])
+    rows = [n for n in np.argsort(-cosines) if "all" in items[n].labels and n != 5][1:5]
+    assert [item.id for item, _ in page] == [items[n].id for n in rows]
+    np.testing.assert_allclose([score for _, score in page], cosines[rows], rtol=1e-5)
+
+
+def test_a_write_makes_another_gallery_and_leaves_the_one_before(make: Make) -> None:
+    items, vectors = make_items(40), random_rows(40)
+    before = make(items, vectors)
+    moved = IndexedItem(items[0].id, ("moved",), {"colour": "blue"})
+    new = IndexedItem("new", ("moved",), {})
+    ids = [items[0].id, items[1].id, items[2].id, "new", "never stored"]
+    written = np.stack([-5 * vectors[0], 9 * vectors[0]])
+    for _ in range(2):  # as two processes would, each for itself
+        after = before.apply_write(ids, [moved, new], written, [items[2].id], revision=2)
+        assert (before.size, after.size) == (40, 39)
+        assert (before.unranked, after.unranked) == (frozenset(), frozenset({items[2].id}))
+    assert sorted(after.item_ids()) == sorted([*(item.id for item in items if item is not items[1]), "new"])
+    (page,) = after.search(vectors[:1], 1, 0, ItemFilter())
+    assert page[0][0] == new
+    (page,) = before.search(vectors[:1], 40, 0, ItemFilter())
+    assert {item.id for item, _ in page} == {item.id for item in items}
+    assert (before.has_label("moved"), after.has_label("moved")) == (False, True)
+    assert (before.count_labels()["moved"], after.count_labels()["moved"]) == (0, 2)
+    assert after.count_values("colour")["blue"] == 1
+    assert before.count_values("colour")[(bool, True)] == sum(
+        item.metadata.get("colour") is True for item in items
+    )
+    assert {item.id for item, _ in after.sample(1000)} == {
+        item.id for item, _ in after.search(vectors[:1], 40, 0, ItemFilter())[0]
+    }
+
+
+def test_revisions_that_were_purged_are_answered_by_the_earliest_that_is_there(
+    engine: PostgresEngine,
+) -> None:
+    items, vectors = make_items(3), random_rows(3)
+    rows = [EngineItem(item.id, item.labels, dict(item.metadata)) for item in items]
+    gallery = engine.create(KEY, 1, iter([(rows, vectors)]), RANK, vectors, ())
+    gallery.write(2, [items[0].id], [], vectors[:0], ())
+    assert [gallery.count(revision, ItemFilter()) for revision in (1, 2)] == [3, 2]
+    assert gallery.purge(2) == 1
+    assert [gallery.count(revision, ItemFilter()) for revision in (1, 2)] == [2, 2]
+    assert gallery.latest_revision() == 2
+    assert engine.keys() == [KEY]
+    engine.drop(KEY)
+    assert engine.open(KEY) is None
+
+
+def test_an_index_finds_nearly_all_that_comparing_every_row_finds(engine: PostgresEngine) -> None:
+    n = 6000
+    vectors, queries = random_rows(n), random_rows(30, 3)
+    rows = [EngineItem(f"{number:04d}", (str(number % 2),), {}) for number in range(n)]
+    gallery = engine.create(KEY, 1, iter([(rows, vectors)]), RANK, queries, ())
+    found = 0
+    for query in queries:
+        hits, is_exact = gallery.search(1, query, 10, 0, ItemFilter())
+        assert not is_exact
+        expected = set(np.argsort(-(vectors @ query), kind="stable")[:10].tolist())
+        found += len(expected & {int(hit.item.id) for hit in hits})
+        hits, is_exact = gallery.search(1, query, 10, 0, ItemFilter(labels=("1",)))
+        assert is_exact  # 3000 rows are few
+        odd = np.arange(1, n, 2)
+        assert [int(hit.item.id) for hit in hits] == odd[np.argsort(-(vectors[odd] @ query))[:10]].tolist()
+    assert found >= 0.99 * 10 * len(queries)
