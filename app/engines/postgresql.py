@@ -43,7 +43,7 @@ def _table_of(key: GalleryKey) -> str:
     return f"gallery_{key.collection_id}_{digest}"
 
 
-def _held_at(table: str) -> str:
+def _condition_at(table: str) -> str:
     """Return the condition of the rows of a revision; of what is purged, the earliest that is there."""
     earliest = f"(SELECT earliest FROM {_SCHEMA}.galleries WHERE table_name = '{table}')"
     return f"since <= GREATEST(:revision, {earliest}) AND until > GREATEST(:revision, {earliest})"
@@ -57,8 +57,8 @@ class _Conditions:
     parameters: dict[str, Any]
 
     @classmethod
-    def of(cls, held: str, revision: int, item_filter: ItemFilter) -> _Conditions:
-        parts, parameters = [held], dict[str, Any](revision=revision)
+    def of(cls, condition: str, revision: int, item_filter: ItemFilter) -> _Conditions:
+        parts, parameters = [condition], dict[str, Any](revision=revision)
         if item_filter.labels is not None:
             parts.append("labels && CAST(:labels AS text[])")
             parameters["labels"] = list(item_filter.labels)
@@ -89,7 +89,7 @@ class PostgresGallery:
         self._engine = engine
         self._name = table
         self._table = f"{_SCHEMA}.{table}"
-        self._held = _held_at(table)
+        self._condition = _condition_at(table)
         self._balance = balance
 
     def write(
@@ -164,32 +164,32 @@ class PostgresGallery:
     def latest_revision(self) -> int:
         """Return the latest revision of which everything was written."""
         with translate_errors(), self._engine.connect() as connection:
-            found = connection.execute(
+            rows = connection.execute(
                 sa.text(f"SELECT revision FROM {_SCHEMA}.galleries WHERE table_name = :name"),
                 {"name": self._name},
             )
-            return int(found.scalar_one())
+            return int(rows.scalar_one())
 
     def count(self, revision: int, item_filter: ItemFilter) -> int:
         """Return how many items that match a filter can be ranked."""
-        conditions = _Conditions.of(self._held, revision, item_filter)
+        conditions = _Conditions.of(self._condition, revision, item_filter)
         with translate_errors(), self._engine.connect() as connection:
             return self._count(connection, conditions, None)
 
     def find_unranked(self, revision: int) -> frozenset[str]:
         """Return the items that the model cannot place."""
         with translate_errors(), self._engine.connect() as connection:
-            found = connection.execute(
-                sa.text(f"SELECT item_id FROM {self._table} WHERE raw IS NULL AND {self._held}"),
+            rows = connection.execute(
+                sa.text(f"SELECT item_id FROM {self._table} WHERE raw IS NULL AND {self._condition}"),
                 {"revision": revision},
             )
-            return frozenset(found.scalars())
+            return frozenset(rows.scalars())
 
     def search(
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
     ) -> tuple[list[EngineHit], bool]:
         """Return a page of results; see `EngineGallery.search`."""
-        conditions = _Conditions.of(self._held, revision, item_filter)
+        conditions = _Conditions.of(self._condition, revision, item_filter)
         depth = offset + k
         with translate_errors(), self._engine.connect() as connection:
             is_small = self._count(connection, conditions, _ROWS_COMPARED) < _ROWS_COMPARED
@@ -204,9 +204,9 @@ class PostgresGallery:
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None
     ) -> list[EngineHit]:
         """Return a page of results by cosine; see `EngineGallery.search_similar`."""
-        conditions = _Conditions.of(self._held, revision, item_filter)
+        conditions = _Conditions.of(self._condition, revision, item_filter)
         with translate_errors(), self._engine.connect() as connection:
-            found = connection.execute(
+            rows = connection.execute(
                 sa.text(
                     "SELECT item_id, labels, metadata, "
                     "COALESCE(NULLIF(1 - (raw <=> CAST(:query AS public.vector)), 'NaN'), 0) AS score "
@@ -222,11 +222,11 @@ class PostgresGallery:
                     "offset": offset,
                 },
             )
-            return [_hit(row) for row in found]
+            return [_hit(row) for row in rows]
 
     def has_label(self, revision: int, label: str) -> bool:
         """Return whether an item that can be ranked carries a label."""
-        conditions = _Conditions.of(self._held, revision, ItemFilter(labels=(label,)))
+        conditions = _Conditions.of(self._condition, revision, ItemFilter(labels=(label,)))
         with translate_errors(), self._engine.connect() as connection:
             return self._count(connection, conditions, 1) > 0
 
@@ -242,23 +242,23 @@ class PostgresGallery:
     def sample(self, revision: int, count: int) -> Iterator[tuple[EngineItem, Vector]]:
         """Yield some items with their projections."""
         with translate_errors(), self._engine.connect() as connection:
-            found = connection.execute(
+            rows = connection.execute(
                 sa.text(
                     f"SELECT item_id, labels, metadata, CAST(raw AS real[]) FROM {self._table} "
-                    f"WHERE raw IS NOT NULL AND {self._held} ORDER BY md5(item_id) LIMIT :count"
+                    f"WHERE raw IS NOT NULL AND {self._condition} ORDER BY md5(item_id) LIMIT :count"
                 ),
                 {"revision": revision, "count": count},
             )
-            for item_id, labels, metadata, vector in found:
+            for item_id, labels, metadata, vector in rows:
                 yield EngineItem(item_id, tuple(labels), metadata), np.asarray(vector, np.float32)
 
     def item_ids(self, revision: int) -> Iterator[str]:
         """Yield the id of each item, including those that cannot be ranked."""
         with translate_errors(), self._engine.connect() as connection:
-            found = connection.execution_options(yield_per=1000).execute(
-                sa.text(f"SELECT item_id FROM {self._table} WHERE {self._held}"), {"revision": revision}
+            rows = connection.execution_options(yield_per=1000).execute(
+                sa.text(f"SELECT item_id FROM {self._table} WHERE {self._condition}"), {"revision": revision}
             )
-            yield from found.scalars()
+            yield from rows.scalars()
 
     def purge(self, before: int) -> int:
         """Remove rows that ended; see `EngineGallery.purge`."""
@@ -277,30 +277,30 @@ class PostgresGallery:
 
     def _counts(self, values: str, revision: int, parameters: dict[str, Any]) -> list[tuple[Any, int]]:
         with translate_errors(), self._engine.connect() as connection:
-            found = connection.execute(
+            rows = connection.execute(
                 sa.text(
                     f"SELECT value, count(*) FROM ({values} AS value FROM {self._table} "
-                    f"WHERE raw IS NOT NULL AND {self._held}) AS of_items GROUP BY value"
+                    f"WHERE raw IS NOT NULL AND {self._condition}) AS of_items GROUP BY value"
                 ),
                 {"revision": revision, **parameters},
             )
-            return [(value, int(count)) for value, count in found]
+            return [(value, int(count)) for value, count in rows]
 
     def _count(self, connection: Connection, conditions: _Conditions, at_most: int | None) -> int:
         limit = "" if at_most is None else f"LIMIT {at_most}"
-        found = connection.execute(
+        rows = connection.execute(
             sa.text(
                 f"SELECT count(*) FROM (SELECT 1 FROM {self._table} "
                 f"WHERE raw IS NOT NULL AND {conditions.sql} {limit}) AS matching"
             ),
             conditions.parameters,
         )
-        return int(found.scalar_one())
+        return int(rows.scalar_one())
 
     def _search_all(
         self, connection: Connection, conditions: _Conditions, query: Vector, k: int, offset: int
     ) -> list[EngineHit]:
-        found = connection.execute(
+        rows = connection.execute(
             sa.text(
                 "SELECT item_id, labels, metadata, -(raw <#> CAST(:query AS public.vector)) AS score "
                 f"FROM {self._table} WHERE raw IS NOT NULL AND {conditions.sql} "
@@ -308,7 +308,7 @@ class PostgresGallery:
             ),
             {**conditions.parameters, "query": _text_of(query), "k": k, "offset": offset},
         )
-        return [_hit(row) for row in found]
+        return [_hit(row) for row in rows]
 
     def _search_index(
         self, connection: Connection, conditions: _Conditions, query: Vector, k: int, offset: int
@@ -318,7 +318,7 @@ class PostgresGallery:
         connection.execute(sa.text(f"SET LOCAL hnsw.ef_search = {width}"))
         connection.execute(sa.text("SET LOCAL hnsw.iterative_scan = strict_order"))
         connection.execute(sa.text("SET LOCAL enable_seqscan = off"))
-        found = connection.execute(
+        rows = connection.execute(
             sa.text(
                 "SELECT item_id, labels, metadata, -(raw <#> CAST(:query AS public.vector)) AS score FROM ("
                 f"SELECT item_id, labels, metadata, raw FROM {self._table} WHERE raw IS NOT NULL "
@@ -334,7 +334,7 @@ class PostgresGallery:
                 "offset": offset,
             },
         )
-        return [_hit(row) for row in found]
+        return [_hit(row) for row in rows]
 
 
 class PostgresEngine:
@@ -371,11 +371,11 @@ class PostgresEngine:
         """Return a gallery that is complete; None where there is none."""
         self.set_up()
         with translate_errors(), self._engine.connect() as connection:
-            found = connection.execute(
+            rows = connection.execute(
                 sa.text(f"SELECT balance FROM {_SCHEMA}.galleries WHERE table_name = :name"),
                 {"name": _table_of(key)},
             ).scalar_one_or_none()
-        return None if found is None else PostgresGallery(self._engine, _table_of(key), _balance_of(found))
+        return None if rows is None else PostgresGallery(self._engine, _table_of(key), _balance_of(rows))
 
     def create(
         self,
@@ -435,12 +435,12 @@ class PostgresEngine:
         """Return the galleries there are."""
         self.set_up()
         with translate_errors(), self._engine.connect() as connection:
-            found = connection.execute(
+            rows = connection.execute(
                 sa.text(
                     f"SELECT collection_id, bundle, modality FROM {_SCHEMA}.galleries ORDER BY table_name"
                 )
             )
-            return [GalleryKey(*row) for row in found]
+            return [GalleryKey(*row) for row in rows]
 
     def drop(self, key: GalleryKey) -> None:
         """Remove a gallery, if there is one."""

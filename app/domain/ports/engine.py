@@ -114,7 +114,7 @@ class EngineGallery(Protocol):
     def purge(self, before: int) -> int:
         """Remove the rows that no revision from `before` on holds; return how many.
 
-        Whoever asks for an earlier revision gets that one from then on.
+        An earlier revision is answered by `before` from then on.
         """
         ...
 
