@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -17,9 +18,11 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
 
 from app.db.faults import translate_errors
 from app.domain.entities import ItemFilter, Matrix, Vector
+from app.domain.errors import ServiceError, VectorEngineUnavailableError
 from app.domain.ports.engine import EngineHit, EngineItem, GalleryKey
 from app.index.balance import Balance
 
@@ -36,6 +39,31 @@ _WIDEST_SEARCH = 1000
 """The largest ``hnsw.ef_search`` that pgvector takes."""
 _LEAST_WIDTH = 400
 """Nodes that a search visits at least: recall@10 of .99 on 100 000 balanced rows of 32."""
+
+
+_REASONS = {
+    "0A000": "the PostgreSQL server has no extension pgvector",
+    "58P01": "the PostgreSQL server has no extension pgvector",
+    "42501": "the role may not make the extension, or a schema",
+    "42P01": "its tables are gone; a restart makes them again",
+    "3F000": "its tables are gone; a restart makes them again",
+}
+"""By SQLSTATE: feature_not_supported, undefined_file, insufficient_privilege, undefined_table,
+invalid_schema_name."""
+
+
+@contextmanager
+def _translate_errors() -> Iterator[None]:
+    """Raise the service's errors in place of the driver's."""
+    try:
+        with translate_errors():
+            yield
+    except (DBAPIError, ServiceError) as error:
+        driver = error if isinstance(error, DBAPIError) else error.__cause__
+        reason = _REASONS.get(getattr(getattr(driver, "orig", None), "sqlstate", None) or "")
+        if reason is None:
+            raise
+        raise VectorEngineUnavailableError(reason) from error
 
 
 def _table_of(key: GalleryKey) -> str:
@@ -101,7 +129,7 @@ class PostgresGallery:
         unranked: Collection[str],
     ) -> None:
         """Write the changes of a revision in one transaction; see `EngineGallery.write`."""
-        with translate_errors(), self._engine.begin() as connection:
+        with _translate_errors(), self._engine.begin() as connection:
             self._end(connection, revision, item_ids)
             self.insert(connection, revision, items, vectors)
             self._insert_unranked(connection, revision, unranked)
@@ -163,7 +191,7 @@ class PostgresGallery:
 
     def latest_revision(self) -> int:
         """Return the latest revision of which everything was written."""
-        with translate_errors(), self._engine.connect() as connection:
+        with _translate_errors(), self._engine.connect() as connection:
             rows = connection.execute(
                 sa.text(f"SELECT revision FROM {_SCHEMA}.galleries WHERE table_name = :name"),
                 {"name": self._name},
@@ -173,12 +201,12 @@ class PostgresGallery:
     def count(self, revision: int, item_filter: ItemFilter) -> int:
         """Return how many items that match a filter can be ranked."""
         conditions = _Conditions.of(self._condition, revision, item_filter)
-        with translate_errors(), self._engine.connect() as connection:
+        with _translate_errors(), self._engine.connect() as connection:
             return self._count(connection, conditions, None)
 
     def find_unranked(self, revision: int) -> frozenset[str]:
         """Return the items that the model cannot place."""
-        with translate_errors(), self._engine.connect() as connection:
+        with _translate_errors(), self._engine.connect() as connection:
             rows = connection.execute(
                 sa.text(f"SELECT item_id FROM {self._table} WHERE raw IS NULL AND {self._condition}"),
                 {"revision": revision},
@@ -191,7 +219,7 @@ class PostgresGallery:
         """Return a page of results; see `EngineGallery.search`."""
         conditions = _Conditions.of(self._condition, revision, item_filter)
         depth = offset + k
-        with translate_errors(), self._engine.connect() as connection:
+        with _translate_errors(), self._engine.connect() as connection:
             is_small = self._count(connection, conditions, _ROWS_COMPARED) < _ROWS_COMPARED
             if is_small or depth * _CANDIDATES > _WIDEST_SEARCH:
                 return self._search_all(connection, conditions, query, k, offset), True
@@ -205,7 +233,7 @@ class PostgresGallery:
     ) -> list[EngineHit]:
         """Return a page of results by cosine; see `EngineGallery.search_similar`."""
         conditions = _Conditions.of(self._condition, revision, item_filter)
-        with translate_errors(), self._engine.connect() as connection:
+        with _translate_errors(), self._engine.connect() as connection:
             rows = connection.execute(
                 sa.text(
                     "SELECT item_id, labels, metadata, "
@@ -227,7 +255,7 @@ class PostgresGallery:
     def has_label(self, revision: int, label: str) -> bool:
         """Return whether an item that can be ranked carries a label."""
         conditions = _Conditions.of(self._condition, revision, ItemFilter(labels=(label,)))
-        with translate_errors(), self._engine.connect() as connection:
+        with _translate_errors(), self._engine.connect() as connection:
             return self._count(connection, conditions, 1) > 0
 
     def count_labels(self, revision: int) -> dict[str, int]:
@@ -241,7 +269,7 @@ class PostgresGallery:
 
     def sample(self, revision: int, count: int) -> Iterator[tuple[EngineItem, Vector]]:
         """Yield some items with their projections."""
-        with translate_errors(), self._engine.connect() as connection:
+        with _translate_errors(), self._engine.connect() as connection:
             rows = connection.execute(
                 sa.text(
                     f"SELECT item_id, labels, metadata, CAST(raw AS real[]) FROM {self._table} "
@@ -254,7 +282,7 @@ class PostgresGallery:
 
     def item_ids(self, revision: int) -> Iterator[str]:
         """Yield the id of each item, including those that cannot be ranked."""
-        with translate_errors(), self._engine.connect() as connection:
+        with _translate_errors(), self._engine.connect() as connection:
             rows = connection.execution_options(yield_per=1000).execute(
                 sa.text(f"SELECT item_id FROM {self._table} WHERE {self._condition}"), {"revision": revision}
             )
@@ -262,7 +290,7 @@ class PostgresGallery:
 
     def purge(self, before: int) -> int:
         """Remove rows that ended; see `EngineGallery.purge`."""
-        with translate_errors(), self._engine.begin() as connection:
+        with _translate_errors(), self._engine.begin() as connection:
             connection.execute(
                 sa.text(
                     f"UPDATE {_SCHEMA}.galleries SET earliest = GREATEST(earliest, :before) "
@@ -276,7 +304,7 @@ class PostgresGallery:
             return removed.rowcount
 
     def _counts(self, values: str, revision: int, parameters: dict[str, Any]) -> list[tuple[Any, int]]:
-        with translate_errors(), self._engine.connect() as connection:
+        with _translate_errors(), self._engine.connect() as connection:
             rows = connection.execute(
                 sa.text(
                     f"SELECT value, count(*) FROM ({values} AS value FROM {self._table} "
@@ -354,7 +382,7 @@ class PostgresEngine:
         """Make the extension, the schema and the list of galleries, unless they are there; once a process."""
         if self._is_set_up:
             return
-        with translate_errors(), self._engine.begin() as connection:
+        with _translate_errors(), self._engine.begin() as connection:
             connection.execute(sa.text("SELECT pg_advisory_xact_lock(5141230)"))
             connection.execute(sa.text("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public"))
             connection.execute(sa.text(f"CREATE SCHEMA IF NOT EXISTS {_SCHEMA}"))
@@ -370,7 +398,7 @@ class PostgresEngine:
     def open(self, key: GalleryKey) -> PostgresGallery | None:
         """Return a gallery that is complete; None where there is none."""
         self.set_up()
-        with translate_errors(), self._engine.connect() as connection:
+        with _translate_errors(), self._engine.connect() as connection:
             rows = connection.execute(
                 sa.text(f"SELECT balance FROM {_SCHEMA}.galleries WHERE table_name = :name"),
                 {"name": _table_of(key)},
@@ -391,7 +419,7 @@ class PostgresEngine:
         parts = list(batches)
         vectors = np.concatenate([part for _, part in parts]) if parts else np.zeros((0, rank), np.float32)
         balance = Balance.between(vectors, queries) if len(vectors) else _identity(rank)
-        with translate_errors(), self._engine.begin() as connection:
+        with _translate_errors(), self._engine.begin() as connection:
             connection.execute(
                 sa.text("SELECT pg_advisory_xact_lock(5141230, hashtext(:name))"), {"name": name}
             )
@@ -434,7 +462,7 @@ class PostgresEngine:
     def keys(self) -> list[GalleryKey]:
         """Return the galleries there are."""
         self.set_up()
-        with translate_errors(), self._engine.connect() as connection:
+        with _translate_errors(), self._engine.connect() as connection:
             rows = connection.execute(
                 sa.text(
                     f"SELECT collection_id, bundle, modality FROM {_SCHEMA}.galleries ORDER BY table_name"
@@ -444,7 +472,7 @@ class PostgresEngine:
 
     def drop(self, key: GalleryKey) -> None:
         """Remove a gallery, if there is one."""
-        with translate_errors(), self._engine.begin() as connection:
+        with _translate_errors(), self._engine.begin() as connection:
             name = _table_of(key)
             connection.execute(
                 sa.text(f"DELETE FROM {_SCHEMA}.galleries WHERE table_name = :name"), {"name": name}

@@ -56,6 +56,7 @@ from app.domain.errors.models import (
     PlotsUnavailableError,
     TrainingAlreadyRunningError,
     TrainingDataError,
+    VectorEngineUnavailableError,
 )
 from app.domain.errors.storage import (
     DatabaseMissingError,
@@ -120,6 +121,7 @@ __all__ = [
     "UnknownLabelError",
     "UnknownModalityError",
     "UnknownReportFormatError",
+    "VectorEngineUnavailableError",
     "WrongContentError",
     "WrongDatabaseError",
     "storage_error",

@@ -132,5 +132,15 @@ class EncoderUnavailableError(UnavailableError):
     title = "Encoder unavailable"
 
 
+class VectorEngineUnavailableError(UnavailableError):
+    """The engine that keeps the galleries cannot do its work."""
+
+    code = "vector-engine-unavailable"
+    title = "Vector engine unavailable"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the vector engine cannot be used: {reason}")
+
+
 def _version(number: int | None) -> str:
     return "no version" if number is None else f"version {number}"

@@ -8,6 +8,7 @@ import pytest
 
 from app.db.session import make_engine
 from app.domain.entities import ItemFilter
+from app.domain.errors import VectorEngineUnavailableError
 from app.domain.ports.engine import EngineItem, GalleryKey
 from app.engines.postgresql import PostgresEngine
 from app.index.exact import ExactIndex
@@ -153,6 +154,22 @@ def test_revisions_that_were_purged_are_answered_by_the_earliest_that_is_there(
     assert engine.keys() == [KEY]
     engine.drop(KEY)
     assert engine.open(KEY) is None
+
+
+def test_an_engine_that_cannot_be_used_says_why(engine: PostgresEngine, postgres_url: str) -> None:
+    without_extension = make_engine(postgres_url)
+    with without_extension.connect() as connection:
+        available = connection.exec_driver_sql("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'")
+        if available.first() is not None:
+            without_extension.dispose()
+            pytest.skip("the server of LRBS_TEST_POSTGRES_URL has pgvector, too")
+    with pytest.raises(VectorEngineUnavailableError, match="has no extension pgvector"):
+        PostgresEngine(without_extension).open(KEY)
+    without_extension.dispose()
+    gallery = engine.create(KEY, 1, iter([]), RANK, random_rows(1), ())
+    engine.drop(KEY)
+    with pytest.raises(VectorEngineUnavailableError, match="its tables are gone; a restart makes them again"):
+        gallery.count(1, ItemFilter())
 
 
 def test_an_index_finds_nearly_all_that_comparing_every_row_finds(engine: PostgresEngine) -> None:
