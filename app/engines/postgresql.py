@@ -41,12 +41,13 @@ _LEAST_WIDTH = 400
 """Nodes that a search visits at least: recall@10 of .99 on 100 000 balanced rows of 32."""
 
 
+_GONE = "its tables are gone; a restart makes them again"
 _REASONS = {
     "0A000": "the PostgreSQL server has no extension pgvector",
     "58P01": "the PostgreSQL server has no extension pgvector",
     "42501": "the role may not make the extension, or a schema",
-    "42P01": "its tables are gone; a restart makes them again",
-    "3F000": "its tables are gone; a restart makes them again",
+    "42P01": _GONE,
+    "3F000": _GONE,
 }
 """By SQLSTATE: feature_not_supported, undefined_file, insufficient_privilege, undefined_table,
 invalid_schema_name."""
@@ -127,19 +128,26 @@ class PostgresGallery:
         items: Sequence[EngineItem],
         vectors: Matrix,
         unranked: Collection[str],
-    ) -> None:
+    ) -> int:
         """Write the changes of a revision in one transaction; see `EngineGallery.write`."""
         with _translate_errors(), self._engine.begin() as connection:
+            # One writer at a time: an earlier write that came later would bring ended rows back.
+            latest = connection.execute(
+                sa.text(f"SELECT revision FROM {_SCHEMA}.galleries WHERE table_name = :name FOR UPDATE"),
+                {"name": self._name},
+            ).scalar_one_or_none()
+            if latest is None:
+                raise VectorEngineUnavailableError(_GONE)
+            if latest >= revision:
+                return int(latest)
             self._end(connection, revision, item_ids)
             self.insert(connection, revision, items, vectors)
             self._insert_unranked(connection, revision, unranked)
             connection.execute(
-                sa.text(
-                    f"UPDATE {_SCHEMA}.galleries SET revision = GREATEST(revision, :revision) "
-                    "WHERE table_name = :name"
-                ),
+                sa.text(f"UPDATE {_SCHEMA}.galleries SET revision = :revision WHERE table_name = :name"),
                 {"revision": revision, "name": self._name},
             )
+        return revision
 
     def _end(self, connection: Connection, revision: int, item_ids: Collection[str]) -> None:
         if item_ids:

@@ -36,7 +36,7 @@ class EngineGallery(Protocol):
 
     A row stands for an item from the revision in which it was written to the one in which it was written
     again or deleted, so that each caller finds what its own revision holds, whatever others write meanwhile.
-    Writes are idempotent: processes that replay the same changes write the same rows.
+    Of processes that replay the same changes one writes them.
     """
 
     def write(
@@ -46,8 +46,8 @@ class EngineGallery(Protocol):
         items: Sequence[EngineItem],
         vectors: Matrix,
         unranked: Collection[str],
-    ) -> None:
-        """Make the gallery of a revision, in one step.
+    ) -> int:
+        """Make the gallery of a revision, in one step, unless a later one was made.
 
         Parameters
         ----------
@@ -61,6 +61,12 @@ class EngineGallery(Protocol):
             Their projections.
         unranked : collection of str
             Those that the model cannot place.
+
+        Returns
+        -------
+        int
+            The revision, or the later one that another process has made: what this one was to hold is true
+            from there on only.
         """
         ...
 

@@ -139,7 +139,8 @@ class RemoteGallery(Gallery):
         *,
         revision: int = 0,
     ) -> RemoteGallery:
-        self._rows.write(revision, item_ids, [_engine_item(item) for item in items], vectors, unranked)
+        items_of_engine = [_engine_item(item) for item in items]
+        revision = self._rows.write(revision, item_ids, items_of_engine, vectors, unranked)
         if revision // _WRITES_PER_PURGE > self._revision // _WRITES_PER_PURGE:
             self._rows.purge(revision - _REVISIONS_KEPT)
         return RemoteGallery(self._rows, revision)

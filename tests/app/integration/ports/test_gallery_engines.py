@@ -140,6 +140,20 @@ def test_a_write_makes_another_gallery_and_leaves_the_one_before(make: Make) -> 
     }
 
 
+def test_a_write_that_comes_after_a_later_one_brings_nothing_back(engine: PostgresEngine) -> None:
+    items, vectors = make_items(4), random_rows(4)
+    rows = [EngineItem(item.id, item.labels, dict(item.metadata)) for item in items]
+    base = RemoteGallery(engine.create(KEY, 1, iter([(rows, vectors)]), RANK, vectors, ()), 1)
+    changed = items[0]._replace(labels=("later",))
+    later = base.apply_write([items[0].id, items[1].id], [changed], vectors[:1], revision=3)
+    late = base.apply_write([items[0].id, items[1].id], items[:2], vectors[:2], revision=2)
+    for gallery in (later, late):
+        (page,) = gallery.search(vectors[:1], 10, 0, ItemFilter())
+        assert sorted(item for item, _ in page) == sorted([changed, *items[2:]])
+    (page,) = base.search(vectors[:1], 10, 0, ItemFilter())
+    assert len(page) == 4
+
+
 def test_revisions_that_were_purged_are_answered_by_the_earliest_that_is_there(
     engine: PostgresEngine,
 ) -> None:
