@@ -144,12 +144,12 @@ def test_a_fit_outlives_its_scheduler_or_goes_on_from_its_checkpoint(
                 cluster.start()
     _assert_same_bits(found, expected)
 
-    with DaskEngine(cluster.address, least_pairs=0, patience_seconds=1.0):
+    with DaskEngine(cluster.address, least_pairs=0, patience_seconds=4.0):
         states = _estimator().iter_fit(*arguments)
         for state in itertools.islice(states, 4):
             state.save(tmp_path / "state")
         cluster.kill()
-        with pytest.raises(EngineError, match=r"no Dask scheduler with a worker at tcp://127"):
+        with pytest.raises(EngineError, match=r"no Dask (scheduler|worker)"):
             next(states)
     cluster.start()
     start = Checkpoint.load(tmp_path / "state")
