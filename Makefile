@@ -19,8 +19,8 @@ demo: $(VENV)/.runtime-stamp ## Draw the sample set, train on it, serve it and o
 #   uv venv /tmp/lrbs-lowest
 #   uv pip install --python /tmp/lrbs-lowest --resolution lowest-direct -e '.[dev,docs,onnx,postgres,serve]'
 #   /tmp/lrbs-lowest/bin/python -m pytest -o filterwarnings=default
-test: $(VENV)/.dev-stamp ## Run the tests, two processes for each core and one more, five at most
-	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 5 --dist loadfile --no-loadscope-reorder
+test: $(VENV)/.dev-stamp ## Run the tests, two processes for each core, four at most
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev-stamp ## Run formatter, linter, import contracts and type checker
 	$(BIN)/ruff format --check

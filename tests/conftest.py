@@ -17,18 +17,6 @@ import sqlalchemy
 
 ROOT = Path(__file__).parents[1]
 PARTS = frozenset({"data", "postgres", "browser", "curl", "onnx", "encoders", "pgvector", "dask"})
-WAITING_FOLDERS = frozenset({"e2e", "faults", "contract"})
-LONG_FILES = (
-    "e2e/test_processes.py",
-    "e2e/test_real_data.py",
-    "e2e/test_jobs.py",
-    "contract/test_schemathesis.py",
-    "e2e/test_import_storing.py",
-    "faults/test_neighbours.py",
-    "e2e/test_models_page.py",
-    "faults/test_faults.py",
-    "integration/test_quality.py",
-)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 hypothesis.settings.register_profile("steady", derandomize=True, deadline=None)
@@ -42,31 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two processes for each core and one: the tests of real processes wait for half of their time."""
-    return 2 * (os.cpu_count() or 1) + 1
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mix files whose tests wait with files that compute, those known to be long before all others.
-
-    Each process of the tests takes the next file when it has done one, so that the order decides which
-    files run beside each other and what is left at the end.
-    """
-    files: dict[Path, list[pytest.Item]] = {}
-    for item in items:
-        files.setdefault(item.path, []).append(item)
-    waiting = [path for path in files if WAITING_FOLDERS & set(path.parts)]
-    computing = [path for path in files if path not in set(waiting)]
-    places = {
-        path: (index + 0.5) / len(folder)
-        for folder in (waiting, computing)
-        for index, path in enumerate(folder)
-    }
-    last = len(LONG_FILES)
-    rank = {name: index for index, name in enumerate(LONG_FILES)}
-    order = sorted(files, key=lambda path: (rank.get("/".join(path.parts[-2:]), last), places[path]))
-    items[:] = [item for path in order for item in files[path]]
+    """Two processes for each core: the tests of real processes wait for half of their time."""
+    return 2 * (os.cpu_count() or 1)
 
 
 def required_parts() -> set[str]:
