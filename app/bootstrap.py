@@ -33,6 +33,8 @@ from app.services.models.model_bundles import ModelBundles
 from app.services.models.originals import Originals
 from app.services.models.registry import ModelRegistry
 from app.services.serving.column_reader import ColumnReader
+from app.services.serving.engine_snapshots import EngineGalleries
+from app.services.serving.gallery_rebuild import GalleryRebuild
 from app.services.serving.gallery_saver import GallerySaver
 from app.services.serving.maps import GalleryMaps
 from app.services.serving.recall_monitor import RecallMonitor
@@ -107,6 +109,8 @@ class Services:
         The models and galleries being served.
     garbage_collector : GarbageCollector
         Removes unused files.
+    gallery_rebuild : GalleryRebuild or None
+        Builds galleries of the vector engine again, where there is one.
     engine_sweeper : EngineSweeper or None
         Removes unused galleries of the vector engine, where there is one.
     removal : Removal
@@ -141,6 +145,7 @@ class Services:
     access: AccessService
     snapshots: SnapshotReader
     garbage_collector: GarbageCollector
+    gallery_rebuild: GalleryRebuild | None
     engine_sweeper: EngineSweeper | None
     removal: Removal
     tombstones: Tombstones
@@ -178,7 +183,7 @@ def build(settings: Settings) -> Services:
     originals = Originals(files.pictures, encoders)
     vector_engine = _open_vector_engine(settings, engine)
     bundles = ModelBundles(files.bundles, ExactIndexFiles(), InvertedListIndexes(), encoders, originals)
-    snapshots, version_snapshots, recall_monitor, columns = _build_snapshots(
+    snapshots, version_snapshots, recall_monitor, columns, gallery_rebuild = _build_snapshots(
         settings, database, bundles, ownership, vector_engine
     )
     removal = Removal(database, garbage_collector, lambda deleted: snapshots.evict([deleted]))
@@ -219,6 +224,7 @@ def build(settings: Settings) -> Services:
         access=AccessService(database, RateLimits(settings.rate_limit)),
         snapshots=snapshots,
         garbage_collector=garbage_collector,
+        gallery_rebuild=gallery_rebuild,
         engine_sweeper=None if vector_engine is None else EngineSweeper(database, vector_engine),
         removal=removal,
         tombstones=Tombstones(database, settings.sweep_grace_seconds),
@@ -358,7 +364,7 @@ def _build_snapshots(
     bundles: ModelBundles,
     ownership: Ownership,
     vector_engine: VectorEngine | None,
-) -> tuple[SnapshotReader, VersionSnapshots, RecallMonitor, ColumnReader]:
+) -> tuple[SnapshotReader, VersionSnapshots, RecallMonitor, ColumnReader, GalleryRebuild | None]:
     saved = SavedGalleries(
         database,
         BundleStore(settings.data_dir / "galleries"),
@@ -367,13 +373,15 @@ def _build_snapshots(
         ownership.is_current,
     )
     state = ServingState(SnapshotCache(settings.resolved_snapshot_bytes))
-    loader = SnapshotLoader(bundles, ExactIndex, saved, state.fallback, vector_engine)
+    galleries = None if vector_engine is None else EngineGalleries(vector_engine)
+    loader = SnapshotLoader(bundles, ExactIndex, saved, state.fallback, galleries)
     saver = GallerySaver(saved, settings.save_after_items)
     updater = SnapshotUpdater(database, state, loader, saver)
     monitor = RecallMonitor(state.cache, ExactIndex, _INDEX_RECALL, updater.search_exactly)
     reader = SnapshotReader(database, state, updater)
     columns = ColumnReader(state.waiting_room, reader.is_searched)
-    return reader, VersionSnapshots(database, loader, state.cache), monitor, columns
+    rebuild = None if vector_engine is None else GalleryRebuild(database, loader, vector_engine)
+    return reader, VersionSnapshots(database, loader, state.cache), monitor, columns, rebuild
 
 
 def _copy_files(source: Path, target: Path) -> int:

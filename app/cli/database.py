@@ -56,6 +56,32 @@ def adopt(as_json: JsonFlag = False) -> None:
     )
 
 
+@db.command("reindex")
+def reindex(
+    collection: Annotated[
+        str | None, typer.Argument(help="its name; all that have a model if left out")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Build a vector engine's galleries again from the database, beside those that serve."""
+    services = existing_services()
+    services.schema.require_current()
+    if services.gallery_rebuild is None:
+        message = "is faiss: each process builds its galleries from the database when it starts"
+        raise typer.BadParameter(message, param_hint="LRBS_VECTOR_ENGINE")
+    names = (
+        [collection]
+        if collection
+        else [one.name for one in services.catalogue.collections() if one.active_version]
+    )
+    for name in names:
+        sizes = services.gallery_rebuild.run(name)
+        if as_json:
+            typer.echo(json.dumps({"collection": name, "items": sizes}))
+        else:
+            typer.echo(f"{name}: " + " and ".join(f"{size} {modality}" for modality, size in sizes.items()))
+
+
 @db.command("sweep")
 def sweep(as_json: JsonFlag = False) -> None:
     """Move all files that the database does not refer to into the trash, however many they are."""

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
+from pgvector.psycopg import register_vector
+from psycopg.types.json import Jsonb
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
@@ -33,6 +35,10 @@ _ROWS_COMPARED = 5000
 """Rows that are compared one by one rather than looked up: some milliseconds."""
 _ROWS_PER_INSERT = 500
 """Bounds the parameters of a statement."""
+_COLUMNS = ("text", "int8", "int8", "text[]", "jsonb", "vector", "vector")
+"""Types of a row's columns."""
+_REVISIONS_BETWEEN_COUNTS = 100
+"""A gallery that is large is taken to be so for that long; if it is not, a search compares its rows."""
 _CANDIDATES = 4
 """Candidates of the index for each result, which are ranked again."""
 _WIDEST_SEARCH = 1000
@@ -41,7 +47,7 @@ _LEAST_WIDTH = 400
 """Nodes that a search visits at least: recall@10 of .99 on 100 000 balanced rows of 32."""
 
 
-_GONE = "its tables are gone; a restart makes them again"
+_GONE = "its tables are gone; `lrbs db reindex` makes them again"
 _REASONS = {
     "0A000": "the PostgreSQL server has no extension pgvector",
     "58P01": "the PostgreSQL server has no extension pgvector",
@@ -98,6 +104,16 @@ class _Conditions:
             )
             parameters[f"key_{number}"] = name
             parameters[f"values_{number}"] = [json.dumps(value) for value in values]
+            if values and None not in values:  # which an item without the key matches, too
+                # Said once more, as the index understands it.
+                names = [f"object_{number}_{position}" for position in range(len(values))]
+                parts.append(
+                    "(" + " OR ".join(f"metadata @> CAST(:{parameter} AS jsonb)" for parameter in names) + ")"
+                )
+                parameters |= {
+                    parameter: json.dumps({name: value})
+                    for parameter, value in zip(names, values, strict=True)
+                }
         return cls(" AND ".join(parts), parameters)
 
 
@@ -120,6 +136,8 @@ class PostgresGallery:
         self._table = f"{_SCHEMA}.{table}"
         self._condition = _condition_at(table)
         self._balance = balance
+        self._known_large = -_REVISIONS_BETWEEN_COUNTS
+        """The revision at which the gallery was last seen to have too many rows to compare."""
 
     def write(
         self,
@@ -187,6 +205,23 @@ class PostgresGallery:
                 ],
             )
 
+    def fill(
+        self, connection: Connection, revision: int, batches: Iterator[tuple[Sequence[EngineItem], Matrix]]
+    ) -> None:
+        """Add the first rows of an empty table."""
+        driver_connection = connection.connection.driver_connection
+        assert driver_connection is not None
+        register_vector(driver_connection)
+        copy = f"COPY {self._table} (item_id, since, until, labels, metadata, raw, mapped) FROM STDIN BINARY"
+        with driver_connection.cursor() as cursor, cursor.copy(copy) as rows:
+            rows.set_types(_COLUMNS)
+            for items, vectors in batches:
+                mapped = self._balance.map_rows(vectors)
+                for item, raw, row in zip(items, vectors, mapped, strict=True):
+                    rows.write_row(
+                        (item.id, revision, _FOREVER, list(item.labels), Jsonb(item.metadata), raw, row)
+                    )
+
     def _insert_unranked(self, connection: Connection, revision: int, unranked: Collection[str]) -> None:
         if unranked:
             connection.execute(
@@ -228,13 +263,33 @@ class PostgresGallery:
         conditions = _Conditions.of(self._condition, revision, item_filter)
         depth = offset + k
         with _translate_errors(), self._engine.connect() as connection:
-            is_small = self._count(connection, conditions, _ROWS_COMPARED) < _ROWS_COMPARED
-            if is_small or depth * _CANDIDATES > _WIDEST_SEARCH:
+            if (
+                depth * _CANDIDATES > _WIDEST_SEARCH
+                or self._is_small(connection, revision, conditions, item_filter)
+                or len(hits := self._search_index(connection, conditions, query, k, offset)) < k
+            ):
                 return self._search_all(connection, conditions, query, k, offset), True
-            hits = self._search_index(connection, conditions, query, k, offset)
-            if len(hits) == k:
-                return hits, False
-            return self._search_all(connection, conditions, query, k, offset), True
+            return hits, False
+
+    def search_exactly(
+        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
+    ) -> list[EngineHit]:
+        """Return the same page of results by comparing every row."""
+        conditions = _Conditions.of(self._condition, revision, item_filter)
+        with _translate_errors(), self._engine.connect() as connection:
+            return self._search_all(connection, conditions, query, k, offset)
+
+    def _is_small(
+        self, connection: Connection, revision: int, conditions: _Conditions, item_filter: ItemFilter
+    ) -> bool:
+        """Return whether few rows match, so that they are compared one by one."""
+        is_whole = item_filter == ItemFilter()
+        if is_whole and 0 <= revision - self._known_large < _REVISIONS_BETWEEN_COUNTS:
+            return False
+        is_small = self._count(connection, conditions, _ROWS_COMPARED) < _ROWS_COMPARED
+        if is_whole and not is_small:
+            self._known_large = revision
+        return is_small
 
     def search_similar(
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None
@@ -418,14 +473,12 @@ class PostgresEngine:
         key: GalleryKey,
         revision: int,
         batches: Iterator[tuple[Sequence[EngineItem], Matrix]],
-        rank: int,
+        vectors: Matrix,
         queries: Matrix,
         unranked: Collection[str],
     ) -> PostgresGallery:
         """Make a gallery in one transaction; see `VectorEngine.create`."""
-        name = _table_of(key)
-        parts = list(batches)
-        vectors = np.concatenate([part for _, part in parts]) if parts else np.zeros((0, rank), np.float32)
+        name, rank = _table_of(key), vectors.shape[1]
         balance = Balance.between(vectors, queries) if len(vectors) else _identity(rank)
         with _translate_errors(), self._engine.begin() as connection:
             connection.execute(
@@ -441,8 +494,7 @@ class PostgresEngine:
                 )
             )
             gallery = PostgresGallery(self._engine, name, balance)
-            for items, part in parts:
-                gallery.insert(connection, revision, items, part)
+            gallery.fill(connection, revision, batches)
             gallery._insert_unranked(connection, revision, unranked)
             connection.execute(
                 sa.text(f"CREATE INDEX ON {_SCHEMA}.{name} USING hnsw (mapped public.vector_ip_ops)")
@@ -467,6 +519,34 @@ class PostgresEngine:
             )
         return gallery
 
+    def replace(self, key: GalleryKey, by: GalleryKey) -> bool:
+        """Put a gallery in the place of another; see `VectorEngine.replace`."""
+        names = {"old": _table_of(key), "new": _table_of(by)}
+        with _translate_errors(), self._engine.begin() as connection:
+            rows = connection.execute(
+                sa.text(
+                    f"SELECT table_name, revision FROM {_SCHEMA}.galleries "
+                    "WHERE table_name IN (:old, :new) ORDER BY table_name FOR UPDATE"
+                ),
+                names,
+            )
+            revisions = {row.table_name: row.revision for row in rows}
+            if names["new"] not in revisions:
+                raise VectorEngineUnavailableError(_GONE)
+            if revisions[names["new"]] < revisions.get(names["old"], 0):
+                return False
+            connection.execute(sa.text(f"DROP TABLE IF EXISTS {_SCHEMA}.{names['old']}"))
+            connection.execute(sa.text(f"DELETE FROM {_SCHEMA}.galleries WHERE table_name = :old"), names)
+            connection.execute(sa.text(f"ALTER TABLE {_SCHEMA}.{names['new']} RENAME TO {names['old']}"))
+            connection.execute(
+                sa.text(
+                    f"UPDATE {_SCHEMA}.galleries SET table_name = :old, modality = :modality "
+                    "WHERE table_name = :new"
+                ),
+                {**names, "modality": key.modality},
+            )
+        return True
+
     def keys(self) -> list[GalleryKey]:
         """Return the galleries there are."""
         self.set_up()
@@ -480,6 +560,7 @@ class PostgresEngine:
 
     def drop(self, key: GalleryKey) -> None:
         """Remove a gallery, if there is one."""
+        self.set_up()
         with _translate_errors(), self._engine.begin() as connection:
             name = _table_of(key)
             connection.execute(

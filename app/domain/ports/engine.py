@@ -95,10 +95,16 @@ class EngineGallery(Protocol):
         """
         ...
 
+    def search_exactly(
+        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
+    ) -> list[EngineHit]:
+        """Return the same, compared with every row."""
+        ...
+
     def search_similar(
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None
     ) -> list[EngineHit]:
-        """Return the same by cosine, compared with every row; `left_out` is no result."""
+        """Return the same by cosine; `left_out` is no result."""
         ...
 
     def has_label(self, revision: int, label: str) -> bool:
@@ -137,7 +143,7 @@ class VectorEngine(Protocol):
         key: GalleryKey,
         revision: int,
         batches: Iterator[tuple[Sequence[EngineItem], Matrix]],
-        rank: int,
+        vectors: Matrix,
         queries: Matrix,
         unranked: Collection[str],
     ) -> EngineGallery:
@@ -151,12 +157,31 @@ class VectorEngine(Protocol):
             Which it holds.
         batches : iterator of (sequence of EngineItem, ndarray)
             Its items with their projections.
-        rank : int
-            Length of a projection.
+        vectors : ndarray of shape (n_items, rank)
+            The same projections, or a sample of them, from which an index may learn.
         queries : ndarray of shape (n_queries, rank)
-            Projections of the other modality, from which an index may learn what will be asked.
+            Projections of the other modality, from which it may learn what will be asked.
         unranked : collection of str
             Items that the model cannot place.
+        """
+        ...
+
+    def replace(self, key: GalleryKey, by: GalleryKey) -> bool:
+        """Put a gallery in the place of another of the same model, in one step, under the other's key.
+
+        What is answered from then on is the new one's, also by those who had opened the old one.
+
+        Parameters
+        ----------
+        key : GalleryKey
+            Which one is replaced, if it is there.
+        by : GalleryKey
+            By which.
+
+        Returns
+        -------
+        bool
+            False, and nothing is done, while the new one is of an earlier revision.
         """
         ...
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, MutableMapping, Sequence
 from functools import cached_property
 
 import numpy as np
 from typing_extensions import override
 
 from app.domain.entities import ItemFilter, Matrix, Vector, comparable
+from app.domain.ports import GalleryIndex
 from app.domain.ports.engine import EngineGallery, EngineHit, EngineItem
 from app.services.serving.gallery import Gallery, Page
 from app.services.serving.item_columns import ColumnNames
@@ -32,12 +33,15 @@ class RemoteGallery(Gallery):
         The gallery.
     revision : int
         Of the collection.
+    is_exact : bool
+        Whether every row is compared with each query.
     """
 
-    def __init__(self, rows: EngineGallery, revision: int) -> None:
+    def __init__(self, rows: EngineGallery, revision: int, is_exact: bool = False) -> None:
         super().__init__()
         self._rows = rows
         self._revision = revision
+        self._is_exact = is_exact
 
     @cached_property
     def _unranked(self) -> frozenset[str]:
@@ -74,12 +78,12 @@ class RemoteGallery(Gallery):
     @property
     @override
     def is_exact(self) -> bool:
-        return False
+        return self._is_exact
 
     @property
     @override
     def index_kind(self) -> str:
-        return "hnsw"
+        return "exact" if self._is_exact else "hnsw"
 
     @property
     @override
@@ -126,7 +130,11 @@ class RemoteGallery(Gallery):
 
     @override
     def advance(self, revision: int) -> RemoteGallery | None:
-        return RemoteGallery(self._rows, revision) if self._rows.latest_revision() >= revision else None
+        return self._at(revision) if self._rows.latest_revision() >= revision else None
+
+    @override
+    def exactly(self, made: MutableMapping[GalleryIndex, GalleryIndex]) -> RemoteGallery:
+        return RemoteGallery(self._rows, self._revision, is_exact=True)
 
     @override
     def apply_write(
@@ -143,11 +151,19 @@ class RemoteGallery(Gallery):
         revision = self._rows.write(revision, item_ids, items_of_engine, vectors, unranked)
         if revision // _WRITES_PER_PURGE > self._revision // _WRITES_PER_PURGE:
             self._rows.purge(revision - _REVISIONS_KEPT)
-        return RemoteGallery(self._rows, revision)
+        return self._at(revision)
+
+    def _at(self, revision: int) -> RemoteGallery:
+        return RemoteGallery(self._rows, revision, self._is_exact)
 
     @override
     def search(self, queries: Matrix, k: int, offset: int, item_filter: ItemFilter) -> list[Page]:
-        return [_page(*self._rows.search(self._revision, query, k, offset, item_filter)) for query in queries]
+        return [self._search(query, k, offset, item_filter) for query in queries]
+
+    def _search(self, query: Vector, k: int, offset: int, item_filter: ItemFilter) -> Page:
+        if self._is_exact:
+            return _page(self._rows.search_exactly(self._revision, query, k, offset, item_filter), True)
+        return _page(*self._rows.search(self._revision, query, k, offset, item_filter))
 
     @override
     def search_similar(
@@ -160,7 +176,7 @@ class RemoteGallery(Gallery):
         self, queries: Matrix, pages: Sequence[tuple[int, int]], item_filter: ItemFilter = _NO_FILTER
     ) -> list[Page]:
         return [
-            _page(*self._rows.search(self._revision, query, k, offset, item_filter))
+            self._search(query, k, offset, item_filter)
             for query, (k, offset) in zip(queries, pages, strict=True)
         ]
 

@@ -120,7 +120,7 @@ class RecallMonitor:
             Projected queries.
         """
         gallery = snapshot.galleries[modality]
-        if not len(queries) or gallery.is_exact or not gallery.segments:
+        if not len(queries) or gallery.is_exact:
             return
         # Threads that count at the same time lose a count, and nothing else.
         before = self._n_seen
@@ -146,10 +146,10 @@ class RecallMonitor:
         while True:
             try:
                 while samples := self._take():
-                    began = time.thread_time()
+                    began = time.monotonic()
                     self._measure(samples)
                     self._drop_unserved()
-                    time.sleep(_REST * (time.thread_time() - began))
+                    time.sleep(_REST * (time.monotonic() - began))
             except Exception:
                 _logger.exception("recall could not be measured")
                 time.sleep(_FAILURE_SECONDS)
@@ -250,6 +250,9 @@ def _best_scores(
     gallery: Gallery, queries: Matrix, depth: int, make_index: IndexFactory, pause: Callable[[], None]
 ) -> Matrix:
     """Return the largest scores of each query, shape (n_queries, depth), the smallest first."""
+    if not gallery.segments:  # an engine keeps them
+        pages = gallery.exactly({}).search_many(queries, [(depth, 0)] * len(queries))
+        return np.array([[score for _, score in reversed(page)] for page in pages], np.float32)
     best = np.full((len(queries), depth), -np.inf, np.float32)
     for view in gallery.segments:
         vectors = view.segment.index.vectors

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace as replace_fields
+from functools import partial
 
 import numpy as np
 
 from app.domain.entities import Collection, Matrix, ModelVersion
 from app.domain.errors import DamagedBundleError
 from app.domain.ports import GalleryIndex, UnitOfWork
-from app.domain.ports.engine import EngineItem, GalleryKey, VectorEngine
 from app.services.models.model_bundles import LoadedModel, ModelBundles
-from app.services.serving.engine_galleries import RemoteGallery
+from app.services.serving.engine_snapshots import EngineGalleries
 from app.services.serving.fallback import FallbackPolicy
 from app.services.serving.galleries import SegmentGallery
-from app.services.serving.gallery import Gallery
 from app.services.serving.replay import replay
 from app.services.serving.saved_galleries import SavedGalleries
 from app.services.serving.segments import IndexedItem, IndexFactory, Segment
@@ -50,7 +49,7 @@ class SnapshotLoader:
         Galleries on disk.
     fallback : FallbackPolicy
         What serves while the active version's bundle is damaged.
-    engine : VectorEngine or None
+    engine : EngineGalleries or None
         Keeps the galleries; None: each process does, in its memory.
     """
 
@@ -60,7 +59,7 @@ class SnapshotLoader:
         make_index: IndexFactory,
         saved_galleries: SavedGalleries,
         fallback: FallbackPolicy,
-        engine: VectorEngine | None = None,
+        engine: EngineGalleries | None = None,
     ) -> None:
         self._bundles = bundles
         self._make_index = make_index
@@ -112,6 +111,23 @@ class SnapshotLoader:
             current = self._load_or_fall_back(current, work, collection, version, pause)
         return replay(current, collection, work, pause)
 
+    def load_with_engine(
+        self,
+        work: UnitOfWork,
+        collection: Collection,
+        version: ModelVersion,
+        engine: EngineGalleries,
+        pause: Callable[[], None],
+    ) -> Snapshot:
+        """Return a snapshot of a version whose galleries an engine has; what is missing is brought there.
+
+        Parameters as of `load_version`; raises DamagedBundleError if the version's bundle cannot be trusted.
+        """
+        model = self._bundles.load(collection, version)
+        pause()
+        load_local = partial(self._load_bundle_galleries, work, collection, model, version.bundle, pause)
+        return engine.open(collection, model, version.bundle, load_local, pause)
+
     def load_version(
         self, work: UnitOfWork, collection: Collection, version: ModelVersion, pause: Callable[[], None]
     ) -> Snapshot:
@@ -119,10 +135,10 @@ class SnapshotLoader:
 
         Parameters as of `load`; raises DamagedBundleError if the version's bundle cannot be trusted.
         """
+        if self._engine is not None:
+            return self.load_with_engine(work, collection, version, self._engine, pause)
         model = self._bundles.load(collection, version)
         pause()
-        if self._engine is not None:
-            return self._open_in_engine(self._engine, work, collection, model, version.bundle, pause)
         saved = self._saved_galleries.load(work, collection, version, pause)
         if saved is None:
             return self._load_bundle_galleries(work, collection, model, version.bundle, pause)
@@ -192,38 +208,6 @@ class SnapshotLoader:
         with self._lock:
             self.n_damaged += 1
 
-    def _open_in_engine(
-        self,
-        engine: VectorEngine,
-        work: UnitOfWork,
-        collection: Collection,
-        model: LoadedModel,
-        bundle: str,
-        pause: Callable[[], None],
-    ) -> Snapshot:
-        """Return a snapshot of what the engine has of a version; what is missing is brought there."""
-        keys = {name: GalleryKey(collection.id, bundle, name) for name in model.galleries}
-        opened = {name: engine.open(key) for name, key in keys.items()}
-        if any(gallery is None for gallery in opened.values()):
-            local = self._load_bundle_galleries(work, collection, model, bundle, pause)
-            revision = local.collection.revision
-            for name, queries_of in zip(keys, reversed(keys), strict=True):
-                if opened[name] is None:
-                    opened[name] = engine.create(
-                        keys[name],
-                        revision,
-                        _batches_of(local.galleries[name], pause),
-                        model.projector.rank,
-                        _rows_of(local.galleries[queries_of]),
-                        local.galleries[name].unranked,
-                    )
-        present = {name: gallery for name, gallery in opened.items() if gallery is not None}
-        latest = [gallery.latest_revision() for gallery in present.values()]
-        revision = min([collection.revision, *latest])
-        galleries = {name: RemoteGallery(gallery, revision) for name, gallery in present.items()}
-        model = replace_fields(model, galleries={}, indexes={})
-        return Snapshot(replace_fields(collection, revision=revision), model, galleries, bundle)
-
     def _load_bundle_galleries(
         self,
         work: UnitOfWork,
@@ -269,21 +253,6 @@ def _missing_indexes(
     """Return a reason for each gallery that was read without the index that the version has for it."""
     names = [name for name in model.published_recall if galleries[name].size and galleries[name].is_exact]
     return dict.fromkeys(names, reason)
-
-
-def _batches_of(gallery: Gallery, pause: Callable[[], None]) -> Iterator[tuple[list[EngineItem], Matrix]]:
-    """Yield the items of a gallery with their projections, as an engine takes them."""
-    for view in gallery.segments:
-        pairs = zip(view.live_items(), view.live_vectors(), strict=True)
-        for batch in in_batches(pairs, _ITEMS_PER_BATCH):
-            items = [EngineItem(item.id, item.labels, dict(item.metadata)) for item, _ in batch]
-            yield items, np.stack([vector for _, vector in batch])
-            pause()
-
-
-def _rows_of(gallery: Gallery) -> Matrix:
-    vectors = [view.live_vectors() for view in gallery.segments]
-    return np.concatenate(vectors) if vectors else np.zeros((0, 0), np.float32)
 
 
 class _BundleRows:

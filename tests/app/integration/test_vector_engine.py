@@ -12,7 +12,7 @@ from app.bootstrap import Services, build
 from app.db.migrate import upgrade
 from app.db.session import make_engine
 from app.domain.entities import Content, ItemFilter, SearchResult
-from app.domain.errors import UnknownLabelError
+from app.domain.errors import UnknownLabelError, VectorEngineUnavailableError
 from app.services.serving.search import Query, SingleSearch
 from app.services.storage.rounds import Round
 from app.settings import Settings
@@ -107,6 +107,35 @@ def test_galleries_of_versions_that_are_gone_are_removed(
     services.catalogue.delete_collection(NAME)
     assert services.removal.go_on(Round())
     assert services.engine_sweeper.sweep() == 2
+
+
+def test_galleries_are_built_again_from_the_database_while_services_go_on(
+    open_services: Open, vectors: SyntheticPairs, pgvector_url: str
+) -> None:
+    services = open_services("postgresql")
+    fill(services, vectors)
+    train(services)
+    other = open_services("postgresql")
+    expected = shown(search(other, vectors.Z[0], 60))
+    engine = make_engine(pgvector_url)
+    with engine.begin() as connection:
+        tables = connection.exec_driver_sql("SELECT table_name FROM lrbs_engine.galleries").scalars().all()
+        for table in tables:  # as a damaged disk would
+            connection.exec_driver_sql(f"UPDATE lrbs_engine.{table} SET raw = mapped, labels = '{{}}'")
+    assert shown(search(other, vectors.Z[0], 60)) != expected
+    assert services.gallery_rebuild is not None
+    assert services.gallery_rebuild.run(NAME) == {"x": 60, "z": 50}
+    assert shown(search(other, vectors.Z[0], 60)) == expected
+    other.catalogue.delete_item(NAME, expected[0][0])
+    assert shown(search(services, vectors.Z[0], 60)) == expected[1:]
+
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP SCHEMA lrbs_engine CASCADE")
+    engine.dispose()
+    with pytest.raises(VectorEngineUnavailableError, match="`lrbs db reindex` makes them again"):
+        search(services, vectors.Z[0])
+    assert open_services("postgresql").gallery_rebuild.run(NAME) == {"x": 59, "z": 50}  # type: ignore[union-attr]
+    assert shown(search(services, vectors.Z[0], 60)) == expected[1:]
 
 
 def test_the_engine_needs_postgresql(tmp_path: Path) -> None:

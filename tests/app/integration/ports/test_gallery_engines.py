@@ -59,7 +59,7 @@ def make(request: pytest.FixtureRequest) -> Make:
         batches = (
             (rows[start : start + 100], vectors[start : start + 100]) for start in range(0, len(rows), 100)
         )
-        return RemoteGallery(engine.create(KEY, 1, batches, RANK, random_rows(20, 1), ()), 1)
+        return RemoteGallery(engine.create(KEY, 1, batches, vectors, random_rows(20, 1), ()), 1)
 
     return make_in_engine
 
@@ -143,7 +143,7 @@ def test_a_write_makes_another_gallery_and_leaves_the_one_before(make: Make) -> 
 def test_a_write_that_comes_after_a_later_one_brings_nothing_back(engine: PostgresEngine) -> None:
     items, vectors = make_items(4), random_rows(4)
     rows = [EngineItem(item.id, item.labels, dict(item.metadata)) for item in items]
-    base = RemoteGallery(engine.create(KEY, 1, iter([(rows, vectors)]), RANK, vectors, ()), 1)
+    base = RemoteGallery(engine.create(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ()), 1)
     changed = items[0]._replace(labels=("later",))
     later = base.apply_write([items[0].id, items[1].id], [changed], vectors[:1], revision=3)
     late = base.apply_write([items[0].id, items[1].id], items[:2], vectors[:2], revision=2)
@@ -159,7 +159,7 @@ def test_revisions_that_were_purged_are_answered_by_the_earliest_that_is_there(
 ) -> None:
     items, vectors = make_items(3), random_rows(3)
     rows = [EngineItem(item.id, item.labels, dict(item.metadata)) for item in items]
-    gallery = engine.create(KEY, 1, iter([(rows, vectors)]), RANK, vectors, ())
+    gallery = engine.create(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ())
     gallery.write(2, [items[0].id], [], vectors[:0], ())
     assert [gallery.count(revision, ItemFilter()) for revision in (1, 2)] == [3, 2]
     assert gallery.purge(2) == 1
@@ -168,6 +168,27 @@ def test_revisions_that_were_purged_are_answered_by_the_earliest_that_is_there(
     assert engine.keys() == [KEY]
     engine.drop(KEY)
     assert engine.open(KEY) is None
+
+
+def test_a_gallery_takes_the_place_of_another_unless_it_is_behind(engine: PostgresEngine) -> None:
+    items, vectors = make_items(3), random_rows(3)
+    rows = [EngineItem(item.id, item.labels, dict(item.metadata)) for item in items]
+    beside = KEY._replace(modality="image (rebuilt)")
+    old = engine.create(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ())
+    new = engine.create(beside, 1, iter([(rows[:2], vectors[:2])]), vectors, vectors, ())
+    old.write(2, [items[0].id], [], vectors[:0], ())
+    assert not engine.replace(KEY, beside)
+    assert old.count(2, ItemFilter()) == 2
+    new.write(3, [items[0].id], [], vectors[:0], ())
+    assert engine.replace(KEY, beside)
+    assert engine.keys() == [KEY]
+    assert (old.count(3, ItemFilter()), old.latest_revision()) == (1, 3)
+    engine.drop(KEY)
+    engine.create(beside, 1, iter([(rows, vectors)]), vectors, vectors, ())
+    assert engine.replace(KEY, beside)  # where there is none to replace
+    assert old.count(1, ItemFilter()) == 3
+    with pytest.raises(VectorEngineUnavailableError, match="gone"):
+        engine.replace(KEY, beside)
 
 
 def test_an_engine_that_cannot_be_used_says_why(engine: PostgresEngine, postgres_url: str) -> None:
@@ -180,9 +201,11 @@ def test_an_engine_that_cannot_be_used_says_why(engine: PostgresEngine, postgres
     with pytest.raises(VectorEngineUnavailableError, match="has no extension pgvector"):
         PostgresEngine(without_extension).open(KEY)
     without_extension.dispose()
-    gallery = engine.create(KEY, 1, iter([]), RANK, random_rows(1), ())
+    gallery = engine.create(KEY, 1, iter([]), random_rows(0), random_rows(1), ())
     engine.drop(KEY)
-    with pytest.raises(VectorEngineUnavailableError, match="its tables are gone; a restart makes them again"):
+    with pytest.raises(
+        VectorEngineUnavailableError, match="its tables are gone; `lrbs db reindex` makes them again"
+    ):
         gallery.count(1, ItemFilter())
 
 
@@ -190,7 +213,7 @@ def test_an_index_finds_nearly_all_that_comparing_every_row_finds(engine: Postgr
     n = 6000
     vectors, queries = random_rows(n), random_rows(30, 3)
     rows = [EngineItem(f"{number:04d}", (str(number % 2),), {}) for number in range(n)]
-    gallery = engine.create(KEY, 1, iter([(rows, vectors)]), RANK, queries, ())
+    gallery = engine.create(KEY, 1, iter([(rows, vectors)]), vectors, queries, ())
     found = 0
     for query in queries:
         hits, is_exact = gallery.search(1, query, 10, 0, ItemFilter())

@@ -1,0 +1,98 @@
+"""Snapshots whose galleries an engine keeps, and galleries that are built again from the database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace as replace_fields
+
+import numpy as np
+
+from app.domain.entities import Collection, Matrix
+from app.domain.ports.engine import EngineItem, GalleryKey, VectorEngine
+from app.services.models.model_bundles import LoadedModel
+from app.services.serving.engine_galleries import RemoteGallery
+from app.services.serving.gallery import Gallery
+from app.services.serving.snapshot import Snapshot
+from app.services.storage.pacing import in_batches
+
+_ITEMS_PER_BATCH = 250
+"""Bounds how long a batch holds the interpreter, to some ten milliseconds."""
+
+
+class EngineGalleries:
+    """Opens the galleries of versions in an engine, and brings there what is missing.
+
+    Parameters
+    ----------
+    engine : VectorEngine
+        Keeps them.
+    suffix : str
+        Added to the names of modalities, for galleries that are built beside those that serve.
+    """
+
+    def __init__(self, engine: VectorEngine, suffix: str = "") -> None:
+        self._engine = engine
+        self._suffix = suffix
+
+    def key(self, collection: Collection, bundle: str, modality: str) -> GalleryKey:
+        """Return the key of a gallery."""
+        return GalleryKey(collection.id, bundle, modality + self._suffix)
+
+    def open(
+        self,
+        collection: Collection,
+        model: LoadedModel,
+        bundle: str,
+        load_local: Callable[[], Snapshot],
+        pause: Callable[[], None],
+    ) -> Snapshot:
+        """Return a snapshot of a version, as of some revision that is not later than the collection's.
+
+        Parameters
+        ----------
+        collection : Collection
+            Whose.
+        model : LoadedModel
+            Of the version.
+        bundle : str
+            Its name.
+        load_local : callable
+            Returns a snapshot with galleries in memory; called if the engine lacks one.
+        pause : callable
+            Called between steps.
+        """
+        keys = {name: self.key(collection, bundle, name) for name in model.galleries}
+        opened = {name: self._engine.open(key) for name, key in keys.items()}
+        if any(gallery is None for gallery in opened.values()):
+            local, rank = load_local(), model.projector.rank
+            for name, queries_of in zip(keys, reversed(keys), strict=True):
+                if opened[name] is None:
+                    opened[name] = self._engine.create(
+                        keys[name],
+                        local.collection.revision,
+                        _batches_of(local.galleries[name], pause),
+                        _rows_of(local.galleries[name], rank),
+                        _rows_of(local.galleries[queries_of], rank),
+                        local.galleries[name].unranked,
+                    )
+        present = {name: gallery for name, gallery in opened.items() if gallery is not None}
+        latest = [gallery.latest_revision() for gallery in present.values()]
+        revision = min([collection.revision, *latest])
+        galleries = {name: RemoteGallery(gallery, revision) for name, gallery in present.items()}
+        model = replace_fields(model, galleries={}, indexes={})
+        return Snapshot(replace_fields(collection, revision=revision), model, galleries, bundle)
+
+
+def _batches_of(gallery: Gallery, pause: Callable[[], None]) -> Iterator[tuple[list[EngineItem], Matrix]]:
+    """Yield the items of a gallery with their projections, as an engine takes them."""
+    for view in gallery.segments:
+        pairs = zip(view.live_items(), view.live_vectors(), strict=True)
+        for batch in in_batches(pairs, _ITEMS_PER_BATCH):
+            items = [EngineItem(item.id, item.labels, dict(item.metadata)) for item, _ in batch]
+            yield items, np.stack([vector for _, vector in batch])
+            pause()
+
+
+def _rows_of(gallery: Gallery, rank: int) -> Matrix:
+    vectors = [view.live_vectors() for view in gallery.segments]
+    return np.concatenate(vectors) if vectors else np.zeros((0, rank), np.float32)
