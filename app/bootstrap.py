@@ -181,7 +181,9 @@ def build(settings: Settings) -> Services:
     schema = SchemaService(SqlSchema(engine), ownership)
     mark_of, copies = partial(_mark_of, settings), SqlCopies(engine, DATABASE_FILE)
     originals = Originals(files.pictures, encoders)
-    vector_engine = _open_vector_engine(settings, engine)
+    vector_engine = open_vector_engine(settings)
+    if vector_engine is not None:
+        event.listen(engine, "engine_disposed", lambda _: vector_engine.close())
     bundles = ModelBundles(files.bundles, ExactIndexFiles(), InvertedListIndexes(), encoders, originals)
     snapshots, version_snapshots, recall_monitor, columns, gallery_rebuild = _build_snapshots(
         settings, database, bundles, ownership, vector_engine
@@ -235,14 +237,13 @@ def build(settings: Settings) -> Services:
     )
 
 
-def _open_vector_engine(settings: Settings, database: Engine) -> VectorEngine | None:
+def open_vector_engine(settings: Settings) -> VectorEngine | None:
+    """Return the engine that keeps the galleries; None where each process does, in its memory."""
     if settings.vector_engine == "faiss":
         return None
     # With connections of its own: a search has one of the others open while it asks for one of these.
     url = settings.resolved_database_url
-    connections = make_engine(url, settings.lock_wait_seconds, _connections(settings))
-    event.listen(database, "engine_disposed", lambda _: connections.dispose())
-    return PostgresEngine(connections)
+    return PostgresEngine(make_engine(url, settings.lock_wait_seconds, _connections(settings)))
 
 
 def _open_database(settings: Settings) -> Engine:

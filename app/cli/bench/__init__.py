@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from app.cli.bench.encoders import encoders_command
+from app.cli.bench.engine import engine_command
 from app.cli.bench.imports import import_command
 from app.cli.bench.index import index_command
 from app.cli.bench.overload import overload_command
@@ -24,4 +25,5 @@ bench.command("encoders")(encoders_command)
 bench.command("import")(import_command)
 bench.command("search")(search_command)
 bench.command("index")(index_command)
+bench.command("engine")(engine_command)
 bench.command("overload")(overload_command)

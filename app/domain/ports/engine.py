@@ -192,3 +192,7 @@ class VectorEngine(Protocol):
     def drop(self, key: GalleryKey) -> None:
         """Remove a gallery, if there is one."""
         ...
+
+    def close(self) -> None:
+        """Close the connections."""
+        ...

@@ -1,5 +1,6 @@
 """A service whose galleries are in PostgreSQL answers as one that has them in memory."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import ValidationError
+from typer.testing import CliRunner
 
 from app.bootstrap import Services, build
+from app.cli.bench import bench
 from app.db.migrate import upgrade
 from app.db.session import make_engine
 from app.domain.entities import Content, ItemFilter, SearchResult
@@ -143,3 +146,18 @@ def test_the_engine_needs_postgresql(tmp_path: Path) -> None:
         ValidationError, match="LRBS_VECTOR_ENGINE is postgresql: LRBS_DATABASE_URL has to be"
     ):
         Settings(data_dir=tmp_path, database_url="", vector_engine="postgresql")
+
+
+@pytest.mark.parametrize("engine", ["faiss", "postgresql"])
+def test_its_speed_is_measured_beside_galleries_in_memory(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    monkeypatch.setenv("LRBS_VECTOR_ENGINE", engine)
+    if engine == "postgresql":
+        monkeypatch.setenv("LRBS_DATABASE_URL", request.getfixturevalue("pgvector_url"))
+    result = CliRunner().invoke(bench, ["engine", "--items", "2000", "--seconds", "0.01", "--json"])
+    assert result.exit_code == 0, result.output
+    figures = json.loads(result.stdout)["results"]
+    assert {row["gallery"] for row in figures} >= {"memory, exact", *({engine} - {"faiss"})}
+    assert all(row["per_second"] > 0 for row in figures)
+    assert min(row["recall_at_10"] for row in figures) > 0.9
