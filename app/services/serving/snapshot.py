@@ -67,5 +67,5 @@ class Snapshot:
         return [
             name
             for name, gallery in self.galleries.items()
-            if name in self.model.published_recall and gallery.size and gallery.is_exact
+            if name in self.model.published_recall and gallery.is_exact and gallery.size
         ]
