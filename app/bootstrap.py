@@ -315,8 +315,15 @@ def _build_files(settings: Settings, database: SqlDatabase) -> _Files:
     bundles = BundleStore(settings.data_dir / _BUNDLES, settings.trash_seconds)
     managed = ManagedFiles.of_pictures(pictures, database), ManagedFiles.of_bundles(bundles, database)
     ownership = Ownership(database, _mark_of(settings, settings.data_dir), managed)
-    garbage_collector = GarbageCollector(*managed, settings.sweep_grace_seconds, ownership.is_current)
+    garbage_collector = GarbageCollector(
+        *managed, settings.sweep_grace_seconds, ownership.is_current, partial(_now, database)
+    )
     return _Files(pictures, bundles, ownership, garbage_collector)
+
+
+def _now(database: SqlDatabase) -> float:
+    with database.read() as work:
+        return work.now().timestamp()
 
 
 def _build_catalogue(

@@ -16,7 +16,7 @@ import sqlalchemy
 from tests.pgvector import PgvectorServer
 
 ROOT = Path(__file__).parents[1]
-PARTS = frozenset({"data", "postgres", "browser", "curl", "onnx", "encoders", "pgvector", "dask"})
+PARTS = frozenset({"data", "postgres", "browser", "curl", "onnx", "encoders", "pgvector", "dask", "faketime"})
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 hypothesis.settings.register_profile("steady", derandomize=True, deadline=None)

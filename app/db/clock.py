@@ -1,4 +1,4 @@
-"""The clock of leases, the same for all processes."""
+"""The clock of leases and of all that expires, the same for all processes of all hosts."""
 
 from __future__ import annotations
 

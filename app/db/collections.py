@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import select, update
@@ -13,6 +12,7 @@ from sqlalchemy.orm import Session
 from typing_extensions import override
 
 from app.db.chunks import in_chunks
+from app.db.clock import now
 from app.db.constraints import violates_unique
 from app.db.deletions import IS_NOT_DELETED, hidden_ids, hide, remove_some
 from app.db.models import CollectionRow, SavedGalleryRow
@@ -39,7 +39,7 @@ class SqlCollectionRepository(CollectionRepository):
             purged_through=0,
             marked_revision=0,
             active_version=None,
-            created_at=datetime.now(UTC),
+            created_at=now(self._session),
         )
         self._session.add(row)
         try:

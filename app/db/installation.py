@@ -29,11 +29,16 @@ class SqlInstallationRepository(InstallationRepository):
         return Installation(row.identity, tuple(row.points))
 
     @override
+    def begin(self, point: str) -> bool:
+        row = self._row()
+        row.points = row.points or [point]
+        self._session.flush()
+        return point in row.points
+
+    @override
     def add_point(self, point: str) -> None:
         """Append a point to the history, unless it is part of it."""
-        # The session's copy of the row may be older than the lock.
-        query = select(InstallationRow).with_for_update().execution_options(populate_existing=True)
-        row = self._session.execute(query).scalar_one()
+        row = self._row()
         if point not in row.points:
             row.points = [*row.points, point][-_MAX_POINTS:]
         self._session.flush()
@@ -47,3 +52,8 @@ class SqlInstallationRepository(InstallationRepository):
         )
         newest = [self._session.scalar(select(func.max(row.id))) or 0 for row in (ModelRow, FeedbackRow)]
         return (*(int(number) for number in self._session.execute(counts).one()), *newest)
+
+    def _row(self) -> InstallationRow:
+        # The session's copy of the row may be older than the lock.
+        query = select(InstallationRow).with_for_update().execution_options(populate_existing=True)
+        return self._session.execute(query).scalar_one()

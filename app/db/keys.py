@@ -5,12 +5,13 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 
 from sqlalchemy import delete, or_, select, update
 from sqlalchemy.orm import Session
 from typing_extensions import override
 
+from app.db.clock import now
 from app.db.models import KeyRow
 from app.domain.entities import ApiKey, KeyBounds, Scope
 from app.domain.errors import KeyNotFoundError
@@ -37,7 +38,7 @@ class SqlKeyRepository(KeyRepository):
             name=name,
             collections=None if bounds.collections is None else list(bounds.collections),
             requests_per_minute=bounds.requests_per_minute,
-            created_at=datetime.now(UTC),
+            created_at=now(self._session),
             expires_at=bounds.expires_at,
         )
         self._session.add(row)

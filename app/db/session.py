@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from sqlalchemy.orm import Session, SessionTransaction, sessionmaker
 
 from app.db.change_mark import ChangeMark
 from app.db.changes import Changes
+from app.db.clock import now
 from app.db.collections import SqlCollectionRepository
 from app.db.encoded_contents import SqlEncodedContentRepository
 from app.db.faults import translate_errors
@@ -49,6 +51,7 @@ _LOST_CONNECTIONS = {
 class SqlUnitOfWork:
     """Repositories over one session."""
 
+    session: Session
     collections: SqlCollectionRepository
     items: SqlItemRepository
     models: SqlModelRepository
@@ -63,6 +66,7 @@ class SqlUnitOfWork:
     def over(cls, session: Session) -> SqlUnitOfWork:
         """Return the repositories that work in `session`."""
         return cls(
+            session,
             SqlCollectionRepository(session),
             SqlItemRepository(session),
             SqlModelRepository(session),
@@ -73,6 +77,10 @@ class SqlUnitOfWork:
             SqlFeedbackRepository(session),
             SqlEncodedContentRepository(session),
         )
+
+    def now(self) -> datetime:
+        """Return the time that the processes of all hosts share."""
+        return now(self.session)
 
 
 def _allow_write() -> None:

@@ -8,7 +8,6 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from operator import attrgetter
 
 from app.domain.entities import BuiltModel, Job, JobState
@@ -169,6 +168,7 @@ class Worker:
 
     def _attempt(self, job: Job) -> None:
         """Train a claimed job, and publish its model or close the job."""
+        claimed_at = time.monotonic()
         try:
             with Lease(self._database, job, self._limits.lease_seconds, self._should_stop) as lease:
                 outcome = self._train(lease)
@@ -177,7 +177,7 @@ class Worker:
                     # Still under the lease, so that publishing can wait as long as the database is busy.
                     self._publish(lease, outcome)
             if isinstance(outcome, Failure):
-                self._fail(job, outcome)
+                self._fail(job, outcome, claimed_at)
         except JobCancelledError as error:
             _logger.info("job %s: %s", job.id, error)
             self._release(job, lambda work: work.jobs.finish(job, JobState.CANCELLED, None, None))
@@ -185,10 +185,10 @@ class Worker:
             _logger.info("job %s: returned to the queue, the worker is stopping", job.id)
             self._release(job, lambda work: work.jobs.give_back(job, "the worker stopped", 0.0, counts=False))
         except DatabaseUnavailableError as error:
-            self._fail(job, Failure(str(error), may_pass=True, counts=False))
+            self._fail(job, Failure(str(error), may_pass=True, counts=False), claimed_at)
         except Exception as error:
             _logger.exception("job %s: retraining %s failed", job.id, job.collection)
-            self._fail(job, Failure(f"internal error: {type(error).__name__}", may_pass=False))
+            self._fail(job, Failure(f"internal error: {type(error).__name__}", may_pass=False), claimed_at)
 
     def _publish(self, lease: Lease, built: BuiltModel) -> None:
         job = lease.job
@@ -204,11 +204,10 @@ class Worker:
         except (ServiceError, OSError) as error:
             _logger.warning("job %s: old versions are kept until the next retrain: %s", job.id, error)
 
-    def _fail(self, job: Job, failure: Failure) -> None:
+    def _fail(self, job: Job, failure: Failure, claimed_at: float) -> None:
         """Close a job, or queue it again for another attempt after a pause."""
         # Attempts refused by a busy database do not count until the job is older than the longest wait.
-        age = (datetime.now(UTC) - job.created_at).total_seconds()
-        counts = failure.counts or age > LONGEST_WAIT_SECONDS
+        counts = failure.counts or _age_seconds(job, claimed_at) > LONGEST_WAIT_SECONDS
         if failure.may_pass and (not counts or job.attempts < self._limits.job_attempts):
             pause = self._limits.retry_seconds * 2 ** (job.attempts - 1)
             _logger.warning("job %s: %s; another attempt in %g s", job.id, failure.reason, pause)
@@ -233,3 +232,12 @@ class Worker:
             patiently(write, longest_seconds)
         except JobCancelledError:
             _logger.info("job %s now belongs to another worker, or is closed", job.id)
+
+
+def _age_seconds(job: Job, claimed_at: float) -> float:
+    """Return the age of a job that was claimed at a time of the monotonic clock.
+
+    Its own times are of the database's clock, from which the host's may differ.
+    """
+    assert job.started_at is not None
+    return (job.started_at - job.created_at).total_seconds() + time.monotonic() - claimed_at

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from contextlib import AbstractContextManager
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -67,6 +68,10 @@ class UnitOfWork(Protocol):
     @property
     def installation(self) -> InstallationRepository:
         """What the database says of itself."""
+        ...
+
+    def now(self) -> datetime:
+        """Return the time by the database's clock, UTC: clocks of hosts may differ."""
         ...
 
 

@@ -315,6 +315,13 @@ class InstallationRepository(Protocol):
         """Return it."""
         ...
 
+    def begin(self, point: str) -> bool:
+        """Make a point the first of the database's history; return whether it is part of it now.
+
+        Of several processes that do so at the same time one succeeds, and those with the same point.
+        """
+        ...
+
     def add_point(self, point: str) -> None:
         """Append a point to the database's history, unless it is there."""
         ...

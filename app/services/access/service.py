@@ -6,8 +6,9 @@ import hashlib
 import re
 import secrets
 import threading
+import time
 from collections.abc import Hashable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from app.domain.entities import ApiKey, KeyBounds, Scope
 from app.domain.errors import (
@@ -46,7 +47,8 @@ class AccessService:
     def __init__(self, database: Database, rates: RateLimits) -> None:
         self._database = database
         self._rates = rates
-        self._used_at: dict[str, datetime] = {}
+        self._used_at: dict[str, float] = {}
+        """By the monotonic clock."""
         self._seen: dict[str, tuple[Hashable | None, ApiKey]] = {}
         """Keys with the mark of the database from before they were looked up."""
         self._lock = threading.Lock()
@@ -81,6 +83,8 @@ class AccessService:
         _check_bounds(bounds)
         secret = _PREFIX + secrets.token_urlsafe(32)
         with self._database.write() as work:
+            if bounds.expires_at is not None and bounds.expires_at <= work.now():
+                raise InvalidFieldError("expires_at", "is in the past")
             for collection in bounds.collections or ():
                 work.collections.get(collection)
             for key in work.keys.list() if replace else ():
@@ -113,14 +117,16 @@ class AccessService:
         if not secret:
             raise KeyMissingError
         hashed = _hash(secret)
-        key, mark = None, self._database.change_mark()
+        key, mark, now = None, self._database.change_mark(), None
         if _SECRET.fullmatch(secret):
             with self._database.read() as work:
                 key = work.keys.find(hashed)
+                if key is not None and key.bounds.expires_at is not None:
+                    now = work.now()
         self._note(hashed, mark, key)
         if key is None:
             raise UnauthenticatedError("the key is unknown or was revoked")
-        return self.admit(key, scope)
+        return self.admit(key, scope, now)
 
     def recall(self, secret: str, scope: Scope) -> ApiKey | None:
         """Do what `require` does, without a transaction; None, and nothing is counted, where it needs one.
@@ -139,14 +145,24 @@ class AccessService:
         self._note(hashed, mark, key)
         return key
 
-    def admit(self, key: ApiKey, scope: Scope) -> ApiKey:
-        """Return a key that exists if it may make a call, which is counted; raises as `require` does."""
-        now = datetime.now(UTC)
-        if key.bounds.expires_at is not None and key.bounds.expires_at <= now:
+    def admit(self, key: ApiKey, scope: Scope, now: datetime | None = None) -> ApiKey:
+        """Return a key that exists if it may make a call, which is counted; raises as `require` does.
+
+        Parameters
+        ----------
+        key : ApiKey
+            The key of the call.
+        scope : Scope
+            What the call needs.
+        now : datetime, optional
+            The time by the database's clock. It may be left out for a key that was remembered: then the
+            database is a file, and its clock is this host's.
+        """
+        if key.bounds.expires_at is not None and key.bounds.expires_at <= (now or datetime.now(UTC)):
             raise UnauthenticatedError("the key has expired")
         self._rates.count(f"key {key.id}", key.bounds.requests_per_minute)
         with self._lock:
-            self._used_at[key.id] = now
+            self._used_at[key.id] = time.monotonic()
         if not key.scope.allows(scope):
             raise ForbiddenError(scope.value)
         return key
@@ -175,7 +191,9 @@ class AccessService:
             return
         try:
             with self._database.write() as work:
-                work.keys.note_use(used_at)
+                now, ticks = work.now(), time.monotonic()
+                moments = {key: now - timedelta(seconds=ticks - then) for key, then in used_at.items()}
+                work.keys.note_use(moments)
         except DatabaseUnavailableError:
             with self._lock:
                 self._used_at = used_at | self._used_at
@@ -190,8 +208,6 @@ def _check_bounds(bounds: KeyBounds) -> None:
             raise InvalidFieldError("expires_at", "expected a time with its zone")
         if bounds.expires_at >= _LATEST:
             raise InvalidFieldError("expires_at", f"expected a time before {_LATEST:%Y-%m-%d}")
-        if bounds.expires_at <= datetime.now(UTC):
-            raise InvalidFieldError("expires_at", "is in the past")
 
 
 def _hash(secret: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from app.domain.entities import Activation, BuiltModel, Collection, Job, JobState, ModelVersion
@@ -164,7 +163,7 @@ class ModelRegistry:
                 built.manifest_hash,
                 built.index_revision,
                 replace(built.report, not_activated=reason),
-                datetime.now(UTC),
+                work.now(),
                 is_active=False,
                 modalities=built.modalities,
             )
@@ -201,7 +200,7 @@ def _activate(work: UnitOfWork, collection: Collection, version: int, by: str, r
         return
     if not work.models.replace_active(collection, version, active):
         raise ActiveVersionConflictError(collection.name, active, None)
-    work.models.record_activation(collection, Activation(version, active, datetime.now(UTC), by, reason))
+    work.models.record_activation(collection, Activation(version, active, work.now(), by, reason))
     modalities = work.models.get(collection, version).modalities
     if modalities is not None and modalities != collection.modalities:
         work.collections.set_modalities(collection, modalities)

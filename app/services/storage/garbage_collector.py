@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import time
 from collections.abc import Callable, Sequence
 
 from app.domain.errors import ServiceError
@@ -36,6 +35,8 @@ class GarbageCollector:
         Younger files are kept.
     may_remove : callable
         Whether this database is the one that knows which files are used.
+    now : callable
+        Returns the time, in seconds since the epoch, by a clock that all hosts share.
     """
 
     def __init__(
@@ -44,11 +45,13 @@ class GarbageCollector:
         bundles: ManagedFiles,
         grace_seconds: float,
         may_remove: Callable[[], bool],
+        now: Callable[[], float],
     ) -> None:
         self._pictures = pictures
         self._bundles = bundles
         self._grace_seconds = grace_seconds
         self._may_remove = may_remove
+        self._now = now
         self.swept = 0
         """Files and folders swept so far."""
 
@@ -62,7 +65,7 @@ class GarbageCollector:
         """
         if not self._may_remove():
             return 0
-        before = time.time() - self._grace_seconds
+        before = self._now() - self._grace_seconds
         return self._count(
             sum(sweep_unused(managed, before, any_share) for managed in (self._pictures, self._bundles))
         )
@@ -72,10 +75,10 @@ class GarbageCollector:
 
         The deletion itself is done, so a failure is only logged, and the next sweep tries again.
         """
-        before = time.time() - self._grace_seconds
         try:
             if not self._may_remove():
                 return False
+            before = self._now() - self._grace_seconds
             candidates = ((self._pictures, content_hashes), (self._bundles, bundles))
             self._count(sum(_discard(files, names, before) for files, names in candidates if names))
         except (OSError, ServiceError) as error:

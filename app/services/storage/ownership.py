@@ -33,8 +33,8 @@ _ANOTHER = (
     + _ADOPT
 )
 _NO_FOLDER = (
-    "the data folder is not the one that the database was used with: mount it, or correct LRBS_DATA_DIR, "
-    + _ADOPT
+    "the data folder is not the one that the database was used with (processes of several hosts need one "
+    "that all of them see): mount it, or correct LRBS_DATA_DIR, " + _ADOPT
 )
 _OTHER_TIME = (
     "the database is older than the files of the data folder, or their histories diverged: no file is "
@@ -102,6 +102,8 @@ class OwnershipStatus:
 
 
 _TOGETHER = OwnershipStatus(True, True)
+_LATE = Mark("", "late")
+"""Of a folder that was about to be paired when the database got another one."""
 
 
 class Ownership:
@@ -205,7 +207,7 @@ class Ownership:
         mark = self._mark.read()
         with self._database.read() as work:
             installation = work.installation.get()
-        if mark is None or (not mark.identity and self._mark.names_this_database()):
+        if mark is None or (not mark.identity and (mark == _LATE or self._mark.names_this_database())):
             if installation.points:
                 return OwnershipStatus(False, False, _NO_FOLDER)
             # With a mark by name the database must know any of the files, without a mark most of them.
@@ -215,10 +217,19 @@ class Ownership:
         if mark.identity != installation.identity:
             return OwnershipStatus(False, False, _ANOTHER)
         if not installation.points:
-            self._add_point(mark.point)
-        elif mark.point not in installation.points:
+            return self._pair_first(mark)
+        if mark.point not in installation.points:
             return OwnershipStatus(True, False, _OTHER_TIME)
         return _TOGETHER
+
+    def _pair_first(self, mark: Mark) -> OwnershipStatus:
+        """Begin the history with the point of a mark, unless another host did so with a folder of its own."""
+        with self._database.write() as work:
+            is_first = work.installation.begin(mark.point)
+        if is_first:
+            return _TOGETHER
+        self._mark.write(_LATE, replace=True)
+        return OwnershipStatus(False, False, _NO_FOLDER)
 
     def _claim(self, installation: Installation, replace: bool) -> Mark:
         """Mark the folder unless another process did so first; return its mark."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 
 from app.domain.entities import Collection, RunningImport
 from app.domain.errors import CollectionNotFoundError, ImportRunningError
@@ -93,7 +92,8 @@ def _wait(database: Database, collection: Collection, running: RunningImport, ti
         if current.is_abandoned and clean_up(database, current.id, time_left):
             return
         if time_left.is_over:
-            seconds = (datetime.now(UTC) - current.started_at).total_seconds()
+            with database.read() as work:
+                seconds = (work.now() - current.started_at).total_seconds()
             raise ImportRunningError(collection.name, current.size, seconds)
         time.sleep(_POLL_SECONDS)
         with database.read() as work:

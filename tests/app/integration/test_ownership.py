@@ -13,6 +13,7 @@ import sqlalchemy
 from app.bootstrap import Services, build
 from app.db.copies import copy_sqlite
 from app.db.migrate import upgrade
+from app.db.session import SqlDatabase
 from app.domain.entities import Mark, Modality
 from app.domain.errors import DatabaseMissingError, WrongDatabaseError
 from app.services.storage.ownership import Ownership
@@ -363,3 +364,28 @@ def test_a_crash_before_the_mark_is_whole_leaves_none(
         with pytest.raises(KeyboardInterrupt):
             mark.write(Mark("first", "1"), replace=False)
     assert mark.read() is None
+
+
+@pytest.mark.parametrize("is_race", [False, True])
+def test_of_two_hosts_with_folders_of_their_own_only_one_is_served(
+    opened: Opened, tmp_path: Path, is_race: bool
+) -> None:
+    """The second one is refused, even where both start on an empty database at the same moment."""
+    url = f"sqlite:///{tmp_path / FILE}"
+    first, second = opened(tmp_path / "first", url), opened(tmp_path / "second", url)
+    upgrade(first.database.engine)
+    mark = SharedMark(tmp_path / "second", "", FILE)
+    # Of a look at a new folder: before and after its mark is read, and once it has been written.
+    moments = iter([not is_race, False, is_race])
+    mark.meet(lambda: first.ownership.status() if next(moments, False) else None)
+    found = Ownership(SqlDatabase(second.database.engine), mark, ()).status()
+    assert not found.belongs
+    assert "several hosts need one that all of them see" in str(found.reason)
+    assert second.ownership.status() == found
+    assert "several hosts" in str(second.readiness.check().reason)
+    with pytest.raises(WrongDatabaseError):
+        second.catalogue.create("album", ALBUM)
+    first.catalogue.create("album", ALBUM)
+    store(first, 3)
+    assert pictures(tmp_path / "first") == 1
+    assert opened(tmp_path / "first", url).ownership.status().reason is None
