@@ -18,7 +18,6 @@ from app.db.session import SqlDatabase, make_engine
 from app.db.sqlite_file import file_of
 from app.domain.ports.engine import VectorEngine
 from app.encoders.registry import ContentLimits, EncoderRegistry
-from app.engines.postgresql import PostgresEngine
 from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndex, ExactIndexFiles
 from app.services.access.rates import RateLimits
@@ -241,6 +240,8 @@ def open_vector_engine(settings: Settings) -> VectorEngine | None:
     """Return the engine that keeps the galleries; None where each process does, in its memory."""
     if settings.vector_engine == "faiss":
         return None
+    from app.engines.postgresql import PostgresEngine  # imports packages of the extra `postgres`
+
     # With connections of its own: a search has one of the others open while it asks for one of these.
     url = settings.resolved_database_url
     return PostgresEngine(make_engine(url, settings.lock_wait_seconds, _connections(settings)))
