@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from app.api.field_path import field_path
 from app.api.json_limits import check_values
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, LineError
+from app.domain.names import plain_message
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -66,4 +67,4 @@ def parse_line(model: type[_Model], line: bytes) -> _Model:
         return model.model_validate_json(line)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        raise InvalidFieldError(field_path(first["loc"]), first["msg"]) from error
+        raise InvalidFieldError(field_path(first["loc"]), plain_message(first["msg"])) from error

@@ -17,6 +17,7 @@ from starlette.routing import Match
 from app.api.field_path import field_path
 from app.api.header_names import REQUEST_ID, SECURITY_HEADERS
 from app.domain import errors
+from app.domain.names import plain_message
 
 HTTP = "http"
 """Type of errors of HTTP itself; their status is their title."""
@@ -203,7 +204,7 @@ def _entry(error: Mapping[str, Any]) -> dict[str, str]:
     loc = error["loc"]
     # FastAPI puts the kind of a parameter first; bodies are parsed here and have none.
     parts = loc[1:] if loc and loc[0] in ("path", "query", "header", "cookie") else loc
-    return {"field": field_path(parts), "message": error["msg"]}
+    return {"field": field_path(parts), "message": plain_message(error["msg"])}
 
 
 def problem(

@@ -11,6 +11,7 @@ from app.cli.backend import KEY_VARIABLE
 from app.cli.console import LOG
 from app.client.problems import ConnectionFailedError, LrbsError, NotAllowedError, RejectedError
 from app.domain.errors import CollectionNotFoundError, ModelNotTrainedError, ServiceError
+from app.domain.names import plain_message
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -98,5 +99,7 @@ def _place_of_data() -> str:
 
 
 def _settings_line(error: ValidationError) -> str:
-    problems = [f"LRBS_{entry['loc'][0]}".upper() + f": {entry['msg']}" for entry in error.errors()]
+    problems = [
+        f"LRBS_{entry['loc'][0]}".upper() + f": {plain_message(entry['msg'])}" for entry in error.errors()
+    ]
     return "; ".join(problems)

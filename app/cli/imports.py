@@ -198,7 +198,7 @@ def ingest_tar(
     strict: StrictFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Import tar files as WebDataset writes them: pictures or sounds, .txt, .cls (label), .json (facts)."""
+    """Import tar files as WebDataset writes them: pictures or sounds, .txt, .cls (labels), .json (facts)."""
     from app.cli.encoder_options import read_modalities
     from app.cli.sources.archives import Archives
 

@@ -112,3 +112,8 @@ def is_storable(value: Any) -> bool:
     if isinstance(value, dict):
         return all(is_storable(key) and is_storable(entry) for key, entry in value.items())
     return True
+
+
+def plain_message(message: str) -> str:
+    """Return what a check of ours says; pydantic puts the kind of Python's error before it."""
+    return message.removeprefix("Value error, ")

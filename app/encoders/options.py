@@ -23,7 +23,7 @@ from typing_extensions import TypedDict, get_type_hints
 
 from app.domain.errors import InvalidFieldError
 from app.domain.limits import STORABLE_PATTERN
-from app.domain.names import join_words
+from app.domain.names import join_words, plain_message
 
 MAX_COUNT = 1_000_000
 """Largest count of an option: a row of that many features takes 4 MB."""
@@ -175,4 +175,4 @@ class OptionTable:
                 names = sorted(self._schemas[kind]["properties"].keys() - {"type"})
                 reason = f"{kind} has no option {name!r}; it has {join_words(names, 'and') or 'none'}"
                 raise InvalidFieldError("encoder", reason) from invalid
-            raise InvalidFieldError(f"encoder.{name}", first["msg"]) from invalid
+            raise InvalidFieldError(f"encoder.{name}", plain_message(first["msg"])) from invalid

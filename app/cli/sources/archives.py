@@ -149,8 +149,10 @@ def _decode(member: _Member) -> str:
 
 
 def _read_labels(member: _Member | None) -> tuple[str, ...]:
-    label = "" if member is None else _decode(member)
-    return (label,) if label else ()
+    """Return the labels of a sample, one on each line."""
+    lines = "" if member is None else _decode(member)
+    labels = (line.strip() for line in lines.splitlines())
+    return tuple(dict.fromkeys(label for label in labels if label))
 
 
 def _read_metadata(member: _Member | None) -> dict[str, Any]:

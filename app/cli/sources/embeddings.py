@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from app.cli.sources.arrays import AnyArray, open_matrix
-from app.cli.sources.parquet import check_length, plain_metadata, read_rows
+from app.cli.sources.parquet import check_length, is_missing, plain_metadata, read_rows
 from app.cli.sources.rows import Refusal, Row
 from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
@@ -80,7 +80,7 @@ class Embeddings:
                         labels=tuple(
                             str(cells[column])
                             for column in self.label_columns
-                            if cells.get(column) not in (None, "")
+                            if not is_missing(cells.get(column))
                         ),
                         pair_id=name,
                         metadata=plain_metadata(

@@ -142,14 +142,14 @@ class ParquetTable:
         # With the name of the file: other parts of the same set have rows of the same numbers.
         numbered = identifier_of(f"{self.file.stem}/{number:06d}")
         name = str(cells.get(columns.id) if columns.id in cells else numbered)
-        if cells.get(columns.id, "") in (None, "") and columns.id in cells:
+        if columns.id in cells and is_missing(cells[columns.id]):
             yield Refusal(place, f"column {columns.id!r} is empty")
             return
         is_train = columns.split is None or str(cells[columns.split]).strip().casefold() == "train"
         pair = name if columns.pair is None else cells[columns.pair]
         shared: dict[str, Any] = {
             "labels": self._labels(cells),
-            "pair_id": None if pair in (None, "") else str(pair),
+            "pair_id": None if is_missing(pair) else str(pair),
             "metadata": self._metadata(cells, is_train),
             "train": is_train,
         }
@@ -164,7 +164,7 @@ class ParquetTable:
             yield NewItem(modality=modality, content=content, id=f"{modality}-{name}", place=place, **shared)
 
     def _content(self, value: Any, form: str | None) -> Content:
-        if value is None or value == "":
+        if is_missing(value):
             raise InvalidFieldError("", "is empty")
         if form in ("picture", "sound"):
             return content_of(form, self._bytes(value, form))
@@ -192,8 +192,7 @@ class ParquetTable:
         labels: list[str] = []
         for name in names:
             values = cells[name] if isinstance(cells[name], list) else [cells[name]]
-            for value in values:
-                text = "" if value is None else str(value)
+            for text in (str(value) for value in values if not is_missing(value)):
                 separator = self.columns.label_separator
                 labels += [part.strip() for part in text.split(separator)] if separator else [text]
         return tuple(dict.fromkeys(label for label in labels if label))
@@ -225,6 +224,11 @@ def check_length(file: Path, n_rows: int) -> None:
     n_stored = int(open_parquet(file).metadata.num_rows)
     if n_stored != n_rows:
         raise InvalidFieldError(str(file), f"has {n_stored} rows, the arrays have {n_rows}")
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a cell is empty; a column of numbers written by pandas has NaN there."""
+    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 
 def plain_metadata(cells: dict[str, Any]) -> dict[str, Any]:

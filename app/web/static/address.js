@@ -3,16 +3,23 @@
 import { Problem } from "./api.js";
 
 const METADATA = "meta.";
+const LONGEST_TEXT = 2000; // of a query in an address, as in its field; servers refuse addresses of some 64 KiB
 const pictures = []; // chosen ones have no address; Back finds them here until the page is left
 
 /** Put a search into the address bar; searches that are typed letter by letter share one entry of the history. */
 export function writeAddress(collection, shown, isTyped) {
   const picture = shown?.query.picture;
   const url = addressOf(collection, shown);
-  const entry = { isTyped, picture: picture ? keep(picture) : null };
-  const isSame = url === location.search && entry.picture === (history.state?.picture ?? null);
+  const text = isLong(shown?.query) ? shown.query.text : null; // which the history keeps, also while the page is reloaded
+  const entry = { isTyped, picture: picture ? keep(picture) : null, text };
+  const isContentSame = entry.picture === (history.state?.picture ?? null) && text === (history.state?.text ?? null);
+  const isSame = url === location.search && isContentSame;
   const isContinued = isTyped && history.state?.isTyped;
   history[isSame || isContinued ? "replaceState" : "pushState"](entry, "", url || location.pathname);
+}
+
+function isLong(query) {
+  return query?.text?.length > LONGEST_TEXT;
 }
 
 function keep(picture) {
@@ -27,7 +34,7 @@ function addressOf(collection, shown) {
     parameters.set("from", source);
     parameters.set("to", target);
     if (query.itemId !== undefined) parameters.set("item", query.itemId);
-    else if (query.text !== undefined) parameters.set("q", query.text);
+    else if (query.text !== undefined && !isLong(query)) parameters.set("q", query.text);
     writeFilter(parameters, filter);
   }
   return `?${parameters}`;
@@ -41,13 +48,15 @@ export function writeFilter(parameters, filter) {
   }
 }
 
-/** Return what the address asks for: a collection's name, and a search or null. */
-export function readAddress() {
+/** Return the name of the collection in the address, or null. */
+export const readCollection = () => new URLSearchParams(location.search).get("collection");
+
+/** Return the search that the address asks for, or null. */
+export function readSearch() {
   const parameters = new URLSearchParams(location.search);
-  const collection = parameters.get("collection");
   const [source, target] = [parameters.get("from"), parameters.get("to")];
-  const query = source && target ? readQuery(parameters) : null;
-  return { collection, search: query && { source, target, query, filter: readFilter(parameters) } };
+  if (!source || !target) return null;
+  return { source, target, query: readQuery(parameters), filter: readFilter(parameters) };
 }
 
 function readQuery(parameters) {
@@ -55,7 +64,8 @@ function readQuery(parameters) {
   if (parameters.has("q")) return { text: parameters.get("q") };
   const picture = pictures[history.state?.picture];
   if (picture) return { picture };
-  throw new Problem("The picture of this search is not part of its address", "Choose it again.", 0);
+  if (history.state?.text) return { text: history.state.text };
+  throw new Problem("What this search asks for is not part of its address", "Choose or enter it again.", 0);
 }
 
 /** Return the filter in the parameters of an address. */

@@ -1,7 +1,7 @@
 // The search page. It uses only the public API; values from a gallery are written with textContent or as
 // properties, never as markup.
 
-import { readAddress, writeAddress } from "./address.js";
+import { readCollection, readSearch, writeAddress } from "./address.js";
 import { Problem, call, forgetKey, readKey, storeKey } from "./api.js";
 import { byId } from "./elements.js";
 import { attempt, clearError } from "./messages.js";
@@ -75,12 +75,13 @@ window.addEventListener("popstate", () => attempt(showAddress));
 
 /** Show what the address asks for; without a collection's name that is the first one. */
 async function showAddress() {
-  const { collection: name, search: sought } = readAddress();
+  const name = readCollection();
   const collection = name === null ? collections[0] : collections.find((candidate) => candidate.name === name);
   if (state.collection === null || (collection && collection !== state.collection)) {
     openCollection(collection ?? collections[0]);
   }
   if (!collection) throw new Problem(`There is no collection “${name}”`, "Choose one of the list.", 404);
+  const sought = readSearch();
   if (sought === null) showNoResults();
   else await search({ ...sought, query: await complete(sought.query) }, { isInAddress: true });
 }

@@ -53,6 +53,7 @@ def check_problem(answer: httpx.Response, status: int, named: str) -> dict[str, 
     assert body["type"].startswith("/problems/")
     assert body["title"]
     assert named in body["detail"], body["detail"]
+    assert "Value error" not in answer.text
     return body
 
 

@@ -246,6 +246,16 @@ def test_the_address_carries_the_search(opened: Page, watch: Watch, picture: byt
     expect(opened.locator("#query-picture")).to_be_visible()
     opened.go_forward()
     expect(opened.get_by_role("alert")).to_contain_text("not part of its address")
+    opened.reload()
+    expect(opened.get_by_role("alert")).to_contain_text("not part of its address")
+    # Its field takes no more than goes into an address; a program that fills it does.
+    text_box(opened).evaluate("(field, text) => { field.value = text; }", "boats on the sea " * 1000)
+    text_box(opened).press("Enter")
+    expect(opened.locator("#results-title")).to_contain_text("the sea boats on the sea")
+    assert len(opened.url) < 200
+    opened.reload()
+    wait_for_pictures(opened)
+    assert len(text_box(opened).input_value()) > 15_000
     assert watch.complaints == []
 
 

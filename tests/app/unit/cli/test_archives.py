@@ -38,6 +38,12 @@ def test_members_of_one_name_are_one_sample(tmp_path: Path) -> None:
     assert (lone.id, lone.content.picture, other.id) == ("photo-0:a:2", b"two", "photo-1:a:1")
 
 
+def test_a_class_file_has_a_label_on_each_line(tmp_path: Path) -> None:
+    members = {"1.jpg": b"one", "1.cls": b"red\r\n big \n\nred\n", "2.jpg": b"two", "2.cls": b"\n"}
+    rows = rows_of(write_tar(tmp_path / "s.tar", members))
+    assert [row.labels for row in rows if isinstance(row, NewItem)] == [("red", "big"), ()]
+
+
 def test_bad_members_are_named_and_the_others_are_read(tmp_path: Path) -> None:
     members = {"1.jpg": b"one", "1.txt": None, "2.jpg": b"two", "2.json": b"[1]", "../3.jpg": b"three"}
     file = write_tar(tmp_path / "s.tar", members)

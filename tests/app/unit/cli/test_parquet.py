@@ -5,11 +5,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from app.cli.sources.embeddings import open_embeddings
+from app.cli.sources.embeddings import Embeddings, open_embeddings
 from app.cli.sources.parquet import ParquetColumns, ParquetTable, is_parquet
 from app.cli.sources.rows import Refusal
 from app.domain.errors import InvalidFieldError
@@ -97,6 +98,26 @@ def test_bad_rows_are_named_and_the_others_are_read(tmp_path: Path) -> None:
         InvalidFieldError, match="has no column 'kind', 'part'; it has 'id', 'image' and 'text'"
     ):
         table.check_columns()
+
+
+def test_a_number_that_is_none_is_an_empty_cell(tmp_path: Path) -> None:
+    nan = float("nan")
+    rows = [
+        {"id": 1.5, "image": b"picture", "text": "text", "label": nan, "sku": nan, "sizes": [1.0, nan]},
+        {"id": nan, "image": b"picture", "text": "text", "label": 2.0, "sku": 2.0, "sizes": [nan]},
+    ]
+    file = write(tmp_path / "items.parquet", rows)
+    columns = ParquetColumns(labels=("label", "sizes"), pair="sku")
+    *found, refused = ParquetTable(file, columns, NAMES, ("picture", "text")).rows()
+    labels_and_pairs = [(row.labels, row.pair_id) for row in found if isinstance(row, NewItem)]
+    assert labels_and_pairs == [(("1.0",), None)] * 2
+    assert refused == Refusal("items.parquet, row 1", "column 'id' is empty")
+    for part in ("img_emb", "text_emb", "metadata"):
+        (tmp_path / part).mkdir()
+        np.save(tmp_path / part / f"{part}_0.npy", np.ones((2, 3)))
+    write(tmp_path / "metadata" / "metadata_0.parquet", [{"label": nan}, {"label": 2.0}])
+    embedded = Embeddings(open_embeddings(tmp_path), NAMES, ("label",)).rows()
+    assert [row.labels for row in embedded if isinstance(row, NewItem)] == [(), ("2.0",)] * 2
 
 
 def test_a_file_that_is_damaged_within_yields_what_comes_before(tmp_path: Path) -> None:
