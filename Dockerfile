@@ -9,7 +9,7 @@ ARG EXTRAS=onnx,plots,postgres,serve
 #   docker build --build-arg PIP_INDEX_URL=https://mirror.example/simple --secret id=ca,src=all-certificates.pem .
 ARG PIP_INDEX_URL
 WORKDIR /src
-RUN python -m venv /opt/lrbs
+RUN apt-get update && apt-get install --yes --no-install-recommends binutils && python -m venv /opt/lrbs
 # Dependencies first, so that a change of the code does not install them again.
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 RUN --mount=type=cache,target=/root/.cache/pip --mount=type=secret,id=ca \
@@ -22,12 +22,22 @@ RUN --mount=type=cache,target=/root/.cache/pip --mount=type=secret,id=ca \
 COPY app app
 COPY solver solver
 COPY migrations migrations
-# Without what installs, and without tests of others, a tenth of everything.
 RUN --mount=type=cache,target=/root/.cache/pip --mount=type=secret,id=ca \
     if [ -s /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi && \
     /opt/lrbs/bin/pip install --no-deps -c constraints.txt . && \
-    /opt/lrbs/bin/pip uninstall -y pip setuptools && \
-    find /opt/lrbs/lib -type d -name tests -prune -exec rm -r {} +
+    /opt/lrbs/bin/pip uninstall -y pip setuptools
+# A sixth less: tests of others, what only compilers, type checkers and debuggers read, and libraries that stand there twice.
+# Libraries in folders `*.libs` were changed by tools after linking, and would be damaged by strip. All modules must load.
+RUN cd /opt/lrbs/lib/python3*/site-packages && \
+    rm -r alembic/testing joblib/test mako/testing sqlalchemy/testing && \
+    find . -type d -name tests -prune -exec rm -r {} + && \
+    find . -type f -regex '.*\.\(a\|c\|cpp\|h\|hpp\|pxd\|pxi\|pyi\|pyx\|tp\)' -delete && \
+    find . -path '*.libs/*' -prune -o -type f -name '*.so' -exec strip --strip-unneeded {} + && \
+    for file in numpy.libs/*; do \
+        if cmp -s "$file" "scipy.libs/${file#*/}"; then ln -sf "../$file" scipy.libs/; fi; \
+    done && \
+    find . -name '*.so' ! -path '*.libs/*' -print0 | xargs -0 -n 10000 /opt/lrbs/bin/python -c \
+        "import ctypes, os, sys, faiss, numpy, scipy.linalg; [ctypes.CDLL(p) for p in sys.argv[1:]]; os._exit(0)"
 
 FROM ${PYTHON_IMAGE}
 RUN useradd --uid 10001 --create-home --home-dir /var/lib/lrbs lrbs && install -d -o lrbs -g lrbs /data
