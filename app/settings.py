@@ -95,7 +95,7 @@ class HttpSettings(BaseModel):
         "text", description="`text`, or `json` with a line for every request"
     )
     open_search: bool = Field(False, description="searching and reading need no key")
-    open_metrics: bool = Field(True, description="`/metrics` needs no key; otherwise one of scope `admin`")
+    open_metrics: bool = Field(True, description="`/metrics` needs no key; otherwise one of scope `metrics`")
     cors_origins: str = Field("", description="sites (origins) whose pages may call the API, comma-separated")
     trusted_proxies: str = Field(
         "", description="addresses and networks whose `X-Forwarded-For` is believed, comma-separated"

@@ -235,7 +235,9 @@ def main(folder: Path) -> None:
         check_bounds(deployment)
         call_as_the_readme(deployment, folder / "desk", key)
         check_proxy(deployment, folder, key)
-        check_monitoring(deployment, deployment.finish("key", "keys", "create", "--scope", "admin", of="api"))
+        check_monitoring(
+            deployment, deployment.finish("key", "keys", "create", "--scope", "metrics", of="api")
+        )
         check_restore(deployment, folder)
         print(deployment.engine.podman("stats", "--no-stream", "--format={{.Name}} {{.MemUsage}} {{.PIDS}}"))
         for name in ("prometheus", "proxy", "worker", "api"):

@@ -169,4 +169,11 @@ async def may_administer(request: Request, credentials: Credentials) -> ApiKey:
     return key
 
 
+async def may_watch(request: Request, credentials: Credentials) -> None:
+    """Admit a look at the metrics of everything."""
+    key = await _require_key(request, credentials, Scope.METRICS)
+    await _check_bounds(request, key)
+    await _admit(request, key)
+
+
 Administrator = Annotated[ApiKey, Depends(may_administer)]

@@ -113,4 +113,4 @@ def _key_line(key: Key) -> str:
     if key.requests_per_minute is not None:
         details.append(f"{key.requests_per_minute} requests a minute")
     name = f"  {key.name}" if key.name else ""
-    return f"{key.id}  {key.scope:6s}  {key.created_at:%Y-%m-%d %H:%M}  {'; '.join(details)}{name}"
+    return f"{key.id}  {key.scope:7s}  {key.created_at:%Y-%m-%d %H:%M}  {'; '.join(details)}{name}"

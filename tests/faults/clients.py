@@ -18,6 +18,7 @@ from tests.faults.material import ALBUM, PAIRS, X, Z, client_of, picture_item, v
 from tests.faults.processes import Managed
 from tests.faults.tally import Tally
 
+SWAPS = "swaps acknowledged"
 _OPEN_STATES = {"queued", "running"}
 
 
@@ -250,3 +251,25 @@ class Retrainer(Client):
                 return
             if answer.json()["state"] not in _OPEN_STATES:
                 return
+
+
+class Swapper(Client):
+    """Activates one of the versions that are there, again and again."""
+
+    def act(self) -> None:
+        """Activate one version."""
+        self.world.stopping.wait(self.chance.uniform(0.2, 1.0))
+        answer = self.send("GET", f"/v1/admin/collections/{PAIRS}/models")
+        if answer is None or answer.status_code != 200:
+            return
+        others = [model["version"] for model in answer.json()["models"] if not model["is_active"]]
+        if not others:
+            return
+        version = self.chance.choice(others)
+        answer = self.send("POST", f"/v1/admin/collections/{PAIRS}/models/{version}/activate")
+        if answer is None or answer.status_code in (429, 503):
+            return
+        if answer.status_code == 200:
+            self.world.tally.count(SWAPS)
+        elif answer.status_code != 404:  # removed meanwhile, as an old one
+            self.world.tally.violation(f"activation of {version}: {answer.status_code} {answer.text[:300]}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.faults.hosts import NETWORK
 from tests.faults.processes import children_of, command_line, free_port
 
 _START_SECONDS = 120
@@ -26,9 +28,15 @@ def find_postgres() -> Path | None:
 
 
 class PostgresCluster:
-    """One cluster in a folder of its own; everything it acknowledged is on disk (fsync stays on)."""
+    """One cluster in a folder of its own; everything it acknowledged is on disk (fsync stays on).
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    is_open : bool
+        Whether isolated hosts reach it.
+    """
+
+    def __init__(self, is_open: bool = False) -> None:
         programs = find_postgres()
         if programs is None:
             raise FileNotFoundError("there is no initdb: PostgreSQL is not installed")
@@ -36,16 +44,24 @@ class PostgresCluster:
         self._folder = Path(tempfile.mkdtemp(prefix="lrbs-cluster-"))
         self._data = self._folder / "data"
         self._port = free_port()
-        self.url = f"postgresql+psycopg://postgres@127.0.0.1:{self._port}/postgres"
+        self._listen = "*" if is_open else "127.0.0.1"
+        self.url = self.url_from("127.0.0.1")
         if os.geteuid() == 0:
             shutil.chown(self._folder, "postgres")
         initdb = ["initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8"]
         self._run(*initdb, "-D", str(self._data))
+        if is_open:
+            with (self._data / "pg_hba.conf").open("a", encoding="utf-8") as rules:
+                rules.write(f"host all all {NETWORK} trust\n")
         self.start()
+
+    def url_from(self, gateway: str) -> str:
+        """Return the address for those who see this machine as `gateway`."""
+        return f"postgresql+psycopg://postgres@{gateway}:{self._port}/postgres"
 
     def start(self) -> None:
         """Start the server and wait until it takes connections, after recovery where it was killed."""
-        options = f"-p {self._port} -c listen_addresses=127.0.0.1 -c unix_socket_directories="
+        options = f"-p {self._port} -c listen_addresses={self._listen} -c unix_socket_directories="
         log, wait = str(self._folder / "log"), str(_START_SECONDS)
         self._run("pg_ctl", "-D", str(self._data), "-l", log, "-w", "-t", wait, "-o", options, "start")
 
@@ -68,7 +84,8 @@ class PostgresCluster:
 
     def backends(self) -> list[int]:
         """Return the processes that serve a connection."""
-        return [child for child in children_of(self._postmaster()) if "127.0.0.1(" in command_line(child)]
+        children = children_of(self._postmaster())
+        return [child for child in children if re.search(r"\d\(\d+\)", command_line(child))]
 
     def remove(self) -> None:
         """Stop the server and remove the folder."""

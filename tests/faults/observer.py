@@ -50,12 +50,17 @@ class Observer:
         Gets samples and violations.
     strays : callable
         Returns processes of the run that nobody alive is responsible for.
+    swaps : bool
+        Whether earlier versions become active again.
     """
 
-    def __init__(self, engine: Engine, tally: Tally, strays: Callable[[], set[int]]) -> None:
+    def __init__(
+        self, engine: Engine, tally: Tally, strays: Callable[[], set[int]], swaps: bool = False
+    ) -> None:
         self._engine = engine
         self._tally = tally
         self._strays = strays
+        self._swaps = swaps
         self._looks: dict[int, int] = {}
         self._last: tuple[int, int] | None = None
         self._closed = threading.Event()
@@ -95,8 +100,8 @@ class Observer:
             self._tally.violation(f"the active version is {active}, versions are {sorted(versions)}")
         if running > 1:
             self._tally.violation(f"{running} open jobs of one collection")
-        # Nobody rolls back here, so that both only grow.
-        found = revision, active or 0
+        # Where nobody rolls back both only grow.
+        found = revision, 0 if self._swaps else active or 0
         if self._last is not None and (found[0] < self._last[0] or found[1] < self._last[1]):
             self._tally.violation(f"revision and active version went back from {self._last} to {found}")
         self._last = found

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import httpx
 
+from tests.faults.hosts import Host
+
 ROOT = Path(__file__).parents[2]
 MARK = "LRBS_FAULTS_RUN"
 _READY_LOOKS = 2000
@@ -84,6 +86,8 @@ class Managed:
         Where all its lives write to.
     port : int, optional
         Where it serves.
+    host : Host, optional
+        Where it runs; here, when None.
     """
 
     def __init__(
@@ -93,17 +97,20 @@ class Managed:
         environment: Mapping[str, str],
         log: Path,
         port: int | None = None,
+        host: Host | None = None,
     ) -> None:
+        address, prefix = ("127.0.0.1", ()) if host is None else (host.address, host.prefix)
         self.name = name
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = f"http://{address}:{port}"
         self.lives = 0
         """Number of starts; what a process promises holds within one life."""
         self.unasked: list[str] = []
         """Ends that nobody asked for, with what was said last."""
         self.refused_starts = 0
         """Ends at the very start because the database was away: whoever starts it tries again."""
-        self._command = [sys.executable, "-m", "app.cli", *arguments]
-        self._environment = {**environment, **({} if port is None else {"LRBS_PORT": str(port)})}
+        self._command = [*prefix, sys.executable, "-m", "app.cli", *arguments]
+        listening = {} if port is None else {"LRBS_PORT": str(port), "LRBS_HOST": address}
+        self._environment = {**environment, **listening}
         self._log = log
         self._killed: set[int] = set()
         self._stopping = threading.Event()
@@ -182,6 +189,7 @@ def environment_of(data_dir: Path, database_url: str, mark: str, **settings: str
         "LRBS_DATABASE_URL": database_url,
         "LRBS_PROCESSES": "1",
         "PYTHONUNBUFFERED": "1",
+        "PYTHONFAULTHANDLER": "1",  # a process that crashes by itself says where
         "PYTHONPATH": str(ROOT),
         MARK: mark,
         **settings,

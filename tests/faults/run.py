@@ -16,13 +16,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
+
 from app.bootstrap import build
 from app.settings import Settings
 from tests.faults import checks
-from tests.faults.clients import Client, Retrainer, World, Writer
+from tests.faults.clients import SWAPS, Client, Retrainer, Swapper, World, Writer
 from tests.faults.cluster import PostgresCluster
 from tests.faults.expectation import Expectation
 from tests.faults.heading import heading
+from tests.faults.hosts import Host, hosts
 from tests.faults.ledger import Ledger, Outcome
 from tests.faults.material import MODALITIES, PAIRS, base_items, client_of
 from tests.faults.observer import Observer, observing_engine
@@ -51,32 +54,45 @@ _SETTINGS = {
     "LRBS_SAVE_AFTER_ITEMS": "20",
 }
 _TRAIN_SECONDS = 180.0
+_SWAP_SECONDS = 120.0
+"""After the last kill."""
 
 
 class System:
-    """The processes of one service: two servers, one with a worker beside it, and a worker alone.
+    """The processes of one service: on one host a server with a worker beside it, on the other one of each.
 
     Parameters
     ----------
     folder : Path
-        For data and logs.
+        For logs.
     cluster : PostgresCluster, optional
         SQLite when None.
+    first, second : Host
+        Where they run.
     """
 
-    def __init__(self, folder: Path, cluster: PostgresCluster | None) -> None:
+    def __init__(self, folder: Path, cluster: PostgresCluster | None, first: Host, second: Host) -> None:
         self.mark = secrets.token_hex(8)
-        self.data_dir = folder / "data"
-        self.database_url = cluster.url if cluster else f"sqlite:///{self.data_dir / 'lrbs.sqlite3'}"
-        self.data_dir.mkdir(parents=True)
-        self.environment = environment_of(self.data_dir, self.database_url, self.mark, **_SETTINGS)
-        run_lrbs(self.environment, "db", "upgrade")
-        self.key = run_lrbs(self.environment, "keys", "create", "--scope", "admin").split()[-1]
+        self.data_dir = first.data_dir
+        file = f"sqlite:///{self.data_dir / 'lrbs.sqlite3'}"
+        self.database_url = file if cluster is None else cluster.url
+        one, other = (
+            environment_of(
+                host.data_dir,
+                file if cluster is None else cluster.url_from(host.gateway),
+                self.mark,
+                **_SETTINGS,
+            )
+            for host in (first, second)
+        )
+        local = {**one, "LRBS_DATABASE_URL": self.database_url}
+        run_lrbs(local, "db", "upgrade")
+        self.key = run_lrbs(local, "keys", "create", "--scope", "admin").split()[-1]
         self.servers = [
-            Managed("api-0", ("serve",), self.environment, folder / "api-0.log", free_port()),
-            Managed("api-1", ("serve", "--no-worker"), self.environment, folder / "api-1.log", free_port()),
+            Managed("api-0", ("serve",), one, folder / "api-0.log", free_port(), first),
+            Managed("api-1", ("serve", "--no-worker"), other, folder / "api-1.log", free_port(), second),
         ]
-        self.worker = Managed("worker", ("worker",), self.environment, folder / "worker.log")
+        self.worker = Managed("worker", ("worker",), other, folder / "worker.log", host=second)
 
     @property
     def processes(self) -> list[Managed]:
@@ -113,8 +129,8 @@ class System:
                 os.kill(process_id, signal.SIGKILL)
 
 
-def fill(world: World) -> None:
-    """Make both collections, store the base items and train the first version."""
+def fill(world: World, versions: int) -> None:
+    """Make both collections, store the base items and train the first versions."""
     with client_of(world.servers[0].url, world.key) as client:
         for name, modalities in MODALITIES.items():
             body = {"name": name, "modalities": modalities}
@@ -123,17 +139,24 @@ def fill(world: World) -> None:
             write = world.ledgers[PAIRS].begin({item["id"]: 0 for item in items})
             answer = client.post(f"/v1/collections/{PAIRS}/items", json={"items": items}).raise_for_status()
             world.ledgers[PAIRS].close(write, Outcome.ACKNOWLEDGED, answer.json()["revision"])
-        answer = client.post(f"/v1/admin/collections/{PAIRS}/retrain", json={}).raise_for_status()
-        deadline = time.monotonic() + _TRAIN_SECONDS
-        job = answer.json()
-        while job["state"] in ("queued", "running") and time.monotonic() < deadline:
-            time.sleep(0.1)
-            job = client.get(f"/v1/admin/jobs/{job['id']}").raise_for_status().json()
-        if job["state"] != "succeeded":
-            raise RuntimeError(f"the first retrain: {job}")
+        for seed in range(versions):
+            _train(client, {"seed": seed})
 
 
-def campaign(kills: int, database: str, seed: int, folder: Path) -> Tally:
+def _train(client: httpx.Client, body: dict[str, int]) -> None:
+    answer = client.post(f"/v1/admin/collections/{PAIRS}/retrain", json=body).raise_for_status()
+    deadline = time.monotonic() + _TRAIN_SECONDS
+    job = answer.json()
+    while job["state"] in ("queued", "running") and time.monotonic() < deadline:
+        time.sleep(0.1)
+        job = client.get(f"/v1/admin/jobs/{job['id']}").raise_for_status().json()
+    if job["state"] != "succeeded":
+        raise RuntimeError(f"one of the first retrains: {job}")
+
+
+def campaign(
+    kills: int, database: str, seed: int, folder: Path, swaps: int = 0, are_isolated: bool = False
+) -> Tally:
     """Run clients and kill processes; return what happened.
 
     Parameters
@@ -146,26 +169,31 @@ def campaign(kills: int, database: str, seed: int, folder: Path) -> Tally:
         Of all choices; when they fall, the machine decides.
     folder : Path
         For data and logs.
+    swaps : int
+        How often, at least, another version is activated meanwhile; 0: only new ones become active.
+    are_isolated : bool
+        Whether the two hosts have networks of their own.
     """
     tally = Tally()
     with contextlib.ExitStack() as stack:
-        cluster = PostgresCluster() if database == "postgres" else None
+        cluster = PostgresCluster(are_isolated) if database == "postgres" else None
         if cluster is not None:
             stack.callback(cluster.remove)
-        system = System(folder, cluster)
+        system = System(folder, cluster, *stack.enter_context(hosts(folder, are_isolated)))
         with _stopped_at_the_end(system, tally):
             system.start()
             ledgers = {name: Ledger() for name in MODALITIES}
             world = World(system.servers, system.key, ledgers, tally, threading.Event(), [])
             engine = observing_engine(system.database_url)
             expectation = Expectation(engine, system.data_dir / "models", PAIRS)
-            fill(world)
+            fill(world, 2 if swaps else 1)
             before = checks.recall(world, expectation)
-            observer = Observer(engine, tally, system.strays)
+            observer = Observer(engine, tally, system.strays, swaps > 0)
             clients: list[Client] = [
                 *(Writer(world, f"w{number}", seed) for number in range(2)),
-                *(Searcher(world, f"s{number}", seed, expectation) for number in range(2)),
+                *(Searcher(world, f"s{number}", seed, expectation, swaps > 0) for number in range(2)),
                 Retrainer(world, "retrainer", seed),
+                *([Swapper(world, "swapper", seed)] if swaps else []),
             ]
             try:
                 observer.start()
@@ -177,6 +205,7 @@ def campaign(kills: int, database: str, seed: int, folder: Path) -> Tally:
                     system,
                     random.Random(seed),
                 )
+                _wait_for_swaps(tally, swaps)
             finally:
                 world.stopping.set()
                 for client in clients:
@@ -218,6 +247,14 @@ def _kill(kills: int, victims: Victims, system: System, chance: random.Random) -
         victims.kill_one(chance)
 
 
+def _wait_for_swaps(tally: Tally, swaps: int) -> None:
+    deadline = time.monotonic() + _SWAP_SECONDS
+    while tally[SWAPS] < swaps:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{tally[SWAPS]} swaps of {swaps}")
+        time.sleep(0.1)
+
+
 def _sweep(system: System) -> None:
     settings = Settings(
         data_dir=system.data_dir,
@@ -237,14 +274,18 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
     parser.add_argument("--seed", type=int, default=None, help="default: random")
+    parser.add_argument("--swaps", type=int, default=0, help="least number of other versions activated")
+    parser.add_argument("--isolated", action="store_true", help="hosts with networks of their own (as root)")
     parser.add_argument("--keep", action="store_true", help="keep data and logs")
     options = parser.parse_args()
     seed = secrets.randbelow(10**6) if options.seed is None else options.seed
     folder = Path(tempfile.mkdtemp(prefix="lrbs-faults-"))
-    sys.stdout.write(f"{heading(seed, kills=options.kills, database=options.database)}\n")
+    sizes = {"kills": options.kills, "database": options.database}
+    variant = {"swaps": options.swaps, "isolated": options.isolated}
+    sys.stdout.write(f"{heading(seed, **sizes, **variant)}\n")
     sys.stdout.flush()
     began = time.monotonic()
-    tally = campaign(options.kills, options.database, seed, folder)
+    tally = campaign(options.kills, options.database, seed, folder, options.swaps, options.isolated)
     sys.stdout.write("\n".join([*tally.lines(), f"seconds: {time.monotonic() - began:.0f}", ""]))
     if options.keep:
         sys.stdout.write(f"kept: {folder}\n")

@@ -29,10 +29,15 @@ class Searcher(Client):
         As of `Client`.
     expectation : Expectation
         Scores of each version.
+    swaps : bool
+        Whether earlier versions become active again.
     """
 
-    def __init__(self, world: World, name: str, seed: int, expectation: Expectation) -> None:
+    def __init__(
+        self, world: World, name: str, seed: int, expectation: Expectation, swaps: bool = False
+    ) -> None:
         super().__init__(world, name, seed)
+        self._swaps = swaps
         self._expectation = expectation
         self._seen: dict[tuple[int, int], tuple[int, int]] = {}
         """Version and revision last answered in each life of each server."""
@@ -68,7 +73,7 @@ class Searcher(Client):
             )
 
     def _check_order(self, life: tuple[int, int], result: dict[str, Any]) -> None:
-        found = result["model_version"], result["index_revision"]
+        found = 0 if self._swaps else result["model_version"], result["index_revision"]
         before = self._seen.get(life, (0, 0))
         if found[0] < before[0] or found[1] < before[1]:
             self.world.tally.violation(f"server {life} went back from {before} to {found}")

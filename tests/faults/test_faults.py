@@ -13,6 +13,7 @@ from tests.faults.run import campaign
 from tests.faults.tally import Tally
 
 KILLS = 6
+SWAPS = 3
 IDS = ("a", "b")
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes through /proc")
@@ -37,7 +38,9 @@ def test_kills_lose_nothing_on_postgres(tmp_path: Path) -> None:
     # A cluster of its own: the others share theirs, and this one's postmaster is killed, too.
     if find_postgres() is None:
         miss("postgres", "there is no initdb")
-    judge(campaign(KILLS, "postgres", 7, tmp_path))
+    tally = campaign(KILLS, "postgres", 7, tmp_path, swaps=SWAPS)
+    judge(tally)
+    assert tally["swaps acknowledged"] >= SWAPS
 
 
 def written(*writes: tuple[Mapping[str, State], Outcome, int | None]) -> Ledger:

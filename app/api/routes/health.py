@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api.deps import Credentials, may_administer
+from app.api.deps import Credentials, may_watch
 from app.api.metrics import CONTENT_TYPE
 from app.api.problems import responses
 from app.api.state import State
@@ -57,7 +57,7 @@ async def readyz(state: State, response: Response) -> Status:
 
 async def _may_watch(request: Request, state: State, credentials: Credentials) -> None:
     if not state.open_metrics:
-        await may_administer(request, credentials)
+        await may_watch(request, credentials)
 
 
 @router.get(
@@ -70,5 +70,8 @@ async def _may_watch(request: Request, state: State, credentials: Credentials) -
     },
 )
 async def metrics(state: State) -> Response:
-    """Return metrics in Prometheus' text format."""
+    """Return metrics in Prometheus' text format, of this process and those beside it on the same host.
+
+    Unless they are open to everybody they need a key of scope `metrics` or `admin`.
+    """
     return Response(await state.metrics.get(), media_type=CONTENT_TYPE)

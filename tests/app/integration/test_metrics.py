@@ -10,7 +10,7 @@ import pytest
 from anyio import to_thread
 
 from app.bootstrap import build
-from app.domain.entities import Scope
+from app.domain.entities import KeyBounds, Modality, Scope
 from app.main import create_app
 from app.settings import Settings
 from tests.app.closing import close
@@ -89,13 +89,28 @@ def test_every_application_counts_for_itself(pairs: Any) -> None:
 def test_metrics_can_be_kept_from_strangers(tmp_path: Path) -> None:
     services = build(Settings(data_dir=tmp_path, database_url="", open_metrics=False))
     services.schema.upgrade()
-    keys = {scope: services.access.create(scope)[1] for scope in (Scope.WRITE, Scope.ADMIN)}
+    keys = {scope: services.access.create(scope)[1] for scope in Scope}
+    services.catalogue.create("pairs", [Modality(name, {"type": "vector"}) for name in "xz"])
+    bound = services.access.create(Scope.METRICS, bounds=KeyBounds(collections=("pairs",)))[1]
     with client_of(create_app(services), {}) as client:
         check_problem(client.get("/metrics"), 401, "key")
-        client.headers["Authorization"] = f"Bearer {keys[Scope.WRITE]}"
-        check_problem(client.get("/metrics"), 403, "admin")
-        client.headers["Authorization"] = f"Bearer {keys[Scope.ADMIN]}"
-        assert read(client)["lrbs_database_up"] == 1
+        for refused, why in (
+            (keys[Scope.SEARCH], "metrics"),
+            (keys[Scope.WRITE], "metrics"),
+            (bound, "bound"),
+        ):
+            client.headers["Authorization"] = f"Bearer {refused}"
+            check_problem(client.get("/metrics"), 403, why)
+        for scope in (Scope.ADMIN, Scope.METRICS):
+            client.headers["Authorization"] = f"Bearer {keys[scope]}"
+            assert read(client)["lrbs_database_up"] == 1
+        # It opens nothing else.
+        for method, path in (
+            ("GET", "/v1/collections"),
+            ("POST", "/v1/collections"),
+            ("GET", "/v1/admin/keys"),
+        ):
+            check_problem(client.request(method, path, json={"name": "a"}), 403, "scope")
     close(services)
 
 

@@ -1,0 +1,92 @@
+"""Hosts of one service: each with its own path to the data, and, where asked, with its own network."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+NETWORK = "10.211.0.0/16"
+"""Of isolated hosts; each has a pair of addresses in it, one of them on this side."""
+_COUNT = 2
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where processes run.
+
+    Parameters
+    ----------
+    name : str
+        Such as "host-0".
+    data_dir : Path
+        The data folder as this host sees it.
+    address : str
+        Where its servers listen.
+    gateway : str
+        Where it finds what runs on the machine itself.
+    prefix : tuple of str
+        What runs a command there.
+    """
+
+    name: str
+    data_dir: Path
+    address: str = "127.0.0.1"
+    gateway: str = "127.0.0.1"
+    prefix: tuple[str, ...] = ()
+
+
+@contextlib.contextmanager
+def hosts(folder: Path, are_isolated: bool) -> Iterator[list[Host]]:
+    """Yield two hosts that see one data folder, each by a path of its own.
+
+    Parameters
+    ----------
+    folder : Path
+        Of all data.
+    are_isolated : bool
+        Whether each has a network and a name of its own, as containers have, which takes the rights of root.
+    """
+    shared = folder / "shared"
+    shared.mkdir(parents=True)
+    made = []
+    with contextlib.ExitStack() as stack:
+        for number in range(_COUNT):
+            name = f"host-{number}"
+            data_dir = folder / name / "data"
+            data_dir.parent.mkdir()
+            data_dir.symlink_to(shared)
+            if are_isolated:
+                made.append(stack.enter_context(_isolated(name, data_dir, number)))
+            else:
+                made.append(Host(name, data_dir))
+        yield made
+
+
+@contextlib.contextmanager
+def _isolated(name: str, data_dir: Path, number: int) -> Iterator[Host]:
+    space = f"lrbs{secrets.token_hex(3)}"
+    outer, inner = f"{space}o", f"{space}i"
+    gateway, address = f"10.211.{number}.1", f"10.211.{number}.2"
+    _run("ip", "netns", "add", space)
+    try:
+        _run("ip", "link", "add", outer, "type", "veth", "peer", "name", inner, "netns", space)
+        _run("ip", "address", "add", f"{gateway}/30", "dev", outer)
+        _run("ip", "link", "set", outer, "up")
+        inside = ("ip", "netns", "exec", space)
+        _run(*inside, "ip", "address", "add", f"{address}/30", "dev", inner)
+        _run(*inside, "ip", "link", "set", inner, "up")
+        _run(*inside, "ip", "link", "set", "lo", "up")
+        rename = ("unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"', name)
+        yield Host(name, data_dir, address, gateway, (*inside, *rename))
+    finally:
+        _run("ip", "netns", "delete", space)  # its end of the pair goes with it, and so does the other
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
