@@ -18,6 +18,8 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from app.services.health.status import CollectionStatus, IndexStatus
 
+_STATUSES = msgspec.json.Decoder(list[CollectionStatus])
+
 
 class Shares:
     """The files of the processes behind one port.
@@ -48,12 +50,12 @@ class Shares:
             if path == own:
                 continue
             try:
-                entries = json.loads(path.read_text(encoding="utf-8"))
+                others = _STATUSES.decode(path.read_bytes())
             except FileNotFoundError:
                 continue  # its process has ended
-            for entry in entries:
-                if entry["name"] in by_name:
-                    by_name[entry["name"]].append(msgspec.convert(entry, CollectionStatus))
+            for status in others:
+                if status.name in by_name:
+                    by_name[status.name].append(status)
         return [_worst(status, by_name[status.name]) for status in statuses]
 
 

@@ -99,3 +99,8 @@ class TrainingParameters:
             if unknown:
                 raise ValueError(f"unknown training parameters: {sorted(unknown)}")
         return msgspec.convert(values, cls)
+
+
+# msgspec describes a class when it first reads one. Do so now: a second thread that meets half of a
+# description crashes the process.
+msgspec.json.Decoder(TrainingParameters)

@@ -356,3 +356,8 @@ class TrainingReport:
             if (stored or _FORMATS[0]) < number:
                 values = upgrade(values)
         return msgspec.convert(values, cls)
+
+
+# msgspec describes a class when it first reads one. Do so now: a second thread that meets half of a
+# description crashes the process.
+msgspec.json.Decoder(TrainingReport)
