@@ -57,7 +57,7 @@ _RECORD_USE_SECONDS = 30.0
 _KEEP_UP_SECONDS = 0.5
 """Writes of other processes are to be searchable within a second."""
 _SHARE_SECONDS = 1.0
-"""Between updates of the metrics that processes share."""
+"""Between updates of what processes share: metrics, and counts of calls for rate limits."""
 
 
 class _Application(FastAPI):
@@ -126,6 +126,7 @@ def _background(
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     """Return the lifespan of the application: what is repeated as long as it serves."""
     record_use = Repeated("record when keys were last used", services.access.record_use)
+    share_counts = Repeated("share counts of calls with other processes", services.access.share_counts)
     keep_up = Repeated(
         "look for what others have written",
         partial(services.snapshots.reload_stale, DATABASE_TIMEOUT_SECONDS),
@@ -140,6 +141,7 @@ def _background(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(record_use.repeat, _RECORD_USE_SECONDS)
             tasks.start_soon(keep_up.repeat, _KEEP_UP_SECONDS)
+            tasks.start_soon(share_counts.repeat, _SHARE_SECONDS)
             if metrics.shares is not None:
                 share = Repeated("share metrics with the other processes", metrics.share)
                 tasks.start_soon(share.repeat, _SHARE_SECONDS)

@@ -101,7 +101,10 @@ class HttpSettings(BaseModel):
         "", description="addresses and networks whose `X-Forwarded-For` is believed, comma-separated"
     )
     rate_limit: int = Field(
-        0, ge=0, le=100_000, description="most requests a minute per key and process; 0: no limit"
+        0,
+        ge=0,
+        le=100_000,
+        description="most requests a minute per key, counted over all processes; 0: no limit",
     )
     max_running: int = Field(
         4,

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, NullPool, Table, create_engine, delet
 from typing_extensions import override
 
 from app.db.faults import translate_errors
-from app.db.models import Base, InstallationRow
+from app.db.models import Base, CallCountsRow, InstallationRow
 from app.db.schema import SqlSchema
 from app.db.session import READ_ONLY, SqlDatabase, make_engine
 from app.domain.entities import Installation
@@ -20,6 +20,8 @@ from app.domain.ports import DatabaseCopies
 _ROWS = 500
 """Rows in memory at the same time: with long texts and features some ten megabytes."""
 _INSTALLATION: Table = Base.metadata.tables[InstallationRow.__tablename__]
+_KEPT = [table for table in Base.metadata.sorted_tables if table.name != CallCountsRow.__tablename__]
+"""What is worth a copy: counts of calls are over after a minute."""
 
 
 class SqlCopies(DatabaseCopies):
@@ -66,7 +68,7 @@ class SqlCopies(DatabaseCopies):
         with translate_errors(), self._engine.connect() as connection:
             return all(
                 connection.execute(select(table).limit(1)).first() is None
-                for table in Base.metadata.sorted_tables
+                for table in _KEPT
                 if table is not _INSTALLATION
             )
 
@@ -126,7 +128,7 @@ def _copy_rows(source: Engine, target: Engine) -> None:
         target.begin() as writing,
     ):
         writing.execute(delete(_INSTALLATION))
-        for table in Base.metadata.sorted_tables:
+        for table in _KEPT:
             for rows in reading.execute(select(table)).mappings().partitions():
                 writing.execute(insert(table), [dict(row) for row in rows])
             if table.autoincrement_column is not None:

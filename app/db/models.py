@@ -85,6 +85,16 @@ class InstallationRow(Base):
     points: Mapped[list[str]] = mapped_column(JSON)
 
 
+class CallCountsRow(Base):
+    """What a process counted of late: calls, and how many seconds ago the first of them was, by caller."""
+
+    __tablename__ = "call_counts"
+
+    process: Mapped[str] = mapped_column(String(_TOKEN), primary_key=True)
+    counts: Mapped[dict[str, tuple[int, float]]] = mapped_column(JSON)
+    written_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
 class CollectionRow(Base):
     """A collection; `active_version` is the one place that says which model serves.
 

@@ -13,7 +13,7 @@ from app.db.session import READ_ONLY, limit_statements
 from app.db.sqlite_file import file_of
 from app.domain.ports import DatabaseSchema
 
-REVISION = "0014"
+REVISION = "0015"
 """The latest migration; their names are in the order of the alphabet."""
 
 

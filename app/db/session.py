@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.orm import Session, SessionTransaction, sessionmaker
 
+from app.db.calls import SqlCallRepository
 from app.db.change_mark import ChangeMark
 from app.db.changes import Changes
 from app.db.clock import now
@@ -61,6 +62,7 @@ class SqlUnitOfWork:
     imports: SqlImportRepository
     feedback: SqlFeedbackRepository
     encoded: SqlEncodedContentRepository
+    calls: SqlCallRepository
 
     @classmethod
     def over(cls, session: Session) -> SqlUnitOfWork:
@@ -76,6 +78,7 @@ class SqlUnitOfWork:
             SqlImportRepository(session),
             SqlFeedbackRepository(session),
             SqlEncodedContentRepository(session),
+            SqlCallRepository(session),
         )
 
     def now(self) -> datetime:

@@ -1,6 +1,7 @@
 """The values that travel between the layers; none of them changes after it was made."""
 
 from app.domain.entities.arrays import Features, Matrix, Vector, vector_bytes, vector_of
+from app.domain.entities.calls import CallCount
 from app.domain.entities.collections import Carried, Change, Collection, Content, Counts, Item, Modality
 from app.domain.entities.feedback import Feedback
 from app.domain.entities.imports import RunningImport
@@ -27,6 +28,7 @@ __all__ = [
     "Activation",
     "ApiKey",
     "BuiltModel",
+    "CallCount",
     "Carried",
     "Change",
     "Collection",

@@ -14,6 +14,7 @@ from app.domain.ports.index import (
 )
 from app.domain.ports.jobs import JobQueue
 from app.domain.ports.repositories import (
+    CallRepository,
     CollectionRepository,
     EncodedContentRepository,
     FeedbackRepository,
@@ -29,6 +30,7 @@ __all__ = [
     "BestRows",
     "BlobStore",
     "BundleFiles",
+    "CallRepository",
     "CollectionRepository",
     "Database",
     "DatabaseCopies",

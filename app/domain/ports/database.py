@@ -12,6 +12,7 @@ from app.domain.entities import Installation
 from app.domain.ports.imports import ImportRepository
 from app.domain.ports.jobs import JobQueue
 from app.domain.ports.repositories import (
+    CallRepository,
     CollectionRepository,
     EncodedContentRepository,
     FeedbackRepository,
@@ -68,6 +69,11 @@ class UnitOfWork(Protocol):
     @property
     def installation(self) -> InstallationRepository:
         """What the database says of itself."""
+        ...
+
+    @property
+    def calls(self) -> CallRepository:
+        """Calls of late."""
         ...
 
     def now(self) -> datetime:

@@ -11,6 +11,7 @@ from app.domain.entities import (
     HIT_FIELDS,
     Activation,
     ApiKey,
+    CallCount,
     Carried,
     Change,
     Collection,
@@ -305,6 +306,16 @@ class KeyRepository(Protocol):
 
     def delete(self, key_id: str) -> None:
         """Revoke a key; raises KeyNotFoundError."""
+        ...
+
+
+class CallRepository(Protocol):
+    """What the processes of all hosts counted of late."""
+
+    def exchange(
+        self, process: str, counts: Mapping[str, CallCount], seconds: float
+    ) -> list[Mapping[str, CallCount]]:
+        """Store what a process counted within the last seconds, by caller; return the same of all others."""
         ...
 
 

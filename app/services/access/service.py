@@ -183,6 +183,10 @@ class AccessService:
         """Count a call that needs no key, by where it comes from; raises RateLimitedError."""
         self._rates.count(f"address {address}", None)
 
+    def share_counts(self) -> None:
+        """Exchange with other processes how often callers called; called periodically."""
+        self._rates.exchange(self._database)
+
     def record_use(self) -> None:
         """Store when keys were last used; called periodically, since no request should wait for it."""
         with self._lock:

@@ -1,0 +1,64 @@
+"""The contract of CallRepository, and rate limits over several processes, for every database."""
+
+import time
+
+import pytest
+
+from app.db.session import SqlDatabase
+from app.domain.entities import CallCount
+from app.domain.errors import RateLimitedError
+from app.services.access.rates import RateLimits
+
+LIMIT = 4
+
+
+def test_a_process_learns_what_the_others_counted_of_late(database: SqlDatabase) -> None:
+    told = {"key a": CallCount(3, 20.0), "address b": CallCount(1, 0.5)}
+    with database.write() as work:
+        assert work.calls.exchange("first", told, 60.0) == []
+    with database.write() as work:
+        (learned,) = work.calls.exchange("second", {}, 60.0)
+    assert {caller: count.calls for caller, count in learned.items()} == {"key a": 3, "address b": 1}
+    assert 20.0 <= learned["key a"].age_seconds < 60.0
+    with database.write() as work:
+        assert work.calls.exchange("first", {"key a": CallCount(4, 21.0)}, 60.0) == [{}]
+    with database.write() as work:
+        # What is too old is not told, and the next process that begins removes it.
+        assert work.calls.exchange("second", {}, 0.0) == []
+        assert work.calls.exchange("third", {}, 0.0) == []
+    with database.write() as work:
+        assert work.calls.exchange("third", {}, 60.0) == []
+
+
+def counted(rates: RateLimits, times: int) -> int:
+    """Call again and again; return how many calls were allowed."""
+    waits = []
+    for _ in range(times):
+        try:
+            rates.count("key a", None)
+        except RateLimitedError as error:
+            waits.append(error.retry_after_seconds)
+    assert all(1 <= seconds <= 60 for seconds in waits)
+    return times - len(waits)
+
+
+def test_a_limit_holds_for_all_processes_together(
+    database: SqlDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = (RateLimits(LIMIT) for _ in range(3))
+    first.exchange(database)  # nothing yet: no process writes without a reason
+    with database.write() as work:
+        assert work.calls.exchange("observer", {}, 60.0) == []
+    assert (counted(first, 3), counted(second, 1)) == (3, 1)
+    for rates in (first, second, first):
+        rates.exchange(database)
+    assert (counted(first, 3), counted(second, 3)) == (0, 0)
+    first.count("key b", None)
+    second.count("key a", 9)  # a key with a limit of its own
+    # One that has heard of nothing allows some until the next exchange, and no more.
+    assert counted(third, 2) == 2
+    third.exchange(database)
+    assert counted(third, 9) == 0
+    later = time.monotonic() + 10.0
+    monkeypatch.setattr("time.monotonic", lambda: later)
+    assert counted(third, 9) == LIMIT - 2, "what others said long ago does not count"
