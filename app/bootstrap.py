@@ -65,6 +65,7 @@ from app.storage.bundles import BundleStore
 from app.storage.copies import copy_new_files
 from app.storage.faults import fault_of_disk
 from app.storage.folder_mark import FileFolderMark
+from app.storage.one_host import hold_for_this_host
 from app.storage.spool import ItemSpool
 from app.storage.sweeping import sweep_leftovers
 
@@ -251,7 +252,12 @@ def _open_database(settings: Settings) -> Engine:
     url = settings.resolved_database_url
     if make_url(url).get_backend_name() == "sqlite":
         settings.data_dir.mkdir(parents=True, exist_ok=True)
-    return make_engine(url, settings.lock_wait_seconds, _connections(settings))
+    engine = make_engine(url, settings.lock_wait_seconds, _connections(settings))
+    file = file_of(url)
+    lock = None if file is None else hold_for_this_host(file)
+    if lock is not None:
+        event.listen(engine, "engine_disposed", lambda _: lock.close())
+    return engine
 
 
 def _training_engine(settings: Settings) -> AbstractContextManager[object]:
