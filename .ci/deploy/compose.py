@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,12 @@ def load(environment: Mapping[str, str]) -> dict[str, Any]:
     text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
     filled: dict[str, Any] = yaml.safe_load(_VARIABLE.sub(lambda m: environment.get(m[1], m[2]), text))
     return filled
+
+
+def scale_environment() -> dict[str, str]:
+    """Return the variables of the profile `scale`."""
+    text = (ROOT / "deploy" / "scale.env").read_text(encoding="utf-8")
+    return dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
 
 
 def arguments_of(compose: Mapping[str, Any], name: str) -> list[str]:
@@ -43,6 +50,8 @@ def _flags(service: Mapping[str, Any]) -> Iterator[str]:
     if service.get("read_only"):
         yield "--read-only"
         yield "--read-only-tmpfs=false"
+    if "entrypoint" in service:
+        yield f"--entrypoint={json.dumps(service['entrypoint'])}"
     for key, value in service.get("environment", {}).items():
         yield f"--env={key}={value}"
     for key, option in (("security_opt", "security-opt"), ("cap_drop", "cap-drop"), ("cap_add", "cap-add")):

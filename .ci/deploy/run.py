@@ -4,7 +4,7 @@
 
 No registry of images is asked. The base of the image is made by debootstrap: Debian 12 with its Python 3.11
 stands in for `python:3.12-slim-bookworm`. Caddy and Prometheus are Debian's, in containers with the options
-of compose; PostgreSQL is Debian's, beside them, with the password of the secret. Grafana is not run.
+of compose; PostgreSQL is Debian's, beside them, with the password of the secret; it has no pgvector. Grafana is not run.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from compose import scale_environment
 from engine import ROOT, Engine, run
 
 _PACKAGES = ("buildah", "catatonit", "curl", "debootstrap", "podman", "postgresql", "runc")
@@ -84,17 +85,18 @@ def make_bases(engine: Engine, folder: Path, programs: Path) -> None:
 
 
 def build_images(engine: Engine, folder: Path) -> None:
-    """Build the image, and the one without the optional parts; tell their sizes."""
+    """Build the image of the profile `scale`, and the one without the optional parts; tell their sizes."""
     revision = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
     options = ["--build-arg=PYTHON_IMAGE=localhost/base", f"--build-arg=REVISION={revision.strip()}"]
     if _CERTIFICATES.exists():
         options.append(f"--secret=id=ca,src={_CERTIFICATES}")
     base, _ = engine.sizes("base", folder / "oci")
-    for tag, more in (("lrbs-small", ["--build-arg=EXTRAS=postgres,serve"]), ("lrbs", [])):
-        engine.build(tag, ROOT, *options, *more)
+    extras = {"lrbs-small": "postgres,serve", "lrbs": scale_environment()["LRBS_EXTRAS"]}
+    for tag, names in extras.items():
+        engine.build(tag, ROOT, *options, f"--build-arg=EXTRAS={names}")
         size, packed = engine.sizes(tag, folder / "oci")
         parts = f"{size / 1e6:.0f} MB, of which the base {base / 1e6:.0f}; compressed {packed / 1e6:.0f} MB"
-        print(f"{tag}: {parts}", flush=True)
+        print(f"{tag} with {names}: {parts}", flush=True)
 
 
 def deploy(engine: Engine, folder: Path, began: float) -> None:

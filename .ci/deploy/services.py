@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from compose import arguments_of, load
+from compose import arguments_of, load, scale_environment
 from engine import ROOT, Engine, run
 
 _URL = "http://127.0.0.1:8000"
@@ -175,6 +175,22 @@ def check_proxy(deployment: Deployment, folder: Path, key: str) -> None:
         raise RuntimeError(deployment.engine.podman("logs", "proxy"))
 
 
+def check_training(deployment: Deployment) -> None:
+    """Train on a worker of Dask, as the profile `scale` has trainings do."""
+    for name in ("dask-scheduler", "dask-worker"):
+        deployment.start(name)
+    scheduler = scale_environment()["LRBS_DASK_SCHEDULER"]
+    # Of the few pairs there are, which would be evaluated in the training process.
+    options = [*arguments_of(deployment.compose, "worker"), "--env=LRBS_DASK_FROM_PAIRS=1"]
+    train = ("train", "shop", "--method", "lrbs", "--engine", "dask", "--scheduler", scheduler)
+    print("trained on Dask:", deployment.engine.finish("train", options, "lrbs", *train)[:60])
+    said = deployment.engine.podman("logs", "dask-scheduler")
+    if "Receive client connection" not in said:
+        raise RuntimeError(f"no training asked the scheduler: {said}")
+    for name in ("dask-worker", "dask-scheduler"):
+        deployment.stop(name)
+
+
 def check_restore(deployment: Deployment, folder: Path) -> None:
     """Copy the deployment while it runs, restore the copy into another folder, and search there."""
     backups, elsewhere = folder / "backups", folder / "elsewhere"
@@ -238,6 +254,7 @@ def main(folder: Path) -> None:
         check_monitoring(
             deployment, deployment.finish("key", "keys", "create", "--scope", "metrics", of="api")
         )
+        check_training(deployment)
         check_restore(deployment, folder)
         print(deployment.engine.podman("stats", "--no-stream", "--format={{.Name}} {{.MemUsage}} {{.PIDS}}"))
         for name in ("prometheus", "proxy", "worker", "api"):

@@ -108,6 +108,33 @@ def test_every_variable_of_env_is_used() -> None:
         assert f"${{{name}:-{value}}}" in compose, name
 
 
+def test_the_profile_of_dask_has_what_its_settings_name() -> None:
+    compose = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    text = (ROOT / "deploy" / "scale.env").read_text(encoding="utf-8")
+    values = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
+    assert all(f"${{{name}:-" in compose for name in values)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (usual,) = re.findall(r"^ARG EXTRAS=(.*)$", DOCKERFILE, re.MULTILINE)
+    assert f"${{LRBS_EXTRAS:-{usual}}}" in compose
+    assert {"dask", *usual.split(",")} <= set(values["LRBS_EXTRAS"].split(",")) <= set(extras)
+    environment = SERVICES["api"]["environment"]
+    passed_on = {name: values[name] for name in environment if name in values}
+    passed_on["LRBS_DATABASE_URL"] = environment["LRBS_DATABASE_URL"]
+    settings = Settings(**{name.removeprefix("LRBS_").lower(): value for name, value in passed_on.items()})
+    assert (settings.vector_engine, settings.training_engine) == ("postgresql", "dask")
+    assert settings.dask_scheduler == "tcp://dask-scheduler:8786"
+    scheduler, worker = SERVICES["dask-scheduler"], SERVICES["dask-worker"]
+    assert "8786" in scheduler["command"]
+    assert settings.dask_scheduler in worker["command"]
+    for service in (scheduler, worker):
+        assert service["image"] == SERVICES["worker"]["image"]
+        assert "secrets" not in service
+        assert service["networks"] == ["training"]
+        assert service["read_only"] is True
+    assert "training" in SERVICES["worker"]["networks"]
+    assert worker["volumes"] == ["data:/data:ro"], "the samples of a training, under the path of the trainer"
+
+
 def test_services_wait_for_what_they_need() -> None:
     assert SERVICES["migrate"]["depends_on"] == {"db": {"condition": "service_healthy"}}
     for name in ("api", "worker"):
