@@ -84,15 +84,19 @@ class Engine:
         command = [*self._podman, "exec", name, *check]
         while subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{name}: {' '.join(check)}\n{self.podman('logs', name)}")
+                raise TimeoutError(f"{name}: {' '.join(check)}\n{self.logs(name)}")
             time.sleep(_POLL_SECONDS)
+
+    def logs(self, name: str) -> str:
+        """Return what a container printed so far."""
+        return run(*self._podman, "logs", name, stderr=subprocess.STDOUT)
 
     def stop(self, name: str, seconds: int) -> None:
         """Stop a container; raises RuntimeError unless it ended by itself, in order, within that time."""
         self.podman("stop", f"--time={seconds}", name)
         status = self.podman("container", "inspect", "--format={{.State.ExitCode}}", name)
         if status != "0":
-            raise RuntimeError(f"{name} ended with {status}:\n{self.podman('logs', name)}")
+            raise RuntimeError(f"{name} ended with {status}:\n{self.logs(name)}")
 
     def remove_all(self) -> None:
         """End and remove all containers."""

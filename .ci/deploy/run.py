@@ -4,7 +4,8 @@
 
 No registry of images is asked. The base of the image is made by debootstrap: Debian 12 with its Python 3.11
 stands in for `python:3.12-slim-bookworm`. Caddy and Prometheus are Debian's, in containers with the options
-of compose; PostgreSQL is Debian's, beside them, with the password of the secret; it has no pgvector. Grafana is not run.
+of compose; PostgreSQL is Debian's, beside them, without pgvector and with the password of the secret.
+Grafana is not run.
 """
 
 from __future__ import annotations

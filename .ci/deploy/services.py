@@ -172,7 +172,7 @@ def check_proxy(deployment: Deployment, folder: Path, key: str) -> None:
         reading.join()
     print(f"over TLS: /metrics {status}; answers while the API was replaced: {dict(Counter(found))}")
     if status != "404" or set(found) != {"200"}:
-        raise RuntimeError(deployment.engine.podman("logs", "proxy"))
+        raise RuntimeError(deployment.engine.logs("proxy"))
 
 
 def check_training(deployment: Deployment) -> None:
@@ -184,7 +184,7 @@ def check_training(deployment: Deployment) -> None:
     options = [*arguments_of(deployment.compose, "worker"), "--env=LRBS_DASK_FROM_PAIRS=1"]
     train = ("train", "shop", "--method", "lrbs", "--engine", "dask", "--scheduler", scheduler)
     print("trained on Dask:", deployment.engine.finish("train", options, "lrbs", *train)[:60])
-    said = deployment.engine.podman("logs", "dask-scheduler")
+    said = deployment.engine.logs("dask-scheduler")
     if "Receive client connection" not in said:
         raise RuntimeError(f"no training asked the scheduler: {said}")
     for name in ("dask-worker", "dask-scheduler"):

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import httpx
 import numpy as np
 import numpy.typing as npt
 
 from app.bootstrap import Services
+from app.cli.bench.processes import ServerProcess
 from app.cli.local_training import train
 from app.domain.entities import Content, Modality, Scope
 from app.services.catalogue.preparation import NewItem
 from app.services.training.requests import TrainingParameters
+from app.settings import Settings
 
 NAME = "bench"
 SOURCE, TARGET = "text", "image"
 SEED = 0
+SEARCH_PATH = f"/v1/collections/{NAME}/search/{SOURCE}-to-{TARGET}"
+ITEMS_PER_IMPORT = 100_000
+"""Of one request: an import of many has several."""
 HUNDREDTH = "hundredth"
 """Metadata key of which each of a hundred values is that of every hundredth item."""
 _TRAINED_PER_CLASS = 6
@@ -25,6 +33,9 @@ _SPREAD, _CENTRE = 0.3, 3.0
 """Deviation within a class, and length of its centre: every class is learned, and the rank is full."""
 _DRAWN_AT_ONCE = 10_000
 """Bounds the memory of drawing."""
+_ITEMS_SAVED_PER_SECOND = 10_000
+"""Of a gallery, at least; one that is too small to be saved is not waited for longer."""
+_POLL_SECONDS = 0.05  # for a file that takes seconds
 _Rows = npt.NDArray[np.float64]
 
 
@@ -109,3 +120,59 @@ def _draw(dim: int, start: int, count: int, stream: int) -> tuple[_Rows, npt.NDA
     centres = _CENTRE * basis[:, :dim]
     noise = np.random.default_rng((SEED, stream, start)).standard_normal((count, dim))
     return centres[labels] + _SPREAD * noise, labels
+
+
+@contextmanager
+def serve(settings: Settings) -> Iterator[ServerProcess]:
+    """Run the service, and stop it."""
+    server = ServerProcess(settings)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def open_client(url: str, key: str) -> httpx.Client:
+    """Return a client that waits for every answer."""
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    return httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=None)
+
+
+def import_items(client: httpx.Client, lines: Iterable[bytes], count: int) -> float:
+    """Import as many items as pieces of NDJSON hold, and return how many seconds that took."""
+    began = time.perf_counter()
+    response = client.post(
+        f"/v1/collections/{NAME}/items:import",
+        content=iter(lines),
+        headers={"Content-Type": "application/x-ndjson"},
+    )
+    if response.raise_for_status().json()["created"] != count:
+        raise RuntimeError("the import did not create all items")
+    return time.perf_counter() - began
+
+
+def import_gallery(client: httpx.Client, dim: int, count: int) -> list[tuple[int, float]]:
+    """Import the gallery, and return size and items a second of each request."""
+    rates = []
+    for start in range(0, count, ITEMS_PER_IMPORT):
+        size = min(ITEMS_PER_IMPORT, count - start)
+        rates.append((size, size / import_items(client, item_lines(dim, start, size), size)))
+    return rates
+
+
+def wait_for_gallery(client: httpx.Client, services: Services, dim: int, items: int) -> None:
+    """Search until the gallery with all items serves, and wait until it is saved for the next start."""
+    body = json.dumps({"vector": draw_queries(dim, 1)[0].tolist(), "k": 1})
+    client.post(SEARCH_PATH, content=body).raise_for_status()
+    end = time.monotonic() + items / _ITEMS_SAVED_PER_SECOND
+    while not _is_saved(services) and time.monotonic() < end:
+        time.sleep(_POLL_SECONDS)
+
+
+def _is_saved(services: Services) -> bool:
+    with services.database.read() as work:
+        collection = work.collections.get(NAME)
+        saved = work.collections.saved_gallery(collection)
+        if saved is None or collection.active_version is None:
+            return False
+        return saved.model_bundle == work.models.get(collection, collection.active_version).bundle

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from statistics import median
@@ -22,22 +22,28 @@ from app.cli.bench.load_generators import OWN, OwnLoad, run_generator
 from app.cli.bench.processes import ServerProcess
 from app.cli.bench.search_gallery import (
     HUNDREDTH,
+    ITEMS_PER_IMPORT,
     NAME,
+    SEARCH_PATH,
     SEED,
     SOURCE,
     TARGET,
     BenchKeys,
     draw_queries,
+    import_gallery,
+    import_items,
     item_lines,
+    open_client,
     prepare,
+    serve,
     train_version,
+    wait_for_gallery,
 )
 from app.domain.entities import Matrix
 from app.index.exact import ExactIndex
 from app.settings import Settings
 
 DISTURBANCES = ("replay", "swap", "import")
-_SEARCH = f"/v1/collections/{NAME}/search/{SOURCE}-to-{TARGET}"
 _BARE = "/search"
 _FILTER = {"metadata": {HUNDREDTH: 7}}
 _FILTERED = "http, a hundredth of the items"
@@ -51,10 +57,6 @@ _WARM_SHARE = 0.1
 """Part of each load that is not counted."""
 _LONGEST_SECONDS = 3600.0
 """An import that takes longer ends the measurement."""
-_ITEMS_PER_IMPORT = 100_000
-"""Of one request: an import of many has several."""
-_ITEMS_SAVED_PER_SECOND = 10_000
-"""Of a gallery, at least; one that is too small to be saved is not waited for longer."""
 _WRITTEN, _WRITE_SECONDS = 10, 0.05
 """Items of a write during a replay, and the pause after it: 200 items a second."""
 
@@ -120,19 +122,19 @@ def measure_search(bench: SearchBench, settings: Settings, on_phase: Callable[[s
     services = build(settings.model_copy(update={"approximate_from_items": from_items}))
     keys = prepare(services, bench.dim, n_versions=2 if "swap" in bench.during else 1)
     on_phase(f"importing {bench.items} items")
-    with _serve(settings) as server, _client(server.url, keys.admin) as client:
-        rates = _import_all(client, bench.dim, bench.items)
-        _wait_for_gallery(client, services, bench)
+    with serve(settings) as server, open_client(server.url, keys.admin) as client:
+        rates = import_gallery(client, bench.dim, bench.items)
+        wait_for_gallery(client, services, bench.dim, bench.items)
     index_seconds = None
     if bench.lists:
         index_seconds = _build_lists(services, on_phase)
-        with _serve(settings) as server, _client(server.url, keys.admin) as client:
-            _wait_for_gallery(client, services, bench)
+        with serve(settings) as server, open_client(server.url, keys.admin) as client:
+            wait_for_gallery(client, services, bench.dim, bench.items)
     rows = draw_queries(bench.dim, bench.queries)
     bodies = [json.dumps({"vector": row, "k": _K}) for row in rows.tolist()]
     gallery, ids, projected, rank, kind = _project(services, rows)
     services.database.engine.dispose()
-    with _serve(settings) as server:
+    with serve(settings) as server:
         measured = _Measurement(bench, server, keys, bodies, on_phase).run(gallery, ids, projected)
         if settings.processes > 1:
             measured["server_cpu_ms_per_search"] = None  # children do the work, whose time is not read
@@ -205,11 +207,11 @@ class _Measurement:
     def _measure_cold(self) -> dict[str, float]:
         """Return what a start costs: the time to ready, and that of the first searches."""
         self._on_phase("first searches")
-        with _client(self._server.url, self._keys.search) as client:
+        with open_client(self._server.url, self._keys.search) as client:
             times = []
             for body in self._bodies[:10]:
                 began = time.perf_counter()
-                client.post(_SEARCH, content=body).raise_for_status()
+                client.post(SEARCH_PATH, content=body).raise_for_status()
                 times.append((time.perf_counter() - began) * 1000.0)
         return {
             "seconds_to_ready": self._server.seconds_to_ready,
@@ -222,10 +224,10 @@ class _Measurement:
         self._on_phase("recall")
         exact, row_of_id = gallery.astype(np.float64), {item_id: row for row, item_id in enumerate(ids)}
         n_true = n_expected = 0
-        with _client(self._server.url, self._keys.search) as client:
+        with open_client(self._server.url, self._keys.search) as client:
             queries = zip(self._bodies[:_ORACLE_QUERIES], projected.astype(np.float64), strict=False)
             for body, query in queries:
-                answer = client.post(_SEARCH, content=body).raise_for_status().json()
+                answer = client.post(SEARCH_PATH, content=body).raise_for_status().json()
                 scores = exact @ query
                 depth = min(_K, len(scores))
                 least = np.partition(scores, len(scores) - depth)[len(scores) - depth]
@@ -243,7 +245,7 @@ class _Measurement:
         index, raw = ExactIndex(gallery), []
         loads: dict[str, _Rounds] = {}
         with _bare_endpoint() as bare:
-            urls = {"http": self._server.url + _SEARCH, "bare": bare + _BARE}
+            urls = {"http": self._server.url + SEARCH_PATH, "bare": bare + _BARE}
             for url in urls.values():
                 run_generator(OWN, self._plan(url, bench.clients, min(bench.seconds, 1.0)))
             for number in range(bench.rounds):
@@ -268,7 +270,8 @@ class _Measurement:
         self._on_phase("a filter")
         bodies = [json.dumps({**json.loads(body), "filter": _FILTER}) for body in self._bodies]
         plan = replace(
-            self._plan(self._server.url + _SEARCH, self._bench.clients, self._bench.seconds), bodies=bodies
+            self._plan(self._server.url + SEARCH_PATH, self._bench.clients, self._bench.seconds),
+            bodies=bodies,
         )
         run_generator(OWN, replace(plan, seconds=min(plan.seconds, 1.0)))  # the first use prepares its rows
         rounds = _Rounds([run_generator(self._bench.generator, plan) for _ in range(self._bench.rounds)])
@@ -277,7 +280,7 @@ class _Measurement:
     def _measure_open(self, closed_qps: float) -> dict[str, dict[str, Any]]:
         rate = _OPEN_SHARE * closed_qps
         self._on_phase(f"{rate:.0f} requests a second")
-        url = self._server.url + _SEARCH
+        url = self._server.url + SEARCH_PATH
         plan = self._plan(url, _OPEN_CONNECTIONS, self._bench.seconds, 0.0, rate)
         return {f"http, open loop, {rate:.0f}/s": asdict(run_generator(OWN, plan))}
 
@@ -291,8 +294,8 @@ class _Measurement:
         for name in (name for name in works if name in self._bench.during):
             work = works[name]()
             self._on_phase(f"during {name}")
-            plan = self._plan(self._server.url + _SEARCH, self._bench.clients, _LONGEST_SECONDS)
-            with OwnLoad(plan) as load, _client(self._server.url, self._keys.admin) as client:
+            plan = self._plan(self._server.url + SEARCH_PATH, self._bench.clients, _LONGEST_SECONDS)
+            with OwnLoad(plan) as load, open_client(self._server.url, self._keys.admin) as client:
                 work(client)
                 results[f"http, during {name}"] = asdict(load.stop())
         return results
@@ -300,7 +303,7 @@ class _Measurement:
     def _write(self, client: httpx.Client) -> None:
         end, number = time.monotonic() + self._bench.seconds, 2 * self._bench.items
         while time.monotonic() < end:
-            _import(client, item_lines(self._bench.dim, number, _WRITTEN), _WRITTEN)
+            import_items(client, item_lines(self._bench.dim, number, _WRITTEN), _WRITTEN)
             number += _WRITTEN
             time.sleep(_WRITE_SECONDS)
 
@@ -309,17 +312,17 @@ class _Measurement:
         client.post(path).raise_for_status()
         end, is_new = time.monotonic() + self._bench.seconds, False
         while time.monotonic() < end or not is_new:
-            answer = client.post(_SEARCH, content=self._bodies[0]).raise_for_status().json()
+            answer = client.post(SEARCH_PATH, content=self._bodies[0]).raise_for_status().json()
             is_new = answer["model_version"] == 2
             time.sleep(_WRITE_SECONDS)
 
     def _draw_import(self) -> Callable[[httpx.Client], None]:
         """Return an import whose items are drawn already: that takes a core, which searches would miss."""
-        start, count = self._bench.items, min(self._bench.items, _ITEMS_PER_IMPORT)
+        start, count = self._bench.items, min(self._bench.items, ITEMS_PER_IMPORT)
         lines = list(item_lines(self._bench.dim, start, count))
 
         def work(client: httpx.Client) -> None:
-            _import(client, lines, count)
+            import_items(client, lines, count)
 
         return work
 
@@ -342,66 +345,12 @@ class _Measurement:
         )
 
 
-@contextmanager
-def _serve(settings: Settings) -> Iterator[ServerProcess]:
-    server = ServerProcess(settings)
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
-def _client(url: str, key: str) -> httpx.Client:
-    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-    return httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=None)
-
-
-def _import(client: httpx.Client, lines: Iterable[bytes], count: int) -> float:
-    """Import as many items as pieces of NDJSON hold, and return how many seconds that took."""
-    began = time.perf_counter()
-    response = client.post(
-        f"/v1/collections/{NAME}/items:import",
-        content=iter(lines),
-        headers={"Content-Type": "application/x-ndjson"},
-    )
-    if response.raise_for_status().json()["created"] != count:
-        raise RuntimeError("the import did not create all items")
-    return time.perf_counter() - began
-
-
-def _import_all(client: httpx.Client, dim: int, count: int) -> list[tuple[int, float]]:
-    """Import the gallery, and return size and items a second of each request."""
-    rates = []
-    for start in range(0, count, _ITEMS_PER_IMPORT):
-        size = min(_ITEMS_PER_IMPORT, count - start)
-        rates.append((size, size / _import(client, item_lines(dim, start, size), size)))
-    return rates
-
-
 def _build_lists(services: Services, on_phase: Callable[[str], None]) -> float:
     """Train a version that is indexed by inverted lists and serves; return how many seconds that took."""
     on_phase("training, and building lists")
     began = time.perf_counter()
     services.versions.activate(NAME, train_version(services, seed=0), "bench", None, None)
     return time.perf_counter() - began
-
-
-def _wait_for_gallery(client: httpx.Client, services: Services, bench: SearchBench) -> None:
-    """Search until the gallery with all items serves, and wait until it is saved for the next start."""
-    body = json.dumps({"vector": draw_queries(bench.dim, 1)[0].tolist(), "k": 1})
-    client.post(_SEARCH, content=body).raise_for_status()
-    end = time.monotonic() + bench.items / _ITEMS_SAVED_PER_SECOND
-    while not _is_saved(services) and time.monotonic() < end:
-        time.sleep(_WRITE_SECONDS)
-
-
-def _is_saved(services: Services) -> bool:
-    with services.database.read() as work:
-        collection = work.collections.get(NAME)
-        saved = work.collections.saved_gallery(collection)
-        if saved is None or collection.active_version is None:
-            return False
-        return saved.model_bundle == work.models.get(collection, collection.active_version).bundle
 
 
 def _project(services: Services, rows: Any) -> tuple[Matrix, list[str], Matrix, int, str]:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from app.cli.bench.load_client import LoadPlan
+from app.cli.bench.load import Step, carried_rate
+from app.cli.bench.load_client import LoadPlan, LoadResult
 from app.cli.bench.load_generators import COMPILED, OWN, OwnLoad, installed_generator, run_generator
 from app.cli.main import cli
 from tests.app.waiting import wait_for
@@ -35,6 +36,31 @@ def test_a_whole_run_reports_speed_recall_and_latencies():
     for name, load in report["loads"].items():
         # The open loop goes on at its rate, even if the machine is held up: what is too many gets a 503.
         assert set(load["failures"]) <= ({"503"} if "open loop" in name else set())
+
+
+def test_rates_are_raised_while_items_are_written():
+    small = ["--items", "200", "--dim", "4", "--clients", "2", "--seconds", "0.2", "--writes", "1000"]
+    run = CliRunner().invoke(cli, ["bench", "load", *small, "--p99", "60000", "--errors", "1", "--json"])
+    assert run.exit_code == 0, run.output
+    report = json.loads(run.stdout)
+    closed, *steps = report["loads"]
+    assert closed["rate"] is None
+    assert [step["rate"] / closed["load"]["qps"] for step in steps] == pytest.approx(
+        [0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+    )
+    assert report["carried_per_second"] == steps[-1]["load"]["qps"] > 0.0
+    assert all(step["items_written"] > 0 and step["write_p99"] > 0.0 for step in report["loads"])
+
+
+def test_what_is_carried_ends_at_the_first_rate_out_of_bounds():
+    def step(rate, p99, failures):
+        load = LoadResult(rate or 900.0, 99, {"503": failures}, p99=p99)
+        return Step(rate, load, items_written=0, writes_refused=0, write_p99=None)
+
+    steps = [step(None, 500.0, 50), step(100.0, 10.0, 0), step(200.0, 50.0, 1), step(300.0, 51.0, 0)]
+    assert carried_rate([*steps, step(400.0, 10.0, 0)], 50.0, 0.01) == 200.0
+    assert carried_rate(steps, 50.0, 0.009) == 100.0
+    assert carried_rate(steps, 9.0, 1.0) is None
 
 
 @pytest.mark.parametrize("wrong", [["--during", "lunch"], ["--client", "telnet"]])
