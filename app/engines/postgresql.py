@@ -12,7 +12,6 @@ import json
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -26,19 +25,24 @@ from app.db.faults import translate_errors
 from app.domain.entities import ItemFilter, Matrix, Vector
 from app.domain.errors import ServiceError, VectorEngineUnavailableError
 from app.domain.ports.engine import EngineHit, EngineItem, GalleryKey
+from app.engines.packing import (
+    GONE,
+    REVISIONS_BETWEEN_COUNTS,
+    ROWS_COMPARED,
+    name_of,
+    no_balance,
+    pack_balance,
+    unpack_balance,
+)
 from app.index.balance import Balance
 
 _SCHEMA = "lrbs_engine"
 _FOREVER = 2**63 - 1
 """The end of a row that is alive."""
-_ROWS_COMPARED = 5000
-"""Rows that are compared one by one rather than looked up: some milliseconds."""
 _ROWS_PER_INSERT = 500
 """Bounds the parameters of a statement."""
 _COLUMNS = ("text", "int8", "int8", "text[]", "jsonb", "vector", "vector")
 """Types of a row's columns."""
-_REVISIONS_BETWEEN_COUNTS = 100
-"""A gallery that is large is taken to be so for that long; if it is not, a search compares its rows."""
 _CANDIDATES = 4
 """Candidates of the index for each result, which are ranked again."""
 _WIDEST_SEARCH = 1000
@@ -53,13 +57,12 @@ _ROWS_SAMPLED = 1000
 """Of which that share is estimated."""
 
 
-_GONE = "its tables are gone; `lrbs db reindex` makes them again"
 _REASONS = {
     "0A000": "the PostgreSQL server has no extension pgvector",
     "58P01": "the PostgreSQL server has no extension pgvector",
     "42501": "the role may not make the extension, or a schema",
-    "42P01": _GONE,
-    "3F000": _GONE,
+    "42P01": GONE,
+    "3F000": GONE,
 }
 """By SQLSTATE: feature_not_supported, undefined_file, insufficient_privilege, undefined_table,
 invalid_schema_name."""
@@ -77,11 +80,6 @@ def _translate_errors() -> Iterator[None]:
         if reason is None:
             raise
         raise VectorEngineUnavailableError(reason) from error
-
-
-def _table_of(key: GalleryKey) -> str:
-    digest = sha256(f"{key.bundle}\0{key.modality}".encode()).hexdigest()[:16]
-    return f"gallery_{key.collection_id}_{digest}"
 
 
 def _condition_at(table: str) -> str:
@@ -142,7 +140,7 @@ class PostgresGallery:
         self._table = f"{_SCHEMA}.{table}"
         self._condition = _condition_at(table)
         self._balance = balance
-        self._known_large = -_REVISIONS_BETWEEN_COUNTS
+        self._known_large = -REVISIONS_BETWEEN_COUNTS
         """The revision at which the gallery was last seen to have too many rows to compare."""
 
     def write(
@@ -161,7 +159,7 @@ class PostgresGallery:
                 {"name": self._name},
             ).scalar_one_or_none()
             if latest is None:
-                raise VectorEngineUnavailableError(_GONE)
+                raise VectorEngineUnavailableError(GONE)
             if latest >= revision:
                 return int(latest)
             self._end(connection, revision, item_ids)
@@ -288,10 +286,10 @@ class PostgresGallery:
 
     def _is_small(self, connection: Connection, revision: int) -> bool:
         """Return whether the gallery has few rows, so that they are compared one by one."""
-        if 0 <= revision - self._known_large < _REVISIONS_BETWEEN_COUNTS:
+        if 0 <= revision - self._known_large < REVISIONS_BETWEEN_COUNTS:
             return False
         conditions = _Conditions.of(self._condition, revision, ItemFilter())
-        is_small = self._count(connection, conditions, _ROWS_COMPARED) < _ROWS_COMPARED
+        is_small = self._count(connection, conditions, ROWS_COMPARED) < ROWS_COMPARED
         if not is_small:
             self._known_large = revision
         return is_small
@@ -496,9 +494,9 @@ class PostgresEngine:
         with _translate_errors(), self._engine.connect() as connection:
             rows = connection.execute(
                 sa.text(f"SELECT balance FROM {_SCHEMA}.galleries WHERE table_name = :name"),
-                {"name": _table_of(key)},
+                {"name": name_of(key)},
             ).scalar_one_or_none()
-        return None if rows is None else PostgresGallery(self._engine, _table_of(key), _balance_of(rows))
+        return None if rows is None else PostgresGallery(self._engine, name_of(key), unpack_balance(rows))
 
     def create(
         self,
@@ -510,8 +508,8 @@ class PostgresEngine:
         unranked: Collection[str],
     ) -> PostgresGallery:
         """Make a gallery in one transaction; see `VectorEngine.create`."""
-        name, rank = _table_of(key), vectors.shape[1]
-        balance = Balance.between(vectors, queries) if len(vectors) else _identity(rank)
+        name, rank = name_of(key), vectors.shape[1]
+        balance = Balance.between(vectors, queries) if len(vectors) else no_balance(rank)
         with _translate_errors(), self._engine.begin() as connection:
             connection.execute(
                 sa.text("SELECT pg_advisory_xact_lock(5141230, hashtext(:name))"), {"name": name}
@@ -551,14 +549,14 @@ class PostgresEngine:
                     "bundle": key.bundle,
                     "modality": key.modality,
                     "revision": revision,
-                    "balance": _bytes_of(balance),
+                    "balance": pack_balance(balance),
                 },
             )
         return gallery
 
     def replace(self, key: GalleryKey, by: GalleryKey) -> bool:
         """Put a gallery in the place of another; see `VectorEngine.replace`."""
-        names = {"old": _table_of(key), "new": _table_of(by)}
+        names = {"old": name_of(key), "new": name_of(by)}
         with _translate_errors(), self._engine.begin() as connection:
             rows = connection.execute(
                 sa.text(
@@ -569,7 +567,7 @@ class PostgresEngine:
             )
             revisions = {row.table_name: row.revision for row in rows}
             if names["new"] not in revisions:
-                raise VectorEngineUnavailableError(_GONE)
+                raise VectorEngineUnavailableError(GONE)
             if revisions[names["new"]] < revisions.get(names["old"], 0):
                 return False
             connection.execute(sa.text(f"DROP TABLE IF EXISTS {_SCHEMA}.{names['old']}"))
@@ -599,7 +597,7 @@ class PostgresEngine:
         """Remove a gallery, if there is one."""
         self.set_up()
         with _translate_errors(), self._engine.begin() as connection:
-            name = _table_of(key)
+            name = name_of(key)
             connection.execute(
                 sa.text(f"DELETE FROM {_SCHEMA}.galleries WHERE table_name = :name"), {"name": name}
             )
@@ -614,18 +612,3 @@ def _hit(row: Any) -> EngineHit:
 def _text_of(vector: Vector) -> str:
     """Return a vector as pgvector reads it, with all the digits of single precision."""
     return "[" + ",".join(np.format_float_scientific(value, unique=True, trim="-") for value in vector) + "]"
-
-
-def _bytes_of(balance: Balance) -> bytes:
-    return np.concatenate([balance.mean[None], balance.row_map, balance.query_map]).astype("<f4").tobytes()
-
-
-def _balance_of(data: bytes) -> Balance:
-    values = np.frombuffer(data, "<f4")
-    rank = int((np.sqrt(8 * len(values) + 1) - 1) / 4)
-    rows = values.reshape(2 * rank + 1, rank)
-    return Balance(rows[0], rows[1 : rank + 1], rows[rank + 1 :])
-
-
-def _identity(rank: int) -> Balance:
-    return Balance(np.zeros(rank, np.float32), np.eye(rank, dtype=np.float32), np.eye(rank, dtype=np.float32))

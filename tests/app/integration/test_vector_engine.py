@@ -1,5 +1,6 @@
 """A service whose galleries are in PostgreSQL answers as one that has them in memory."""
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import ValidationError
+from pymilvus import MilvusClient
 from typer.testing import CliRunner
 
 from app.bootstrap import Services, build
@@ -15,34 +17,102 @@ from app.cli.bench import bench
 from app.db.migrate import upgrade
 from app.db.session import make_engine
 from app.domain.entities import Content, ItemFilter, SearchResult
-from app.domain.errors import DatabaseUnavailableError, UnknownLabelError, VectorEngineUnavailableError
+from app.domain.errors import (
+    CollectionNotFoundError,
+    DatabaseUnavailableError,
+    UnknownLabelError,
+    VectorEngineUnavailableError,
+)
 from app.services.serving.search import Query, SingleSearch
 from app.services.storage.rounds import Round
 from app.settings import Settings
 from solver.datasets import SyntheticPairs
 from tests.app.closing import close
 from tests.app.integration.searching import NAME, fill, ids, search, train, vector_item
+from tests.app.waiting import wait_for
+from tests.milvus import MilvusServer
 from tests.pgvector import PgvectorServer
 
-Open = Callable[[str], Services]
+Open = Callable[..., Services]
+
+
+@pytest.fixture(params=["postgresql", "milvus"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Name of an engine; with PostgreSQL's the database is there, too, with Milvus it is SQLite."""
+    return str(request.param)
 
 
 @pytest.fixture
-def open_services(pgvector_url: str, tmp_path: Path) -> Iterator[Open]:
+def server(kind: str, request: pytest.FixtureRequest) -> PgvectorServer | MilvusServer:
+    name = "pgvector_server" if kind == "postgresql" else "milvus_server"
+    started: PgvectorServer | MilvusServer = request.getfixturevalue(name)
+    return started
+
+
+@pytest.fixture
+def settings(kind: str, server: PgvectorServer | MilvusServer, request: pytest.FixtureRequest) -> Settings:
+    """Settings of a service whose galleries are in the engine, on a database of a current schema."""
+    settings = Settings(
+        data_dir=request.getfixturevalue("tmp_path"),
+        database_url=request.getfixturevalue("pgvector_url") if kind == "postgresql" else "",
+        vector_engine=kind,  # type: ignore[arg-type]
+        milvus_uri=server.url,
+    )
+    database = make_engine(settings.resolved_database_url)
+    upgrade(database)
+    database.dispose()
+    return settings
+
+
+@pytest.fixture
+def open_services(settings: Settings) -> Iterator[Open]:
     """Return a function that opens services on one database and one data folder."""
-    engine = make_engine(pgvector_url)
-    upgrade(engine)
-    engine.dispose()
     opened = []
 
-    def open_one(vector_engine: str) -> Services:
-        services = build(Settings(data_dir=tmp_path, database_url=pgvector_url, vector_engine=vector_engine))  # type: ignore[arg-type]
+    def open_one(*, in_memory: bool = False) -> Services:
+        vector_engine = "faiss" if in_memory else settings.vector_engine
+        services = build(settings.model_copy(update={"vector_engine": vector_engine}))
         opened.append(services)
         return services
 
     yield open_one
+    first = opened[0]
+    assert first.engine_sweeper is not None
+    with contextlib.suppress(CollectionNotFoundError):
+        first.catalogue.delete_collection(NAME)
+        assert first.removal.go_on(Round())
+    first.engine_sweeper.sweep()
     for services in opened:
         close(services)
+
+
+@pytest.fixture
+def sabotage(kind: str, server: PgvectorServer | MilvusServer, settings: Settings) -> Callable[[bool], None]:
+    """Return a function that damages the rows of all galleries, or, if asked to, removes the galleries."""
+
+    def in_postgresql(entirely: bool) -> None:
+        database = make_engine(settings.resolved_database_url)
+        with database.begin() as connection:
+            if entirely:
+                connection.exec_driver_sql("DROP SCHEMA lrbs_engine CASCADE")
+            else:
+                tables = connection.exec_driver_sql("SELECT table_name FROM lrbs_engine.galleries")
+                for table in tables.scalars().all():
+                    connection.exec_driver_sql(
+                        f"UPDATE lrbs_engine.{table} SET raw = mapped, labels = '{{}}'"
+                    )
+        database.dispose()
+
+    def in_milvus(entirely: bool) -> None:
+        client = MilvusClient(server.url)
+        for name in client.list_collections():
+            if name.startswith("gallery_"):
+                client.delete(name, filter='item_id != ""')
+            elif entirely:
+                client.delete(name, filter='name != ""')
+        client.close()
+
+    return in_postgresql if kind == "postgresql" else in_milvus
 
 
 def shown(result: SearchResult) -> list[tuple[str, float, Any, Any]]:
@@ -52,7 +122,7 @@ def shown(result: SearchResult) -> list[tuple[str, float, Any, Any]]:
 def test_it_answers_as_in_memory_through_writes_and_another_version(
     open_services: Open, vectors: SyntheticPairs
 ) -> None:
-    here, there, memory = (open_services(engine) for engine in ("postgresql", "postgresql", "faiss"))
+    here, there, memory = open_services(), open_services(), open_services(in_memory=True)
     fill(here, vectors)
     assert train(here) == 1
 
@@ -102,7 +172,7 @@ def single(row: Any) -> Any:
 def test_galleries_of_versions_that_are_gone_are_removed(
     open_services: Open, vectors: SyntheticPairs
 ) -> None:
-    services = open_services("postgresql")
+    services = open_services()
     fill(services, vectors)
     train(services)
     search(services, vectors.Z[0])
@@ -114,18 +184,14 @@ def test_galleries_of_versions_that_are_gone_are_removed(
 
 
 def test_galleries_are_built_again_from_the_database_while_services_go_on(
-    open_services: Open, vectors: SyntheticPairs, pgvector_url: str
+    open_services: Open, vectors: SyntheticPairs, sabotage: Callable[[bool], None]
 ) -> None:
-    services = open_services("postgresql")
+    services = open_services()
     fill(services, vectors)
     train(services)
-    other = open_services("postgresql")
+    other = open_services()
     expected = shown(search(other, vectors.Z[0], 60))
-    engine = make_engine(pgvector_url)
-    with engine.begin() as connection:
-        tables = connection.exec_driver_sql("SELECT table_name FROM lrbs_engine.galleries").scalars().all()
-        for table in tables:  # as a damaged disk would
-            connection.exec_driver_sql(f"UPDATE lrbs_engine.{table} SET raw = mapped, labels = '{{}}'")
+    sabotage(False)
     assert shown(search(other, vectors.Z[0], 60)) != expected
     assert services.gallery_rebuild is not None
     assert services.gallery_rebuild.run(NAME) == {"x": 60, "z": 50}
@@ -133,42 +199,52 @@ def test_galleries_are_built_again_from_the_database_while_services_go_on(
     other.catalogue.delete_item(NAME, expected[0][0])
     assert shown(search(services, vectors.Z[0], 60)) == expected[1:]
 
-    with engine.begin() as connection:
-        connection.exec_driver_sql("DROP SCHEMA lrbs_engine CASCADE")
-    engine.dispose()
+    sabotage(True)
     with pytest.raises(VectorEngineUnavailableError, match="`lrbs db reindex` makes them again"):
         search(services, vectors.Z[0])
-    assert open_services("postgresql").gallery_rebuild.run(NAME) == {"x": 59, "z": 50}  # type: ignore[union-attr]
+    assert open_services().gallery_rebuild.run(NAME) == {"x": 59, "z": 50}  # type: ignore[union-attr]
     assert shown(search(services, vectors.Z[0], 60)) == expected[1:]
 
 
-def test_the_engine_needs_postgresql(tmp_path: Path) -> None:
+def test_settings_say_what_an_engine_needs(tmp_path: Path) -> None:
     with pytest.raises(
         ValidationError, match="LRBS_VECTOR_ENGINE is postgresql: LRBS_DATABASE_URL has to be"
     ):
         Settings(data_dir=tmp_path, database_url="", vector_engine="postgresql")
+    with pytest.raises(ValidationError, match="LRBS_MILVUS_URI has to begin with http:// or https://"):
+        Settings(data_dir=tmp_path, vector_engine="milvus", milvus_uri="milvus.db")
 
 
 def test_what_was_written_is_found_once_a_killed_engine_is_back(
-    open_services: Open, vectors: SyntheticPairs, pgvector_server: PgvectorServer
+    open_services: Open, vectors: SyntheticPairs, kind: str, server: PgvectorServer | MilvusServer
 ) -> None:
-    services = open_services("postgresql")
+    services = open_services()
     fill(services, vectors)
     train(services)
     services.catalogue.delete_item(NAME, "x03")
     before = shown(search(services, vectors.Z[0], 60))
-    pgvector_server.kill()
+    server.kill()
     try:
         for _ in range(2):
             with pytest.raises((DatabaseUnavailableError, VectorEngineUnavailableError)):
                 search(services, vectors.Z[0], 60)
-        with pytest.raises(DatabaseUnavailableError):
+        with pytest.raises(DatabaseUnavailableError) if kind == "postgresql" else contextlib.nullcontext():
             services.catalogue.delete_item(NAME, "x04")
     finally:
-        pgvector_server.start()
-    assert shown(search(services, vectors.Z[0], 60)) == before
+        server.start()
+    if kind == "milvus":
+        before = [hit for hit in before if hit[0] != "x04"]
+    assert wait_for(lambda: found_again(services, vectors.Z[0])) == before
     services.catalogue.delete_item(NAME, before[0][0])
     assert shown(search(services, vectors.Z[0], 60)) == before[1:]
+
+
+def found_again(services: Services, row: Any) -> list[tuple[str, float, Any, Any]] | None:
+    """Return results, None while the client of the engine has not connected again."""
+    try:
+        return shown(search(services, row, 60))
+    except VectorEngineUnavailableError:
+        return None
 
 
 @pytest.mark.parametrize("engine", ["faiss", "postgresql"])

@@ -1,0 +1,642 @@
+"""Galleries in Milvus.
+
+Each gallery is a collection of its own behind an alias, so that one can take the place of another in one
+step. Rows are found by a graph (HNSW; Malkov and Yashunin, 2018) over vectors that were centred and balanced
+(`app.index.balance`), which changes no ranking, and are ranked again by their own inner products; exact
+searches compare all rows. Milvus has no transactions: rows carry the revisions from which to which they are
+true, are written under keys that a repetition finds again, and what a revision holds is complete before its
+number is written. Reads see all writes before them (consistency level "Strong").
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from hashlib import sha256
+from itertools import islice
+from typing import Any, TypeVar
+
+import grpc
+import numpy as np
+from pymilvus import DataType, MilvusClient
+from pymilvus.exceptions import MilvusException, MilvusUnavailableException
+
+from app.domain.entities import ItemFilter, Matrix, Vector, comparable
+from app.domain.errors import VectorEngineUnavailableError
+from app.domain.ports.engine import EngineHit, EngineItem, GalleryKey
+from app.engines.packing import (
+    GONE,
+    REVISIONS_BETWEEN_COUNTS,
+    ROWS_COMPARED,
+    name_of,
+    no_balance,
+    pack_balance,
+    unpack_balance,
+)
+from app.engines.write_locks import WriteLocks
+from app.index.balance import Balance
+
+_GALLERIES = "lrbs_galleries"
+"""The collection that lists the others."""
+_Sliced = TypeVar("_Sliced", str, list[Any])
+_FOREVER = 2**62
+"""The end of a row that is alive."""
+_MOST_HITS = 16_384
+"""The longest answer to one search."""
+_ROWS_AT_ONCE = 500
+"""Rows of a request, whose size is bounded by 64 MB."""
+_CANDIDATES, _TIED = 4, 32
+"""Candidates of the graph for each result, and results beyond a page, to put equal scores in order."""
+_NEIGHBOURS, _BUILD_WIDTH, _LEAST_WIDTH = 32, 128, 200
+"""Of a node, and nodes that its insertion and a search visit at least."""
+_MOST_FACETS, _DIGEST = 4096, 24
+"""Of a row, and characters of each: labels, keys and values that can be filtered by."""
+_PIECE, _MOST_PIECES = 16_000, 1000
+"""Characters of a part of a text, which takes 65,535 bytes at most, and parts."""
+_SECONDS = 30.0
+"""An answer that takes longer is a failure."""
+_AWAY = "the Milvus server does not answer"
+_UNREACHABLE, _MISSING, _RELEASED = 2, (100, 800), 101
+"""Codes for a server that is away, for a collection or an alias that is not there, and for a collection that
+is not in the server's memory, as after its restart."""
+_logger = logging.getLogger(__name__)
+_ITEM_FIELDS = ["item_id", "text"]
+
+
+@contextmanager
+def _translate_errors() -> Iterator[None]:
+    """Raise the service's error in place of the client's."""
+    try:
+        yield
+    except MilvusException as error:
+        if error.code == _UNREACHABLE or isinstance(error, MilvusUnavailableException):
+            raise VectorEngineUnavailableError(_AWAY) from error
+        if error.code in _MISSING or "not found" in error.message:
+            raise VectorEngineUnavailableError(GONE) from error
+        _logger.error("Milvus refuses what it is asked: %s", error)
+        raise VectorEngineUnavailableError("Milvus refuses what it is asked; its log says why") from error
+    except grpc.RpcError as error:
+        raise VectorEngineUnavailableError(_AWAY) from error
+
+
+def _digest(*parts: str) -> str:
+    return sha256("\0".join(parts).encode()).hexdigest()[:_DIGEST]
+
+
+def _value_digest(key: str, value: Hashable) -> str:
+    """Return the same for values that are equal in JSON, such as 3 and 3.0."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return _digest("value", key, json.dumps(value))
+
+
+def _facets_of(item: EngineItem) -> list[str]:
+    """Return what filters ask for: the labels, the keys that have a value, and the values."""
+    facets = [_digest("label", label) for label in item.labels]
+    for key, value in item.metadata.items():
+        if value is not None:
+            facets.append(_digest("key", key))
+        if isinstance(value, str | int | float | bool):
+            facets.append(_value_digest(key, value))
+    return facets[:_MOST_FACETS]
+
+
+def _condition(revision: int, item_filter: ItemFilter) -> str:
+    """Return the rows of a revision that match a filter, in Milvus's language."""
+    parts = [_alive_at(revision), "is_ranked == true"]
+    if item_filter.labels is not None:
+        parts.append(_any_of([_digest("label", label) for label in item_filter.labels]))
+    for key, values in item_filter.metadata.items():
+        accepted = [_any_of([_value_digest(key, value) for value in values if value is not None])]
+        if None in values:
+            accepted.append(f"not {_any_of([_digest('key', key)])}")
+        parts.append(f"({' or '.join(accepted)})")
+    return " and ".join(parts)
+
+
+def _any_of(facets: Sequence[str]) -> str:
+    """Return the rows that have one of some facets; none of none."""
+    return f"array_contains_any(facets, {json.dumps(list(facets) or ['none'])})"
+
+
+def _alive_at(revision: int) -> str:
+    return f"since <= {revision} and until > {revision}"
+
+
+class MilvusGallery:
+    """A gallery in a collection.
+
+    Parameters
+    ----------
+    client : MilvusClient
+        Of the server.
+    name : str
+        The collection's alias.
+    balance : Balance
+        The maps into the space of the graph.
+    locks : WriteLocks
+        Of which a writer holds that of a gallery.
+    """
+
+    def __init__(self, client: MilvusClient, name: str, balance: Balance, locks: WriteLocks) -> None:
+        self._client = client
+        self._name = name
+        self._balance = balance
+        self._locks = locks
+        self._known_large = -REVISIONS_BETWEEN_COUNTS
+        """The revision at which the gallery was last seen to have too many rows to compare."""
+
+    def write(
+        self,
+        revision: int,
+        item_ids: Collection[str],
+        items: Sequence[EngineItem],
+        vectors: Matrix,
+        unranked: Collection[str],
+    ) -> int:
+        """Write the changes of a revision; see `EngineGallery.write`."""
+        with self._locks.hold(self._name) as check_lock, _translate_errors():
+            entry = _get_entry(self._client, self._name)
+            if entry["revision"] >= revision:
+                return int(entry["revision"])
+            self._end(revision, item_ids)
+            self.insert(revision, items, vectors)
+            self.insert_unranked(revision, unranked)
+            check_lock()
+            _store_entry(self._client, {**entry, "revision": revision})
+        return revision
+
+    def _end(self, revision: int, item_ids: Collection[str]) -> None:
+        for ids in _parts(sorted(item_ids), _ROWS_AT_ONCE):
+            items = json.dumps([_digest(item_id) for item_id in ids])
+            condition = f"item in {items} and since < {revision} and until > {revision}"
+            rows = self._query(condition, ["*"])
+            if rows:
+                self._upsert([{**row, "until": revision} for row in rows])
+
+    def insert(self, revision: int, items: Sequence[EngineItem], vectors: Matrix) -> None:
+        """Add rows, in the place of those of the same revision."""
+        for start in range(0, len(items), _ROWS_AT_ONCE):
+            step = slice(start, start + _ROWS_AT_ONCE)
+            mapped = self._balance.map_rows(vectors[step])
+            norms = np.linalg.norm(vectors[step], axis=1, keepdims=True)
+            units = np.divide(vectors[step], norms, where=norms > 0, out=np.zeros_like(vectors[step]))
+            self._upsert(
+                [
+                    self._row(item, revision, True, *of_item)
+                    for item, *of_item in zip(items[step], vectors[step], mapped, units, strict=True)
+                ]
+            )
+
+    def insert_unranked(self, revision: int, unranked: Collection[str]) -> None:
+        """Add items that the model cannot place."""
+        nowhere = np.zeros(len(self._balance.mean), np.float32)
+        rows = [
+            self._row(EngineItem(item_id, (), {}), revision, False, nowhere, nowhere, nowhere)
+            for item_id in sorted(unranked)
+        ]
+        for part in _parts(rows, _ROWS_AT_ONCE):
+            self._upsert(part)
+
+    def _row(
+        self, item: EngineItem, since: int, is_ranked: bool, raw: Vector, mapped: Vector, unit: Vector
+    ) -> dict[str, Any]:
+        text = json.dumps([item.labels, item.metadata], ensure_ascii=False)
+        return {
+            "row": f"{_digest(item.id)}/{since}",
+            "item": _digest(item.id),
+            "item_id": item.id,
+            "since": since,
+            "until": _FOREVER,
+            "is_ranked": is_ranked,
+            "facets": _facets_of(item),
+            "text": list(_parts(text, _PIECE)),
+            "raw": raw.tolist(),
+            "mapped": mapped.tolist(),
+            "unit": unit.tolist(),
+        }
+
+    def _upsert(self, rows: list[dict[str, Any]]) -> None:
+        self._client.upsert(self._name, rows, timeout=_SECONDS)
+
+    def _query(self, condition: str, fields: list[str], limit: int | None = None) -> list[dict[str, Any]]:
+        return _query(self._client, self._name, condition, fields, limit)
+
+    def latest_revision(self) -> int:
+        """Return the latest revision of which everything was written."""
+        with _translate_errors():
+            return int(_get_entry(self._client, self._name)["revision"])
+
+    def count(self, revision: int, item_filter: ItemFilter) -> int:
+        """Return how many items that match a filter can be ranked."""
+        with _translate_errors():
+            return self._count(_condition(self._seen(revision), item_filter))
+
+    def _count(self, condition: str) -> int:
+        (row,) = self._query(condition, ["count(*)"])
+        return int(row["count(*)"])
+
+    def _seen(self, revision: int) -> int:
+        """Return a revision, or the earliest that was not purged."""
+        return max(revision, int(_get_entry(self._client, self._name)["earliest"]))
+
+    def find_unranked(self, revision: int) -> frozenset[str]:
+        """Return the items that the model cannot place."""
+        with _translate_errors():
+            condition = f"{_alive_at(self._seen(revision))} and is_ranked == false"
+            return frozenset(str(row["item_id"]) for row in self._scan(condition, ["item_id"]))
+
+    def search(
+        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
+    ) -> tuple[list[EngineHit], bool]:
+        """Return a page of results; see `EngineGallery.search`."""
+        with _translate_errors():
+            seen = self._seen(revision)
+            condition, n_candidates = _condition(seen, item_filter), (offset + k) * _CANDIDATES
+            if n_candidates <= _MOST_HITS and not self._is_small(seen):
+                hits = self._search_graph(condition, query, n_candidates)[offset : offset + k]
+                if len(hits) == k:
+                    return hits, False
+            return self._compare("raw", condition, query, k, offset), True
+
+    def _is_small(self, revision: int) -> bool:
+        """Return whether the gallery has few rows, so that they are compared one by one."""
+        if not 0 <= revision - self._known_large < REVISIONS_BETWEEN_COUNTS:
+            if self._count(_condition(revision, ItemFilter())) < ROWS_COMPARED:
+                return True
+            self._known_large = revision
+        return False
+
+    def search_exactly(
+        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
+    ) -> list[EngineHit]:
+        """Return the same page of results by comparing every row."""
+        with _translate_errors():
+            condition = _condition(self._seen(revision), item_filter)
+            return self._compare("raw", condition, query, k, offset)
+
+    def search_similar(
+        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None
+    ) -> list[EngineHit]:
+        """Return a page of results by cosine; see `EngineGallery.search_similar`."""
+        with _translate_errors():
+            condition = _condition(self._seen(revision), item_filter)
+            if left_out is not None:
+                condition += f" and item != {json.dumps(_digest(left_out))}"
+            length = float(np.linalg.norm(query))
+            unit = query / length if length else query
+            return self._compare("unit", condition, unit, k, offset)
+
+    def _search_graph(self, condition: str, query: Vector, n_candidates: int) -> list[EngineHit]:
+        """Return what the graph finds, ranked by inner products."""
+        width = max(n_candidates, _LEAST_WIDTH)
+        answer = self._find(
+            "mapped",
+            condition,
+            self._balance.map_query(query)[0],
+            n_candidates,
+            [*_ITEM_FIELDS, "raw"],
+            {"ef": width},
+        )
+        vectors = np.array([row["entity"]["raw"] for row in answer], np.float32).reshape(-1, len(query))
+        return _rank(answer, vectors @ query)
+
+    def _compare(self, field: str, condition: str, query: Vector, k: int, offset: int) -> list[EngineHit]:
+        """Return a page of the exact ranking by the inner products with a field."""
+        depth = min(offset + k, _MOST_HITS)
+        limit = min(depth + _TIED, _MOST_HITS)
+        while True:
+            answer = self._find(field, condition, query, limit, _ITEM_FIELDS, {})
+            scores = np.array([row["distance"] for row in answer], np.float32)
+            is_cut = len(answer) == limit < _MOST_HITS and scores[-1] == scores[depth - 1]
+            if not is_cut:
+                return _rank(answer, scores)[offset : offset + k]
+            limit = min(2 * limit, _MOST_HITS)  # more equal scores than were asked for
+
+    def _find(
+        self,
+        field: str,
+        condition: str,
+        query: Vector,
+        limit: int,
+        fields: list[str],
+        parameters: dict[str, Any],
+    ) -> list[Any]:
+        search = partial(
+            self._client.search,
+            self._name,
+            data=[np.asarray(query, np.float32).tolist()],
+            anns_field=field,
+            filter=condition,
+            limit=limit,
+            output_fields=fields,
+            search_params={"metric_type": "IP", "params": parameters},
+            timeout=_SECONDS,
+            consistency_level="Strong",
+        )
+        (answer,) = _read(self._client, self._name, search)
+        return list(answer)
+
+    def has_label(self, revision: int, label: str) -> bool:
+        """Return whether an item that can be ranked carries a label."""
+        with _translate_errors():
+            condition = _condition(self._seen(revision), ItemFilter(labels=(label,)))
+            return bool(self._query(condition, ["row"], limit=1))
+
+    def count_labels(self, revision: int) -> dict[str, int]:
+        """Return how many items carry each label."""
+        return Counter(label for item in self._items(revision) for label in item.labels)
+
+    def count_values(self, revision: int, key: str) -> dict[Hashable, int]:
+        """Return how many items have each value under a metadata key."""
+        values = (item.metadata.get(key) for item in self._items(revision))
+        counts = Counter(comparable(one) for one in values if isinstance(one, str | int | float | bool))
+        # As they were: `comparable` has made a pair of a boolean.
+        return {value[1] if isinstance(value, tuple) else value: count for value, count in counts.items()}
+
+    def _items(self, revision: int) -> Iterator[EngineItem]:
+        with _translate_errors():
+            condition = _condition(self._seen(revision), ItemFilter())
+            for row in self._scan(condition, _ITEM_FIELDS):
+                yield _item(row)
+
+    def sample(self, revision: int, count: int) -> Iterator[tuple[EngineItem, Vector]]:
+        """Yield some items with their projections: those whose keys, which are digests, come first."""
+        with _translate_errors():
+            condition = _condition(self._seen(revision), ItemFilter())
+            fields = [*_ITEM_FIELDS, "row", "raw"]
+            for row in islice(self._scan(condition, fields), count):
+                yield _item(row), np.asarray(row["raw"], np.float32)
+
+    def item_ids(self, revision: int) -> Iterator[str]:
+        """Yield the id of each item, including those that cannot be ranked."""
+        with _translate_errors():
+            for row in self._scan(_alive_at(self._seen(revision)), ["item_id"]):
+                yield str(row["item_id"])
+
+    def _scan(self, condition: str, fields: list[str]) -> Iterator[dict[str, Any]]:
+        """Yield all rows that match, in the order of their keys."""
+        begin = partial(
+            self._client.query_iterator,
+            self._name,
+            batch_size=_ROWS_AT_ONCE,
+            filter=condition,
+            output_fields=fields,
+            consistency_level="Strong",
+        )
+        rows = _read(self._client, self._name, begin)
+        try:
+            while batch := rows.next():
+                yield from map(dict, batch)
+        finally:
+            rows.close()
+
+    def purge(self, before: int) -> int:
+        """Remove rows that ended; see `EngineGallery.purge`."""
+        with self._locks.hold(self._name), _translate_errors():
+            entry = _get_entry(self._client, self._name)
+            _store_entry(self._client, {**entry, "earliest": max(int(entry["earliest"]), before)})
+            condition = f"until <= {before}"
+            n_ended = self._count(condition)
+            if n_ended:
+                self._client.delete(self._name, filter=condition, timeout=_SECONDS)
+            return n_ended
+
+
+class MilvusEngine:
+    """Galleries in a Milvus server, or in a file of Milvus Lite, which one process can open.
+
+    Parameters
+    ----------
+    uri : str
+        Address of the server, or path of the file.
+    token : str
+        Of the server; empty where it asks for none.
+    locks : WriteLocks
+        Of which a writer holds that of a gallery.
+    """
+
+    def __init__(self, uri: str, token: str, locks: WriteLocks) -> None:
+        logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it prints what it raises, with the filters
+        self._uri = uri
+        self._token = token
+        self._locks = locks
+        self._connected: MilvusClient | None = None
+
+    @property
+    def _client(self) -> MilvusClient:
+        """A connection, made when it is first needed, with the list of galleries."""
+        if self._connected is None:
+            with self._locks.hold(_GALLERIES):
+                if self._connected is None:
+                    self._connected = self._connect()
+        return self._connected
+
+    def _connect(self) -> MilvusClient:
+        client = MilvusClient(self._uri, token=self._token, timeout=_SECONDS)
+        if not client.has_collection(_GALLERIES, timeout=_SECONDS):
+            schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
+            schema.add_field("name", DataType.VARCHAR, is_primary=True, max_length=100)
+            _add_list(schema, "text", 65_535, _MOST_PIECES)
+            schema.add_field("nowhere", DataType.FLOAT_VECTOR, dim=2)  # each collection has to have vectors
+            indexes = client.prepare_index_params()
+            indexes.add_index("nowhere", index_type="FLAT", metric_type="IP")
+            client.create_collection(
+                _GALLERIES, schema=schema, index_params=indexes, consistency_level="Strong"
+            )
+        return client
+
+    def open(self, key: GalleryKey) -> MilvusGallery | None:
+        """Return a gallery that is complete; None where there is none."""
+        with _translate_errors():
+            entry = _find_entry(self._client, name_of(key))
+        return None if entry is None else self._gallery(entry)
+
+    def _gallery(self, entry: dict[str, Any]) -> MilvusGallery:
+        balance = unpack_balance(base64.b64decode(entry["balance"]))
+        return MilvusGallery(self._client, entry["name"], balance, self._locks)
+
+    def create(
+        self,
+        key: GalleryKey,
+        revision: int,
+        batches: Iterator[tuple[Sequence[EngineItem], Matrix]],
+        vectors: Matrix,
+        queries: Matrix,
+        unranked: Collection[str],
+    ) -> MilvusGallery:
+        """Make a gallery, which others find once it is complete; see `VectorEngine.create`."""
+        name, rank = name_of(key), vectors.shape[1]
+        balance = Balance.between(vectors, queries) if len(vectors) else no_balance(rank)
+        with self._locks.hold(name) as check_lock, _translate_errors():
+            if (entry := _find_entry(self._client, name)) is not None:
+                return self._gallery(entry)
+            self._remove(name)  # of one that was not finished
+            collection = f"{name}_{uuid.uuid4().hex[:8]}"
+            self._create_collection(collection, rank)
+            self._client.create_alias(collection, name, timeout=_SECONDS)
+            gallery = MilvusGallery(self._client, name, balance, self._locks)
+            for items, part in batches:
+                gallery.insert(revision, items, part)
+            gallery.insert_unranked(revision, unranked)
+            check_lock()
+            entry = {
+                **key._asdict(),
+                "name": name,
+                "revision": revision,
+                "earliest": revision,
+                "balance": base64.b64encode(pack_balance(balance)).decode(),
+            }
+            _store_entry(self._client, entry)
+        return gallery
+
+    def _create_collection(self, collection: str, rank: int) -> None:
+        schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False)
+        schema.add_field("row", DataType.VARCHAR, is_primary=True, max_length=64)
+        schema.add_field("item", DataType.VARCHAR, max_length=_DIGEST)  # whose characters need no quotes
+        schema.add_field("item_id", DataType.VARCHAR, max_length=1024)
+        schema.add_field("since", DataType.INT64)
+        schema.add_field("until", DataType.INT64)
+        schema.add_field("is_ranked", DataType.BOOL)
+        _add_list(schema, "facets", _DIGEST, _MOST_FACETS)
+        _add_list(schema, "text", 65_535, _MOST_PIECES)
+        indexes = self._client.prepare_index_params()
+        for name in ("raw", "mapped", "unit"):
+            schema.add_field(name, DataType.FLOAT_VECTOR, dim=rank)
+            graph = {"M": _NEIGHBOURS, "efConstruction": _BUILD_WIDTH}
+            kind, parameters = ("HNSW", graph) if name == "mapped" else ("FLAT", {})
+            indexes.add_index(name, index_type=kind, metric_type="IP", params=parameters)
+        self._client.create_collection(
+            collection, schema=schema, index_params=indexes, consistency_level="Strong"
+        )
+
+    def replace(self, key: GalleryKey, by: GalleryKey) -> bool:
+        """Put a gallery in the place of another; see `VectorEngine.replace`."""
+        old, new = name_of(key), name_of(by)
+        with self._locks.hold(old) as check_lock, self._locks.hold(new), _translate_errors():
+            entry, earlier = _get_entry(self._client, new), _find_entry(self._client, old)
+            if earlier is not None and earlier["revision"] > entry["revision"]:
+                return False
+            collection, before = self._collection_of(new), self._collection_of(old)
+            assert collection is not None
+            check_lock()
+            if before is None:
+                self._client.create_alias(collection, old, timeout=_SECONDS)
+            else:
+                self._client.alter_alias(collection, old, timeout=_SECONDS)
+            _store_entry(self._client, {**entry, **key._asdict(), "name": old})
+            self._client.delete(_GALLERIES, ids=[new], timeout=_SECONDS)
+            self._client.drop_alias(new, timeout=_SECONDS)
+            if before is not None:
+                self._client.drop_collection(before, timeout=_SECONDS)
+        return True
+
+    def keys(self) -> list[GalleryKey]:
+        """Return the galleries there are."""
+        with _translate_errors():
+            rows = _query(self._client, _GALLERIES, 'name != ""', ["text"])
+            entry = sorted(
+                (json.loads("".join(row["text"])) for row in rows), key=lambda row: str(row["name"])
+            )
+            return [GalleryKey(row["collection_id"], row["bundle"], row["modality"]) for row in entry]
+
+    def drop(self, key: GalleryKey) -> None:
+        """Remove a gallery, if there is one."""
+        name = name_of(key)
+        with self._locks.hold(name), _translate_errors():
+            self._client.delete(_GALLERIES, ids=[name], timeout=_SECONDS)
+            self._remove(name)
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._connected is not None:
+            self._connected.close()
+            self._connected = None
+        self._locks.close()
+
+    def _remove(self, name: str) -> None:
+        """Remove the collections of a gallery."""
+        if self._collection_of(name) is not None:
+            self._client.drop_alias(name, timeout=_SECONDS)
+        for collection in self._client.list_collections(timeout=_SECONDS):
+            if collection.startswith(f"{name}_"):
+                self._client.drop_collection(collection, timeout=_SECONDS)
+
+    def _collection_of(self, name: str) -> str | None:
+        """Return the collection that an alias stands for."""
+        try:
+            return str(self._client.describe_alias(name, timeout=_SECONDS)["collection_name"])
+        except MilvusException:
+            return None
+
+
+def _read(client: MilvusClient, collection: str, call: Callable[[], Any]) -> Any:
+    """Return what a call returns, after a collection was loaded if the server has released it."""
+    try:
+        return call()
+    except MilvusException as error:
+        if error.code != _RELEASED:
+            raise
+        client.load_collection(collection, timeout=_SECONDS)
+        return call()
+
+
+def _query(
+    client: MilvusClient, collection: str, condition: str, fields: list[str], limit: int | None = None
+) -> list[dict[str, Any]]:
+    query = partial(
+        client.query,
+        collection,
+        filter=condition,
+        output_fields=fields,
+        limit=limit,
+        timeout=_SECONDS,
+        consistency_level="Strong",
+    )
+    return [dict(row) for row in _read(client, collection, query)]
+
+
+def _find_entry(client: MilvusClient, name: str) -> dict[str, Any] | None:
+    rows = _query(client, _GALLERIES, f"name == {json.dumps(name)}", ["text"])
+    return json.loads("".join(rows[0]["text"])) if rows else None
+
+
+def _get_entry(client: MilvusClient, name: str) -> dict[str, Any]:
+    entry = _find_entry(client, name)
+    if entry is None:
+        raise VectorEngineUnavailableError(GONE)
+    return entry
+
+
+def _store_entry(client: MilvusClient, entry: dict[str, Any]) -> None:
+    text = list(_parts(json.dumps(entry), _PIECE))
+    row = {"name": entry["name"], "text": text, "nowhere": [0.0, 0.0]}
+    client.upsert(_GALLERIES, [row], timeout=_SECONDS)
+
+
+def _item(row: dict[str, Any]) -> EngineItem:
+    labels, metadata = json.loads("".join(row["text"]))
+    return EngineItem(row["item_id"], tuple(labels), metadata)
+
+
+def _rank(answer: Sequence[Any], scores: Iterable[float]) -> list[EngineHit]:
+    """Return hits by falling scores, equal ones by id."""
+    hits = [EngineHit(_item(row["entity"]), float(score)) for row, score in zip(answer, scores, strict=True)]
+    return sorted(hits, key=lambda hit: (-hit.score, hit.item.id))
+
+
+def _add_list(schema: Any, name: str, length: int, capacity: int) -> None:
+    """Add a field for a list of texts."""
+    kind, of = DataType.ARRAY, DataType.VARCHAR
+    schema.add_field(name, kind, element_type=of, max_length=length, max_capacity=capacity)
+
+
+def _parts(values: _Sliced, size: int) -> Iterator[_Sliced]:
+    for start in range(0, len(values), size):
+        yield values[start : start + size]

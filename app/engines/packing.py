@@ -1,0 +1,41 @@
+"""What engines have in common: a gallery's name among theirs, its maps as bytes, and when rows are few."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import numpy as np
+
+from app.domain.ports.engine import GalleryKey
+from app.index.balance import Balance
+
+GONE = "its galleries are gone; `lrbs db reindex` makes them again"
+"""Why an engine has nothing to search."""
+ROWS_COMPARED = 5000
+"""A gallery of fewer rows is compared one by one: some milliseconds."""
+REVISIONS_BETWEEN_COUNTS = 100
+"""A gallery that is large is taken to be so for that long; if it is not, a search compares its rows."""
+
+
+def name_of(key: GalleryKey) -> str:
+    """Return the name of a gallery: letters, digits and ``_``."""
+    digest = sha256(f"{key.bundle}\0{key.modality}".encode()).hexdigest()[:16]
+    return f"gallery_{key.collection_id}_{digest}"
+
+
+def pack_balance(balance: Balance) -> bytes:
+    """Return maps as bytes."""
+    return np.concatenate([balance.mean[None], balance.row_map, balance.query_map]).astype("<f4").tobytes()
+
+
+def unpack_balance(data: bytes) -> Balance:
+    """Return the maps of `pack_balance`."""
+    values = np.frombuffer(data, "<f4")
+    rank = int((np.sqrt(8 * len(values) + 1) - 1) / 4)
+    rows = values.reshape(2 * rank + 1, rank)
+    return Balance(rows[0], rows[1 : rank + 1], rows[rank + 1 :])
+
+
+def no_balance(rank: int) -> Balance:
+    """Return the maps of an empty gallery, which change nothing."""
+    return Balance(np.zeros(rank, np.float32), np.eye(rank, dtype=np.float32), np.eye(rank, dtype=np.float32))
