@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,6 +19,7 @@ from app.storage.trash import Trash, Used, is_older
 
 _NEW = ".new-"
 """Name prefix of unfinished writes."""
+_logger = logging.getLogger(__name__)
 
 
 class FileBlobStore(BlobStore):
@@ -41,21 +44,27 @@ class FileBlobStore(BlobStore):
         path = self._path(content_hash)
         with contextlib.suppress(FileNotFoundError):
             self.touch(content_hash)
-            return content_hash
+            if path.read_bytes() == content:
+                return content_hash
         with durable_file(path.parent, _NEW, content) as aside:
             os.replace(aside, path)
         return content_hash
 
     @override
     def get(self, content_hash: str) -> bytes:
-        """Return content, restored from the trash if need be; raises FileNotFoundError."""
+        """Return content, restored from the trash if need be.
+
+        Raises FileNotFoundError where it is lost or damaged; storing it again gives it back.
+        """
         path = self._path(content_hash)
         try:
-            return path.read_bytes()
+            content = path.read_bytes()
         except FileNotFoundError:
             if not self._trash.give_back(path):
                 raise
-        return path.read_bytes()
+            content = path.read_bytes()
+        require_sum(content, content_hash)
+        return content
 
     @override
     def touch(self, content_hash: str) -> None:
@@ -116,3 +125,10 @@ class FileBlobStore(BlobStore):
 
     def _path(self, content_hash: str) -> Path:
         return self._root / content_hash[:2] / content_hash
+
+
+def require_sum(content: bytes, content_hash: str) -> None:
+    """Raise FileNotFoundError, and log it, for content that is not what its name says."""
+    if hashlib.sha256(content).hexdigest() != content_hash:
+        _logger.error("content %s is damaged: its sum is another one", content_hash)
+        raise FileNotFoundError(errno.ENOENT, "the content is damaged", content_hash)

@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +89,10 @@ class BundleStore(BundleFiles):
         sync_folder(self._root)
         return folder, hashlib.sha256(manifest.encode()).hexdigest()
 
+    @contextmanager
     @override
-    def open(self, folder: str, manifest_hash: str, without: Sequence[str] = ()) -> Path:
-        """Return a bundle's folder after checking the sum of every file; raises DamagedBundleError.
+    def open(self, folder: str, manifest_hash: str, without: Sequence[str] = ()) -> Iterator[Path]:
+        """Yield a bundle's folder after checking the sum of every file; raises DamagedBundleError.
 
         Parameters
         ----------
@@ -101,22 +103,13 @@ class BundleStore(BundleFiles):
         without : sequence of str
             Subfolders whose files the caller does not read: they are not checked.
         """
-        path = self._root / folder
-        try:
-            if not path.exists():
-                self._trash.give_back(path)
-            if _sum(path / _MANIFEST) != manifest_hash:
-                raise DamagedBundleError(f"bundle {folder}: the manifest is not the one that was published")
-            sums = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))["files"]
-            for file_name, expected in sums.items():
-                if file_name.startswith(tuple(f"{part}/" for part in without)):
-                    continue
-                if _sum(path / file_name) != expected:
-                    raise DamagedBundleError(f"bundle {folder}: {file_name} does not match its sum")
-        except OSError as error:
-            # The error's own text contains a path of this machine; it stays in the exception chain.
-            raise DamagedBundleError(f"bundle {folder}: {error.strerror or 'unreadable'}") from error
-        return path
+        self._check(folder, manifest_hash, without)
+        yield self._root / folder
+
+    @override
+    def check(self, folder: str, manifest_hash: str) -> None:
+        """Check the sum of every file of a bundle; raises DamagedBundleError."""
+        self._check(folder, manifest_hash)
 
     @override
     def names(self) -> Iterator[str]:
@@ -155,6 +148,23 @@ class BundleStore(BundleFiles):
         """
         self._trash.tidy(lambda folder: self._root / folder, before, used)
         return sweep_leftovers(self._root, [_PARTIAL], before)
+
+    def _check(self, folder: str, manifest_hash: str, without: Sequence[str] = ()) -> None:
+        path = self._root / folder
+        try:
+            if not path.exists():
+                self._trash.give_back(path)
+            if _sum(path / _MANIFEST) != manifest_hash:
+                raise DamagedBundleError(f"bundle {folder}: the manifest is not the one that was published")
+            sums = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))["files"]
+            for file_name, expected in sums.items():
+                if file_name.startswith(tuple(f"{part}/" for part in without)):
+                    continue
+                if _sum(path / file_name) != expected:
+                    raise DamagedBundleError(f"bundle {folder}: {file_name} does not match its sum")
+        except OSError as error:
+            # The error's own text contains a path of this machine; it stays in the exception chain.
+            raise DamagedBundleError(f"bundle {folder}: {error.strerror or 'unreadable'}") from error
 
     def _bundles(self) -> Iterator[Path]:
         if not self._root.is_dir():

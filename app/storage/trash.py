@@ -22,10 +22,9 @@ _REMOVED = ".removed-"
 Used = Callable[[Sequence[str]], set[str]]
 """Returns the names that are in use."""
 
-_BATCH = 500
+BATCH = 500
 """Names looked up in one query: far below the limits of both databases on bound parameters."""
-_HOUR = 3600
-"""Seconds."""
+HOUR_SECONDS = 3600
 
 
 class Trash:
@@ -54,7 +53,7 @@ class Trash:
             With `keep_seconds` 0, those last touched before this time are removed immediately, in seconds
             since the epoch; the others when the trash is tidied.
         """
-        batch = self._folder / str(int(time.time()) // _HOUR * _HOUR)
+        batch = self._folder / str(int(time.time()) // HOUR_SECONDS * HOUR_SECONDS)
         moved = [path for path in paths if self._take(path, batch)]
         if moved:
             sync_folder(batch)
@@ -94,8 +93,10 @@ class Trash:
         for leftover in self._folder.glob(f"{_REMOVED}*"):
             delete(leftover)
         for batch in self._batches():
-            is_over = not self._keep_seconds or int(batch.name) + _HOUR + self._keep_seconds < time.time()
-            for names in _split((path.name for path in batch.iterdir()), _BATCH):
+            is_over = (
+                not self._keep_seconds or int(batch.name) + HOUR_SECONDS + self._keep_seconds < time.time()
+            )
+            for names in _split((path.name for path in batch.iterdir()), BATCH):
                 in_use = used(names)
                 for name in names:
                     if name in in_use and not place(name).exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,7 +26,8 @@ class StoredFiles(Protocol):
         """Take away what is unused; return how much was there.
 
         It can come back for a while: by itself, when it is asked for, or when it turns out to be used.
-        Where nothing is kept, what was touched before that time is gone for good.
+        Where nothing is kept, what was touched before that time is gone for good, immediately or when the
+        store is tidied.
         """
         ...
 
@@ -42,7 +44,7 @@ class BlobStore(StoredFiles, Protocol):
         ...
 
     def get(self, content_hash: str) -> bytes:
-        """Return content; raises FileNotFoundError."""
+        """Return content, whose sum was checked; raises FileNotFoundError where it is lost or damaged."""
         ...
 
     def touch(self, content_hash: str) -> None:
@@ -108,8 +110,17 @@ class BundleFiles(StoredFiles, Protocol):
         """
         ...
 
-    def open(self, folder: str, manifest_hash: str, without: Sequence[str] = ()) -> Path:
-        """Return the folder, checked but for parts that are not read; raises DamagedBundleError."""
+    def open(
+        self, folder: str, manifest_hash: str, without: Sequence[str] = ()
+    ) -> AbstractContextManager[Path]:
+        """Return a context with the files on this machine, which stay there until its end.
+
+        They are checked but for parts that are not read: entering the context raises DamagedBundleError.
+        """
+        ...
+
+    def check(self, folder: str, manifest_hash: str) -> None:
+        """Look for damage in what is stored, whatever copies of it there are; raises DamagedBundleError."""
         ...
 
 

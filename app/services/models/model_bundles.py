@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -180,23 +181,33 @@ class ModelBundles:
         return self._files.write(f"{collection.id}-v{model.version}", fill, manifest)
 
     def check(self, version: ModelVersion) -> None:
-        """Verify a bundle's checksums; raises DamagedBundleError."""
-        self._files.open(version.bundle, version.manifest_hash)
+        """Look for damage in a stored bundle; raises DamagedBundleError."""
+        self._files.check(version.bundle, version.manifest_hash)
 
     def load_held_out_model(self, version: ModelVersion) -> HeldOutModel | None:
         """Return what later versions are compared with, if this one has it; raises DamagedBundleError."""
-        folder = self._files.open(version.bundle, version.manifest_hash) / _HELD_OUT_MODEL
-        if not folder.is_dir():
-            return None
-        try:
-            projector, metadata = load_projector(folder)
-        except ArtifactError as error:
-            raise DamagedBundleError(f"bundle {version.bundle}: its model cannot be read") from error
+        with self._files.open(version.bundle, version.manifest_hash) as folder:
+            if not (folder / _HELD_OUT_MODEL).is_dir():
+                return None
+            try:
+                projector, metadata = load_projector(folder / _HELD_OUT_MODEL)
+            except ArtifactError as error:
+                raise DamagedBundleError(f"bundle {version.bundle}: its model cannot be read") from error
         return HeldOutModel(projector, frozenset(metadata["fitted"]))
 
     def load(self, collection: Collection, version: ModelVersion) -> LoadedModel:
         """Load a bundle; raises DamagedBundleError if a file that serves differs from what was published."""
-        folder, held_out_damage, has_indexes = self._open(version)
+        with self._open(version) as (folder, held_out_damage, has_indexes):
+            return self._read(folder, collection, version, held_out_damage, has_indexes)
+
+    def _read(
+        self,
+        folder: Path,
+        collection: Collection,
+        version: ModelVersion,
+        held_out_damage: str | None,
+        has_indexes: bool,
+    ) -> LoadedModel:
         try:
             projector, _ = load_projector(folder)
             states = json.loads((folder / _ENCODERS).read_text(encoding="utf-8"))
@@ -243,30 +254,34 @@ class ModelBundles:
             _logger.warning("%s: searching %s exactly: %s", version.bundle, modality, error)
             return {}
 
-    def _open(self, version: ModelVersion) -> tuple[Path, str | None, bool]:
-        """Return the folder of a bundle, the damage of its held-out model, and whether its indexes are whole.
+    @contextmanager
+    def _open(self, version: ModelVersion) -> Iterator[tuple[Path, str | None, bool]]:
+        """Yield the folder of a bundle, the damage of its held-out model, and whether its indexes are whole.
 
         Raises DamagedBundleError if any other part is damaged.
         """
-        try:
-            return self._files.open(version.bundle, version.manifest_hash), None, True
-        except DamagedBundleError:
-            # Raises again unless only these parts are damaged.
-            folder = self._files.open(
-                version.bundle, version.manifest_hash, without=[_HELD_OUT_MODEL, _INDEXES]
-            )
-        index_damage = self._damage(version, _HELD_OUT_MODEL)
-        if index_damage is not None:
-            _logger.warning("%s: searching exactly, as an index is damaged: %s", version.bundle, index_damage)
-        return folder, self._damage(version, _INDEXES), index_damage is None
+        name, manifest_hash = version.bundle, version.manifest_hash
+        with ExitStack() as opened:
+            held_out_damage = index_damage = None
+            try:
+                folder = opened.enter_context(self._files.open(name, manifest_hash))
+            except DamagedBundleError:
+                # Raises again unless only these parts are damaged.
+                parts = [_HELD_OUT_MODEL, _INDEXES]
+                folder = opened.enter_context(self._files.open(name, manifest_hash, without=parts))
+                held_out_damage = self._damage(version, _INDEXES)
+                index_damage = self._damage(version, _HELD_OUT_MODEL)
+            if index_damage is not None:
+                _logger.warning("%s: searching exactly, as an index is damaged: %s", name, index_damage)
+            yield folder, held_out_damage, index_damage is None
 
     def _damage(self, version: ModelVersion, without: str) -> str | None:
         """Return what is wrong with a bundle apart from one part; None if nothing is."""
         try:
-            self._files.open(version.bundle, version.manifest_hash, without=[without])
+            with self._files.open(version.bundle, version.manifest_hash, without=[without]):
+                return None
         except DamagedBundleError as error:
             return str(error)
-        return None
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -82,12 +83,12 @@ class SavedGalleries:
         if saved is None or saved.model_bundle != version.bundle or saved.revision > collection.revision:
             return None
         try:
-            folder, has_indexes = self._open(saved)
-            galleries = {
-                name: self._read(folder, side, has_indexes, pause)
-                for side, name in zip("xz", collection.modality_names, strict=True)
-            }
-            return saved.revision, galleries, has_indexes
+            with self._open(saved) as (folder, has_indexes):
+                galleries = {
+                    name: self._read(folder, side, has_indexes, pause)
+                    for side, name in zip("xz", collection.modality_names, strict=True)
+                }
+                return saved.revision, galleries, has_indexes
         except (DamagedBundleError, OSError) as error:  # the folder may be removed while it is read
             if saved.folder not in self._files.names():  # as in a backup, which leaves them out
                 _logger.info("%s has no saved gallery; reading its items from the database", collection.name)
@@ -139,19 +140,23 @@ class SavedGalleries:
         if saved is None or (saved.model_bundle, saved.revision) != (model_bundle, collection.revision):
             return False
         try:
-            self._files.open(saved.folder, saved.manifest_hash)
+            self._files.check(saved.folder, saved.manifest_hash)
         except DamagedBundleError:
             return False
         return True
 
-    def _open(self, saved: SavedGallery) -> tuple[Path, bool]:
-        """Return a folder, and whether its indexes are whole; raises DamagedBundleError if others are not."""
-        try:
-            return self._files.open(saved.folder, saved.manifest_hash), True
-        except DamagedBundleError as error:
-            folder = self._files.open(saved.folder, saved.manifest_hash, without=[_INDEXES])
-            _logger.warning("%s: searching exactly, as an index is damaged: %s", saved.folder, error)
-            return folder, False
+    @contextmanager
+    def _open(self, saved: SavedGallery) -> Iterator[tuple[Path, bool]]:
+        """Yield a folder, and whether its indexes are whole; raises DamagedBundleError if others are not."""
+        with ExitStack() as opened:
+            has_indexes = True
+            try:
+                folder = opened.enter_context(self._files.open(saved.folder, saved.manifest_hash))
+            except DamagedBundleError as error:
+                files = self._files.open(saved.folder, saved.manifest_hash, without=[_INDEXES])
+                folder, has_indexes = opened.enter_context(files), False
+                _logger.warning("%s: searching exactly, as an index is damaged: %s", saved.folder, error)
+            yield folder, has_indexes
 
     def _find_used(self, folders: Sequence[str]) -> set[str]:
         with self._database.read() as work:

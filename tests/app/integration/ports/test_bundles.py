@@ -34,11 +34,16 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> BundleStore:
     return made
 
 
+def open_folder(store: BundleStore, folder: str, manifest_hash: str) -> Path:
+    with store.open(folder, manifest_hash) as opened:
+        return opened
+
+
 def test_a_bundle_opens_as_it_was_filled(store: BundleStore) -> None:
     folder, manifest_hash = store.write("1-v1", fill, FACTS)
     assert folder.startswith("1-v1")
-    opened = store.open(folder, manifest_hash)
-    assert {name: (opened / name).read_bytes() for name in FILES} == FILES
+    with store.open(folder, manifest_hash) as opened:
+        assert {name: (opened / name).read_bytes() for name in FILES} == FILES
 
 
 def test_bundles_of_the_same_name_at_the_same_time_are_two(store: BundleStore) -> None:
@@ -46,7 +51,7 @@ def test_bundles_of_the_same_name_at_the_same_time_are_two(store: BundleStore) -
         written = list(pool.map(lambda _: store.write("1-v1", fill, FACTS), range(6)))
     assert len({folder for folder, _ in written}) == 6
     for folder, manifest_hash in written:
-        store.open(folder, manifest_hash)
+        open_folder(store, folder, manifest_hash)
 
 
 def flip(path: Path) -> None:
@@ -67,18 +72,18 @@ def grow(path: Path) -> None:
 @pytest.mark.parametrize("name", ["model.bin", "ids.json", "manifest.json"])
 def test_damage_to_any_file_is_noticed(store: BundleStore, name: str, damage: Callable[[Path], None]) -> None:
     folder, manifest_hash = store.write("1-v1", fill, FACTS)
-    damage(store.open(folder, manifest_hash) / name)
+    damage(open_folder(store, folder, manifest_hash) / name)
     with pytest.raises(DamagedBundleError, match=folder):
-        store.open(folder, manifest_hash)
+        open_folder(store, folder, manifest_hash)
 
 
 def test_another_manifest_is_refused_even_if_it_is_whole(store: BundleStore) -> None:
     folder, _ = store.write("1-v1", fill, FACTS)
     _, other = store.write("1-v2", fill, {"rank": 3})
     with pytest.raises(DamagedBundleError, match="manifest"):
-        store.open(folder, other)
+        open_folder(store, folder, other)
     with pytest.raises(DamagedBundleError):
-        store.open("none", other)
+        open_folder(store, "none", other)
 
 
 def test_a_filling_that_fails_leaves_nothing(store: BundleStore, tmp_path: Path) -> None:
@@ -103,7 +108,7 @@ def test_a_write_that_was_killed_leaves_nothing_visible(store: BundleStore, tmp_
     folder, manifest_hash = store.write("1-v1", fill, FACTS)
     assert store.tidy(time.time() + 60.0, set) == 1
     assert [path.name for path in (tmp_path / "models").iterdir()] == [folder]
-    store.open(folder, manifest_hash)
+    open_folder(store, folder, manifest_hash)
 
 
 def test_bundles_are_known_by_name_and_age(store: BundleStore) -> None:
@@ -118,7 +123,7 @@ def test_a_discarded_bundle_comes_back_when_it_is_opened(store: BundleStore) -> 
     for _ in range(2):
         assert store.discard([folder, "none"], time.time() - 60.0) == 1
         assert list(store.names()) == []
-        assert (store.open(folder, manifest_hash) / "model.bin").read_bytes() == FILES["model.bin"]
+        assert (open_folder(store, folder, manifest_hash) / "model.bin").read_bytes() == FILES["model.bin"]
 
 
 def test_a_discarded_bundle_that_is_used_comes_back_and_the_rest_goes(
@@ -127,9 +132,9 @@ def test_a_discarded_bundle_that_is_used_comes_back_and_the_rest_goes(
     (used, used_hash), (unused, unused_hash) = (store.write(name, fill, FACTS) for name in ("a", "b"))
     store.discard([used, unused], time.time() - 60.0)
     store.tidy(time.time() + 60.0, lambda names: {used} & set(names))
-    store.open(used, used_hash)
+    open_folder(store, used, used_hash)
     with pytest.raises(DamagedBundleError):
-        store.open(unused, unused_hash)
+        open_folder(store, unused, unused_hash)
     assert list((tmp_path / "models" / ".trash").iterdir()) == []
 
 
@@ -139,4 +144,4 @@ def test_a_bundle_that_was_brought_back_as_a_copy_may_go_again(store: BundleStor
     store.discard([folder], time.time() - 60.0)
     copy.rename(tmp_path / "models" / folder)
     assert store.discard([folder], time.time() - 60.0) == 1
-    store.open(folder, manifest_hash)
+    open_folder(store, folder, manifest_hash)
