@@ -108,7 +108,7 @@ class _Bench:
 def load_command(
     items: Annotated[int, typer.Option(min=100, help="gallery size")] = 100_000,
     dim: Annotated[int, typer.Option(min=2, help="numbers of each vector, and rank of the model")] = 40,
-    clients: Annotated[int, typer.Option(min=1, help="connections that search")] = 64,
+    clients: Annotated[int, typer.Option(min=1, help="connections that search")] = 16,
     processes: Annotated[int, typer.Option(min=1, help="of the server")] = 1,
     seconds: Annotated[float, typer.Option(min=0.2, help="of each load")] = 5.0,
     writes: Annotated[float, typer.Option(min=0.0, help="items written a second, meanwhile")] = 100.0,
