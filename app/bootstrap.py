@@ -16,6 +16,7 @@ from app.db.copies import SqlCopies
 from app.db.schema import SqlSchema
 from app.db.session import SqlDatabase, make_engine
 from app.db.sqlite_file import file_of
+from app.domain.ports import FolderMark
 from app.domain.ports.engine import VectorEngine
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.index.approximate_files import InvertedListIndexes
@@ -60,13 +61,11 @@ from app.services.training.index_tuning import IndexTuner
 from app.services.training.repair import BundleRepair
 from app.services.training.requests import TrainingService
 from app.settings import DATABASE_FILE, Settings
-from app.storage.blobs import FileBlobStore
-from app.storage.bundles import BundleStore
-from app.storage.copies import copy_new_files
 from app.storage.faults import fault_of_disk
 from app.storage.folder_mark import FileFolderMark
 from app.storage.one_host import hold_for_this_host
 from app.storage.spool import ItemSpool
+from app.storage.stores import Stores, local_stores, remote_stores
 from app.storage.sweeping import sweep_leftovers
 
 _OTHER_CONNECTIONS = 8
@@ -77,7 +76,6 @@ _MAX_HITS = 100_000
 """Maximum number of results ranked in one call, those before the offset included; bounds time and memory."""
 _MAX_FEEDBACK = 100_000
 """Feedback of a collection that is kept, the newest: every retrain reads all of it."""
-_PICTURES, _BUNDLES = "pictures", "models"
 _BLOCKS_FOLDER, _LOCKS_FOLDER = "blocks", "locks"
 """Samples of a training that runs on other hosts."""
 _logger = logging.getLogger(__name__)
@@ -179,14 +177,20 @@ def build(settings: Settings) -> Services:
     ownership, garbage_collector = files.ownership, files.garbage_collector
     database = SqlDatabase(engine, ownership.require)
     schema = SchemaService(SqlSchema(engine), ownership)
-    mark_of, copies = partial(_mark_of, settings), SqlCopies(engine, DATABASE_FILE)
-    originals = Originals(files.pictures, encoders)
+    copies, copy_files = SqlCopies(engine, DATABASE_FILE), files.stores.copy_files
+
+    def mark_of(folder: Path) -> FolderMark:
+        return files.stores.mark if folder == settings.data_dir else _mark_of(settings, folder)
+
+    originals = Originals(files.stores.pictures, encoders)
     vector_engine = open_vector_engine(settings)
     if vector_engine is not None:
         event.listen(engine, "engine_disposed", lambda _: vector_engine.close())
-    bundles = ModelBundles(files.bundles, ExactIndexFiles(), InvertedListIndexes(), encoders, originals)
+    bundles = ModelBundles(
+        files.stores.bundles, ExactIndexFiles(), InvertedListIndexes(), encoders, originals
+    )
     snapshots, version_snapshots, recall_monitor, columns, gallery_rebuild = _build_snapshots(
-        settings, database, bundles, ownership, vector_engine
+        settings, database, bundles, ownership, files.stores, vector_engine
     )
     removal = Removal(database, garbage_collector, lambda deleted: snapshots.evict([deleted]))
     training = TrainingService(database, encoders)
@@ -196,14 +200,19 @@ def build(settings: Settings) -> Services:
         settings=settings,
         database=database,
         schema=schema,
-        backup=Backup(settings.data_dir, schema, ownership, copies, _copy_files, mark_of),
+        backup=Backup(settings.data_dir, schema, ownership, copies, copy_files, mark_of),
         restore=Restore(
-            settings.data_dir, SqlSchema(engine), copies, ownership.identity, _copy_files, mark_of
+            settings.data_dir, SqlSchema(engine), copies, ownership.identity, copy_files, mark_of
         ),
         catalogue=_build_catalogue(settings, database, files, encoders, removal, snapshots),
         imports=_build_imports(settings, database, files, encoders, snapshots),
         feedback=FeedbackService(
-            database, files.pictures, encoders, garbage_collector, _MAX_FEEDBACK, settings.max_answer_bytes
+            database,
+            files.stores.pictures,
+            encoders,
+            garbage_collector,
+            _MAX_FEEDBACK,
+            settings.max_answer_bytes,
         ),
         search=SearchService(
             snapshots, version_snapshots, recall_monitor, columns, _MAX_HITS, settings.max_answer_bytes
@@ -316,8 +325,7 @@ def _build_readiness(
 class _Files:
     """The files of the data folder, and what keeps them consistent with the database."""
 
-    pictures: FileBlobStore
-    bundles: BundleStore
+    stores: Stores
     ownership: Ownership
     garbage_collector: GarbageCollector
 
@@ -332,14 +340,18 @@ def _build_files(settings: Settings, database: SqlDatabase) -> _Files:
     database : SqlDatabase
         Permits writes even if the data folder does not belong to it.
     """
-    pictures = FileBlobStore(settings.data_dir / _PICTURES, settings.trash_seconds)
-    bundles = BundleStore(settings.data_dir / _BUNDLES, settings.trash_seconds)
-    managed = ManagedFiles.of_pictures(pictures, database), ManagedFiles.of_bundles(bundles, database)
-    ownership = Ownership(database, _mark_of(settings, settings.data_dir), managed)
+    folder, seconds = settings.data_dir, settings.trash_seconds
+    if settings.storage_url:
+        stores = remote_stores(settings.storage_url, folder, seconds, settings.storage_cache_bytes)
+    else:
+        stores = local_stores(folder, seconds, _mark_of(settings, folder))
+    pictures = ManagedFiles.of_pictures(stores.pictures, database)
+    managed = pictures, ManagedFiles.of_bundles(stores.bundles, database)
+    ownership = Ownership(database, stores.mark, managed)
     garbage_collector = GarbageCollector(
         *managed, settings.sweep_grace_seconds, ownership.is_current, partial(_now, database)
     )
-    return _Files(pictures, bundles, ownership, garbage_collector)
+    return _Files(stores, ownership, garbage_collector)
 
 
 def _now(database: SqlDatabase) -> float:
@@ -357,7 +369,7 @@ def _build_catalogue(
 ) -> CatalogueService:
     return CatalogueService(
         database,
-        files.pictures,
+        files.stores.pictures,
         encoders,
         files.garbage_collector,
         removal,
@@ -376,7 +388,7 @@ def _build_imports(
 ) -> ImportService:
     return ImportService(
         database,
-        files.pictures,
+        files.stores.pictures,
         encoders,
         lambda: ItemSpool(settings.data_dir / "imports"),
         snapshots.record_write,
@@ -392,11 +404,12 @@ def _build_snapshots(
     database: SqlDatabase,
     bundles: ModelBundles,
     ownership: Ownership,
+    stores: Stores,
     vector_engine: VectorEngine | None,
 ) -> tuple[SnapshotReader, VersionSnapshots, RecallMonitor, ColumnReader, GalleryRebuild | None]:
     saved = SavedGalleries(
         database,
-        BundleStore(settings.data_dir / "galleries"),
+        stores.galleries,
         ExactIndex,
         InvertedListIndexes(),
         ownership.is_current,
@@ -411,10 +424,6 @@ def _build_snapshots(
     columns = ColumnReader(state.waiting_room, reader.is_searched)
     rebuild = None if vector_engine is None else GalleryRebuild(database, loader, vector_engine)
     return reader, VersionSnapshots(database, loader, state.cache), monitor, columns, rebuild
-
-
-def _copy_files(source: Path, target: Path) -> int:
-    return sum(copy_new_files(source / kind, target / kind) for kind in (_PICTURES, _BUNDLES))
 
 
 def _mark_of(settings: Settings, folder: Path) -> FileFolderMark:

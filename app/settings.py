@@ -43,6 +43,17 @@ class StorageSettings(BaseModel):
     database_password_file: Path | None = Field(
         None, description="file with the password for `LRBS_DATABASE_URL`, such as a mounted secret"
     )
+    storage_url: str = Field(
+        "",
+        description="where pictures, models and saved galleries are kept: the data folder when empty, or "
+        "`s3://bucket/prefix` for several hosts (extra `s3`; keys and address as in `AWS_ACCESS_KEY_ID`, "
+        "`AWS_SECRET_ACCESS_KEY`, `AWS_ENDPOINT_URL`)",
+    )
+    storage_cache_bytes: int = Field(
+        10 * 2**30,
+        ge=2**20,
+        description="bound on the copies of what `LRBS_STORAGE_URL` keeps, in the data folder",
+    )
     lock_wait_seconds: float = Field(
         5.0, gt=0, description="how long a write waits for others, then it is answered 503"
     )

@@ -14,11 +14,24 @@ import pytest
 import sqlalchemy
 
 from tests.milvus import MilvusServer
+from tests.object_store import ObjectStore
 from tests.pgvector import PgvectorServer
 
 ROOT = Path(__file__).parents[1]
 PARTS = frozenset(
-    {"data", "postgres", "browser", "curl", "onnx", "encoders", "pgvector", "milvus", "dask", "faketime"}
+    {
+        "data",
+        "postgres",
+        "browser",
+        "curl",
+        "onnx",
+        "encoders",
+        "pgvector",
+        "milvus",
+        "s3",
+        "dask",
+        "faketime",
+    }
 )
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -129,6 +142,23 @@ def milvus_server() -> Iterator[MilvusServer]:
     server = MilvusServer()
     yield server
     server.remove()
+
+
+@pytest.fixture(scope="session")
+def _object_store() -> Iterator[ObjectStore]:
+    if importlib.util.find_spec("s3fs") is None or importlib.util.find_spec("moto") is None:
+        miss("s3", "the packages s3fs and moto are not installed")
+    store = ObjectStore()
+    yield store
+    store.end()
+
+
+@pytest.fixture
+def object_store(_object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    """An S3 server, which the environment names."""
+    for name, value in _object_store.environment.items():
+        monkeypatch.setenv(name, value)
+    return _object_store
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from app.storage.folders import make_folder, sync_folder
 from app.storage.sweeping import sweep_leftovers
 from app.storage.trash import Trash, Used, is_older
 
-_MANIFEST = "manifest.json"
+MANIFEST = "manifest.json"
 _PARTIAL = ".partial-"
 """Name prefix of unfinished bundles."""
 
@@ -73,21 +73,20 @@ class BundleStore(BundleFiles):
         partial.mkdir()
         try:
             fill(partial)
-            written = sorted(path for path in partial.rglob("*") if path.is_file())
-            sums = {path.relative_to(partial).as_posix(): _sum(path) for path in written}
-            manifest = json.dumps({"files": sums, "facts": facts}, indent=2, sort_keys=True, allow_nan=False)
-            (partial / _MANIFEST).write_text(manifest, encoding="utf-8")
-            for path in [*written, partial / _MANIFEST]:
+            files, manifest = describe(partial, facts)
+            (partial / MANIFEST).write_bytes(manifest)
+            paths = [partial / file for file in [*files, MANIFEST]]
+            for path in paths:
                 with path.open("rb") as stream:
                     os.fsync(stream.fileno())
-            for folder_path in {path.parent for path in written} | {partial}:
+            for folder_path in {path.parent for path in paths}:
                 sync_folder(folder_path)
             os.replace(partial, self._root / folder)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
         sync_folder(self._root)
-        return folder, hashlib.sha256(manifest.encode()).hexdigest()
+        return folder, hashlib.sha256(manifest).hexdigest()
 
     @contextmanager
     @override
@@ -151,25 +150,57 @@ class BundleStore(BundleFiles):
 
     def _check(self, folder: str, manifest_hash: str, without: Sequence[str] = ()) -> None:
         path = self._root / folder
-        try:
-            if not path.exists():
+        if not path.exists():
+            try:
                 self._trash.give_back(path)
-            if _sum(path / _MANIFEST) != manifest_hash:
-                raise DamagedBundleError(f"bundle {folder}: the manifest is not the one that was published")
-            sums = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))["files"]
-            for file_name, expected in sums.items():
-                if file_name.startswith(tuple(f"{part}/" for part in without)):
-                    continue
-                if _sum(path / file_name) != expected:
-                    raise DamagedBundleError(f"bundle {folder}: {file_name} does not match its sum")
-        except OSError as error:
-            # The error's own text contains a path of this machine; it stays in the exception chain.
-            raise DamagedBundleError(f"bundle {folder}: {error.strerror or 'unreadable'}") from error
+            except OSError as error:
+                raise _unreadable(folder, error) from error
+        check_folder(path, folder, manifest_hash, without)
 
     def _bundles(self) -> Iterator[Path]:
         if not self._root.is_dir():
             return iter(())
         return (path for path in self._root.iterdir() if path.name[0] != ".")
+
+
+def describe(path: Path, facts: Mapping[str, Any]) -> tuple[list[str], bytes]:
+    """Return the names of the files of a folder, and a manifest with the sum of each and the facts."""
+    files = sorted(file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file())
+    sums = {file: _sum(path / file) for file in files}
+    manifest = json.dumps({"files": sums, "facts": facts}, indent=2, sort_keys=True, allow_nan=False)
+    return files, manifest.encode()
+
+
+def check_folder(path: Path, folder: str, manifest_hash: str, without: Sequence[str] = ()) -> None:
+    """Check the sum of every file of a folder; raises DamagedBundleError.
+
+    Parameters
+    ----------
+    path : Path
+        Where the bundle lies.
+    folder : str
+        Its name.
+    manifest_hash : str
+        SHA-256 of its manifest.
+    without : sequence of str
+        Subfolders whose files are not checked.
+    """
+    try:
+        if _sum(path / MANIFEST) != manifest_hash:
+            raise DamagedBundleError(f"bundle {folder}: the manifest is not the one that was published")
+        sums = json.loads((path / MANIFEST).read_text(encoding="utf-8"))["files"]
+        for file_name, expected in sums.items():
+            if file_name.startswith(tuple(f"{part}/" for part in without)):
+                continue
+            if _sum(path / file_name) != expected:
+                raise DamagedBundleError(f"bundle {folder}: {file_name} does not match its sum")
+    except OSError as error:
+        raise _unreadable(folder, error) from error
+
+
+def _unreadable(folder: str, error: OSError) -> DamagedBundleError:
+    # The error's own text contains a path of this machine; it stays in the exception chain.
+    return DamagedBundleError(f"bundle {folder}: {error.strerror or 'unreadable'}")
 
 
 def _sum(path: Path) -> str:

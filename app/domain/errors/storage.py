@@ -37,6 +37,16 @@ class StorageReadOnlyError(DatabaseUnavailableError):
         super().__init__("the storage is read-only: nothing was stored")
 
 
+class StorageUnavailableError(UnavailableError):
+    """The object store that keeps pictures and models does not answer, or refuses."""
+
+    code = "storage-unavailable"
+    title = "Storage unavailable"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the storage of LRBS_STORAGE_URL cannot be used: {reason}")
+
+
 _OF_SYSTEM: dict[int | None, type[StorageFullError] | type[StorageReadOnlyError]] = {
     errno.ENOSPC: StorageFullError,
     errno.EDQUOT: StorageFullError,

@@ -1,0 +1,145 @@
+"""A cache of remote files on this machine, bounded in size and shared by its processes.
+
+A copy is made under a temporary name and renamed, so that no reader sees a part of one. A reader of a folder
+holds a shared lock on the cache. The oldest copies are removed under an exclusive lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from app.storage.sweeping import sweep_leftovers
+from app.storage.trash import delete
+
+_NEW = ".new-"
+_LOCK = ".lock"
+_SHARE_BETWEEN = 32
+"""Of the bound, copies of this share are added before the whole is looked at."""
+_LEFTOVER_SECONDS = 3600.0
+
+
+class LocalCache:
+    """Copies in one folder.
+
+    Parameters
+    ----------
+    folder : Path
+        Created when it is first needed.
+    max_bytes : int
+        Of all copies together; a copy that is read stays for as long.
+    """
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._added_bytes = max_bytes  # what earlier processes have left is looked at with the first copy
+
+    def read(self, name: str) -> bytes | None:
+        """Return a copied file; None if there is none."""
+        path = self._folder / name
+        try:
+            content = path.read_bytes()
+            os.utime(path)
+        except FileNotFoundError:
+            return None
+        return content
+
+    def write(self, name: str, content: bytes) -> None:
+        """Copy a file, unless the disk does not take it: a cache is a help, not a need."""
+        with contextlib.suppress(OSError):
+            aside = self.make_aside()
+            aside.write_bytes(content)
+            os.replace(aside, self._folder / name)
+            self._count(len(content))
+
+    def remove(self, name: str) -> None:
+        """Remove a copy."""
+        delete(self._folder / name)
+
+    def make_aside(self) -> Path:
+        """Return a new path for a copy that is being made."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self._folder / f"{_NEW}{secrets.token_hex(8)}"
+
+    @contextmanager
+    def hold(self, name: str, fetch: Callable[[Path], None]) -> Iterator[Path]:
+        """Yield a copied folder, which stays until the end of the block.
+
+        Parameters
+        ----------
+        name : str
+            Of the copy.
+        fetch : callable
+            Fills a new folder where there is no copy.
+        """
+        path = self._folder / name
+        with self._lock(fcntl.LOCK_SH):
+            if not path.is_dir():
+                aside = self.make_aside()
+                try:
+                    aside.mkdir()
+                    fetch(aside)
+                    self.place(aside, name)
+                finally:
+                    delete(aside)
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(path)
+            yield path
+        self._shrink_if_due()
+
+    def place(self, aside: Path, name: str) -> None:
+        """Give a copied folder its name, unless there is one of that name."""
+        size = _size_of(aside)
+        with contextlib.suppress(OSError):  # another process was faster
+            aside.rename(self._folder / name)
+            self._added_bytes += size
+
+    @contextmanager
+    def _lock(self, kind: int) -> Iterator[None]:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with (self._folder / _LOCK).open("w") as file:
+            fcntl.flock(file, kind)
+            yield
+
+    def _count(self, n_bytes: int) -> None:
+        self._added_bytes += n_bytes
+        self._shrink_if_due()
+
+    def _shrink_if_due(self) -> None:
+        """Remove the oldest copies if much was added; later, if others read some at the moment."""
+        if self._added_bytes < self._max_bytes // _SHARE_BETWEEN:
+            return
+        with contextlib.suppress(BlockingIOError), self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB):
+            self._added_bytes = 0
+            paths = [path for path in self._folder.iterdir() if not path.name.startswith(".")]
+            sizes = {path: _size_of(path) for path in paths}
+            excess = sum(sizes.values()) - self._max_bytes * (_SHARE_BETWEEN - 1) // _SHARE_BETWEEN
+            newest = max((_used_at(path) for path in paths), default=0.0)
+            for path in sorted(paths, key=_used_at):
+                if excess <= 0:
+                    break
+                delete(path)
+                excess -= sizes[path]
+            sweep_leftovers(self._folder, [_NEW], newest - _LEFTOVER_SECONDS)
+
+
+def _used_at(path: Path) -> float:
+    with contextlib.suppress(FileNotFoundError):
+        return path.stat().st_mtime
+    return 0.0
+
+
+def _size_of(path: Path) -> int:
+    """Return the bytes of a file, or of all files of a folder; of what is gone, 0."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    size = 0
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):
+            size += file.stat().st_size
+    return size

@@ -1,0 +1,105 @@
+"""Content-addressed files in an object store, with copies on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+from typing_extensions import override
+
+from app.domain.ports import BlobStore
+from app.storage.blobs import require_sum
+from app.storage.local_cache import LocalCache
+from app.storage.remote_folder import Entry, RemoteFolder
+from app.storage.remote_trash import RemoteTrash
+from app.storage.trash import Used
+
+
+class RemoteBlobStore(BlobStore):
+    """Stores each content once, under its SHA-256; an object appears whole or not at all.
+
+    Parameters
+    ----------
+    folder : RemoteFolder
+        Of the store.
+    cache : LocalCache
+        Copies of what was read or written here.
+    trash_seconds : float
+        How long discarded content can be restored.
+    """
+
+    def __init__(self, folder: RemoteFolder, cache: LocalCache, trash_seconds: float = 0.0) -> None:
+        self._folder = folder
+        self._cache = cache
+        self._trash = RemoteTrash(folder, trash_seconds, _place, self._files_at)
+
+    @override
+    def put(self, content: bytes) -> str:
+        """Store content and return its SHA-256; what is there already is written again, and so young."""
+        content_hash = hashlib.sha256(content).hexdigest()
+        self._folder.write(_place(content_hash), content)
+        self._cache.write(content_hash, content)
+        return content_hash
+
+    @override
+    def get(self, content_hash: str) -> bytes:
+        """Return content, restored from the trash if need be.
+
+        Raises FileNotFoundError where it is lost or damaged; storing it again gives it back.
+        """
+        copy = self._cache.read(content_hash)
+        if copy is not None and hashlib.sha256(copy).hexdigest() == content_hash:
+            return copy
+        content = self._read(content_hash)
+        self._cache.write(content_hash, content)
+        return content
+
+    def _read(self, content_hash: str) -> bytes:
+        try:
+            content = self._folder.read(_place(content_hash))
+        except FileNotFoundError:
+            if not self._trash.give_back(content_hash):
+                raise
+            content = self._folder.read(_place(content_hash))
+        require_sum(content, content_hash)
+        return content
+
+    @override
+    def touch(self, content_hash: str) -> None:
+        """Refresh the timestamp of content, so that no sweep removes it before its row is written."""
+        self._folder.write(_place(content_hash), self._read(content_hash))
+
+    @override
+    def names(self) -> Iterator[str]:
+        """Yield the hash of every content."""
+        return (_name(entry) for entry in self._contents())
+
+    @override
+    def stale(self, before: float) -> Iterator[str]:
+        """Yield the hash of every content last put before a time, in seconds since the epoch."""
+        return (_name(entry) for entry in self._contents() if entry.modified < before)
+
+    @override
+    def discard(self, content_hashes: Sequence[str], before: float) -> int:
+        """Move content to the trash; return the number of files that existed."""
+        return self._trash.put(content_hashes)
+
+    @override
+    def tidy(self, before: float, used: Used) -> int:
+        """Tidy the trash; return 0, since a write leaves all or nothing."""
+        self._trash.tidy(before, used)
+        return 0
+
+    def _contents(self) -> Iterator[Entry]:
+        return (entry for entry in self._folder.walk() if not entry.name.startswith("."))
+
+    def _files_at(self, place: str) -> Sequence[str]:
+        return [""] if self._folder.find(place) is not None else []
+
+
+def _place(content_hash: str) -> str:
+    return f"{content_hash[:2]}/{content_hash}"
+
+
+def _name(entry: Entry) -> str:
+    return entry.name.rpartition("/")[2]

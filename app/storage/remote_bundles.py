@@ -1,0 +1,138 @@
+"""Bundles in an object store: their files first, the manifest last, which stands for the whole."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import override
+
+from app.domain.errors import DamagedBundleError
+from app.domain.ports import BundleFiles
+from app.storage.bundles import MANIFEST, check_folder, describe
+from app.storage.faults import translate_errors
+from app.storage.local_cache import LocalCache
+from app.storage.remote_folder import RemoteFolder
+from app.storage.remote_trash import RemoteTrash
+from app.storage.trash import Used, delete
+
+
+class RemoteBundleStore(BundleFiles):
+    """Bundles in one folder of a store.
+
+    Parameters
+    ----------
+    folder : RemoteFolder
+        Of the store.
+    cache : LocalCache
+        Copies of what was read or written here.
+    trash_seconds : float
+        How long discarded bundles can be restored.
+    """
+
+    def __init__(self, folder: RemoteFolder, cache: LocalCache, trash_seconds: float = 0.0) -> None:
+        self._folder = folder
+        self._cache = cache
+        self._trash = RemoteTrash(folder, trash_seconds, lambda name: name, self._files_at)
+
+    @translate_errors()
+    @override
+    def write(self, name: str, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> tuple[str, str]:
+        """Write a bundle; see `BundleStore.write`. Until its manifest is written, it is an unused folder."""
+        folder = f"{name}-{secrets.token_hex(4)}"
+        aside = self._cache.make_aside()
+        aside.mkdir()
+        try:
+            fill(aside)
+            files, manifest = describe(aside, facts)
+            (aside / MANIFEST).write_bytes(manifest)
+            for file in [*files, MANIFEST]:
+                self._folder.upload(aside / file, f"{folder}/{file}")
+            self._cache.place(aside, folder)
+        finally:
+            delete(aside)
+        return folder, hashlib.sha256(manifest).hexdigest()
+
+    @contextmanager
+    @override
+    def open(self, folder: str, manifest_hash: str, without: Sequence[str] = ()) -> Iterator[Path]:
+        """Yield a bundle's folder on this machine, checked as by `BundleStore.open`."""
+        for is_last in (False, True):
+            with self._cache.hold(folder, lambda path: self._download(folder, path)) as path:
+                try:
+                    check_folder(path, folder, manifest_hash, without)
+                except DamagedBundleError:
+                    if is_last:
+                        raise
+                else:
+                    yield path
+                    return
+            self._cache.remove(folder)  # the copy may be damaged, and not the bundle
+
+    @override
+    def check(self, folder: str, manifest_hash: str) -> None:
+        """Check the sum of every file of a bundle as it is stored; raises DamagedBundleError."""
+        with tempfile.TemporaryDirectory(prefix="lrbs-") as path:
+            self._download(folder, Path(path))
+            check_folder(Path(path), folder, manifest_hash)
+
+    @override
+    def names(self) -> Iterator[str]:
+        """Yield the name of every bundle."""
+        return (entry.name for entry in self._folder.entries() if not entry.name.startswith("."))
+
+    @override
+    def stale(self, before: float) -> Iterator[str]:
+        """Yield the name of every bundle written before a time, in seconds since the epoch."""
+        newest: dict[str, float] = {}
+        for entry in self._folder.walk():
+            name = entry.name.partition("/")[0]
+            newest[name] = max(newest.get(name, 0.0), entry.modified)
+        return (name for name, at in newest.items() if at < before and not name.startswith("."))
+
+    @override
+    def discard(self, folders: Sequence[str], before: float) -> int:
+        """Move bundles to the trash; return how many existed."""
+        for folder in folders:
+            self._cache.remove(folder)
+        return self._trash.put(folders)
+
+    @override
+    def tidy(self, before: float, used: Used) -> int:
+        """Tidy the trash; return 0: what an interrupted write has left is a bundle that nothing refers to."""
+        self._trash.tidy(before, used)
+        return 0
+
+    def _download(self, folder: str, path: Path) -> None:
+        """Copy the files that a manifest names; those that are missing are noticed by their sums."""
+        try:
+            manifest = self._read_manifest(folder)
+            (path / MANIFEST).write_bytes(manifest)
+            for file in json.loads(manifest)["files"]:
+                (path / file).parent.mkdir(parents=True, exist_ok=True)
+                with contextlib.suppress(FileNotFoundError):
+                    self._folder.download(f"{folder}/{file}", path / file)
+        except FileNotFoundError as error:
+            raise DamagedBundleError(f"bundle {folder}: it is not there") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamagedBundleError(f"bundle {folder}: its manifest cannot be read") from error
+
+    def _read_manifest(self, folder: str) -> bytes:
+        try:
+            return self._folder.read(f"{folder}/{MANIFEST}")
+        except FileNotFoundError:
+            if not self._trash.give_back(folder):
+                raise
+            return self._folder.read(f"{folder}/{MANIFEST}")
+
+    def _files_at(self, place: str) -> Sequence[str]:
+        """Return the files of a bundle, the manifest last."""
+        files = [entry.name for entry in self._folder.walk(place)]
+        return sorted(files, key=lambda name: (name == MANIFEST, name))

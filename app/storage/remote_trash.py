@@ -1,0 +1,108 @@
+"""A trash in an object store, which knows no rename: what moves is copied first, and then removed.
+
+What is moved is named by its content or by a random word, so that two copies of a name are the same, and a
+process killed in between leaves at least one of them whole. A writer that stores something again does so by
+writing it, which a removal of the earlier copy may overtake: then the copy in the trash is the last one.
+Therefore nothing goes for good but from the trash, after the database was asked once more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from app.storage.remote_folder import RemoteFolder, move
+from app.storage.trash import BATCH, HOUR_SECONDS, TRASH, Used
+
+Files = Callable[[str], Sequence[str]]
+"""Returns the files at a place, relative to it, the one that stands for all last; [""] for a single file."""
+
+
+class RemoteTrash:
+    """The unused files of one store.
+
+    Parameters
+    ----------
+    folder : RemoteFolder
+        Folder of the store; the trash lies inside it.
+    keep_seconds : float
+        How long files are kept, to the hour.
+    place : callable
+        Returns the place that a name belongs at.
+    files : callable
+        Returns the files at a place; none where it is not whole.
+    """
+
+    def __init__(
+        self, folder: RemoteFolder, keep_seconds: float, place: Callable[[str], str], files: Files
+    ) -> None:
+        self._folder = folder
+        self._keep_seconds = keep_seconds
+        self._place = place
+        self._files = files
+
+    def put(self, names: Sequence[str]) -> int:
+        """Move what has these names to the trash; return how much of it was there."""
+        batch = f"{TRASH}/{int(time.time()) // HOUR_SECONDS * HOUR_SECONDS}"
+        return sum(self._move(self._place(name), f"{batch}/{name}") for name in names)
+
+    def give_back(self, name: str) -> bool:
+        """Restore what is missing at its place if it is in the trash; return whether it was."""
+        return any(self._move(f"{batch}/{name}", self._place(name)) for batch in reversed(self._batches()))
+
+    def tidy(self, before: float, used: Used) -> None:
+        """Restore what is in use after all, and remove what has been here for long enough.
+
+        Parameters
+        ----------
+        before : float
+            What was put here after this time stays, in seconds since the epoch.
+        used : callable
+            Returns the names that are in use.
+        """
+        for batch in self._batches():
+            is_over = int(batch.rpartition("/")[2]) + HOUR_SECONDS + self._keep_seconds < time.time()
+            listed = self._newest_by_name(batch)
+            for names in split(listed, BATCH):
+                in_use = used(names)
+                for name in names:
+                    if name in in_use:
+                        self._move(f"{batch}/{name}", self._place(name))
+                    elif (is_over or not self._keep_seconds) and listed[name] < before:
+                        self._remove(f"{batch}/{name}")
+
+    def _newest_by_name(self, batch: str) -> dict[str, float]:
+        newest: dict[str, float] = {}
+        for entry in self._folder.walk(batch):
+            name = entry.name.partition("/")[0]
+            newest[name] = max(newest.get(name, 0.0), entry.modified)
+        return newest
+
+    def _move(self, source: str, target: str) -> bool:
+        keys = [(_join(source, file), _join(target, file)) for file in self._files(source)]
+        try:
+            return move(self._folder, keys) > 0
+        except FileNotFoundError:  # another process was faster
+            return False
+
+    def _remove(self, place: str) -> None:
+        below = self._folder.walk(place)
+        for key in [_join(place, entry.name) for entry in below] or [place]:
+            self._folder.remove(key)
+
+    def _batches(self) -> list[str]:
+        """Return the folders of the trash, oldest first."""
+        hours = [entry.name for entry in self._folder.entries(TRASH) if entry.name.isdecimal()]
+        return [f"{TRASH}/{hour}" for hour in sorted(hours, key=int)]
+
+
+def split(names: Sequence[str] | dict[str, float], size: int) -> Iterator[list[str]]:
+    """Yield lists of at most `size` names."""
+    rest = iter(names)
+    while batch := list(itertools.islice(rest, size)):
+        yield batch
+
+
+def _join(place: str, file: str) -> str:
+    return f"{place}/{file}" if file else place
