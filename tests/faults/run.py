@@ -36,7 +36,7 @@ from tests.faults.processes import (
     environment_of,
     free_port,
     marked,
-    run_lrbs,
+    prepare_database,
     wait_until_ready,
 )
 from tests.faults.searcher import Searcher
@@ -85,9 +85,7 @@ class System:
             )
             for host in (first, second)
         )
-        local = {**one, "LRBS_DATABASE_URL": self.database_url}
-        run_lrbs(local, "db", "upgrade")
-        self.key = run_lrbs(local, "keys", "create", "--scope", "admin").split()[-1]
+        self.key = prepare_database(self.data_dir, self.database_url)
         self.servers = [
             Managed("api-0", ("serve",), one, folder / "api-0.log", free_port(), first),
             Managed("api-1", ("serve", "--no-worker"), other, folder / "api-1.log", free_port(), second),

@@ -19,7 +19,7 @@ from tests.faults.expectation import Expectation
 from tests.faults.heading import heading
 from tests.faults.material import MODALITIES, PAIRS, X, Z, base_items, client_of, query_vectors
 from tests.faults.observer import observing_engine
-from tests.faults.processes import Managed, environment_of, free_port, run_lrbs, wait_until_ready
+from tests.faults.processes import Managed, environment_of, free_port, prepare_database, wait_until_ready
 from tests.faults.tally import Tally
 
 _QUERIES = query_vectors(16)
@@ -170,8 +170,7 @@ def campaign(seconds: float, clients: int, activations: int, folder: Path, seed:
     data_dir.mkdir(parents=True)
     url = f"sqlite:///{data_dir / 'lrbs.sqlite3'}"
     environment = environment_of(data_dir, url, secrets.token_hex(8))
-    run_lrbs(environment, "db", "upgrade")
-    key = run_lrbs(environment, "keys", "create", "--scope", "admin").split()[-1]
+    key = prepare_database(data_dir, url)
     server = Managed("api", ("serve",), environment, folder / "api.log", free_port())
     server.start()
     try:

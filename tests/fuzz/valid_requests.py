@@ -4,7 +4,7 @@ import base64
 import json
 from random import Random
 
-from tests.app.contract.gallery import PRODUCTS, VECTORS, picture
+from tests.app.contract.material import PRODUCTS, VECTORS, picture
 from tests.fuzz.wire import Good, Part
 
 _PRODUCTS, _VECTORS = f"/v1/collections/{PRODUCTS}", f"/v1/collections/{VECTORS}"

@@ -1,13 +1,11 @@
 """Trained galleries, served by a real process: what the contract and the fuzz are run on."""
 
 import contextlib
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from app.bootstrap import Services, build
 from app.domain.entities import Content, Modality, Scope
@@ -15,14 +13,9 @@ from app.services.catalogue.service import NewItem
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from app.worker import make_worker
+from tests.app.contract.material import COLOURS, GALLERIES, PRODUCTS, SPARES, VECTORS, picture
 from tests.app.e2e.conftest import Server
 
-PRODUCTS, VECTORS = "products", "vectors"
-"""Of pictures and texts, and of own features with 2 numbers and 1; both trained."""
-GALLERIES = (PRODUCTS, VECTORS)
-SPARES = tuple(f"spare-{number}" for number in range(30))
-"""Empty collections, to be deleted."""
-_COLOURS = {"shoes": (200, 40, 40), "wallets": (60, 120, 40)}
 _EACH = 4
 
 
@@ -58,14 +51,6 @@ def served(folder: Path, *options: str, database_url: str = "", **settings: str)
         server.end()
 
 
-def picture(label: str, number: int = 0, form: str = "PNG") -> bytes:
-    """Return a small picture file."""
-    noise = np.random.default_rng(number).integers(0, 40, (24, 24, 3))
-    stored = io.BytesIO()
-    Image.fromarray((np.array(_COLOURS[label]) + noise).clip(0, 255).astype(np.uint8)).save(stored, form)
-    return stored.getvalue()
-
-
 def _fill(services: Services) -> None:
     catalogue, random = services.catalogue, np.random.default_rng(7)
     encoders = {PRODUCTS: ("hog-color", "tfidf"), VECTORS: ("vector", "vector")}
@@ -74,7 +59,7 @@ def _fill(services: Services) -> None:
         catalogue.create(name, [Modality(side, {"type": kind}) for side, kind in sides])
     for name in SPARES:
         catalogue.create(name, [Modality(side, {"type": "vector"}) for side in ("image", "text")])
-    for place, label in enumerate(_COLOURS):
+    for place, label in enumerate(COLOURS):
         for number in range(_EACH):
             text = f"{label} number {number}, a red running thing"
             contents = {

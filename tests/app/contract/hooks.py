@@ -12,7 +12,7 @@ from schemathesis.core.failures import AcceptedNegativeData, Failure
 from schemathesis.openapi.checks import RejectedPositiveData
 from schemathesis.transport.serialization import Binary
 
-from tests.app.contract.gallery import GALLERIES, PRODUCTS, SPARES, VECTORS, picture
+from tests.app.contract.material import GALLERIES, PRODUCTS, SPARES, VECTORS, picture
 
 _KEPT = {*GALLERIES, *os.environ.get("LRBS_CONTRACT_KEY_IDS", "").split(",")}
 _spares = itertools.cycle(SPARES)

@@ -17,7 +17,7 @@ from app.encoders.registry import TYPES
 from app.main import create_app
 from app.settings import Settings
 from app.worker import make_worker
-from tests.app.contract.gallery import picture
+from tests.app.contract.material import picture
 
 PROBLEM = "application/problem+json"
 

@@ -1,16 +1,18 @@
 """Processes of two releases beside each other on one database, whose schema the newer one has changed."""
 
 import shutil
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from app.bootstrap import build
 from app.client import Client, LrbsError
 from app.db.schema import REVISION
-from tests.app.e2e.conftest import LRBS, ROOT, Server, environment_of
+from app.domain.entities import Scope
+from app.settings import Settings
+from tests.app.e2e.conftest import ROOT, Server
 from tests.app.e2e.test_crash import NAME, fill
 from tests.app.waiting import wait_for
 
@@ -49,7 +51,8 @@ def later_release(tmp_path: Path) -> Path:
     """A copy of the code with one more migration."""
     root = tmp_path / "later"
     for name in ("app", "solver", "migrations"):
-        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        # With the compiled files, but none that is just being written.
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("*.pyc.*"))
     (root / "migrations" / "versions" / "later.py").write_text(MIGRATION)
     schema = root / "app" / "db" / "schema.py"
     code = schema.read_text()
@@ -62,7 +65,7 @@ class Releases:
     """Starts processes of either release over one database and one data folder."""
 
     def __init__(self, folder: Path, url: str) -> None:
-        self._folder = folder
+        self._folder, self._url = folder, url
         self._settings = {"LRBS_DATABASE_URL": url, "LRBS_DATA_DIR": str(folder / "data")}
         self.started: list[Server] = []
         self.key = ""
@@ -76,10 +79,9 @@ class Releases:
         return server
 
     def make_key(self) -> None:
-        environment = {**environment_of(self._folder / "data"), **self._settings}
-        command = [*LRBS, "keys", "create", "--scope", "admin"]
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-        self.key = done.stdout.strip()
+        services = build(Settings(data_dir=self._folder / "data", database_url=self._url))
+        _, self.key = services.access.create(Scope.ADMIN)
+        services.database.engine.dispose()
 
 
 @pytest.fixture
