@@ -1,6 +1,8 @@
 import contextlib
+import fcntl
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from app.bootstrap import build
+from app.cli.demo import prepare
 from app.cli.main import main
 from app.client import Client
 from app.domain.entities import Scope
@@ -33,6 +36,8 @@ from tests.app.e2e.refusals import (
 ROOT = Path(__file__).parents[3]
 LRBS = (sys.executable, "-m", "app.cli")
 START_SECONDS = 60.0
+PER_KIND = 10
+"""Pictures of the demo: as few as it draws."""
 LrbsInside = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -189,8 +194,26 @@ def api(tmp_path: Path, copy_migrated: Callable[[Path], None]) -> Iterator[Api]:
 
 
 @pytest.fixture(scope="session")
-def _demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, Path]]:
-    folder, arguments = tmp_path_factory.mktemp("demo"), ("demo", "--no-open", "--per-kind", "10")
+def _drawn_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of a demo, only to be copied: one for all processes of this run."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "drawn-demo"
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            unfinished = folder.with_suffix(".unfinished")
+            services = build(Settings(data_dir=unfinished, database_url=""))
+            services.schema.upgrade()
+            prepare(services, PER_KIND, lambda *_: None)
+            services.database.engine.dispose()
+            unfinished.rename(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def _demo(tmp_path_factory: pytest.TempPathFactory, _drawn_demo: Path) -> Iterator[tuple[str, str, Path]]:
+    folder, arguments = tmp_path_factory.mktemp("demo"), ("demo", "--no-open", "--per-kind", str(PER_KIND))
+    shutil.copytree(_drawn_demo, folder, dirs_exist_ok=True)
     server = Server(folder, arguments, LRBS_APPROXIMATE_FROM_ITEMS="2500")
     try:
         server.wait_until_ready(300.0)
