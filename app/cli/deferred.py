@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import typer
@@ -39,14 +42,24 @@ class Entry:
 
     def load(self, name: str) -> Any:
         """Import the command."""
-        target: typer.Typer | Callable[..., None] = getattr(
-            importlib.import_module(self.module), self.attribute
-        )
+        target: typer.Typer | Callable[..., None] = getattr(_import(self.module), self.attribute)
         if isinstance(target, typer.Typer):
             return get_group(target)
         single = typer.Typer(add_completion=False)
         single.command(name, hidden=self.is_hidden)(target)
         return get_command(single)
+
+
+def _import(name: str) -> ModuleType:
+    """Import a module and let no collection of garbage look at what is imported: it stays for good."""
+    if name in sys.modules or not gc.isenabled():
+        return importlib.import_module(name)
+    gc.disable()
+    try:
+        return importlib.import_module(name)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 ENTRIES = {
