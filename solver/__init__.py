@@ -102,8 +102,9 @@ if TYPE_CHECKING:
     )
     from solver.comparison import compare
     from solver.composite.estimator import CompositeBilinear
-    from solver.losses.costs import FitCost
+    from solver.losses.costs import FitCost, Machines
     from solver.losses.dask_engine import DaskEngine
+    from solver.losses.row_blocks import PairSizes
     from solver.optimisation.checkpoint import Checkpoint
     from solver.optimisation.convergence import StopReason
     from solver.paired import PairedEstimator, PairedSamples
@@ -141,8 +142,9 @@ else:  # a type checker that saw `__getattr__` would accept every name
         ),
         "solver.comparison": ("compare",),
         "solver.composite.estimator": ("CompositeBilinear",),
-        "solver.losses.costs": ("FitCost",),
+        "solver.losses.costs": ("FitCost", "Machines"),
         "solver.losses.dask_engine": ("DaskEngine",),
+        "solver.losses.row_blocks": ("PairSizes",),
         "solver.paired": ("PairedEstimator", "PairedSamples"),
         "solver.scaling.estimator": ("FeatureScaler",),
         "solver.optimisation.checkpoint": ("Checkpoint",),
@@ -222,6 +224,7 @@ __all__ = [
     # Fits on several machines
     "DaskEngine",
     "FitCost",
+    "Machines",
     # Projection, and its file
     "AffineProjector",
     "Projector",
@@ -256,6 +259,7 @@ __all__ = [
     "can_be_ranked",
     "rank_gallery",
     # Samples
+    "PairSizes",
     "PairedEstimator",
     "PairedSamples",
     "FloatArray",

@@ -8,7 +8,8 @@ from typing import Self
 
 import numpy as np
 
-from solver.losses.row_blocks import RowBlocks
+from solver.linalg.matrices import FloatArray
+from solver.losses.row_blocks import PairSizes, RowBlocks
 
 _RANK = 32
 """Rank that is assumed: it is not known before the fit."""
@@ -16,8 +17,8 @@ _EVALUATIONS = 80
 """Evaluations over all pairs that a fit is assumed to take; 79 were counted for 20 000 x 20 000 pairs."""
 _TASK_SECONDS = 2e-3
 """From a block's submission to its result beside its computation and its bytes, as the scheduler needs it."""
-_SAMPLED, _REPEATS = 512, 3
-"""Rows whose computation is timed, and how often: some milliseconds each at 1280 columns a tile."""
+_TASK_PROCESSOR_SECONDS = 5e-3
+"""Of a worker for a block beside its computation: some 2 to 12 ms were measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,32 +30,22 @@ class Machines:
     n_threads : int
         Threads of all workers together.
     pair_seconds : float
-        Time of one thread for the loss of a pair and its derivatives, at rank 32.
+        Time of one thread for the loss of a pair and its derivatives, at rank 32, while all are busy.
     bytes_per_second : float
-        Rate of the network.
+        Rate of the network at the process that fits, through which everything goes.
+    pair_processor_seconds : float, optional
+        Part of `pair_seconds` that a processor was at work; all of it where other programs do not interfere.
     """
 
     n_threads: int
     pair_seconds: float
     bytes_per_second: float
-
-    @classmethod
-    def measure(cls, pairs: RowBlocks, n_threads: int, bytes_per_second: float) -> Self:
-        """Time a few rows in this process, as if workers were like it."""
-        rows = slice(0, max(min(_SAMPLED, pairs.n_rows, (1 << 22) // pairs.n_columns), 1))
-        left = np.full((rows.stop, _RANK), 1e-3, pairs.dtype)
-        right = np.full((pairs.n_columns, _RANK), 1e-3, pairs.dtype)
-        seconds = np.inf
-        for _ in range(_REPEATS):
-            began = time.perf_counter()
-            pairs.weigh_factors(rows, left, right)
-            seconds = min(seconds, time.perf_counter() - began)
-        return cls(n_threads, seconds / (rows.stop * pairs.n_columns), bytes_per_second)
+    pair_processor_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FitCost:
-    """Expected cost of a fit, a rough estimate: ranks and numbers of evaluations differ.
+    """Expected cost of a fit, whose rank and number of evaluations are assumed.
 
     Parameters
     ----------
@@ -64,21 +55,67 @@ class FitCost:
         Blocks of rows, and threads of all workers, of which more than blocks gain nothing.
     evaluation_seconds : float
         Time of one evaluation of the loss and its gradients along factors.
+    evaluation_processor_seconds : float
+        Time of all workers' processors together in it.
     evaluation_bytes : int
         Bytes that one evaluation sends and receives.
     worker_bytes : int
         Memory of a worker beside its interpreter: mapped samples, factors and sums.
     own_bytes : int
-        Memory of this process for the sums of all blocks, beside its samples.
+        Memory of this process for the sums of a block and of all, beside its samples.
     """
 
     n_pairs: int
     n_blocks: int
     n_threads: int
     evaluation_seconds: float
+    evaluation_processor_seconds: float
     evaluation_bytes: int
     worker_bytes: int
     own_bytes: int
+
+    @classmethod
+    def estimate(cls, sizes: PairSizes, machines: Machines) -> Self:
+        """Estimate the cost of a fit before it starts.
+
+        Parameters
+        ----------
+        sizes : PairSizes
+            Of the problem; nothing else is needed, so that machines that do not exist yet can be planned.
+        machines : Machines
+            What computes.
+
+        Examples
+        --------
+        >>> from solver import FitCost, Machines, PairSizes
+        >>> million = PairSizes(10**6, 10**6, n_features=64, itemsize=4)
+        >>> cost = FitCost.estimate(million, Machines(16 * 16, pair_seconds=1e-8, bytes_per_second=1e9))
+        >>> cost.n_blocks, round(cost.evaluation_seconds)
+        (233, 103)
+        """
+        blocks, n_pairs = sizes.split(), sizes.n_rows * sizes.n_columns
+        n_blocks, n_busy = len(blocks), min(machines.n_threads, len(blocks))
+        factor_bytes = sizes.n_columns * _RANK * sizes.itemsize
+        # To each thread the columns' factor at most once, to each block its rows; back come both sums.
+        traffic = (n_busy + n_blocks) * factor_bytes + 2 * sizes.n_rows * _RANK * sizes.itemsize
+        largest = max(rows.stop - rows.start for rows in blocks)
+        seconds = (
+            largest * sizes.n_columns * machines.pair_seconds * -(-n_blocks // n_busy)
+            + traffic / machines.bytes_per_second
+            + n_blocks * _TASK_SECONDS
+        )
+        worker = sizes.n_columns * sizes.n_features * sizes.itemsize + 2 * factor_bytes
+        return cls(
+            n_pairs,
+            n_blocks,
+            machines.n_threads,
+            seconds,
+            n_pairs * (machines.pair_processor_seconds or machines.pair_seconds)
+            + n_blocks * _TASK_PROCESSOR_SECONDS,
+            traffic,
+            worker + 2 * largest * _RANK * sizes.itemsize,
+            factor_bytes + sizes.n_columns * _RANK * np.dtype(np.float64).itemsize,
+        )
 
     @property
     def fit_seconds(self) -> float:
@@ -89,37 +126,22 @@ class FitCost:
         """Return the cost in one line."""
         return (
             f"{self.n_pairs:.2g} pairs in {self.n_blocks} blocks on {self.n_threads} threads: about "
-            f"{self.evaluation_seconds:.2g} s and {self.evaluation_bytes / 1e6:.3g} MB of traffic for an "
-            f"evaluation, {self.fit_seconds:.3g} s for a fit of {_EVALUATIONS}; memory "
+            f"{self.evaluation_seconds:.2g} s ({self.evaluation_processor_seconds:.2g} s of processors) and "
+            f"{self.evaluation_bytes / 1e6:.3g} MB of traffic for an evaluation at rank {_RANK}, "
+            f"{self.fit_seconds:.3g} s for a fit of {_EVALUATIONS}; memory "
             f"{self.worker_bytes / 1e6:.3g} MB a worker, {self.own_bytes / 1e6:.3g} MB of sums here"
         )
 
 
-def estimate_cost(pairs: RowBlocks, machines: Machines) -> FitCost:
-    """Estimate the cost of a fit before it starts.
+def sample_factors(pairs: RowBlocks) -> tuple[FloatArray, FloatArray]:
+    """Return factors of a row of tiles, and of all columns, for `time_rows`."""
+    left = np.full((pairs.sizes.tile_height, _RANK), 1e-3, pairs.dtype)
+    return left, np.full((pairs.n_columns, _RANK), 1e-3, pairs.dtype)
 
-    Parameters
-    ----------
-    pairs : RowBlocks
-        The pairs.
-    machines : Machines
-        What computes.
-    """
-    blocks, item = pairs.split(_RANK), pairs.dtype.itemsize
-    n_blocks, n_pairs = len(blocks), pairs.n_rows * pairs.n_columns
-    rows_of_columns = pairs.n_columns * _RANK * item
-    # To each thread the columns' factor at most once, to each block its rows; back come both sums.
-    n_busy = min(machines.n_threads, n_blocks)
-    traffic = (n_busy + n_blocks) * rows_of_columns + 2 * pairs.n_rows * _RANK * item
-    rounds = -(-n_blocks // n_busy)
-    seconds = (
-        n_pairs * machines.pair_seconds * rounds / n_blocks
-        + traffic / machines.bytes_per_second
-        + n_blocks * _TASK_SECONDS
-    )
-    largest = max(rows.stop - rows.start for rows in blocks)
-    of_samples = pairs.n_columns * int(pairs.Z.shape[1]) * item
-    worker = of_samples + 2 * rows_of_columns + 2 * largest * _RANK * item
-    return FitCost(
-        n_pairs, n_blocks, machines.n_threads, seconds, traffic, worker, n_blocks * rows_of_columns
-    )
+
+def time_rows(pairs: RowBlocks, rows: slice, left: FloatArray, right: FloatArray) -> tuple[float, float]:
+    """Return how long a pair takes, and how long of that a processor is at work on it."""
+    began, processor_began = time.perf_counter(), time.thread_time()
+    pairs.weigh_factors(rows, left, right)
+    n_pairs = (rows.stop - rows.start) * pairs.n_columns
+    return (time.perf_counter() - began) / n_pairs, (time.thread_time() - processor_began) / n_pairs

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import logging
 import os
 import shutil
@@ -17,7 +18,7 @@ import tempfile
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +28,7 @@ import joblib
 import numpy as np
 
 from solver.linalg.matrices import FloatArray
-from solver.losses.costs import FitCost, Machines, estimate_cost
+from solver.losses.costs import FitCost, Machines, sample_factors, time_rows
 from solver.losses.engine import BlockMap, LocalBlockMap, Measure, use_engine
 from solver.losses.row_blocks import RowBlocks
 from solver.threads import single_threaded_blas
@@ -48,6 +49,10 @@ _RETRIES = 3
 """Attempts of a worker at a block that it cannot read, as while a shared file system is being mounted."""
 _KILLS = 3
 """Failures of a block, each after several workers died of it, before the block is to blame and not they."""
+_AHEAD, _LEAST_AHEAD = 2, 16
+"""Blocks that are under way for each thread, one computed and one to follow, and at least for all."""
+_ALIVE = ("finished", "pending")
+"""Futures that another one's failure leaves as they are."""
 _PROBE_BYTES = 4 << 20
 """Sent to a worker and back to measure the network: 4 MiB take much longer than the answer alone."""
 _LOADED = 2
@@ -139,11 +144,12 @@ class DaskEngine:
             return LocalBlockMap(pairs, n_threads)
         if self.client is None:
             self.connect()
+        blocks = _DaskBlockMap(self, pairs, self._parent)
         size = pairs.n_rows, pairs.n_columns
         if size not in self._announced:  # a fit opens the same pairs in both precisions
             self._announced.add(size)
-            self._announce(estimate_cost(pairs, self._measure_machines(pairs)))
-        return _DaskBlockMap(self, pairs, self._parent)
+            self._announce(FitCost.estimate(pairs.sizes, self._measure_machines(pairs, blocks)))
+        return blocks
 
     def connect(self) -> None:
         """Connect, once more if the connection was lost, and wait for a worker.
@@ -172,8 +178,8 @@ class DaskEngine:
                     raise EngineError(f"no Dask scheduler with a worker at {where}: {error}") from error
                 time.sleep(_LEAST_SECONDS)
 
-    def wait(self, futures: Sequence[Any]) -> None:
-        """Wait until all blocks are finished or failed.
+    def wait(self, future: Any) -> None:
+        """Wait until a block is finished or failed.
 
         Raises
         ------
@@ -184,7 +190,7 @@ class DaskEngine:
         while True:
             try:
                 with self.client.as_current():
-                    distributed.wait(list(futures), timeout=_LOOK_SECONDS)
+                    distributed.wait([future], timeout=_LOOK_SECONDS)
                 return
             except TimeoutError:
                 if self.client.nthreads():
@@ -192,13 +198,16 @@ class DaskEngine:
             if time.monotonic() - seen_at > self._patience_seconds:
                 raise EngineError(f"no Dask worker for {self._patience_seconds:g} s")
 
-    def _measure_machines(self, pairs: RowBlocks) -> Machines:
-        """Measure how fast this machine computes, and how fast the network is."""
+    def _measure_machines(self, pairs: RowBlocks, blocks: _DaskBlockMap) -> Machines:
+        """Measure how fast the workers compute, all at once, and how fast the network is."""
         payload, began = np.zeros(_PROBE_BYTES, np.uint8), time.perf_counter()
         self.client.submit(_keep, payload, pure=False).result()
         seconds = time.perf_counter() - began
         n_threads = sum(self.client.nthreads().values())
-        return Machines.measure(pairs, n_threads, 2 * _PROBE_BYTES / seconds)
+        # Twice, since the first time a worker loads the samples.
+        times = np.array([blocks.time_rows(pairs, n_threads) for _ in range(2)][-1])
+        wall, processor = times.mean(axis=0)
+        return Machines(n_threads, float(wall), 2 * _PROBE_BYTES / seconds, float(processor))
 
     def _close(self) -> None:
         self._close_client()
@@ -229,12 +238,12 @@ class _DaskBlockMap:
         left: FloatArray,
         right: FloatArray,
         *numbers: float,
-    ) -> Iterable[_Part]:
-        """Return the measure of each block, in the order of the blocks."""
+    ) -> Iterator[_Part]:
+        """Yield the measure of each block, in the order of the blocks."""
         factor = Path(self._folder) / f"right-{uuid.uuid4().hex}.npy"
         np.save(factor, right)
         try:
-            return self._compute(
+            yield from self._compute(
                 {
                     position: (compute_block, self._folder, factor.name, measure, rows, left[rows], numbers)
                     for position, rows in enumerate(blocks)
@@ -243,28 +252,41 @@ class _DaskBlockMap:
         finally:
             factor.unlink()
 
-    def _compute(self, tasks: Mapping[int, tuple[Any, ...]]) -> list[Any]:
-        """Return the results of tasks, whatever happens to workers and scheduler meanwhile."""
+    def time_rows(self, pairs: RowBlocks, n_tasks: int) -> list[tuple[float, float]]:
+        """Return the seconds, of the clock and of a processor, that workers take for a pair."""
+        left, right = sample_factors(pairs)
+        rows = slice(0, len(left))
+        return list(self.map(time_rows, [rows] * n_tasks, left, right))
+
+    def _compute(self, tasks: dict[int, tuple[Any, ...]]) -> Iterator[Any]:
+        """Yield the results of tasks in order, whatever happens to workers and scheduler meanwhile.
+
+        Only as many are under way as keep the workers busy, since they wait in their memory to be taken.
+        """
         distributed, failures = _import_distributed(), 0
         futures: dict[int, Any] = {}
-        while True:
+        while tasks:
             try:
-                futures |= self._submit({i: task for i, task in tasks.items() if i not in futures})
-                ordered = [futures[position] for position in sorted(tasks)]
-                self._engine.wait(ordered)
-                parts: list[Any] = self._engine.client.gather(ordered)
-                return parts
+                n_ahead = max(_LEAST_AHEAD, _AHEAD * sum(self._engine.client.nthreads().values()))
+                due = itertools.islice(tasks.items(), n_ahead)
+                futures |= self._submit({i: task for i, task in due if i not in futures})
+                position = next(iter(tasks))
+                self._engine.wait(futures[position])
+                part = self._engine.client.gather(futures[position])
             except distributed.KilledWorker as error:
                 failures += 1
                 if failures >= _KILLS:
                     raise EngineError(f"workers died of one block again and again: {error}") from error
-                futures = {i: future for i, future in futures.items() if future.status == "finished"}
+                futures = {i: future for i, future in futures.items() if future.status in _ALIVE}
             except (FileNotFoundError, PermissionError) as error:
                 raise EngineError(f"a worker cannot read {self._folder}: {error}") from error
             except (distributed.CancelledError, OSError) as error:
                 _logger.warning("the Dask scheduler is lost, connecting again: %s", error)
                 self._engine.connect()
                 futures = {}
+            else:
+                del tasks[position], futures[position]
+                yield part
 
     def _submit(self, tasks: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
         import dask

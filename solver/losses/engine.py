@@ -1,12 +1,12 @@
 """Where the blocks of rows of a loss are computed: in this process, or wherever an engine takes them.
 
-An engine returns what each block contributes, in the order of the blocks. Who adds that up in this order gets
+An engine yields what each block contributes, in the order of the blocks. Who adds that up in this order gets
 the same bits from every engine, whatever the number of its processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
@@ -16,6 +16,9 @@ from solver.losses.row_blocks import RowBlocks
 from solver.threads import map_chunks
 
 _Part = TypeVar("_Part")
+
+_SUM_BYTES = 1 << 28
+"""Memory of the sums of the blocks that are computed before the first of them is taken: 256 MiB."""
 
 Measure = Callable[..., _Part]
 """A method of `RowBlocks`, whose arguments are rows, left, right and perhaps a number."""
@@ -31,8 +34,10 @@ class BlockMap(Protocol):
         left: FloatArray,
         right: FloatArray,
         *numbers: float,
-    ) -> Iterable[_Part]:
-        """Return the measure of each block, in the order of the blocks.
+    ) -> Iterator[_Part]:
+        """Yield the measure of each block, in the order of the blocks.
+
+        Who adds them up as they come needs memory for few of them, however many blocks there are.
 
         Parameters
         ----------
@@ -80,13 +85,15 @@ class LocalBlockMap:
         left: FloatArray,
         right: FloatArray,
         *numbers: float,
-    ) -> Iterable[_Part]:
-        """Return the measure of each block, in the order of the blocks."""
+    ) -> Iterator[_Part]:
+        """Yield the measure of each block, in the order of the blocks, of which few are kept at a time."""
 
         def evaluate(rows: slice) -> _Part:
             return measure(self._pairs, rows, left[rows], right, *numbers)
 
-        return map_chunks(evaluate, blocks, self._n_threads)
+        n_at_once = max(_SUM_BYTES // max(right.nbytes, 1), self._n_threads)
+        for first in range(0, len(blocks), n_at_once):
+            yield from map_chunks(evaluate, blocks[first : first + n_at_once], self._n_threads)
 
 
 class LocalEngine:

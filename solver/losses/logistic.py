@@ -76,13 +76,13 @@ class PairLogisticLoss:
     def value(self, M: LowRankMatrix) -> float:
         """Return l(M)."""
         left, right = self._score_factors(FactoredPoint.of(M))
-        return sum(self._blocks.map(RowBlocks.sum_values, self._pairs.split(1), left, right))
+        return sum(self._blocks.map(RowBlocks.sum_values, self._pairs.split(), left, right))
 
     def value_and_gradient(self, point: FactoredPoint) -> tuple[float, FloatArray]:
         """Return l and its gradient ``-X^T T Z``, an (n_features_x, n_features_z) array."""
         left, right = self._score_factors(point)
         weighted_Z = np.empty((self.X.shape[0], self.Z.shape[1]), self._dtype)
-        value, blocks = 0.0, self._pairs.split(1)
+        value, blocks = 0.0, self._pairs.split()
         parts = self._blocks.map(RowBlocks.weigh_columns, blocks, left, right)
         for rows, (block_value, block_weighted_Z) in zip(blocks, parts, strict=True):
             value += block_value
@@ -104,7 +104,7 @@ class PairLogisticLoss:
         """
         XA, ZB = self._x_side.project(A), self._z_side.project(B)
         value, along_x, along_z = 0.0, np.empty_like(XA), np.zeros(ZB.shape)
-        blocks = self._pairs.split(ZB.shape[1])
+        blocks = self._pairs.split()
         parts = self._blocks.map(RowBlocks.weigh_factors, blocks, XA, ZB)
         for rows, (block_value, along_rows, along_columns) in zip(blocks, parts, strict=True):
             value += block_value
@@ -120,14 +120,14 @@ class PairLogisticLoss:
         This is the dual objective of the pair variables ``scale * q`` (`solver.optimisation.certificate`).
         """
         left, right = self._score_factors(point)
-        return sum(self._blocks.map(RowBlocks.sum_entropies, self._pairs.split(1), left, right, scale))
+        return sum(self._blocks.map(RowBlocks.sum_entropies, self._pairs.split(), left, right, scale))
 
     def mean_curvature(self, point: FactoredPoint) -> float:
         """Return an estimate of ``sum_ij w_ij sigma'(s_ij)`` over the number of pairs, from some tiles."""
         left, right = self._score_factors(point)
         curvature, n_pairs = 0.0, 0
         # In this process whatever the engine: a tile takes less time than to ask another one for it.
-        for rows in self._pairs.split(1):
+        for rows in self._pairs.split():
             block_curvature, n_of_block = self._pairs.sum_curvatures(rows, left[rows], right)
             curvature, n_pairs = curvature + block_curvature, n_pairs + n_of_block
         return curvature / n_pairs

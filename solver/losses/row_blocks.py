@@ -23,9 +23,47 @@ _TILE_BYTES = 3 << 19
 _TILE_COLUMNS = 1280
 """Columns of a tile, long enough for the matrix products to run at full speed."""
 _BLOCKS = 16
-"""Blocks of rows, independent of the number of threads; fewer where the sums of each are large."""
-_SUM_BYTES = 1 << 28
-"""Limit on the memory of the sums of all blocks together: 256 MiB."""
+"""Blocks of rows at least, independent of the number of threads."""
+_BLOCK_PAIRS = 1 << 32
+"""Pairs of a block at most, half a minute of a core: of more, another worker would repeat too much."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairSizes:
+    """Sizes of all pairs, from which their blocks follow.
+
+    Parameters
+    ----------
+    n_rows, n_columns : int
+        Samples of both modalities.
+    n_features : int
+        Features of a column.
+    itemsize : int
+        Bytes of a number.
+    """
+
+    n_rows: int
+    n_columns: int
+    n_features: int
+    itemsize: int
+
+    @property
+    def tile_width(self) -> int:
+        """Columns of a tile."""
+        return -(-self.n_columns // -(-self.n_columns // _TILE_COLUMNS))
+
+    @property
+    def tile_height(self) -> int:
+        """Rows of a tile."""
+        return min(max(_TILE_BYTES // (self.tile_width * self.itemsize), 16), self.n_rows)
+
+    def split(self) -> list[slice]:
+        """Return blocks of rows, each of whole tiles."""
+        height = self.tile_height
+        n_tiles = -(-self.n_rows // height)
+        n_blocks = min(max(_BLOCKS, -(-self.n_rows * self.n_columns // _BLOCK_PAIRS)), n_tiles)
+        edges = [min(i * n_tiles // n_blocks * height, self.n_rows) for i in range(n_blocks + 1)]
+        return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +101,16 @@ class RowBlocks:
         self.w_similar = 1.0 / supervision.n_similar
         self.w_dissimilar = 1.0 / supervision.n_dissimilar
         self.n_rows, self.n_columns = n_rows, int(Z.shape[0])
-        self._width = -(-self.n_columns // -(-self.n_columns // _TILE_COLUMNS))
-        self._height = min(max(_TILE_BYTES // (self._width * self.dtype.itemsize), 16), n_rows)
+        self._width, self._height = self.sizes.tile_width, self.sizes.tile_height
 
-    def split(self, width: int) -> list[slice]:
-        """Return blocks of rows, as many as memory allows if each stores `width` numbers per column."""
-        n_tiles = -(-self.n_rows // self._height)
-        affordable = _SUM_BYTES // (self.n_columns * max(width, 1) * self.dtype.itemsize)
-        n_blocks = min(_BLOCKS, n_tiles, max(affordable, 2))
-        edges = [min(i * n_tiles // n_blocks * self._height, self.n_rows) for i in range(n_blocks + 1)]
-        return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
+    @property
+    def sizes(self) -> PairSizes:
+        """Numbers of rows, columns, and features of a column, and the precision."""
+        return PairSizes(self.n_rows, self.n_columns, int(self.Z.shape[1]), self.dtype.itemsize)
+
+    def split(self) -> list[slice]:
+        """Return the blocks of rows, which depend on nothing but the sizes."""
+        return self.sizes.split()
 
     def sum_values(self, rows: slice, left: FloatArray, right: FloatArray) -> float:
         """Return the loss of a block."""

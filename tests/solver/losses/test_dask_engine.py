@@ -169,11 +169,12 @@ def test_workers_that_do_not_see_the_folder_are_named(cluster: Cluster, tmp_path
     X, Z, labels = _arguments()
     with DaskEngine(cluster.address, tmp_path, least_pairs=0) as engine:
         pairs = RowBlocks(Z, labels, len(X), np.float64)
-        blocks = engine.open(pairs, 1)
+        engine.open(pairs, 1)
+        blocks = engine.open(pairs, 1)  # which no worker has read to measure how fast it is
         for file in tmp_path.glob("*/*"):
             file.unlink()
         with pytest.raises(EngineError, match=f"cannot read {tmp_path}"):
-            blocks.map(RowBlocks.sum_values, pairs.split(1), X[:, :2], Z[:, :2])
+            list(blocks.map(RowBlocks.sum_values, pairs.split(), X[:, :2], Z[:, :2]))
 
 
 def test_without_a_scheduler_a_fit_fails(distributed: Any) -> None:
