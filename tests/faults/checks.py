@@ -15,6 +15,7 @@ from tests.faults.clients import World
 from tests.faults.expectation import Expectation
 from tests.faults.material import ALBUM, PAIRS, X, Z, client_of, picture_of
 from tests.faults.searcher import QUERIES
+from tests.faults.stores import Store
 
 KEPT_VERSIONS = 5
 MOST_ACTIVATIONS = 1000
@@ -170,7 +171,7 @@ def check_publications(world: World, engine: Engine) -> None:
     world.tally.most("versions at the end", len(versions))
 
 
-def check_files(world: World, engine: Engine, data_dir: Path) -> None:
+def check_files(world: World, engine: Engine, data_dir: Path, store: Store) -> None:
     """After a sweep there is no file that no row speaks of, and none missing."""
     with engine.connect() as connection:
         bundles = set(connection.execute(text("SELECT bundle FROM model_versions")).scalars())
@@ -179,16 +180,14 @@ def check_files(world: World, engine: Engine, data_dir: Path) -> None:
         )
         pictures = set(hashes.scalars()) - {None}
         galleries = set(connection.execute(text("SELECT folder FROM saved_galleries")).scalars())
-    kept = {path.name for path in (data_dir / "models").iterdir() if path.name != ".trash"}
-    saved = {path.name for path in (data_dir / "galleries").glob("*")}
+    kept, stored, saved = (store.names(kind) for kind in ("models", "pictures", "galleries"))
     # Those that no row speaks of, which a killed save leaves, are removed by a save an hour later.
     for name in sorted(galleries - saved):
         world.tally.violation(f"saved gallery {name} is missing")
     world.tally.most("galleries saved at the end", len(galleries))
-    stored = {path.name for path in (data_dir / "pictures").rglob("*") if path.is_file()}
     for path in data_dir.rglob("*"):
         folder = path.relative_to(data_dir).parts[0]
-        known = ("models", "pictures", "galleries", ".database", "lrbs.sqlite3")
+        known = ("models", "pictures", "galleries", "cache", ".database", "lrbs.sqlite3")
         if path.is_file() and not folder.startswith(known):
             world.tally.violation(f"{path.relative_to(data_dir)} is left after the sweep")
     for what, found, used in (("bundle", kept, bundles), ("picture", stored, pictures)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,15 +49,15 @@ class Expectation:
     ----------
     engine : Engine
         Onto the database.
-    models : Path
-        Folder of the bundles.
+    find_bundle : callable
+        Returns the folder of a bundle, given its name.
     collection : str
         Name.
     """
 
-    def __init__(self, engine: Engine, models: Path, collection: str) -> None:
+    def __init__(self, engine: Engine, find_bundle: Callable[[str], Path], collection: str) -> None:
         self._engine = engine
-        self._models = models
+        self._find_bundle = find_bundle
         self._name = collection
         self._projectors: dict[int, AffineProjector] = {}
         self._lock = threading.Lock()
@@ -81,7 +82,7 @@ class Expectation:
                 values = {"name": self._name, "version": version}
                 with self._engine.connect() as connection:
                     bundle = connection.execute(text(_BUNDLE), values).scalar_one()
-                self._projectors[version], _ = load_projector(self._models / bundle)
+                self._projectors[version], _ = load_projector(self._find_bundle(bundle))
             return self._projectors[version]
 
     def scores(self, version: int, source: str, query: FloatArray, features: FloatArray) -> FloatArray:

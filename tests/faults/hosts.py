@@ -40,8 +40,8 @@ class Host:
 
 
 @contextlib.contextmanager
-def hosts(folder: Path, are_isolated: bool) -> Iterator[list[Host]]:
-    """Yield two hosts that see one data folder, each by a path of its own.
+def hosts(folder: Path, are_isolated: bool, is_shared: bool) -> Iterator[list[Host]]:
+    """Yield two hosts, each with a data folder at a path of its own.
 
     Parameters
     ----------
@@ -49,6 +49,8 @@ def hosts(folder: Path, are_isolated: bool) -> Iterator[list[Host]]:
         Of all data.
     are_isolated : bool
         Whether each has a network and a name of its own, as containers have, which takes the rights of root.
+    is_shared : bool
+        Whether the folders are the same one.
     """
     shared = folder / "shared"
     shared.mkdir(parents=True)
@@ -58,7 +60,10 @@ def hosts(folder: Path, are_isolated: bool) -> Iterator[list[Host]]:
             name = f"host-{number}"
             data_dir = folder / name / "data"
             data_dir.parent.mkdir()
-            data_dir.symlink_to(shared)
+            if is_shared:
+                data_dir.symlink_to(shared)
+            else:
+                data_dir.mkdir()
             if are_isolated:
                 made.append(stack.enter_context(_isolated(name, data_dir, number)))
             else:

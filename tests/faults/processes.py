@@ -199,6 +199,15 @@ def environment_of(data_dir: Path, database_url: str, mark: str, **settings: str
     }
 
 
+def run_lrbs(environment: Mapping[str, str], *arguments: str) -> str:
+    """Run a command to its end and return what it printed."""
+    command = [sys.executable, "-m", "app.cli", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=dict(environment), capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"lrbs {' '.join(arguments)}: {done.stdout}{done.stderr}")
+    return done.stdout.strip()
+
+
 def prepare_database(data_dir: Path, database_url: str) -> str:
     """Bring a database to the current schema and return an admin key."""
     services = build(Settings(data_dir=data_dir, database_url=database_url))

@@ -18,8 +18,6 @@ from pathlib import Path
 
 import httpx
 
-from app.bootstrap import build
-from app.settings import Settings
 from tests.faults import checks
 from tests.faults.clients import SWAPS, Client, Retrainer, Swapper, World, Writer
 from tests.faults.cluster import PostgresCluster
@@ -37,9 +35,11 @@ from tests.faults.processes import (
     free_port,
     marked,
     prepare_database,
+    run_lrbs,
     wait_until_ready,
 )
 from tests.faults.searcher import Searcher
+from tests.faults.stores import FolderStore, S3Store, Store, s3_store
 from tests.faults.tally import Tally
 from tests.faults.victims import Victims
 
@@ -67,13 +67,18 @@ class System:
         For logs.
     cluster : PostgresCluster, optional
         SQLite when None.
+    store : S3Store, optional
+        Of files; the data folder when None.
     first, second : Host
         Where they run.
     """
 
-    def __init__(self, folder: Path, cluster: PostgresCluster | None, first: Host, second: Host) -> None:
+    def __init__(
+        self, folder: Path, cluster: PostgresCluster | None, store: S3Store | None, first: Host, second: Host
+    ) -> None:
         self.mark = secrets.token_hex(8)
         self.data_dir = first.data_dir
+        self.store: Store = FolderStore(self.data_dir) if store is None else store
         file = f"sqlite:///{self.data_dir / 'lrbs.sqlite3'}"
         self.database_url = file if cluster is None else cluster.url
         one, other = (
@@ -82,10 +87,20 @@ class System:
                 file if cluster is None else cluster.url_from(host.gateway),
                 self.mark,
                 **_SETTINGS,
+                **self.store.settings(host.gateway),
             )
             for host in (first, second)
         )
-        self.key = prepare_database(self.data_dir, self.database_url)
+        self.local = {
+            **one,
+            "LRBS_DATABASE_URL": self.database_url,
+            **self.store.settings("127.0.0.1"),
+        }
+        if store is None:
+            self.key = prepare_database(self.data_dir, self.database_url)
+        else:
+            run_lrbs(self.local, "db", "upgrade")
+            self.key = run_lrbs(self.local, "keys", "create", "--scope", "admin").split()[-1]
         self.servers = [
             Managed("api-0", ("serve",), one, folder / "api-0.log", free_port(), first),
             Managed("api-1", ("serve", "--no-worker"), other, folder / "api-1.log", free_port(), second),
@@ -153,7 +168,13 @@ def _train(client: httpx.Client, body: dict[str, int]) -> None:
 
 
 def campaign(
-    kills: int, database: str, seed: int, folder: Path, swaps: int = 0, are_isolated: bool = False
+    kills: int,
+    database: str,
+    seed: int,
+    folder: Path,
+    swaps: int = 0,
+    are_isolated: bool = False,
+    storage: str = "folder",
 ) -> Tally:
     """Run clients and kill processes; return what happened.
 
@@ -171,19 +192,23 @@ def campaign(
         How often, at least, another version is activated meanwhile; 0: only new ones become active.
     are_isolated : bool
         Whether the two hosts have networks of their own.
+    storage : {"folder", "s3"}
+        What the hosts share: their data folder, or an object store, where each has a data folder of its own.
     """
     tally = Tally()
     with contextlib.ExitStack() as stack:
         cluster = PostgresCluster(are_isolated) if database == "postgres" else None
         if cluster is not None:
             stack.callback(cluster.remove)
-        system = System(folder, cluster, *stack.enter_context(hosts(folder, are_isolated)))
+        store = stack.enter_context(s3_store()) if storage == "s3" else None
+        places = stack.enter_context(hosts(folder, are_isolated, store is None))
+        system = System(folder, cluster, store, *places)
         with _stopped_at_the_end(system, tally):
             system.start()
             ledgers = {name: Ledger() for name in MODALITIES}
             world = World(system.servers, system.key, ledgers, tally, threading.Event(), [])
             engine = observing_engine(system.database_url)
-            expectation = Expectation(engine, system.data_dir / "models", PAIRS)
+            expectation = Expectation(engine, system.store.bundle, PAIRS)
             fill(world, 2 if swaps else 1)
             before = checks.recall(world, expectation)
             observer = Observer(engine, tally, system.strays, swaps > 0)
@@ -221,7 +246,7 @@ def campaign(
             tally.most("recall@10 after, percent", round(100 * sum(after) / len(after)))
         _sweep(system)
         checks.check_publications(world, engine)
-        checks.check_files(world, engine, system.data_dir)
+        checks.check_files(world, engine, system.data_dir, system.store)
         tally.most("starts", sum(process.lives for process in system.processes))
     return tally
 
@@ -254,16 +279,8 @@ def _wait_for_swaps(tally: Tally, swaps: int) -> None:
 
 
 def _sweep(system: System) -> None:
-    settings = Settings(
-        data_dir=system.data_dir,
-        database_url=system.database_url,
-        sweep_grace_seconds=0.0,
-        trash_seconds=0.0,
-    )
-    services = build(settings)
     time.sleep(0.1)
-    services.garbage_collector.sweep(any_share=True)
-    services.database.engine.dispose()
+    run_lrbs({**system.local, "LRBS_SWEEP_GRACE_SECONDS": "0", "LRBS_TRASH_SECONDS": "0"}, "db", "sweep")
 
 
 def main() -> None:
@@ -273,17 +290,19 @@ def main() -> None:
     parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
     parser.add_argument("--seed", type=int, default=None, help="default: random")
     parser.add_argument("--swaps", type=int, default=0, help="least number of other versions activated")
+    parser.add_argument("--storage", choices=("folder", "s3"), default="folder")
     parser.add_argument("--isolated", action="store_true", help="hosts with networks of their own (as root)")
     parser.add_argument("--keep", action="store_true", help="keep data and logs")
     options = parser.parse_args()
     seed = secrets.randbelow(10**6) if options.seed is None else options.seed
     folder = Path(tempfile.mkdtemp(prefix="lrbs-faults-"))
     sizes = {"kills": options.kills, "database": options.database}
-    variant = {"swaps": options.swaps, "isolated": options.isolated}
+    variant = {"swaps": options.swaps, "isolated": options.isolated, "storage": options.storage}
     sys.stdout.write(f"{heading(seed, **sizes, **variant)}\n")
     sys.stdout.flush()
     began = time.monotonic()
-    tally = campaign(options.kills, options.database, seed, folder, options.swaps, options.isolated)
+    where = options.isolated, options.storage
+    tally = campaign(options.kills, options.database, seed, folder, options.swaps, *where)
     sys.stdout.write("\n".join([*tally.lines(), f"seconds: {time.monotonic() - began:.0f}", ""]))
     if options.keep:
         sys.stdout.write(f"kept: {folder}\n")

@@ -20,6 +20,7 @@ from tests.faults.heading import heading
 from tests.faults.material import MODALITIES, PAIRS, X, Z, base_items, client_of, query_vectors
 from tests.faults.observer import observing_engine
 from tests.faults.processes import Managed, environment_of, free_port, prepare_database, wait_until_ready
+from tests.faults.stores import FolderStore
 from tests.faults.tally import Tally
 
 _QUERIES = query_vectors(16)
@@ -175,7 +176,7 @@ def campaign(seconds: float, clients: int, activations: int, folder: Path, seed:
     server.start()
     try:
         wait_until_ready([server.url])
-        expectation = Expectation(observing_engine(url), data_dir / "models", PAIRS)
+        expectation = Expectation(observing_engine(url), FolderStore(data_dir).bundle, PAIRS)
         with client_of(server.url, key) as client:
             versions = train_two_versions(client)
             answers = expected_answers(client, versions, expectation, tally)

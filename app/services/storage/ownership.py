@@ -34,7 +34,7 @@ _ANOTHER = (
 )
 _NO_FOLDER = (
     "the data folder is not the one that the database was used with (processes of several hosts need one "
-    "that all of them see): mount it, or correct LRBS_DATA_DIR, " + _ADOPT
+    "that all of them see, or LRBS_STORAGE_URL): mount it, or correct LRBS_DATA_DIR, " + _ADOPT
 )
 _OTHER_TIME = (
     "the database is older than the files of the data folder, or their histories diverged: no file is "
