@@ -197,7 +197,10 @@ def _translate_errors(outage: _Outage) -> Iterator[None]:
         if fault is not None:
             raise fault from error
         _logger.warning("the storage failed: %s: %s", type(error).__name__, error)
-        reason = "it refuses access" if isinstance(error, PermissionError) else "it does not answer"
+        if "Credentials" in type(error).__name__:
+            reason = "its keys are missing or incomplete"
+        else:
+            reason = "it refuses access" if isinstance(error, PermissionError) else "it does not answer"
         outage.record(reason)
         raise StorageUnavailableError(reason) from error
     outage.record(None)

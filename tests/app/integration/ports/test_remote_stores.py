@@ -180,6 +180,10 @@ def test_a_store_that_is_away_is_said_and_comes_back(
         open_remote("s3://lrbs-none/files").write("a", b"a")
     with pytest.raises(StorageUnavailableError, match="LRBS_STORAGE_URL is not understood"):
         open_remote("nothing://here")
+    with monkeypatch.context() as without_key:
+        without_key.setenv("AWS_SECRET_ACCESS_KEY", "")
+        with pytest.raises(StorageUnavailableError, match="its keys are missing or incomplete"):
+            open_remote(object_store.make_bucket()).write("a", b"a")
     monkeypatch.setenv("AWS_ENDPOINT_URL", short_lived.endpoint)
     blobs = RemoteBlobStore(open_remote(short_lived.make_bucket()), LocalCache(tmp_path, 1 << 20))
     name = blobs.put(b"content")
