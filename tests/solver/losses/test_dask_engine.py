@@ -46,9 +46,9 @@ class Cluster:
         self._run("worker", self.address, "--nworkers", "2", "--nthreads", "1", *quiet)
 
     def kill(self) -> None:
-        """End the scheduler without a word, and what is left of the workers."""
+        """End the scheduler and all workers without a word, which takes no time."""
         for process in self._processes:
-            process.kill() if process is self._processes[0] else process.terminate()
+            os.killpg(process.pid, signal.SIGKILL)
         for process in self._processes:
             process.wait()
         self._processes.clear()
@@ -57,7 +57,13 @@ class Cluster:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         arguments = [sys.executable, "-m", "dask", *command]
         self._processes.append(
-            subprocess.Popen(arguments, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            subprocess.Popen(
+                arguments,
+                env=environment,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
         )
 
 
