@@ -84,7 +84,9 @@ class Place:
         self.server = self._start("--no-worker", LRBS_DATABASE_URL=self._url, **SETTINGS)
 
     def client(self) -> httpx.Client:
-        return httpx.Client(base_url=self.server.url, headers=self._headers, trust_env=False, timeout=120.0)
+        return httpx.Client(
+            base_url=self.server.url, headers=self._headers, trust_env=False, verify=False, timeout=120.0
+        )
 
     def store(self, state: str, count: int) -> httpx.Response:
         with self.client() as client:

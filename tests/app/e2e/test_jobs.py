@@ -48,7 +48,7 @@ class Place:
 
     def client(self, server: Server) -> httpx.Client:
         headers = {"Authorization": f"Bearer {self.secret}"}
-        return httpx.Client(base_url=server.url, headers=headers, trust_env=False, timeout=60.0)
+        return httpx.Client(base_url=server.url, headers=headers, trust_env=False, verify=False, timeout=60.0)
 
     def fill(self, name: str, per_class: int, gallery: int) -> None:
         """Make a collection whose retrain takes a while: texts are encoded at each of them."""

@@ -50,7 +50,7 @@ def wait_for(server: Server, condition: Callable[[], bool]) -> None:
 
 
 def readiness(server: Server) -> tuple[int, str]:
-    answer = httpx.get(f"{server.url}/readyz", trust_env=False, timeout=30.0)
+    answer = httpx.get(f"{server.url}/readyz", trust_env=False, verify=False, timeout=30.0)
     return answer.status_code, answer.json().get("reason", "")
 
 

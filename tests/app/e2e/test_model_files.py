@@ -37,7 +37,7 @@ def key(tmp_path: Path) -> Iterator[str]:
 
 
 def reason_of(url: str) -> str:
-    answer = httpx.get(f"{url}/readyz", trust_env=False, timeout=30.0)
+    answer = httpx.get(f"{url}/readyz", trust_env=False, verify=False, timeout=30.0)
     assert answer.status_code == 200, answer.text
     return str(answer.json().get("reason", ""))
 
