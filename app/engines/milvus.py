@@ -309,15 +309,27 @@ class MilvusGallery:
 
     def _compare(self, field: str, condition: str, query: Vector, k: int, offset: int) -> list[EngineHit]:
         """Return a page of the exact ranking by the inner products with a field."""
-        depth = min(offset + k, _MOST_HITS)
-        limit = min(depth + _TIED, _MOST_HITS)
-        while True:
+        depth = offset + k
+        limit = depth + _TIED
+        while limit <= _MOST_HITS:
             answer = self._find(field, condition, query, limit, _ITEM_FIELDS, {})
             scores = np.array([row["distance"] for row in answer], np.float32)
-            is_cut = len(answer) == limit < _MOST_HITS and scores[-1] == scores[depth - 1]
+            is_cut = len(answer) == limit and scores[-1] == scores[depth - 1]
             if not is_cut:
-                return _rank(answer, scores)[offset : offset + k]
-            limit = min(2 * limit, _MOST_HITS)  # more equal scores than were asked for
+                return _rank(answer, scores)[offset:depth]
+            limit *= 2  # more equal scores than were asked for
+        return self._compare_here(field, condition, query, depth)[offset:]
+
+    def _compare_here(self, field: str, condition: str, query: Vector, depth: int) -> list[EngineHit]:
+        """Return the start of the exact ranking where it is longer than an answer of Milvus may be."""
+        rows = self._scan(condition, [*_ITEM_FIELDS, field])
+        best: list[EngineHit] = []
+        while batch := list(islice(rows, _ROWS_AT_ONCE)):
+            vectors = np.array([row[field] for row in batch], np.float64)
+            # A sum of each row for itself: equal rows score alike wherever they are.
+            scores = (vectors * query).sum(axis=1).astype(np.float32)
+            best = sorted([*best, *_hits(batch, scores)], key=_order)[:depth]
+        return best
 
     def _find(
         self,
@@ -356,9 +368,7 @@ class MilvusGallery:
     def count_values(self, revision: int, key: str) -> dict[Hashable, int]:
         """Return how many items have each value under a metadata key."""
         values = (item.metadata.get(key) for item in self._items(revision))
-        counts = Counter(comparable(one) for one in values if isinstance(one, str | int | float | bool))
-        # As they were: `comparable` has made a pair of a boolean.
-        return {value[1] if isinstance(value, tuple) else value: count for value, count in counts.items()}
+        return Counter(comparable(one) for one in values if isinstance(one, str | int | float | bool))
 
     def _items(self, revision: int) -> Iterator[EngineItem]:
         with _translate_errors():
@@ -627,8 +637,15 @@ def _item(row: dict[str, Any]) -> EngineItem:
 
 def _rank(answer: Sequence[Any], scores: Iterable[float]) -> list[EngineHit]:
     """Return hits by falling scores, equal ones by id."""
-    hits = [EngineHit(_item(row["entity"]), float(score)) for row, score in zip(answer, scores, strict=True)]
-    return sorted(hits, key=lambda hit: (-hit.score, hit.item.id))
+    return sorted(_hits([row["entity"] for row in answer], scores), key=_order)
+
+
+def _hits(rows: Iterable[Any], scores: Iterable[float]) -> list[EngineHit]:
+    return [EngineHit(_item(row), float(score)) for row, score in zip(rows, scores, strict=True)]
+
+
+def _order(hit: EngineHit) -> tuple[float, str]:
+    return -hit.score, hit.item.id
 
 
 def _add_list(schema: Any, name: str, length: int, capacity: int) -> None:

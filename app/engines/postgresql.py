@@ -22,7 +22,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from app.db.faults import translate_errors
-from app.domain.entities import ItemFilter, Matrix, Vector
+from app.domain.entities import ItemFilter, Matrix, Vector, comparable
 from app.domain.errors import ServiceError, VectorEngineUnavailableError
 from app.domain.ports.engine import EngineHit, EngineItem, GalleryKey
 from app.engines.packing import (
@@ -347,7 +347,9 @@ class PostgresGallery:
     def count_values(self, revision: int, key: str) -> dict[Hashable, int]:
         """Return how many items have each value under a metadata key."""
         counts = self._counts("SELECT metadata -> :key", revision, {"key": key})
-        return {value: count for value, count in counts if value is not None}
+        return {
+            comparable(value): count for value, count in counts if isinstance(value, str | int | float | bool)
+        }
 
     def sample(self, revision: int, count: int) -> Iterator[tuple[EngineItem, Vector]]:
         """Yield some items with their projections."""

@@ -116,7 +116,7 @@ class EngineGallery(Protocol):
         ...
 
     def count_values(self, revision: int, key: str) -> dict[Hashable, int]:
-        """Return how many items have each value under a metadata key."""
+        """Return how many items have each value under a metadata key, by what `comparable` makes of it."""
         ...
 
     def sample(self, revision: int, count: int) -> Iterator[tuple[EngineItem, Vector]]:

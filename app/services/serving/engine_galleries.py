@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from typing_extensions import override
 
-from app.domain.entities import ItemFilter, Matrix, Vector, comparable
+from app.domain.entities import ItemFilter, Matrix, Vector
 from app.domain.ports import GalleryIndex
 from app.domain.ports.engine import EngineGallery, EngineHit, EngineItem
 from app.services.serving.gallery import Gallery, Page
@@ -125,8 +125,7 @@ class RemoteGallery(Gallery):
 
     @override
     def count_values(self, key: str) -> Counter[Hashable]:
-        counts = self._rows.count_values(self._revision, key).items()
-        return Counter({comparable(value): count for value, count in counts})
+        return Counter(self._rows.count_values(self._revision, key))
 
     @override
     def advance(self, revision: int) -> RemoteGallery | None:

@@ -164,6 +164,33 @@ def test_a_write_makes_another_gallery_and_leaves_the_one_before(make: Make) -> 
     }
 
 
+def test_values_are_counted_as_json_compares_them(make: Make) -> None:
+    values = [True, 1, 1.0, "1", None, ["a list"], {"an": "object"}]
+    items = [IndexedItem(f"{number}", (), {"value": value}) for number, value in enumerate(values)]
+    counts = make(items, random_rows(len(items))).count_values("value")
+    assert {value: counts[value] for value in ((bool, True), 1, "1")} == {(bool, True): 1, 1: 2, "1": 1}
+
+
+def test_a_page_may_lie_beyond_the_longest_answer_of_milvus(
+    milvus: MilvusEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "app.engines.milvus._MOST_HITS", 64
+    )  # a gallery of more than 16,384 takes long to fill
+    for key in milvus.keys():  # noqa: SIM118
+        milvus.drop(key)
+    items, vectors = make_items(100), random_rows(100)
+    vectors[50:90] = vectors[49]  # more equal scores than one answer has
+    rows = [EngineItem(item.id, item.labels, dict(item.metadata)) for item in items]
+    gallery = RemoteGallery(milvus.create(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ()), 1)
+    for query, (k, offset) in itertools.product(
+        (vectors[0], vectors[49]), ((10, 0), (10, 60), (30, 80), (5, 300))
+    ):
+        (page,) = gallery.search(query[None], k, offset, ItemFilter())
+        expected = best(items, vectors, query, k, offset, ItemFilter())
+        assert [item.id for item, _ in page] == [item_id for item_id, _ in expected]
+
+
 def test_a_write_that_comes_after_a_later_one_brings_nothing_back(engine: VectorEngine) -> None:
     items, vectors = make_items(4), random_rows(4)
     rows = [EngineItem(item.id, item.labels, dict(item.metadata)) for item in items]
