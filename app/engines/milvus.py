@@ -217,9 +217,9 @@ class MilvusGallery:
             "is_ranked": is_ranked,
             "facets": _facets_of(item),
             "text": list(_parts(text, _PIECE)),
-            "raw": raw.tolist(),
-            "mapped": mapped.tolist(),
-            "unit": unit.tolist(),
+            "raw": _numbers(raw),
+            "mapped": _numbers(mapped),
+            "unit": _numbers(unit),
         }
 
     def _upsert(self, rows: list[dict[str, Any]]) -> None:
@@ -304,8 +304,10 @@ class MilvusGallery:
             [*_ITEM_FIELDS, "raw"],
             {"ef": width},
         )
-        vectors = np.array([row["entity"]["raw"] for row in answer], np.float32).reshape(-1, len(query))
-        return _rank(answer, vectors @ query)
+        if not answer:
+            return []
+        vectors = np.array([row["entity"]["raw"] for row in answer], np.float32)[:, : len(query)]
+        return _rank(answer, (vectors * query).sum(axis=1))  # equal rows score alike wherever they are
 
     def _compare(self, field: str, condition: str, query: Vector, k: int, offset: int) -> list[EngineHit]:
         """Return a page of the exact ranking by the inner products with a field."""
@@ -325,7 +327,7 @@ class MilvusGallery:
         rows = self._scan(condition, [*_ITEM_FIELDS, field])
         best: list[EngineHit] = []
         while batch := list(islice(rows, _ROWS_AT_ONCE)):
-            vectors = np.array([row[field] for row in batch], np.float64)
+            vectors = np.array([row[field] for row in batch], np.float64)[:, : len(query)]
             # A sum of each row for itself: equal rows score alike wherever they are.
             scores = (vectors * query).sum(axis=1).astype(np.float32)
             best = sorted([*best, *_hits(batch, scores)], key=_order)[:depth]
@@ -343,7 +345,7 @@ class MilvusGallery:
         search = partial(
             self._client.search,
             self._name,
-            data=[np.asarray(query, np.float32).tolist()],
+            data=[_numbers(np.asarray(query, np.float32))],
             anns_field=field,
             filter=condition,
             limit=limit,
@@ -382,7 +384,7 @@ class MilvusGallery:
             condition = _condition(self._seen(revision), ItemFilter())
             fields = [*_ITEM_FIELDS, "row", "raw"]
             for row in islice(self._scan(condition, fields), count):
-                yield _item(row), np.asarray(row["raw"], np.float32)
+                yield _item(row), np.asarray(row["raw"], np.float32)[: len(self._balance.mean)]
 
     def item_ids(self, revision: int) -> Iterator[str]:
         """Yield the id of each item, including those that cannot be ranked."""
@@ -415,7 +417,8 @@ class MilvusGallery:
             condition = f"until <= {before}"
             n_ended = self._count(condition)
             if n_ended:
-                self._client.delete(self._name, filter=condition, timeout=_SECONDS)
+                delete = partial(self._client.delete, self._name, filter=condition, timeout=_SECONDS)
+                _read(self._client, self._name, delete)
             return n_ended
 
 
@@ -518,7 +521,7 @@ class MilvusEngine:
         _add_list(schema, "text", 65_535, _MOST_PIECES)
         indexes = self._client.prepare_index_params()
         for name in ("raw", "mapped", "unit"):
-            schema.add_field(name, DataType.FLOAT_VECTOR, dim=rank)
+            schema.add_field(name, DataType.FLOAT_VECTOR, dim=max(rank, 2))
             graph = {"M": _NEIGHBOURS, "efConstruction": _BUILD_WIDTH}
             kind, parameters = ("HNSW", graph) if name == "mapped" else ("FLAT", {})
             indexes.add_index(name, index_type=kind, metric_type="IP", params=parameters)
@@ -628,6 +631,12 @@ def _store_entry(client: MilvusClient, entry: dict[str, Any]) -> None:
     text = list(_parts(json.dumps(entry), _PIECE))
     row = {"name": entry["name"], "text": text, "nowhere": [0.0, 0.0]}
     client.upsert(_GALLERIES, [row], timeout=_SECONDS)
+
+
+def _numbers(vector: Vector) -> list[float]:
+    """Return a vector as Milvus takes it, which has two numbers at least."""
+    numbers: list[float] = vector.tolist()
+    return numbers if len(numbers) > 1 else [*numbers, 0.0]
 
 
 def _item(row: dict[str, Any]) -> EngineItem:

@@ -54,13 +54,18 @@ class LocalCache:
         """Copy a file, unless the disk does not take it: a cache is a help, not a need."""
         with contextlib.suppress(OSError):
             aside = self.make_aside()
-            aside.write_bytes(content)
-            os.replace(aside, self._folder / name)
+            try:
+                aside.write_bytes(content)
+                os.replace(aside, self._folder / name)
+            finally:
+                aside.unlink(missing_ok=True)
             self._count(len(content))
 
     def remove(self, name: str) -> None:
-        """Remove a copy."""
-        delete(self._folder / name)
+        """Remove a copied folder; wait for those who read one."""
+        if (self._folder / name).exists():
+            with self._lock(fcntl.LOCK_EX):
+                delete(self._folder / name)
 
     def make_aside(self) -> Path:
         """Return a new path for a copy that is being made."""

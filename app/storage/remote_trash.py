@@ -3,7 +3,8 @@
 What is moved is named by its content or by a random word, so that two copies of a name are the same, and a
 process killed in between leaves at least one of them whole. A writer that stores something again does so by
 writing it, which a removal of the earlier copy may overtake: then the copy in the trash is the last one.
-Therefore nothing goes for good but from the trash, after the database was asked once more.
+Therefore nothing goes for good but from the trash, after the database was asked once more, and what is
+restored stays in the trash until nothing refers to it.
 """
 
 from __future__ import annotations
@@ -48,8 +49,16 @@ class RemoteTrash:
         return sum(self._move(self._place(name), f"{batch}/{name}") for name in names)
 
     def give_back(self, name: str) -> bool:
-        """Restore what is missing at its place if it is in the trash; return whether it was."""
-        return any(self._move(f"{batch}/{name}", self._place(name)) for batch in reversed(self._batches()))
+        """Copy what is missing at its place back if it is in the trash; return whether it is at its place.
+
+        The trash keeps its copy until its time is over: another host may be moving the same name here at
+        this moment, and of a copy removed here and one removed there nothing would be left.
+        """
+        place = self._place(name)
+        for batch in reversed(self._batches()):
+            if self._copy(f"{batch}/{name}", place):
+                break
+        return bool(self._files(place))
 
     def tidy(self, before: float, used: Used) -> None:
         """Restore what is in use after all, and remove what has been here for long enough.
@@ -68,7 +77,7 @@ class RemoteTrash:
                 in_use = used(names)
                 for name in names:
                     if name in in_use:
-                        self._move(f"{batch}/{name}", self._place(name))
+                        self._copy_what_is_missing(f"{batch}/{name}", self._place(name))
                     elif (is_over or not self._keep_seconds) and listed[name] < before:
                         self._remove(f"{batch}/{name}")
 
@@ -85,6 +94,20 @@ class RemoteTrash:
             return move(self._folder, keys) > 0
         except FileNotFoundError:  # another process was faster
             return False
+
+    def _copy_what_is_missing(self, source: str, target: str) -> None:
+        files = self._files(source)
+        if files and self._folder.find(_join(target, files[-1])) is None:
+            self._copy(source, target)
+
+    def _copy(self, source: str, target: str) -> bool:
+        files = self._files(source)
+        try:
+            for file in files:
+                self._folder.copy(_join(source, file), _join(target, file))
+        except FileNotFoundError:  # its time was over
+            return False
+        return bool(files)
 
     def _remove(self, place: str) -> None:
         below = self._folder.walk(place)

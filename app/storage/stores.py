@@ -8,7 +8,7 @@ from pathlib import Path
 
 from app.domain.ports import BlobStore, BundleFiles, FolderMark
 from app.storage.blobs import FileBlobStore
-from app.storage.bundles import BundleStore
+from app.storage.bundles import MANIFEST, BundleStore
 from app.storage.copies import copy_new_files
 from app.storage.local_cache import LocalCache
 from app.storage.remote_blobs import RemoteBlobStore
@@ -125,7 +125,8 @@ def _copy_out(remote: RemoteFolder, folder: Path) -> int:
 
 def _copy_in(remote: RemoteFolder, folder: Path) -> int:
     present = {entry.name for entry in remote.walk()}
-    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    names.sort(key=lambda name: (name.endswith(f"/{MANIFEST}"), name))  # which stands for the files before it
     missing = [name for name in names if _is_part_of_a_copy(name) and name not in present]
     for name in missing:
         remote.upload(folder / name, name)
@@ -133,5 +134,5 @@ def _copy_in(remote: RemoteFolder, folder: Path) -> int:
 
 
 def _is_part_of_a_copy(name: str) -> bool:
-    first, _, rest = name.partition("/")
-    return not first.startswith(".") or (first == TRASH and "/." not in rest)
+    parts = name.split("/")
+    return not any(part.startswith(".") for part in parts[parts[0] == TRASH :])

@@ -129,7 +129,9 @@ class RemoteGallery(Gallery):
 
     @override
     def advance(self, revision: int) -> RemoteGallery | None:
-        return self._at(revision) if self._rows.latest_revision() >= revision else None
+        latest = self._rows.latest_revision()
+        # Of revisions that were written in one step, only the last is there.
+        return self._at(latest) if latest >= revision else None
 
     @override
     def exactly(self, made: MutableMapping[GalleryIndex, GalleryIndex]) -> RemoteGallery:

@@ -151,7 +151,7 @@ class Gallery(ABC):
 
     @abstractmethod
     def advance(self, revision: int) -> Gallery | None:
-        """Return the gallery of a later revision if somebody has written it already."""
+        """Return the gallery of a revision, or of one after it, if somebody has written that already."""
 
     @abstractmethod
     def apply_write(

@@ -146,10 +146,12 @@ class RecallMonitor:
         while True:
             try:
                 while samples := self._take():
-                    began = time.monotonic()
-                    self._measure(samples)
+                    began, computed = time.monotonic(), time.thread_time()
+                    is_remote = self._measure(samples)
                     self._drop_unserved()
-                    time.sleep(_REST * (time.monotonic() - began))
+                    # What an engine does takes no time of this thread.
+                    took = time.monotonic() - began if is_remote else time.thread_time() - computed
+                    time.sleep(_REST * took)
             except Exception:
                 _logger.exception("recall could not be measured")
                 time.sleep(_FAILURE_SECONDS)
@@ -188,12 +190,15 @@ class RecallMonitor:
             for key in [key for key in self._watched if key[:2] not in serving]:
                 del self._watched[key]
 
-    def _measure(self, samples: list[_Sample]) -> None:
-        """Compare some queries of one gallery, and give its index up if it misses too much."""
+    def _measure(self, samples: list[_Sample]) -> bool:
+        """Compare some queries of one gallery, and give its index up if it misses too much.
+
+        Returns whether an engine has compared them.
+        """
         collection_id, bundle, modality = samples[0].gallery
         snapshot = self._cache.peek(collection_id)
         if snapshot is None or snapshot.model_bundle != bundle or snapshot.galleries[modality].is_exact:
-            return
+            return False
         gallery = snapshot.galleries[modality]
         queries = np.stack([sample.query for sample in samples])
         recalls = measure_recalls(gallery, queries, self._make_index, Pacer(lambda: False))
@@ -206,6 +211,7 @@ class RecallMonitor:
                 f"at most {estimate.upper:.4f}; {self._needed_recall:g} is needed"
             )
             self._give_up(snapshot, modality, reason)
+        return not gallery.segments
 
     def _watch(self, key: tuple[int, str, str], gallery: Gallery) -> _Watched:
         """Return what is known of the indexes of a gallery: nothing yet of those that a merge has built."""

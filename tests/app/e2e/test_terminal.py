@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 from solver.datasets import make_low_rank_pairs
+from tests.app.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]
 Lrbs = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -169,10 +170,12 @@ def test_a_failed_job_is_a_line_of_the_servers_log(tmp_path: Path, start_server:
     while "failed" not in server.said():
         assert time.monotonic() < deadline, server.said()
         time.sleep(0.1)
-    failed = services.training.job(job.id)
+    reason = wait_for(
+        lambda: services.training.job(job.id).error
+    )  # which is stored after the line is written
     services.database.engine.dispose()
     (line,) = [line for line in server.said().splitlines() if "failed" in line]
-    assert f"job {job.id}: retraining shop failed: {failed.error}" in line
+    assert f"job {job.id}: retraining shop failed: {reason}" in line
 
 
 def test_a_served_demo_ends_with_ctrl_c_and_without_an_error(

@@ -198,7 +198,9 @@ def test_a_write_that_comes_after_a_later_one_brings_nothing_back(engine: Vector
     changed = items[0]._replace(labels=("later",))
     later = base.apply_write([items[0].id, items[1].id], [changed], vectors[:1], revision=3)
     late = base.apply_write([items[0].id, items[1].id], items[:2], vectors[:2], revision=2)
-    for gallery in (later, late):
+    between = base.advance(2)  # was never written for itself
+    assert between is not None
+    for gallery in (later, late, between):
         (page,) = gallery.search(vectors[:1], 10, 0, ItemFilter())
         assert sorted(item for item, _ in page) == sorted([changed, *items[2:]])
     (page,) = base.search(vectors[:1], 10, 0, ItemFilter())

@@ -10,6 +10,7 @@ import pytest
 
 from app.domain.entities import Mark
 from app.domain.errors import DamagedBundleError, StorageUnavailableError
+from app.storage.bundles import MANIFEST
 from app.storage.local_cache import LocalCache
 from app.storage.remote_blobs import RemoteBlobStore
 from app.storage.remote_bundles import RemoteBundleStore
@@ -83,6 +84,28 @@ def test_discarded_content_comes_back_until_the_trash_is_emptied(
     other.tidy(now + LATER, none_used)  # keeps nothing
     with pytest.raises(FileNotFoundError):
         RemoteBlobStore(folder, LocalCache(tmp_path / "third", 1 << 20)).get(second)
+
+
+def test_what_is_restored_is_left_when_another_host_discards_it_at_the_same_moment(
+    blobs: RemoteBlobStore, bundles: RemoteBundleStore, folder: RemoteFolder, tmp_path: Path
+) -> None:
+    name, (bundle, manifest_hash) = blobs.put(b"content"), bundles.write("1-v1", fill, FACTS)
+    now = time.time()
+    blobs.discard([name], now)
+    bundles.discard([bundle], now)
+    blobs.touch(name)
+    with bundles.open(bundle, manifest_hash):
+        pass
+    # The other host has copied both into the trash before, and removes what it found at their places.
+    folder.remove(f"{name[:2]}/{name}")
+    for file in (MANIFEST, "model.bin", "inner/part.bin"):
+        folder.remove(f"{bundle}/{file}")
+    for store in (blobs, bundles):
+        store.tidy(now + LATER, lambda names: {name, bundle} & set(names))
+    other = RemoteBlobStore(folder, LocalCache(tmp_path / "other", 1 << 20), KEPT)
+    assert other.get(name) == b"content"
+    with elsewhere(folder, tmp_path / "third").open(bundle, manifest_hash) as path:
+        assert (path / "model.bin").read_bytes() == b"model"
 
 
 def test_damage_is_noticed_wherever_it_is(
