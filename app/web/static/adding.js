@@ -46,10 +46,15 @@ export function offerAdding(onAdded) {
   byId("train").addEventListener("click", () => attempt(train));
 }
 
-/** Begin anew, for another collection. */
+/** Begin anew, for another collection; files chosen before the first one was known are for that one. */
 export function showAdding() {
-  if (running || byId("add-form").dataset.of === state.collection.name) return;
+  const { of } = byId("add-form").dataset;
+  if (running || of === state.collection.name) return;
   byId("add-form").dataset.of = state.collection.name;
+  if (of === undefined && chosen) {
+    showChosen();
+    return;
+  }
   chosen = null;
   for (const id of ["found", "add-options", "add-progress", "add-state", "refused", "add-start", "train"]) byId(id).hidden = true;
 }
@@ -70,7 +75,7 @@ function take(reading) {
     }
     const table = tables.length === 1 ? { file: tables[0], ...await readTable(tables[0].name, await tables[0].open()) } : null;
     chosen = { files, table };
-    showChosen();
+    if (state.collection) showChosen();
   });
 }
 
