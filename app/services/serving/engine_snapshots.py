@@ -80,7 +80,9 @@ class EngineGalleries:
         revision = min([collection.revision, *latest])
         galleries = {name: RemoteGallery(gallery, revision) for name, gallery in present.items()}
         model = replace_fields(model, galleries={}, indexes={})
-        return Snapshot(replace_fields(collection, revision=revision), model, galleries, bundle)
+        # Whether tombstones were purged since that revision is not known: a replay has to look.
+        as_written = replace_fields(collection, revision=revision, purged_through=0)
+        return Snapshot(as_written, model, galleries, bundle)
 
 
 def _batches_of(gallery: Gallery, pause: Callable[[], None]) -> Iterator[tuple[list[EngineItem], Matrix]]:

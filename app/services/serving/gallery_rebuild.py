@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace as replace_fields
 
 from app.domain.entities import Collection, ModelVersion
-from app.domain.errors import ModelNotTrainedError
+from app.domain.errors import CollectionNotFoundError, ModelNotTrainedError
 from app.domain.ports import Database, UnitOfWork
 from app.domain.ports.engine import VectorEngine
 from app.services.serving.engine_snapshots import EngineGalleries
@@ -64,7 +64,11 @@ class GalleryRebuild:
         while snapshot.galleries:
             with self._database.read() as work:
                 current = work.collections.get(name)
-                snapshot = replay(snapshot, replace_fields(collection, revision=current.revision), work)
+                if current.id != collection.id:  # it was deleted, and another one has its name
+                    raise CollectionNotFoundError(name)
+                snapshot = replay(
+                    snapshot, replace_fields(current, active_version=collection.active_version), work
+                )
             for modality, gallery in snapshot.galleries.items():
                 size = gallery.size
                 keys = (keys_of.key(collection, version.bundle, modality) for keys_of in (serving, beside))

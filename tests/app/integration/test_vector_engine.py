@@ -25,6 +25,7 @@ from app.domain.errors import (
 )
 from app.services.serving.search import Query, SingleSearch
 from app.services.storage.rounds import Round
+from app.services.storage.tombstones import Tombstones
 from app.settings import Settings
 from solver.datasets import SyntheticPairs
 from tests.app.closing import close
@@ -204,6 +205,20 @@ def test_galleries_are_built_again_from_the_database_while_services_go_on(
         search(services, vectors.Z[0])
     assert open_services().gallery_rebuild.run(NAME) == {"x": 59, "z": 50}  # type: ignore[union-attr]
     assert shown(search(services, vectors.Z[0], 60)) == expected[1:]
+
+
+@pytest.mark.parametrize("kind", ["postgresql"])
+def test_what_was_deleted_while_nobody_searched_is_gone_once_its_tombstone_is(
+    open_services: Open, vectors: SyntheticPairs, kind: str
+) -> None:
+    services = open_services()
+    fill(services, vectors)
+    train(services)
+    assert "x02" in ids(search(services, vectors.Z[0], 60))
+    for item_id in ("x02", "x03"):  # the last tombstone stays
+        services.catalogue.delete_item(NAME, item_id)
+    Tombstones(services.database, 0.0).purge(Round())
+    assert {"x02", "x03"}.isdisjoint(ids(search(open_services(), vectors.Z[0], 60)))
 
 
 def test_settings_say_what_an_engine_needs(tmp_path: Path) -> None:
