@@ -202,7 +202,13 @@ def build(settings: Settings) -> Services:
         schema=schema,
         backup=Backup(settings.data_dir, schema, ownership, copies, copy_files, mark_of),
         restore=Restore(
-            settings.data_dir, SqlSchema(engine), copies, ownership.identity, copy_files, mark_of
+            settings.data_dir,
+            SqlSchema(engine),
+            copies,
+            ownership.identity,
+            copy_files,
+            mark_of,
+            partial(_clear, vector_engine),
         ),
         catalogue=_build_catalogue(settings, database, files, encoders, removal, snapshots),
         imports=_build_imports(settings, database, files, encoders, snapshots),
@@ -269,6 +275,13 @@ def open_vector_engine(settings: Settings) -> VectorEngine | None:
         extra = "postgres" if settings.vector_engine == "postgresql" else settings.vector_engine
         need = f"LRBS_VECTOR_ENGINE={settings.vector_engine} needs {error.name}"
         raise ImportError(f"{need}: pip install 'lrbs[{extra}]'", name=error.name) from error
+
+
+def _clear(vector_engine: VectorEngine | None) -> None:
+    """Remove all galleries of an engine: every process makes those that it needs again."""
+    if vector_engine is not None:
+        for key in vector_engine.keys():  # noqa: SIM118
+            vector_engine.drop(key)
 
 
 def _open_database(settings: Settings) -> Engine:

@@ -1,11 +1,12 @@
 """Galleries in Milvus.
 
-Each gallery is a collection of its own behind an alias, so that one can take the place of another in one
-step. Rows are found by a graph (HNSW; Malkov and Yashunin, 2018) over vectors that were centred and balanced
-(`app.index.balance`), which changes no ranking, and are ranked again by their own inner products; exact
-searches compare all rows. Milvus has no transactions: rows carry the revisions from which to which they are
-true, are written under keys that a repetition finds again, and what a revision holds is complete before its
-number is written. Reads see all writes before them (consistency level "Strong").
+Each gallery is a collection of its own, named by an entry of a list, so that one can take the place of
+another in one step. Rows are found by a graph (HNSW; Malkov and Yashunin, 2018) over vectors that were
+centred and balanced (`app.index.balance`), which changes no ranking, and are ranked again by their own
+inner products; exact searches compare all rows. Milvus has no transactions: rows carry the revisions from
+which to which they are true, are written under keys that a repetition finds again, and what a revision
+holds is complete before its number is written. Reads see all writes before them (consistency level
+"Strong").
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import grpc
 import numpy as np
@@ -31,11 +32,13 @@ from app.domain.entities import ItemFilter, Matrix, Vector, comparable
 from app.domain.errors import VectorEngineUnavailableError
 from app.domain.ports.engine import EngineHit, EngineItem, GalleryKey
 from app.engines.packing import (
+    BEHIND,
     GONE,
+    LARGEST_RANK_OF_A_GRAPH,
     REVISIONS_BETWEEN_COUNTS,
     ROWS_COMPARED,
+    balance_of,
     name_of,
-    no_balance,
     pack_balance,
     unpack_balance,
 )
@@ -44,7 +47,10 @@ from app.index.balance import Balance
 
 _GALLERIES = "lrbs_galleries"
 """The collection that lists the others."""
+_MAPS = "maps_"
+"""Begins the names of its entries that hold the maps of a collection."""
 _Sliced = TypeVar("_Sliced", str, list[Any])
+_Answer = TypeVar("_Answer")
 _FOREVER = 2**62
 """The end of a row that is alive."""
 _MOST_HITS = 16_384
@@ -57,14 +63,15 @@ _NEIGHBOURS, _BUILD_WIDTH, _LEAST_WIDTH = 32, 128, 200
 """Of a node, and nodes that its insertion and a search visit at least."""
 _MOST_FACETS, _DIGEST = 4096, 24
 """Of a row, and characters of each: labels, keys and values that can be filtered by."""
-_PIECE, _MOST_PIECES = 16_000, 1000
-"""Characters of a part of a text, which takes 65,535 bytes at most, and parts."""
+_PIECE, _MOST_PIECES = 16_000, 4096
+"""Characters of a part of a text, which takes 65,535 bytes at most, and parts: as many as Milvus allows, of
+which the largest maps take two thirds."""
 _SECONDS = 30.0
 """An answer that takes longer is a failure."""
 _AWAY = "the Milvus server does not answer"
-_UNREACHABLE, _MISSING, _RELEASED = 2, (100, 800), 101
-"""Codes for a server that is away, for a collection or an alias that is not there, and for a collection that
-is not in the server's memory, as after its restart."""
+_UNREACHABLE, _MISSING, _RELEASED = 2, 100, 101
+"""Codes for a server that is away, for a collection that is not there, and for one that is not in the
+server's memory, as after its restart."""
 _logger = logging.getLogger(__name__)
 _ITEM_FIELDS = ["item_id", "text"]
 
@@ -77,12 +84,16 @@ def _translate_errors() -> Iterator[None]:
     except MilvusException as error:
         if error.code == _UNREACHABLE or isinstance(error, MilvusUnavailableException):
             raise VectorEngineUnavailableError(_AWAY) from error
-        if error.code in _MISSING or "not found" in error.message:
+        if _is_missing(error):
             raise VectorEngineUnavailableError(GONE) from error
         _logger.error("Milvus refuses what it is asked: %s", error)
         raise VectorEngineUnavailableError("Milvus refuses what it is asked; its log says why") from error
     except grpc.RpcError as error:
         raise VectorEngineUnavailableError(_AWAY) from error
+
+
+def _is_missing(error: MilvusException) -> bool:
+    return error.code == _MISSING or "not found" in error.message
 
 
 def _digest(*parts: str) -> str:
@@ -129,6 +140,18 @@ def _alive_at(revision: int) -> str:
     return f"since <= {revision} and until > {revision}"
 
 
+class _Rows(NamedTuple):
+    """The rows that stand under the name of a gallery at a moment."""
+
+    collection: str
+    earliest: int
+    rank: int
+
+    def at(self, revision: int) -> int:
+        """Return a revision, or the earliest that was not purged."""
+        return max(revision, self.earliest)
+
+
 class MilvusGallery:
     """A gallery in a collection.
 
@@ -137,24 +160,24 @@ class MilvusGallery:
     client : MilvusClient
         Of the server.
     name : str
-        The collection's alias.
-    balance : Balance
-        The maps into the space of the graph.
+        Of the entry that names the collection.
     locks : WriteLocks
         Of which a writer holds that of a gallery.
     """
 
-    def __init__(self, client: MilvusClient, name: str, balance: Balance, locks: WriteLocks) -> None:
+    def __init__(self, client: MilvusClient, name: str, locks: WriteLocks) -> None:
         self._client = client
         self._name = name
-        self._balance = balance
         self._locks = locks
+        self._maps: tuple[str, Balance] | None = None
+        """Into the space of the graph, with the collection that they are for."""
         self._known_large = -REVISIONS_BETWEEN_COUNTS
         """The revision at which the gallery was last seen to have too many rows to compare."""
 
     def write(
         self,
         revision: int,
+        since: int,
         item_ids: Collection[str],
         items: Sequence[EngineItem],
         vectors: Matrix,
@@ -165,44 +188,66 @@ class MilvusGallery:
             entry = _get_entry(self._client, self._name)
             if entry["revision"] >= revision:
                 return int(entry["revision"])
-            self._end(revision, item_ids)
-            self.insert(revision, items, vectors)
-            self.insert_unranked(revision, unranked)
+            if entry["revision"] < since:
+                raise VectorEngineUnavailableError(BEHIND)
+            collection = str(entry["collection"])
+            self._end(collection, revision, item_ids)
+            if items:
+                self.insert(collection, self._read_maps(collection), revision, items, vectors)
+            self.insert_unranked(collection, revision, unranked, vectors.shape[1])
             check_lock()
             _store_entry(self._client, {**entry, "revision": revision})
         return revision
 
-    def _end(self, revision: int, item_ids: Collection[str]) -> None:
+    def _end(self, collection: str, revision: int, item_ids: Collection[str]) -> None:
         for ids in _parts(sorted(item_ids), _ROWS_AT_ONCE):
             items = json.dumps([_digest(item_id) for item_id in ids])
             condition = f"item in {items} and since < {revision} and until > {revision}"
-            rows = self._query(condition, ["*"])
+            rows = _query(self._client, collection, condition, ["*"])
             if rows:
-                self._upsert([{**row, "until": revision} for row in rows])
+                self._upsert(collection, [{**row, "until": revision} for row in rows])
 
-    def insert(self, revision: int, items: Sequence[EngineItem], vectors: Matrix) -> None:
+    def _read_maps(self, collection: str) -> Balance | None:
+        """Return the maps of a collection; None where its rows are too long for a graph."""
+        maps = self._maps
+        if maps is None or maps[0] != collection:
+            packed = _find_text(self._client, _MAPS + collection)
+            if packed is None:
+                return None
+            maps = self._maps = collection, unpack_balance(base64.b64decode(packed))
+        return maps[1]
+
+    def insert(
+        self,
+        collection: str,
+        balance: Balance | None,
+        revision: int,
+        items: Sequence[EngineItem],
+        vectors: Matrix,
+    ) -> None:
         """Add rows, in the place of those of the same revision."""
         for start in range(0, len(items), _ROWS_AT_ONCE):
             step = slice(start, start + _ROWS_AT_ONCE)
-            mapped = self._balance.map_rows(vectors[step])
+            mapped = np.zeros_like(vectors[step]) if balance is None else balance.map_rows(vectors[step])
             norms = np.linalg.norm(vectors[step], axis=1, keepdims=True)
             units = np.divide(vectors[step], norms, where=norms > 0, out=np.zeros_like(vectors[step]))
             self._upsert(
+                collection,
                 [
                     self._row(item, revision, True, *of_item)
                     for item, *of_item in zip(items[step], vectors[step], mapped, units, strict=True)
-                ]
+                ],
             )
 
-    def insert_unranked(self, revision: int, unranked: Collection[str]) -> None:
+    def insert_unranked(self, collection: str, revision: int, unranked: Collection[str], rank: int) -> None:
         """Add items that the model cannot place."""
-        nowhere = np.zeros(len(self._balance.mean), np.float32)
+        nowhere = np.zeros(rank, np.float32)
         rows = [
             self._row(EngineItem(item_id, (), {}), revision, False, nowhere, nowhere, nowhere)
             for item_id in sorted(unranked)
         ]
         for part in _parts(rows, _ROWS_AT_ONCE):
-            self._upsert(part)
+            self._upsert(collection, part)
 
     def _row(
         self, item: EngineItem, since: int, is_ranked: bool, raw: Vector, mapped: Vector, unit: Vector
@@ -222,11 +267,23 @@ class MilvusGallery:
             "unit": _numbers(unit),
         }
 
-    def _upsert(self, rows: list[dict[str, Any]]) -> None:
-        self._client.upsert(self._name, rows, timeout=_SECONDS)
+    def _upsert(self, collection: str, rows: list[dict[str, Any]]) -> None:
+        self._client.upsert(collection, rows, timeout=_SECONDS)
 
-    def _query(self, condition: str, fields: list[str], limit: int | None = None) -> list[dict[str, Any]]:
-        return _query(self._client, self._name, condition, fields, limit)
+    def _rows(self) -> _Rows:
+        entry = _get_entry(self._client, self._name)
+        return _Rows(str(entry["collection"]), int(entry["earliest"]), int(entry["rank"]))
+
+    def _ask(self, ask: Callable[[_Rows], _Answer]) -> _Answer:
+        """Return what is answered of the rows, or of those that take their place meanwhile."""
+        with _translate_errors():
+            rows = self._rows()
+            try:
+                return ask(rows)
+            except MilvusException as error:
+                if not _is_missing(error) or (now := self._rows()).collection == rows.collection:
+                    raise
+                return ask(now)
 
     def latest_revision(self) -> int:
         """Return the latest revision of which everything was written."""
@@ -235,40 +292,47 @@ class MilvusGallery:
 
     def count(self, revision: int, item_filter: ItemFilter) -> int:
         """Return how many items that match a filter can be ranked."""
-        with _translate_errors():
-            return self._count(_condition(self._seen(revision), item_filter))
+        return self._ask(
+            lambda rows: self._count(rows.collection, _condition(rows.at(revision), item_filter))
+        )
 
-    def _count(self, condition: str) -> int:
-        (row,) = self._query(condition, ["count(*)"])
+    def _count(self, collection: str, condition: str) -> int:
+        (row,) = _query(self._client, collection, condition, ["count(*)"])
         return int(row["count(*)"])
-
-    def _seen(self, revision: int) -> int:
-        """Return a revision, or the earliest that was not purged."""
-        return max(revision, int(_get_entry(self._client, self._name)["earliest"]))
 
     def find_unranked(self, revision: int) -> frozenset[str]:
         """Return the items that the model cannot place."""
-        with _translate_errors():
-            condition = f"{_alive_at(self._seen(revision))} and is_ranked == false"
-            return frozenset(str(row["item_id"]) for row in self._scan(condition, ["item_id"]))
+
+        def find(rows: _Rows) -> frozenset[str]:
+            condition = f"{_alive_at(rows.at(revision))} and is_ranked == false"
+            return frozenset(
+                str(row["item_id"]) for row in self._scan(rows.collection, condition, ["item_id"])
+            )
+
+        return self._ask(find)
 
     def search(
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
     ) -> tuple[list[EngineHit], bool]:
         """Return a page of results; see `EngineGallery.search`."""
-        with _translate_errors():
-            seen = self._seen(revision)
-            condition, n_candidates = _condition(seen, item_filter), (offset + k) * _CANDIDATES
-            if n_candidates <= _MOST_HITS and not self._is_small(seen):
-                hits = self._search_graph(condition, query, n_candidates)[offset : offset + k]
-                if len(hits) == k:
-                    return hits, False
-            return self._compare("raw", condition, query, k, offset), True
 
-    def _is_small(self, revision: int) -> bool:
+        def find(rows: _Rows) -> tuple[list[EngineHit], bool]:
+            seen, collection = rows.at(revision), rows.collection
+            condition, n_candidates = _condition(seen, item_filter), (offset + k) * _CANDIDATES
+            if n_candidates <= _MOST_HITS and not self._is_small(collection, seen):
+                maps = self._read_maps(collection)
+                if maps is not None:
+                    hits = self._search_graph(collection, maps, condition, query, n_candidates)
+                    if len(hits) >= offset + k:
+                        return hits[offset : offset + k], False
+            return self._compare(collection, "raw", condition, query, k, offset), True
+
+        return self._ask(find)
+
+    def _is_small(self, collection: str, revision: int) -> bool:
         """Return whether the gallery has few rows, so that they are compared one by one."""
         if not 0 <= revision - self._known_large < REVISIONS_BETWEEN_COUNTS:
-            if self._count(_condition(revision, ItemFilter())) < ROWS_COMPARED:
+            if self._count(collection, _condition(revision, ItemFilter())) < ROWS_COMPARED:
                 return True
             self._known_large = revision
         return False
@@ -277,29 +341,38 @@ class MilvusGallery:
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
     ) -> list[EngineHit]:
         """Return the same page of results by comparing every row."""
-        with _translate_errors():
-            condition = _condition(self._seen(revision), item_filter)
-            return self._compare("raw", condition, query, k, offset)
+
+        def find(rows: _Rows) -> list[EngineHit]:
+            condition = _condition(rows.at(revision), item_filter)
+            return self._compare(rows.collection, "raw", condition, query, k, offset)
+
+        return self._ask(find)
 
     def search_similar(
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None
     ) -> list[EngineHit]:
         """Return a page of results by cosine; see `EngineGallery.search_similar`."""
-        with _translate_errors():
-            condition = _condition(self._seen(revision), item_filter)
+
+        def find(rows: _Rows) -> list[EngineHit]:
+            condition = _condition(rows.at(revision), item_filter)
             if left_out is not None:
                 condition += f" and item != {json.dumps(_digest(left_out))}"
             length = float(np.linalg.norm(query))
             unit = query / length if length else query
-            return self._compare("unit", condition, unit, k, offset)
+            return self._compare(rows.collection, "unit", condition, unit, k, offset)
 
-    def _search_graph(self, condition: str, query: Vector, n_candidates: int) -> list[EngineHit]:
+        return self._ask(find)
+
+    def _search_graph(
+        self, collection: str, maps: Balance, condition: str, query: Vector, n_candidates: int
+    ) -> list[EngineHit]:
         """Return what the graph finds, ranked by inner products."""
         width = max(n_candidates, _LEAST_WIDTH)
         answer = self._find(
+            collection,
             "mapped",
             condition,
-            self._balance.map_query(query)[0],
+            maps.map_query(query)[0],
             n_candidates,
             [*_ITEM_FIELDS, "raw"],
             {"ef": width},
@@ -309,32 +382,39 @@ class MilvusGallery:
         vectors = np.array([row["entity"]["raw"] for row in answer], np.float32)[:, : len(query)]
         return _rank(answer, (vectors * query).sum(axis=1))  # equal rows score alike wherever they are
 
-    def _compare(self, field: str, condition: str, query: Vector, k: int, offset: int) -> list[EngineHit]:
+    def _compare(
+        self, collection: str, field: str, condition: str, query: Vector, k: int, offset: int
+    ) -> list[EngineHit]:
         """Return a page of the exact ranking by the inner products with a field."""
         depth = offset + k
         limit = depth + _TIED
         while limit <= _MOST_HITS:
-            answer = self._find(field, condition, query, limit, _ITEM_FIELDS, {})
+            answer = self._find(collection, field, condition, query, limit, _ITEM_FIELDS, {})
             scores = np.array([row["distance"] for row in answer], np.float32)
             is_cut = len(answer) == limit and scores[-1] == scores[depth - 1]
             if not is_cut:
                 return _rank(answer, scores)[offset:depth]
             limit *= 2  # more equal scores than were asked for
-        return self._compare_here(field, condition, query, depth)[offset:]
+        return self._compare_here(collection, field, condition, query, depth)[offset:]
 
-    def _compare_here(self, field: str, condition: str, query: Vector, depth: int) -> list[EngineHit]:
+    def _compare_here(
+        self, collection: str, field: str, condition: str, query: Vector, depth: int
+    ) -> list[EngineHit]:
         """Return the start of the exact ranking where it is longer than an answer of Milvus may be."""
-        rows = self._scan(condition, [*_ITEM_FIELDS, field])
+        rows = self._scan(collection, condition, [*_ITEM_FIELDS, field])
         best: list[EngineHit] = []
         while batch := list(islice(rows, _ROWS_AT_ONCE)):
             vectors = np.array([row[field] for row in batch], np.float64)[:, : len(query)]
             # A sum of each row for itself: equal rows score alike wherever they are.
             scores = (vectors * query).sum(axis=1).astype(np.float32)
-            best = sorted([*best, *_hits(batch, scores)], key=_order)[:depth]
-        return best
+            best += _hits(batch, scores)
+            if len(best) > 2 * depth + _ROWS_AT_ONCE:  # seldom: sorting every batch would take far longer
+                best = sorted(best, key=_order)[:depth]
+        return sorted(best, key=_order)[:depth]
 
     def _find(
         self,
+        collection: str,
         field: str,
         condition: str,
         query: Vector,
@@ -344,7 +424,7 @@ class MilvusGallery:
     ) -> list[Any]:
         search = partial(
             self._client.search,
-            self._name,
+            collection,
             data=[_numbers(np.asarray(query, np.float32))],
             anns_field=field,
             filter=condition,
@@ -354,14 +434,17 @@ class MilvusGallery:
             timeout=_SECONDS,
             consistency_level="Strong",
         )
-        (answer,) = _read(self._client, self._name, search)
+        (answer,) = _read(self._client, collection, search)
         return list(answer)
 
     def has_label(self, revision: int, label: str) -> bool:
         """Return whether an item that can be ranked carries a label."""
-        with _translate_errors():
-            condition = _condition(self._seen(revision), ItemFilter(labels=(label,)))
-            return bool(self._query(condition, ["row"], limit=1))
+
+        def find(rows: _Rows) -> bool:
+            condition = _condition(rows.at(revision), ItemFilter(labels=(label,)))
+            return bool(_query(self._client, rows.collection, condition, ["row"], limit=1))
+
+        return self._ask(find)
 
     def count_labels(self, revision: int) -> dict[str, int]:
         """Return how many items carry each label."""
@@ -374,35 +457,39 @@ class MilvusGallery:
 
     def _items(self, revision: int) -> Iterator[EngineItem]:
         with _translate_errors():
-            condition = _condition(self._seen(revision), ItemFilter())
-            for row in self._scan(condition, _ITEM_FIELDS):
+            rows = self._rows()
+            condition = _condition(rows.at(revision), ItemFilter())
+            for row in self._scan(rows.collection, condition, _ITEM_FIELDS):
                 yield _item(row)
 
     def sample(self, revision: int, count: int) -> Iterator[tuple[EngineItem, Vector]]:
         """Yield some items with their projections: those whose keys, which are digests, come first."""
         with _translate_errors():
-            condition = _condition(self._seen(revision), ItemFilter())
+            rows = self._rows()
+            condition = _condition(rows.at(revision), ItemFilter())
             fields = [*_ITEM_FIELDS, "row", "raw"]
-            for row in islice(self._scan(condition, fields), count):
-                yield _item(row), np.asarray(row["raw"], np.float32)[: len(self._balance.mean)]
+            for row in islice(self._scan(rows.collection, condition, fields), count):
+                yield _item(row), np.asarray(row["raw"], np.float32)[: rows.rank]
 
     def item_ids(self, revision: int) -> Iterator[str]:
         """Yield the id of each item, including those that cannot be ranked."""
         with _translate_errors():
-            for row in self._scan(_alive_at(self._seen(revision)), ["item_id"]):
+            rows = self._rows()
+            for row in self._scan(rows.collection, _alive_at(rows.at(revision)), ["item_id"]):
                 yield str(row["item_id"])
 
-    def _scan(self, condition: str, fields: list[str]) -> Iterator[dict[str, Any]]:
+    def _scan(self, collection: str, condition: str, fields: list[str]) -> Iterator[dict[str, Any]]:
         """Yield all rows that match, in the order of their keys."""
         begin = partial(
             self._client.query_iterator,
-            self._name,
+            collection,
             batch_size=_ROWS_AT_ONCE,
+            timeout=_SECONDS,
             filter=condition,
             output_fields=fields,
             consistency_level="Strong",
         )
-        rows = _read(self._client, self._name, begin)
+        rows = _read(self._client, collection, begin)
         try:
             while batch := rows.next():
                 yield from map(dict, batch)
@@ -414,11 +501,11 @@ class MilvusGallery:
         with self._locks.hold(self._name), _translate_errors():
             entry = _get_entry(self._client, self._name)
             _store_entry(self._client, {**entry, "earliest": max(int(entry["earliest"]), before)})
-            condition = f"until <= {before}"
-            n_ended = self._count(condition)
+            collection, condition = str(entry["collection"]), f"until <= {before}"
+            n_ended = self._count(collection, condition)
             if n_ended:
-                delete = partial(self._client.delete, self._name, filter=condition, timeout=_SECONDS)
-                _read(self._client, self._name, delete)
+                delete = partial(self._client.delete, collection, filter=condition, timeout=_SECONDS)
+                _read(self._client, collection, delete)
             return n_ended
 
 
@@ -461,7 +548,11 @@ class MilvusEngine:
             indexes = client.prepare_index_params()
             indexes.add_index("nowhere", index_type="FLAT", metric_type="IP")
             client.create_collection(
-                _GALLERIES, schema=schema, index_params=indexes, consistency_level="Strong"
+                _GALLERIES,
+                schema=schema,
+                index_params=indexes,
+                consistency_level="Strong",
+                timeout=_SECONDS,
             )
         return client
 
@@ -469,11 +560,7 @@ class MilvusEngine:
         """Return a gallery that is complete; None where there is none."""
         with _translate_errors():
             entry = _find_entry(self._client, name_of(key))
-        return None if entry is None else self._gallery(entry)
-
-    def _gallery(self, entry: dict[str, Any]) -> MilvusGallery:
-        balance = unpack_balance(base64.b64decode(entry["balance"]))
-        return MilvusGallery(self._client, entry["name"], balance, self._locks)
+            return None if entry is None else MilvusGallery(self._client, entry["name"], self._locks)
 
     def create(
         self,
@@ -486,25 +573,29 @@ class MilvusEngine:
     ) -> MilvusGallery:
         """Make a gallery, which others find once it is complete; see `VectorEngine.create`."""
         name, rank = name_of(key), vectors.shape[1]
-        balance = Balance.between(vectors, queries) if len(vectors) else no_balance(rank)
+        balance = balance_of(vectors, queries) if rank <= LARGEST_RANK_OF_A_GRAPH else None
         with self._locks.hold(name) as check_lock, _translate_errors():
-            if (entry := _find_entry(self._client, name)) is not None:
-                return self._gallery(entry)
-            self._remove(name)  # of one that was not finished
+            gallery = MilvusGallery(self._client, name, self._locks)
+            if _find_entry(self._client, name) is not None:
+                return gallery
+            self._remove_unfinished(name)
             collection = f"{name}_{uuid.uuid4().hex[:8]}"
             self._create_collection(collection, rank)
-            self._client.create_alias(collection, name, timeout=_SECONDS)
-            gallery = MilvusGallery(self._client, name, balance, self._locks)
             for items, part in batches:
-                gallery.insert(revision, items, part)
-            gallery.insert_unranked(revision, unranked)
+                gallery.insert(collection, balance, revision, items, part)
+            gallery.insert_unranked(collection, revision, unranked, rank)
+            if balance is not None:
+                _store_text(
+                    self._client, _MAPS + collection, base64.b64encode(pack_balance(balance)).decode()
+                )
             check_lock()
             entry = {
                 **key._asdict(),
                 "name": name,
+                "collection": collection,
                 "revision": revision,
                 "earliest": revision,
-                "balance": base64.b64encode(pack_balance(balance)).decode(),
+                "rank": rank,
             }
             _store_entry(self._client, entry)
         return gallery
@@ -526,7 +617,7 @@ class MilvusEngine:
             kind, parameters = ("HNSW", graph) if name == "mapped" else ("FLAT", {})
             indexes.add_index(name, index_type=kind, metric_type="IP", params=parameters)
         self._client.create_collection(
-            collection, schema=schema, index_params=indexes, consistency_level="Strong"
+            collection, schema=schema, index_params=indexes, consistency_level="Strong", timeout=_SECONDS
         )
 
     def replace(self, key: GalleryKey, by: GalleryKey) -> bool:
@@ -536,35 +627,34 @@ class MilvusEngine:
             entry, earlier = _get_entry(self._client, new), _find_entry(self._client, old)
             if earlier is not None and earlier["revision"] > entry["revision"]:
                 return False
-            collection, before = self._collection_of(new), self._collection_of(old)
-            assert collection is not None
             check_lock()
-            if before is None:
-                self._client.create_alias(collection, old, timeout=_SECONDS)
-            else:
-                self._client.alter_alias(collection, old, timeout=_SECONDS)
-            _store_entry(self._client, {**entry, **key._asdict(), "name": old})
+            # At no moment do two entries name the collection: dropping one would drop the other's rows.
             self._client.delete(_GALLERIES, ids=[new], timeout=_SECONDS)
-            self._client.drop_alias(new, timeout=_SECONDS)
-            if before is not None:
-                self._client.drop_collection(before, timeout=_SECONDS)
+            _store_entry(self._client, {**entry, **key._asdict(), "name": old})
+            if earlier is not None:
+                self._remove(earlier["collection"])
         return True
 
     def keys(self) -> list[GalleryKey]:
         """Return the galleries there are."""
         with _translate_errors():
-            rows = _query(self._client, _GALLERIES, 'name != ""', ["text"])
-            entry = sorted(
-                (json.loads("".join(row["text"])) for row in rows), key=lambda row: str(row["name"])
-            )
-            return [GalleryKey(row["collection_id"], row["bundle"], row["modality"]) for row in entry]
+            entries = sorted(self._entries(), key=lambda entry: str(entry["name"]))
+            return [
+                GalleryKey(entry["collection_id"], entry["bundle"], entry["modality"]) for entry in entries
+            ]
+
+    def _entries(self) -> list[dict[str, Any]]:
+        rows = _query(self._client, _GALLERIES, 'name like "gallery%"', ["text"])
+        return [json.loads("".join(row["text"])) for row in rows]
 
     def drop(self, key: GalleryKey) -> None:
         """Remove a gallery, if there is one."""
         name = name_of(key)
         with self._locks.hold(name), _translate_errors():
-            self._client.delete(_GALLERIES, ids=[name], timeout=_SECONDS)
-            self._remove(name)
+            if (entry := _find_entry(self._client, name)) is not None:
+                self._client.delete(_GALLERIES, ids=[name], timeout=_SECONDS)
+                self._remove(entry["collection"])
+            self._remove_unfinished(name)
 
     def close(self) -> None:
         """Close the connections."""
@@ -573,20 +663,16 @@ class MilvusEngine:
             self._connected = None
         self._locks.close()
 
-    def _remove(self, name: str) -> None:
-        """Remove the collections of a gallery."""
-        if self._collection_of(name) is not None:
-            self._client.drop_alias(name, timeout=_SECONDS)
+    def _remove_unfinished(self, name: str) -> None:
+        """Remove collections that were made for a gallery, and that no entry names."""
+        in_use = {entry["collection"] for entry in self._entries()}
         for collection in self._client.list_collections(timeout=_SECONDS):
-            if collection.startswith(f"{name}_"):
-                self._client.drop_collection(collection, timeout=_SECONDS)
+            if collection.startswith(f"{name}_") and collection not in in_use:
+                self._remove(collection)
 
-    def _collection_of(self, name: str) -> str | None:
-        """Return the collection that an alias stands for."""
-        try:
-            return str(self._client.describe_alias(name, timeout=_SECONDS)["collection_name"])
-        except MilvusException:
-            return None
+    def _remove(self, collection: str) -> None:
+        self._client.drop_collection(collection, timeout=_SECONDS)
+        self._client.delete(_GALLERIES, ids=[_MAPS + collection], timeout=_SECONDS)
 
 
 def _read(client: MilvusClient, collection: str, call: Callable[[], Any]) -> Any:
@@ -615,9 +701,14 @@ def _query(
     return [dict(row) for row in _read(client, collection, query)]
 
 
-def _find_entry(client: MilvusClient, name: str) -> dict[str, Any] | None:
+def _find_text(client: MilvusClient, name: str) -> str | None:
     rows = _query(client, _GALLERIES, f"name == {json.dumps(name)}", ["text"])
-    return json.loads("".join(rows[0]["text"])) if rows else None
+    return "".join(rows[0]["text"]) if rows else None
+
+
+def _find_entry(client: MilvusClient, name: str) -> dict[str, Any] | None:
+    text = _find_text(client, name)
+    return None if text is None else json.loads(text)
 
 
 def _get_entry(client: MilvusClient, name: str) -> dict[str, Any]:
@@ -628,8 +719,11 @@ def _get_entry(client: MilvusClient, name: str) -> dict[str, Any]:
 
 
 def _store_entry(client: MilvusClient, entry: dict[str, Any]) -> None:
-    text = list(_parts(json.dumps(entry), _PIECE))
-    row = {"name": entry["name"], "text": text, "nowhere": [0.0, 0.0]}
+    _store_text(client, entry["name"], json.dumps(entry))
+
+
+def _store_text(client: MilvusClient, name: str, text: str) -> None:
+    row = {"name": name, "text": list(_parts(text, _PIECE)), "nowhere": [0.0, 0.0]}
     client.upsert(_GALLERIES, [row], timeout=_SECONDS)
 
 

@@ -6,11 +6,16 @@ from hashlib import sha256
 
 import numpy as np
 
+from app.domain.entities import Matrix
 from app.domain.ports.engine import GalleryKey
 from app.index.balance import Balance
 
 GONE = "its galleries are gone; `lrbs db reindex` makes them again"
 """Why an engine has nothing to search."""
+BEHIND = "its gallery is being made again: try again"
+"""Why changes since a revision are of no use."""
+LARGEST_RANK_OF_A_GRAPH = 2000
+"""pgvector's bound on what HNSW takes; rows of more numbers are compared one by one."""
 ROWS_COMPARED = 5000
 """A gallery of fewer rows is compared one by one: some milliseconds."""
 REVISIONS_BETWEEN_COUNTS = 100
@@ -36,6 +41,9 @@ def unpack_balance(data: bytes) -> Balance:
     return Balance(rows[0], rows[1 : rank + 1], rows[rank + 1 :])
 
 
-def no_balance(rank: int) -> Balance:
-    """Return the maps of an empty gallery, which change nothing."""
+def balance_of(vectors: Matrix, queries: Matrix) -> Balance:
+    """Return the maps of a gallery; of an empty one they change nothing."""
+    if len(vectors):
+        return Balance.between(vectors, queries)
+    rank = vectors.shape[1]
     return Balance(np.zeros(rank, np.float32), np.eye(rank, dtype=np.float32), np.eye(rank, dtype=np.float32))

@@ -26,11 +26,13 @@ from app.domain.entities import ItemFilter, Matrix, Vector, comparable
 from app.domain.errors import ServiceError, VectorEngineUnavailableError
 from app.domain.ports.engine import EngineHit, EngineItem, GalleryKey
 from app.engines.packing import (
+    BEHIND,
     GONE,
+    LARGEST_RANK_OF_A_GRAPH,
     REVISIONS_BETWEEN_COUNTS,
     ROWS_COMPARED,
+    balance_of,
     name_of,
-    no_balance,
     pack_balance,
     unpack_balance,
 )
@@ -129,23 +131,23 @@ class PostgresGallery:
     engine : Engine
         Of the database.
     table : str
-        Its name.
-    balance : Balance
-        The maps into the space of the index.
+        Its name, also that of the one which takes its place.
     """
 
-    def __init__(self, engine: Engine, table: str, balance: Balance) -> None:
+    def __init__(self, engine: Engine, table: str) -> None:
         self._engine = engine
         self._name = table
         self._table = f"{_SCHEMA}.{table}"
         self._condition = _condition_at(table)
-        self._balance = balance
+        self._maps: tuple[int, Balance] | None = None
+        """Into the space of the index, with the number of the table that they are for."""
         self._known_large = -REVISIONS_BETWEEN_COUNTS
         """The revision at which the gallery was last seen to have too many rows to compare."""
 
     def write(
         self,
         revision: int,
+        since: int,
         item_ids: Collection[str],
         items: Sequence[EngineItem],
         vectors: Matrix,
@@ -162,8 +164,10 @@ class PostgresGallery:
                 raise VectorEngineUnavailableError(GONE)
             if latest >= revision:
                 return int(latest)
+            if latest < since:
+                raise VectorEngineUnavailableError(BEHIND)
             self._end(connection, revision, item_ids)
-            self.insert(connection, revision, items, vectors)
+            self._insert(connection, revision, items, vectors)
             self._insert_unranked(connection, revision, unranked)
             connection.execute(
                 sa.text(f"UPDATE {_SCHEMA}.galleries SET revision = :revision WHERE table_name = :name"),
@@ -181,11 +185,14 @@ class PostgresGallery:
                 {"revision": revision, "ids": sorted(item_ids)},
             )
 
-    def insert(
+    def _insert(
         self, connection: Connection, revision: int, items: Sequence[EngineItem], vectors: Matrix
     ) -> None:
-        """Add rows, where they are not there yet."""
-        mapped = self._balance.map_rows(vectors) if len(vectors) else vectors
+        if not items:
+            return
+        mapped: Sequence[Vector | None] = [None] * len(items)
+        if vectors.shape[1] <= LARGEST_RANK_OF_A_GRAPH:
+            mapped = list(self._read_maps(connection).map_rows(vectors))
         for start in range(0, len(items), _ROWS_PER_INSERT):
             step = slice(start, start + _ROWS_PER_INSERT)
             connection.execute(
@@ -203,14 +210,33 @@ class PostgresGallery:
                         "labels": list(item.labels),
                         "metadata": json.dumps(item.metadata),
                         "raw": _text_of(raw),
-                        "mapped": _text_of(row),
+                        "mapped": None if row is None else _text_of(row),
                     }
                     for item, raw, row in zip(items[step], vectors[step], mapped[step], strict=True)
                 ],
             )
 
+    def _read_maps(self, connection: Connection) -> Balance:
+        """Return the maps of the table, in whose place no other is put before the transaction ends."""
+        connection.execute(sa.text(f"LOCK TABLE {self._table} IN ACCESS SHARE MODE"))
+        number = connection.execute(
+            sa.text("SELECT CAST(CAST(:table AS regclass) AS oid)"), {"table": self._table}
+        ).scalar_one()
+        maps = self._maps
+        if maps is None or maps[0] != number:
+            packed = connection.execute(
+                sa.text(f"SELECT balance FROM {_SCHEMA}.galleries WHERE table_name = :name"),
+                {"name": self._name},
+            ).scalar_one()
+            maps = self._maps = number, unpack_balance(packed)
+        return maps[1]
+
     def fill(
-        self, connection: Connection, revision: int, batches: Iterator[tuple[Sequence[EngineItem], Matrix]]
+        self,
+        connection: Connection,
+        revision: int,
+        batches: Iterator[tuple[Sequence[EngineItem], Matrix]],
+        balance: Balance | None,
     ) -> None:
         """Add the first rows of an empty table."""
         driver_connection = connection.connection.driver_connection
@@ -220,7 +246,7 @@ class PostgresGallery:
         with driver_connection.cursor() as cursor, cursor.copy(copy) as rows:
             rows.set_types(_COLUMNS)
             for items, vectors in batches:
-                mapped = self._balance.map_rows(vectors)
+                mapped = [None] * len(vectors) if balance is None else balance.map_rows(vectors)
                 for item, raw, row in zip(items, vectors, mapped, strict=True):
                     rows.write_row(
                         (item.id, revision, _FOREVER, list(item.labels), Jsonb(item.metadata), raw, row)
@@ -269,6 +295,7 @@ class PostgresGallery:
         with _translate_errors(), self._engine.connect() as connection:
             if (
                 depth * _CANDIDATES > _WIDEST_SEARCH
+                or len(query) > LARGEST_RANK_OF_A_GRAPH
                 or self._is_small(connection, revision)
                 or (item_filter != ItemFilter() and self._share(connection, conditions) < _LEAST_SHARE)
                 or len(hits := self._search_index(connection, conditions, query, k, offset)) < k
@@ -427,6 +454,7 @@ class PostgresGallery:
     ) -> list[EngineHit]:
         n_candidates = (offset + k) * _CANDIDATES
         width = min(max(n_candidates, _LEAST_WIDTH), _WIDEST_SEARCH)
+        maps = self._read_maps(connection)
         # The other plans compare more rows: the planner cannot know how many match.
         connection.execute(
             sa.text(
@@ -447,7 +475,7 @@ class PostgresGallery:
             {
                 **conditions.parameters,
                 "query": _text_of(query),
-                "mapped": _text_of(self._balance.map_query(query)[0]),
+                "mapped": _text_of(maps.map_query(query)[0]),
                 "n_candidates": n_candidates,
                 "k": k,
                 "offset": offset,
@@ -495,10 +523,9 @@ class PostgresEngine:
         self.set_up()
         with _translate_errors(), self._engine.connect() as connection:
             rows = connection.execute(
-                sa.text(f"SELECT balance FROM {_SCHEMA}.galleries WHERE table_name = :name"),
-                {"name": name_of(key)},
-            ).scalar_one_or_none()
-        return None if rows is None else PostgresGallery(self._engine, name_of(key), unpack_balance(rows))
+                sa.text(f"SELECT FROM {_SCHEMA}.galleries WHERE table_name = :name"), {"name": name_of(key)}
+            )
+            return None if rows.first() is None else PostgresGallery(self._engine, name_of(key))
 
     def create(
         self,
@@ -511,7 +538,7 @@ class PostgresEngine:
     ) -> PostgresGallery:
         """Make a gallery in one transaction; see `VectorEngine.create`."""
         name, rank = name_of(key), vectors.shape[1]
-        balance = Balance.between(vectors, queries) if len(vectors) else no_balance(rank)
+        balance = balance_of(vectors, queries) if rank <= LARGEST_RANK_OF_A_GRAPH else None
         with _translate_errors(), self._engine.begin() as connection:
             connection.execute(
                 sa.text("SELECT pg_advisory_xact_lock(5141230, hashtext(:name))"), {"name": name}
@@ -525,15 +552,16 @@ class PostgresEngine:
                     f"raw public.vector({rank}), mapped public.vector({rank}), PRIMARY KEY (item_id, since))"
                 )
             )
-            gallery = PostgresGallery(self._engine, name, balance)
-            gallery.fill(connection, revision, batches)
+            gallery = PostgresGallery(self._engine, name)
+            gallery.fill(connection, revision, batches, balance)
             gallery._insert_unranked(connection, revision, unranked)
-            connection.execute(
-                sa.text(
-                    f"CREATE INDEX ON {_SCHEMA}.{name} USING hnsw (mapped public.vector_ip_ops) "
-                    f"WITH (m = {_NEIGHBOURS}, ef_construction = {_BUILD_WIDTH})"
+            if balance is not None:
+                connection.execute(
+                    sa.text(
+                        f"CREATE INDEX ON {_SCHEMA}.{name} USING hnsw (mapped public.vector_ip_ops) "
+                        f"WITH (m = {_NEIGHBOURS}, ef_construction = {_BUILD_WIDTH})"
+                    )
                 )
-            )
             connection.execute(sa.text(f"CREATE INDEX ON {_SCHEMA}.{name} (item_id) WHERE raw IS NULL"))
             connection.execute(sa.text(f"CREATE INDEX ON {_SCHEMA}.{name} USING gin (labels)"))
             connection.execute(
@@ -551,7 +579,7 @@ class PostgresEngine:
                     "bundle": key.bundle,
                     "modality": key.modality,
                     "revision": revision,
-                    "balance": pack_balance(balance),
+                    "balance": b"" if balance is None else pack_balance(balance),
                 },
             )
         return gallery
@@ -573,15 +601,18 @@ class PostgresEngine:
             if revisions[names["new"]] < revisions.get(names["old"], 0):
                 return False
             connection.execute(sa.text(f"DROP TABLE IF EXISTS {_SCHEMA}.{names['old']}"))
-            connection.execute(sa.text(f"DELETE FROM {_SCHEMA}.galleries WHERE table_name = :old"), names)
             connection.execute(sa.text(f"ALTER TABLE {_SCHEMA}.{names['new']} RENAME TO {names['old']}"))
+            # The row stays that a writer may be waiting for.
             connection.execute(
                 sa.text(
-                    f"UPDATE {_SCHEMA}.galleries SET table_name = :old, modality = :modality "
-                    "WHERE table_name = :new"
+                    f"INSERT INTO {_SCHEMA}.galleries SELECT :old, collection_id, bundle, :modality, "
+                    f"revision, earliest, balance FROM {_SCHEMA}.galleries WHERE table_name = :new "
+                    "ON CONFLICT (table_name) DO UPDATE SET revision = EXCLUDED.revision, "
+                    "earliest = EXCLUDED.earliest, balance = EXCLUDED.balance"
                 ),
                 {**names, "modality": key.modality},
             )
+            connection.execute(sa.text(f"DELETE FROM {_SCHEMA}.galleries WHERE table_name = :new"), names)
         return True
 
     def keys(self) -> list[GalleryKey]:

@@ -42,6 +42,7 @@ class EngineGallery(Protocol):
     def write(
         self,
         revision: int,
+        since: int,
         item_ids: Collection[str],
         items: Sequence[EngineItem],
         vectors: Matrix,
@@ -53,8 +54,10 @@ class EngineGallery(Protocol):
         ----------
         revision : int
             What it holds from then on.
+        since : int
+            An earlier one.
         item_ids : collection of str
-            Everything that was written or deleted since the revision before.
+            Everything that was written or deleted since that.
         items : sequence of EngineItem
             Those of them that can be ranked.
         vectors : ndarray of shape (n_items, rank)
@@ -67,6 +70,11 @@ class EngineGallery(Protocol):
         int
             The revision, or the later one that another process has made: what this one was to hold is true
             from there on only.
+
+        Raises
+        ------
+        VectorEngineUnavailableError
+            Also if the gallery does not hold `since` yet: it was lost, and is being made again.
         """
         ...
 

@@ -134,6 +134,10 @@ class RemoteGallery(Gallery):
         return self._at(latest) if latest >= revision else None
 
     @override
+    def held_revision(self, revision: int) -> int:
+        return min(self._rows.latest_revision(), revision)
+
+    @override
     def exactly(self, made: MutableMapping[GalleryIndex, GalleryIndex]) -> RemoteGallery:
         return RemoteGallery(self._rows, self._revision, is_exact=True)
 
@@ -147,9 +151,10 @@ class RemoteGallery(Gallery):
         pause: Callable[[], None] = no_pause,
         *,
         revision: int = 0,
+        since: int = 0,
     ) -> RemoteGallery:
         items_of_engine = [_engine_item(item) for item in items]
-        revision = self._rows.write(revision, item_ids, items_of_engine, vectors, unranked)
+        revision = self._rows.write(revision, since, item_ids, items_of_engine, vectors, unranked)
         if revision // _WRITES_PER_PURGE > self._revision // _WRITES_PER_PURGE:
             self._rows.purge(revision - _REVISIONS_KEPT)
         return self._at(revision)

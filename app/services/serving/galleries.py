@@ -203,6 +203,7 @@ class SegmentGallery(Gallery):
         pause: Callable[[], None] = no_pause,
         *,
         revision: int = 0,
+        since: int = 0,
     ) -> SegmentGallery:
         now_unranked = self.unranked.difference(item_ids).union(unranked)
         hashed_ids = ItemIds(item_ids)

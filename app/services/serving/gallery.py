@@ -153,6 +153,16 @@ class Gallery(ABC):
     def advance(self, revision: int) -> Gallery | None:
         """Return the gallery of a revision, or of one after it, if somebody has written that already."""
 
+    def held_revision(self, revision: int) -> int:
+        """Return the revision since which changes have to be applied: an earlier one if an engine lost some.
+
+        Parameters
+        ----------
+        revision : int
+            That of this gallery.
+        """
+        return revision
+
     @abstractmethod
     def apply_write(
         self,
@@ -163,6 +173,7 @@ class Gallery(ABC):
         pause: Callable[[], None] = no_pause,
         *,
         revision: int = 0,
+        since: int = 0,
     ) -> Gallery:
         """Return the gallery after a write; itself when the write changes nothing.
 
@@ -178,8 +189,8 @@ class Gallery(ABC):
             The written items that the model cannot place.
         pause : callable
             Called between steps.
-        revision : int
-            Of the collection, after the write.
+        revision, since : int
+            Of the collection, after the write, and of the gallery before it.
         """
 
     @abstractmethod

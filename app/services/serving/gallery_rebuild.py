@@ -7,7 +7,7 @@ from dataclasses import replace as replace_fields
 from app.domain.entities import Collection, ModelVersion
 from app.domain.errors import CollectionNotFoundError, ModelNotTrainedError
 from app.domain.ports import Database, UnitOfWork
-from app.domain.ports.engine import VectorEngine
+from app.domain.ports.engine import GalleryKey, VectorEngine
 from app.services.serving.engine_snapshots import EngineGalleries
 from app.services.serving.replay import replay
 from app.services.serving.snapshot_loader import SnapshotLoader
@@ -71,12 +71,23 @@ class GalleryRebuild:
                 )
             for modality, gallery in snapshot.galleries.items():
                 size = gallery.size
-                keys = (keys_of.key(collection, version.bundle, modality) for keys_of in (serving, beside))
-                if self._engine.replace(*keys):
+                key, rebuilt = (of.key(collection, version.bundle, modality) for of in (serving, beside))
+                if self._engine.replace(key, rebuilt):
                     sizes[modality] = size
+                else:
+                    self._drop_if_ahead(name, key)
             pending = {name: of for name, of in snapshot.galleries.items() if name not in sizes}
             snapshot = replace_fields(snapshot, galleries=pending)
         return sizes
+
+    def _drop_if_ahead(self, name: str, key: GalleryKey) -> None:
+        """Remove a gallery of revisions that the database, restored from a copy, does not have."""
+        gallery = self._engine.open(key)
+        latest = 0 if gallery is None else gallery.latest_revision()
+        with self._database.read() as work:
+            is_ahead = latest > work.collections.get(name).revision
+        if is_ahead:
+            self._engine.drop(key)
 
 
 def _active(work: UnitOfWork, name: str) -> tuple[Collection, ModelVersion]:

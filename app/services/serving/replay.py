@@ -67,6 +67,7 @@ def replay(
     advanced = {name: gallery.advance(collection.revision) for name, gallery in base.galleries.items()}
     if (written := {name: gallery for name, gallery in advanced.items() if gallery is not None}) == advanced:
         return replace_fields(base, collection=collection, galleries=written)
+    base = _as_held(base)
     changed_ids = _find_purged(base, collection, work, pause)
     empty = np.zeros((0, base.model.projector.rank), np.float32)
     ranked: dict[str, list[IndexedItem]] = {name: [] for name in base.galleries}
@@ -94,10 +95,20 @@ def replay(
             unranked[name],
             pause,
             revision=collection.revision,
+            since=base.collection.revision,
         )
         pause()
     n_unsaved = base.n_unsaved + len(changed_ids)
     return replace_fields(base, collection=collection, galleries=galleries, n_unsaved=n_unsaved)
+
+
+def _as_held(base: Snapshot) -> Snapshot:
+    """Return a snapshot as of the revision that all its galleries still hold."""
+    before = base.collection
+    held = min(gallery.held_revision(before.revision) for gallery in base.galleries.values())
+    if held == before.revision:
+        return base
+    return replace_fields(base, collection=replace_fields(before, revision=held, purged_through=0))
 
 
 def _project(

@@ -101,6 +101,8 @@ class Restore:
         Returns the identity of the database that is filled.
     copy_files, mark_of : callable
         As of `Backup`.
+    clear_engine : callable
+        Removes the galleries of the vector engine, which may hold what came after the copy.
     """
 
     def __init__(
@@ -111,10 +113,12 @@ class Restore:
         identity: Callable[[], str],
         copy_files: Callable[[Path, Path], int],
         mark_of: Callable[[Path], FolderMark],
+        clear_engine: Callable[[], None],
     ) -> None:
         self._data_folder = data_folder
         self._schema = schema
         self._copies = copies
+        self._clear_engine = clear_engine
         self._identity = identity
         self._copy_files = copy_files
         self._mark_of = mark_of
@@ -147,6 +151,7 @@ class Restore:
             raise InvalidFieldError("LRBS_DATABASE_URL", "the database holds rows: name an empty one")
         self._claim(installation)
         copied = self._copy_files(folder, self._data_folder)
+        self._clear_engine()
         self._copies.restore(folder)
         return copied
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pymilvus import MilvusClient
 from typer.testing import CliRunner
 
-from app.bootstrap import Services, build
+from app.bootstrap import Services, build, open_vector_engine
 from app.cli.bench import bench
 from app.db.migrate import upgrade
 from app.db.session import make_engine
@@ -219,6 +219,50 @@ def test_what_was_deleted_while_nobody_searched_is_gone_once_its_tombstone_is(
         services.catalogue.delete_item(NAME, item_id)
     Tombstones(services.database, 0.0).purge(Round())
     assert {"x02", "x03"}.isdisjoint(ids(search(open_services(), vectors.Z[0], 60)))
+
+
+@pytest.mark.parametrize("kind", ["postgresql"])
+def test_galleries_of_another_history_than_the_database_are_built_again(
+    open_services: Open,
+    vectors: SyntheticPairs,
+    settings: Settings,
+    kind: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    services = open_services()
+    fill(services, vectors)
+    train(services)
+    expected = shown(search(services, vectors.Z[0], 60))
+    engine = open_vector_engine(settings)
+    assert engine is not None
+    keys = engine.keys()
+    for key in keys:  # another process is about to make lost ones again
+        gallery = engine.open(key)
+        assert gallery is not None
+        ((_, vector),) = gallery.sample(100, 1)
+        nothing = np.zeros((0, len(vector)), np.float32)
+        engine.drop(key)
+        engine.create(key, 0, iter([]), nothing, nothing, ())
+    services.catalogue.delete_item(NAME, expected[0][0])
+    assert shown(search(services, vectors.Z[0], 60)) == expected[1:]
+
+    for key in keys:  # as if the database were a copy of an earlier state
+        gallery = engine.open(key)
+        assert gallery is not None
+        gallery.write(1000, 1, [expected[1][0]], [], nothing, ())
+    assert services.gallery_rebuild is not None
+    assert services.gallery_rebuild.run(NAME) == {"x": 59, "z": 50}
+    assert shown(search(open_services(), vectors.Z[0], 60)) == expected[1:]
+
+    copy = tmp_path_factory.mktemp("copies") / "copy"
+    services.backup.make(copy)
+    with services.database.engine.begin() as connection:
+        connection.exec_driver_sql("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    restored = open_services()
+    restored.restore.run(copy)
+    assert engine.keys() == []
+    engine.close()
+    assert shown(search(restored, vectors.Z[0], 60)) == expected[1:]
 
 
 def test_settings_say_what_an_engine_needs(tmp_path: Path) -> None:

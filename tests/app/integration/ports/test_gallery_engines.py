@@ -12,6 +12,7 @@ from app.domain.entities import ItemFilter
 from app.domain.errors import VectorEngineUnavailableError
 from app.domain.ports.engine import EngineItem, GalleryKey, VectorEngine
 from app.engines.milvus import MilvusEngine
+from app.engines.packing import LARGEST_RANK_OF_A_GRAPH
 from app.engines.postgresql import PostgresEngine
 from app.engines.write_locks import FileLocks
 from app.index.exact import ExactIndex
@@ -213,7 +214,7 @@ def test_revisions_that_were_purged_are_answered_by_the_earliest_that_is_there(
     items, vectors = make_items(3), random_rows(3)
     rows = [EngineItem(item.id, item.labels, dict(item.metadata)) for item in items]
     gallery = engine.create(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ())
-    gallery.write(2, [items[0].id], [], vectors[:0], ())
+    gallery.write(2, 1, [items[0].id], [], vectors[:0], ())
     assert [gallery.count(revision, ItemFilter()) for revision in (1, 2)] == [3, 2]
     assert gallery.purge(2) == 1
     assert [gallery.count(revision, ItemFilter()) for revision in (1, 2)] == [2, 2]
@@ -229,10 +230,10 @@ def test_a_gallery_takes_the_place_of_another_unless_it_is_behind(engine: Vector
     beside = KEY._replace(modality="image (rebuilt)")
     old = engine.create(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ())
     new = engine.create(beside, 1, iter([(rows[:2], vectors[:2])]), vectors, vectors, ())
-    old.write(2, [items[0].id], [], vectors[:0], ())
+    old.write(2, 1, [items[0].id], [], vectors[:0], ())
     assert not engine.replace(KEY, beside)
     assert old.count(2, ItemFilter()) == 2
-    new.write(3, [items[0].id], [], vectors[:0], ())
+    new.write(3, 1, [items[0].id], [], vectors[:0], ())
     assert engine.replace(KEY, beside)
     assert engine.keys() == [KEY]
     assert (old.count(3, ItemFilter()), old.latest_revision()) == (1, 3)
@@ -242,6 +243,17 @@ def test_a_gallery_takes_the_place_of_another_unless_it_is_behind(engine: Vector
     assert old.count(1, ItemFilter()) == 3
     with pytest.raises(VectorEngineUnavailableError, match="gone"):
         engine.replace(KEY, beside)
+    engine.drop(beside)  # as the next rebuild begins, whatever the one before left
+    assert old.count(1, ItemFilter()) == 3
+
+
+def test_changes_since_a_revision_that_a_gallery_does_not_hold_are_refused(engine: VectorEngine) -> None:
+    vectors = random_rows(3)
+    gallery = engine.create(KEY, 4, iter([]), vectors[:0], vectors, ())
+    with pytest.raises(VectorEngineUnavailableError, match="is being made again"):
+        gallery.write(7, 6, [], [EngineItem("late", (), {})], vectors[:1], ())
+    assert (gallery.latest_revision(), list(gallery.item_ids(7))) == (4, [])
+    assert gallery.write(7, 2, [], [EngineItem("late", (), {})], vectors[:1], ()) == 7
 
 
 def test_an_engine_that_cannot_be_used_says_why(engine: VectorEngine, postgres_url: str) -> None:
@@ -262,6 +274,16 @@ def test_an_engine_that_cannot_be_used_says_why(engine: VectorEngine, postgres_u
         gallery.count(1, ItemFilter())
 
 
+def test_vectors_too_long_for_a_graph_are_compared(engine: VectorEngine) -> None:
+    vectors = np.random.default_rng(0).normal(size=(4, LARGEST_RANK_OF_A_GRAPH + 1)).astype(np.float32)
+    rows = [EngineItem(f"{number}", (), {}) for number in range(4)]
+    gallery = engine.create(KEY, 1, iter([(rows[:3], vectors[:3])]), vectors, vectors, ())
+    gallery.write(2, 1, ["3"], rows[3:], vectors[3:], ())
+    hits, is_exact = gallery.search(2, vectors[3], 2, 0, ItemFilter())
+    assert is_exact
+    assert [hit.item.id for hit in hits] == [str(row) for row in np.argsort(-vectors @ vectors[3])[:2]]
+
+
 def test_an_index_finds_nearly_all_that_comparing_every_row_finds(engine: VectorEngine) -> None:
     n = 6000
     vectors, queries = random_rows(n), random_rows(10, 3)
@@ -277,3 +299,25 @@ def test_an_index_finds_nearly_all_that_comparing_every_row_finds(engine: Vector
             best = step * np.argsort(-(vectors[::step] @ query), kind="stable")[:10]
             n_hits[name] += len(set(best.tolist()) & {int(hit.item.id) for hit in hits})
     assert min(n_hits.values()) >= 0.99 * 10 * len(queries)
+
+
+def test_the_index_of_a_gallery_is_asked_in_its_own_space_also_after_it_was_replaced(
+    engine: VectorEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("milvus", "postgresql"):  # galleries that are large otherwise take long to fill
+        monkeypatch.setattr(f"app.engines.{module}.ROWS_COMPARED", 100)
+    vectors, queries = random_rows(1000), random_rows(10, 3)
+    rows = [EngineItem(f"{number:04d}", (), {}) for number in range(1000)]
+    gallery = engine.create(KEY, 1, iter([(rows, vectors)]), vectors, queries, ())
+    assert not gallery.search(1, queries[0], 10, 0, ItemFilter())[1]
+    moved = (vectors * np.geomspace(30, 0.03, RANK) + 50).astype(np.float32)
+    beside = KEY._replace(modality="image (rebuilt)")
+    engine.create(beside, 1, iter([(rows[:900], moved[:900])]), moved, queries, ())
+    assert engine.replace(KEY, beside)
+    gallery.write(2, 1, [row.id for row in rows[900:]], rows[900:], moved[900:], ())
+    n_found = 0
+    for query in queries:
+        hits, is_exact = gallery.search(2, query, 10, 0, ItemFilter())
+        assert not is_exact
+        n_found += len(set(np.argsort(-(moved @ query))[:10]) & {int(hit.item.id) for hit in hits})
+    assert n_found >= 0.97 * 10 * len(queries)
