@@ -1,4 +1,5 @@
 import contextlib
+import gc
 import importlib
 import importlib.util
 import os
@@ -48,6 +49,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """Two processes for each core: the tests of real processes wait for half of their time."""
     return 2 * (os.cpu_count() or 1)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the tests and modules that were collected out of every later collection of garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def required_parts() -> set[str]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import gc
-import importlib
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
+
+from app.imports import import_for_good
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +40,12 @@ class Entry:
 
     def load(self, name: str) -> Any:
         """Import the command."""
-        target: typer.Typer | Callable[..., None] = getattr(_import(self.module), self.attribute)
+        target: typer.Typer | Callable[..., None] = getattr(import_for_good(self.module), self.attribute)
         if isinstance(target, typer.Typer):
             return get_group(target)
         single = typer.Typer(add_completion=False)
         single.command(name, hidden=self.is_hidden)(target)
         return get_command(single)
-
-
-def _import(name: str) -> ModuleType:
-    """Import a module and let no collection of garbage look at what is imported: it stays for good."""
-    if name in sys.modules or not gc.isenabled():
-        return importlib.import_module(name)
-    gc.disable()
-    try:
-        return importlib.import_module(name)
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 ENTRIES = {

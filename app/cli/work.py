@@ -16,7 +16,7 @@ from app.bootstrap import build
 from app.domain.errors import WrongDatabaseError
 from app.logs import log_to_stderr
 from app.settings import Settings
-from app.worker import make_worker
+from app.worker.assembly import make_worker
 
 _TOUCH_SECONDS = 1.0
 """Between signs of life: a waiting worker asks many times a second whether it should stop."""

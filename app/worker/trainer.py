@@ -1,52 +1,18 @@
-"""Entry point of the trainer's process: one line of JSON in with its order, lines of JSON out with progress.
-
-Standard input stays open as long as the parent lives; when it closes, this process ends immediately.
-"""
+"""Entry point of the trainer's process."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-import threading
-from collections.abc import Mapping
-from typing import Any
+from app.imports import import_for_good
 
-import msgspec
-
-from app.bootstrap import build
-from app.logs import log_to_stderr
-from app.settings import Settings
-from app.worker.outcome import Failure, attempt
+_LEARNING = ("app.services.training.data", "app.services.training.select_and_fit")
+"""What a service imports only when it trains."""
 
 
 def main() -> None:
     """Train once."""
-    order = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    # Standard output belongs to the messages for the parent; everything else printed goes to standard error.
-    messages = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
-    os.dup2(2, 1)
-
-    def send(kind: str, content: Mapping[str, Any]) -> None:
-        messages.write(json.dumps({kind: content}) + "\n")
-
-    settings = Settings(**order["settings"])
-    log_to_stderr(settings.log_format)
-    services = build(settings)
-    outcome = attempt(
-        services.builder,
-        order["collection"],
-        order["parameters"],
-        lambda progress: send("progress", progress),
-    )
-    send("failure" if isinstance(outcome, Failure) else "built", msgspec.to_builtins(outcome))
-    messages.close()
-
-
-def _end_with_parent() -> None:
-    sys.stdin.read()
-    os._exit(1)
+    for module in _LEARNING:
+        import_for_good(module)
+    import_for_good("app.worker.order").train_as_ordered()
 
 
 if __name__ == "__main__":

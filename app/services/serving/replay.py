@@ -105,10 +105,10 @@ def replay(
 def _as_held(base: Snapshot) -> Snapshot:
     """Return a snapshot as of the revision that all its galleries still hold."""
     before = base.collection
-    held = min(gallery.held_revision(before.revision) for gallery in base.galleries.values())
-    if held == before.revision:
+    revision = min(gallery.held_revision(before.revision) for gallery in base.galleries.values())
+    if revision == before.revision:
         return base
-    return replace_fields(base, collection=replace_fields(before, revision=held, purged_through=0))
+    return replace_fields(base, collection=replace_fields(before, revision=revision, purged_through=0))
 
 
 def _project(

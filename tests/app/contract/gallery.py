@@ -12,7 +12,7 @@ from app.domain.entities import Content, Modality, Scope
 from app.services.catalogue.service import NewItem
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings
-from app.worker import make_worker
+from app.worker.assembly import make_worker
 from tests.app.contract.material import COLOURS, GALLERIES, PRODUCTS, SPARES, VECTORS, picture
 from tests.app.e2e.conftest import Server
 

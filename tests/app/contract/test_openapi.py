@@ -16,7 +16,7 @@ from app.domain.entities import Scope
 from app.encoders.registry import TYPES
 from app.main import create_app
 from app.settings import Settings
-from app.worker import make_worker
+from app.worker.assembly import make_worker
 from tests.app.contract.material import picture
 
 PROBLEM = "application/problem+json"

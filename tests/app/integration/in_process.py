@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 from app.bootstrap import Services
 from app.domain.entities import Job
-from app.worker import make_worker
+from app.worker.assembly import make_worker
 from app.worker.lease import Lease
 from app.worker.outcome import Outcome, attempt
 

@@ -14,7 +14,7 @@ from app.domain.entities import JobState
 from app.services.storage.rounds import Round
 from app.storage.blobs import FileBlobStore
 from app.storage.trash import TRASH
-from app.worker import make_worker
+from app.worker.assembly import make_worker
 from app.worker.chores import Chore
 from tests.app.closing import close
 from tests.app.integration.conftest import PARAMETERS

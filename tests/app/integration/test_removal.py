@@ -21,7 +21,7 @@ from app.db.migrate import upgrade
 from app.db.session import SqlDatabase
 from app.domain.entities import Collection, Item, JobState
 from app.domain.errors import CollectionNotFoundError, JobNotFoundError
-from app.worker import make_worker
+from app.worker.assembly import make_worker
 from tests.app.integration.conftest import MODALITIES
 
 ROOT = Path(__file__).parents[3]

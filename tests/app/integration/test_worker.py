@@ -12,9 +12,10 @@ from app.domain.entities import Job, JobState
 from app.domain.entities.training_report import Iteration
 from app.domain.errors import DatabaseUnavailableError, SchemaOutdatedError, TrainingDataError
 from app.services.training.requests import TrainingParameters, TrainingService
-from app.worker import Worker, make_worker
+from app.worker.assembly import make_worker
 from app.worker.lease import Lease
 from app.worker.outcome import Failure, Outcome
+from app.worker.worker import Worker
 from tests.app.closing import close
 from tests.app.integration.in_process import run_here, run_with, train_here
 from tests.app.waiting import wait_for
