@@ -3,6 +3,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 LOCK := pyproject.toml constraints.txt
+# uv takes a fifth of pip's time; where it finds no packages, as behind a mirror that pip alone is told of, pip does it.
+install = $(PIP) install -c constraints.txt uv && $(BIN)/uv pip install -q --compile-bytecode --python $(BIN)/python \
+	-c constraints.txt -e '.[$(EXTRAS)]' || { echo "uv did not install it; pip tries" >&2; $(PIP) install -c constraints.txt -e '.[$(EXTRAS)]'; }
 
 .PHONY: help demo test check docs venv clean
 .DELETE_ON_ERROR:
@@ -46,12 +49,14 @@ $(VENV)/pyvenv.cfg:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "Python cannot make a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }
 
+$(VENV)/.runtime-stamp: EXTRAS := plots,serve
 $(VENV)/.runtime-stamp: $(LOCK) | $(VENV)/pyvenv.cfg
-	@echo "Installing LRBS into $(VENV) (once; about a minute)"
-	@$(PIP) install -c constraints.txt -e '.[plots,serve]'
+	@echo "Installing LRBS into $(VENV) (once; half a minute)"
+	@$(install)
 	@touch $@
 
+$(VENV)/.dev-stamp: EXTRAS := dev,docs,onnx,postgres,serve
 $(VENV)/.dev-stamp: $(LOCK) | $(VENV)/pyvenv.cfg
-	@echo "Installing LRBS and the developers' tools into $(VENV) (once; about two minutes)"
-	@$(PIP) install -c constraints.txt -e ".[dev,docs,onnx,postgres,serve]"
+	@echo "Installing LRBS and the developers' tools into $(VENV) (once; about a minute)"
+	@$(install)
 	@touch $@
