@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine, event, make_url
 
@@ -68,6 +69,9 @@ from app.storage.spool import ItemSpool
 from app.storage.stores import Stores, local_stores, remote_stores
 from app.storage.sweeping import sweep_leftovers
 
+if TYPE_CHECKING:
+    from solver import FitCheckpoints
+
 _OTHER_CONNECTIONS = 8
 """For keys, event streams, health, and saving galleries: short uses that can wait for each other."""
 _INDEX_RECALL = 0.99
@@ -76,8 +80,10 @@ _MAX_HITS = 100_000
 """Maximum number of results ranked in one call, those before the offset included; bounds time and memory."""
 _MAX_FEEDBACK = 100_000
 """Feedback of a collection that is kept, the newest: every retrain reads all of it."""
-_BLOCKS_FOLDER, _LOCKS_FOLDER = "blocks", "locks"
-"""Samples of a training that runs on other hosts."""
+_BLOCKS_FOLDER, _LOCKS_FOLDER, _CHECKPOINTS_FOLDER = "blocks", "locks", "checkpoints"
+"""Beside the stores: samples of a training that runs on other hosts, locks of engines, states of fits."""
+_CHECKPOINT_SECONDS = 7 * 86_400.0
+"""How long a checkpoint waits for its training to be tried again: over a weekend, and longer than any job."""
 _logger = logging.getLogger(__name__)
 
 
@@ -236,6 +242,7 @@ def build(settings: Settings) -> Services:
             tuner,
             gates,
             settings.model_write_seconds,
+            partial(_fit_checkpoints, settings),
             partial(_training_engine, settings),
         ),
         access=AccessService(database, RateLimits(settings.rate_limit)),
@@ -294,6 +301,24 @@ def _open_database(settings: Settings) -> Engine:
     if lock is not None:
         event.listen(engine, "engine_disposed", lambda _: lock.close())
     return engine
+
+
+def sweep_checkpoints(settings: Settings) -> int:
+    """Remove checkpoints of trainings that were not tried again; return their number."""
+    folder = settings.data_dir.resolve() / _CHECKPOINTS_FOLDER
+    if not folder.is_dir():
+        return 0
+    from solver import FitCheckpoints
+
+    return sweep_leftovers(folder, [FitCheckpoints.PREFIX], time.time() - _CHECKPOINT_SECONDS)
+
+
+def _fit_checkpoints(settings: Settings) -> FitCheckpoints:
+    """Return where the fits of a training write checkpoints."""
+    from solver import FitCheckpoints
+
+    sweep_checkpoints(settings)
+    return FitCheckpoints(settings.data_dir.resolve() / _CHECKPOINTS_FOLDER, settings.checkpoint_seconds)
 
 
 def _training_engine(settings: Settings) -> AbstractContextManager[object]:

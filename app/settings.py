@@ -181,6 +181,12 @@ class JobSettings(BaseModel):
         5.0, ge=0, description="pause before a second attempt; doubles each time"
     )
     max_training_seconds: float = Field(14_400.0, gt=0, description="how long a training may take")
+    checkpoint_seconds: float = Field(
+        30.0,
+        ge=0,
+        description="pause between two checkpoints of a fit, from which a training that died goes on when it "
+        "is tried again",
+    )
     training_engine: Literal["local", "dask"] = Field(
         "local",
         description="where large fits are evaluated: in the training process, or by workers of Dask "

@@ -107,6 +107,7 @@ if TYPE_CHECKING:
     from solver.losses.row_blocks import PairSizes
     from solver.optimisation.checkpoint import Checkpoint
     from solver.optimisation.convergence import StopReason
+    from solver.optimisation.fit_checkpoints import FitCheckpoints
     from solver.paired import PairedEstimator, PairedSamples
     from solver.scaling.estimator import FeatureScaler
     from solver.semantic.estimator import SemanticBilinear
@@ -148,6 +149,7 @@ else:  # a type checker that saw `__getattr__` would accept every name
         "solver.paired": ("PairedEstimator", "PairedSamples"),
         "solver.scaling.estimator": ("FeatureScaler",),
         "solver.optimisation.checkpoint": ("Checkpoint",),
+        "solver.optimisation.fit_checkpoints": ("FitCheckpoints",),
         "solver.optimisation.convergence": ("StopReason",),
         "solver.semantic.estimator": ("SemanticBilinear",),
     }
@@ -221,6 +223,7 @@ __all__ = [
     "CandidateProgress",
     "StopReason",
     "Checkpoint",
+    "FitCheckpoints",
     # Fits on several machines
     "DaskEngine",
     "FitCost",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from app.bootstrap import Services
+from app.bootstrap import Services, sweep_checkpoints
 from app.worker.child import ChildTrainer
 from app.worker.chores import Chore, whole
 from app.worker.worker import Trainer, Worker, WorkerLimits
@@ -67,6 +68,7 @@ def _maintenance(services: Services) -> Sequence[Chore]:
         Chore("removing what was deleted", services.removal.go_on, _OFTEN_SECONDS),
         Chore("cleaning up after imports", services.imports.clean_up, _OFTEN_SECONDS),
         Chore("sweeping", whole(services.garbage_collector.sweep), _SELDOM_SECONDS),
+        Chore("sweeping checkpoints", whole(partial(sweep_checkpoints, services.settings)), _SELDOM_SECONDS),
         Chore("purging tombstones", services.tombstones.purge, _SELDOM_SECONDS),
         Chore("looking for damage", whole(services.repair.request_what_is_damaged), _SELDOM_SECONDS),
     )

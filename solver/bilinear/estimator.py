@@ -19,6 +19,7 @@ from solver.linalg.samples import check_samples
 from solver.losses.base import LOSSES
 from solver.optimisation.checkpoint import Checkpoint
 from solver.optimisation.convergence import ConvergenceMonitor, StopReason
+from solver.optimisation.fit_checkpoints import FitRecord, current_checkpoints
 from solver.progress import IterationProgress
 from solver.supervision.signed_pairs import AnySupervision
 from solver.validation.errors import (
@@ -267,10 +268,26 @@ class LowRankBilinear(LinearCrossModalEstimator):
         if is_paper:
             M = solve_paper(problem, alpha, monitor, self.n_threads)
         else:
+            record = self._open_record(problem, samples, start)
+            if record is not None:
+                start = record.start
+                monitor.resume(record.history)
             warm = self._previous_solution(problem)
-            M = yield from solve_apg(problem, alpha, monitor, rounding, dtype, warm=warm, start=start)
+            states = solve_apg(problem, alpha, monitor, rounding, dtype, warm=warm, start=start)
+            M = yield from (states if record is None else record.keep(states, monitor.history))
         self.alpha_, self.alpha_max_ = user_alpha, problem.largest_alpha
         self._set_solution(problem.lift(M).s, *rounding.factors(M), monitor)
+
+    def _open_record(
+        self, problem: BilinearProblem, samples: tuple[Samples, Samples], start: Checkpoint | None
+    ) -> FitRecord | None:
+        """Return the record of checkpoints, None where none are asked for or the fit begins elsewhere."""
+        checkpoints = current_checkpoints()
+        if checkpoints is None or start is not None or self.warm_start:
+            return None
+        parameters = {name: value for name, value in self.get_params().items() if name != "n_threads"}
+        # Equal to the bit, the fingerprint says that processor and libraries compute alike, too.
+        return checkpoints.open(parameters, problem.fingerprint, *samples, problem.supervision)
 
     def _penalty_weight(self, problem: BilinearProblem) -> float:
         """Return the penalty weight in the user's units."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
@@ -77,12 +78,22 @@ class Checkpoint:
             If it cannot be written, for instance because the disk is full.
         """
         path = Path(path)
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_bytes(self.to_bytes({}))
+        partial.replace(path)
+
+    def to_bytes(self, notes: Mapping[str, str]) -> bytes:
+        """Return the content of a file.
+
+        Parameters
+        ----------
+        notes : mapping of str to str
+            Kept beside the checkpoint; `load` ignores them.
+        """
         facts = {name: value for name, value in asdict(self).items() if name != "M"}
         arrays = {"U": self.M.U, "s": self.M.s, "V": self.M.V}
-        partial = path.with_name(f".{path.name}.partial")
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        partial.write_bytes(save(contiguous, {"facts": json.dumps(facts)}))
-        partial.replace(path)
+        return bytes(save(contiguous, {"facts": json.dumps(facts), **notes}))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
@@ -176,6 +176,18 @@ class ConvergenceMonitor:
         if self.converged:
             return StopReason.CONVERGED
         return StopReason.STALLED if self.stalled else StopReason.MAX_ITER
+
+    def resume(self, history: Sequence[IterationProgress]) -> None:
+        """Go on counting iterations and time where an interrupted fit was.
+
+        Parameters
+        ----------
+        history : sequence of IterationProgress
+            Its iterations before the state that `follow` is given first.
+        """
+        self.history = list(history)
+        if history:
+            self._started -= history[-1].seconds
 
     def approach(self, states: Iterator[_State], share: float) -> _State:
         """Take steps on a subsample of the pairs until they give a good start for more pairs.

@@ -39,6 +39,7 @@ from solver import EngineError, SolverError, can_be_ranked
 
 if TYPE_CHECKING:
     from app.services.training.select_and_fit import SelectedModel
+    from solver import FitCheckpoints
 
 _PROJECTION_BATCH = 2000
 """Items projected at a time: their features have to fit into memory beside the model."""
@@ -81,6 +82,8 @@ class ModelBuilder:
         What a version has to reach to serve.
     patience_seconds : float
         How long a finished model waits for a disk that takes no writes.
+    checkpoints : callable
+        Returns where the fits of a training write checkpoints, from which the next attempt goes on.
     engine : callable, optional
         Returns a context within which evaluations of large fits are computed elsewhere.
     """
@@ -94,6 +97,7 @@ class ModelBuilder:
         tuner: IndexTuner,
         gates: PromotionGates,
         patience_seconds: float,
+        checkpoints: Callable[[], FitCheckpoints],
         engine: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self._database = database
@@ -104,6 +108,7 @@ class ModelBuilder:
         self._tuner = tuner
         self._gates = gates
         self._patience_seconds = patience_seconds
+        self._checkpoints = checkpoints
         self._engine = engine
 
     def build(
@@ -136,7 +141,8 @@ class ModelBuilder:
         staged.enter(0.0, _REENCODING if encoders else 0.0)
         self._reencoder.encode_all(name, encoders, staged)
         inputs = self._read(name, parameters.supervision, encoders)
-        learned = self._learn(inputs, parameters, staged)
+        checkpoints = self._checkpoints()
+        learned = self._learn(inputs, parameters, checkpoints, staged)
         staged.enter(*_STAGES["indexing"])
         model, index_recall = self._tuner.tune(_place(inputs, learned, staged))
         staged.enter(*_STAGES["judging"])
@@ -148,7 +154,9 @@ class ModelBuilder:
         folder, manifest_hash = self._publish_patiently(
             inputs.collection, model, training_report, learned.selected.judged, staged
         )
-        return self._read_back(inputs.collection, model, training_report, folder, manifest_hash)
+        built = self._read_back(inputs.collection, model, training_report, folder, manifest_hash)
+        checkpoints.discard()
+        return built
 
     def _read(self, name: str, supervision: Supervision, encoders: Encoders) -> _Inputs:
         with self._database.read() as work:
@@ -169,7 +177,13 @@ class ModelBuilder:
                 self._originals.encodable(work, collection, queries),
             )
 
-    def _learn(self, inputs: _Inputs, parameters: TrainingParameters, staged: StagedReport) -> _Learned:
+    def _learn(
+        self,
+        inputs: _Inputs,
+        parameters: TrainingParameters,
+        checkpoints: FitCheckpoints,
+        staged: StagedReport,
+    ) -> _Learned:
         # With scikit-learn and the estimators, which no process needs but the one that trains.
         from app.services.training.data import training_data
         from app.services.training.select_and_fit import select_and_fit
@@ -186,7 +200,7 @@ class ModelBuilder:
         )
         staged.enter(*_STAGES["learning"])
         try:
-            with self._engine():
+            with self._engine(), checkpoints:
                 selected = select_and_fit(data, parameters, inputs.collection.modality_names, staged)
         except EngineError:
             raise
