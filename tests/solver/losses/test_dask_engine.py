@@ -1,3 +1,4 @@
+import hashlib
 import itertools
 import os
 import signal
@@ -18,12 +19,17 @@ from solver import (
     Checkpoint,
     DaskEngine,
     EngineError,
+    FitCheckpoints,
     FitCost,
     IterationProgress,
     Labels,
     LowRankBilinear,
+    PairSizes,
     make_low_rank_pairs,
 )
+from solver.losses import row_blocks
+from solver.losses.base import FactoredPoint
+from solver.losses.logistic import PairLogisticLoss
 from solver.losses.row_blocks import RowBlocks
 
 ROOT = Path(__file__).parents[3]
@@ -95,6 +101,10 @@ def _assert_same_bits(found: LowRankBilinear, expected: LowRankBilinear) -> None
     assert found.duality_gap_ == expected.duality_gap_ <= 1e-4
 
 
+def _hash(results: tuple[Any, ...]) -> str:
+    return hashlib.sha256(b"".join(np.asarray(result).tobytes() for result in results)).hexdigest()
+
+
 def _kill_busy(engine: DaskEngine) -> None:
     """Kill a worker in the middle of a block."""
     pids = engine.client.run(os.getpid)
@@ -142,26 +152,58 @@ def test_a_fit_outlives_its_scheduler_or_goes_on_from_its_checkpoint(
 ) -> None:
     arguments = _arguments()
     expected = _estimator().fit(*arguments)
+    # Both lose the same scheduler: one waits for the next, the other gives up.
     with DaskEngine(cluster.address, least_pairs=0):
-        found = _estimator()
-        for number, _ in enumerate(found.iter_fit(*arguments)):
-            if number == 2:
-                cluster.kill()
-                cluster.start()
-    _assert_same_bits(found, expected)
+        patient = _estimator()
+        rest = patient.iter_fit(*arguments)
+        for _ in itertools.islice(rest, 3):
+            pass
+        with DaskEngine(cluster.address, least_pairs=0, patience_seconds=1.0), FitCheckpoints(tmp_path):
+            states = _estimator().iter_fit(*arguments)
+            for _ in itertools.islice(states, 4):
+                pass
+            cluster.kill()
+            with pytest.raises(EngineError, match=r"no Dask (scheduler|worker)"):
+                next(states)
+        cluster.start()
+        for _ in rest:
+            pass
+        _assert_same_bits(patient, expected)
 
-    with DaskEngine(cluster.address, least_pairs=0, patience_seconds=4.0):
-        states = _estimator().iter_fit(*arguments)
-        for state in itertools.islice(states, 4):
-            state.save(tmp_path / "state")
-        cluster.kill()
-        with pytest.raises(EngineError, match=r"no Dask (scheduler|worker)"):
-            next(states)
-    cluster.start()
-    start = Checkpoint.load(tmp_path / "state")
+    (file,) = tmp_path.iterdir()  # written when the fit gave up
+    start = Checkpoint.load(file)
     assert start.iteration == 3
     with DaskEngine(cluster.address, least_pairs=0):
         _assert_same_bits(_estimator().fit(*arguments, start=start), expected)
+    with FitCheckpoints(tmp_path):
+        resumed = _estimator().fit(*arguments)
+    _assert_same_bits(resumed, expected)
+    assert resumed.n_iter_ == expected.n_iter_
+
+
+def test_more_blocks_than_are_under_way_at_once_have_the_same_bits(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_blocks, "_BLOCK_PAIRS", 1 << 16)  # as for some hundred billion pairs
+    data = make_low_rank_pairs(7000, 1250, n_features_x=8, n_features_z=6, n_classes=5, random_state=0)
+    labels = Labels(data.x_labels, data.z_labels)
+    rng = np.random.default_rng(0)
+    A, B = rng.standard_normal((8, 3)), rng.standard_normal((6, 3))
+    with DaskEngine(cluster.address, least_pairs=0) as engine:
+        for dtype, n_blocks in ((np.float32, 23), (np.float64, 45)):
+            sizes = PairSizes(7000, 1250, 6, np.dtype(dtype).itemsize)
+            assert len(sizes.split()) == n_blocks
+            a, b = A.astype(dtype), B.astype(dtype)
+            point = FactoredPoint(a, b)
+            here, there = (
+                PairLogisticLoss(data.X, data.Z, labels, dtype, n_threads=2, engine=each)
+                for each in (None, engine)
+            )
+            assert _hash(there.value_and_factor_gradients(a, b)) == _hash(
+                here.value_and_factor_gradients(a, b)
+            )
+            assert _hash(there.value_and_gradient(point)) == _hash(here.value_and_gradient(point))
+            assert there.dual_value(point, 0.5) == here.dual_value(point, 0.5) > 0
 
 
 def test_small_problems_stay_in_this_process(tmp_path: Path) -> None:
