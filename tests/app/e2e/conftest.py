@@ -20,7 +20,7 @@ from app.cli.main import main
 from app.client import Client
 from app.domain.entities import Scope
 from app.main import create_app
-from app.settings import Settings
+from app.settings import DATABASE_FILE, Settings
 from tests.app.e2e.browsing import Watch
 from tests.app.e2e.refusals import (
     MAX_BODY,
@@ -122,6 +122,22 @@ def run_lrbs(tmp_path: Path) -> Callable[..., str]:
         return done.stdout
 
     return run
+
+
+@pytest.fixture
+def create_admin_key(tmp_path: Path, copy_migrated: Callable[[Path], None]) -> Callable[[], str]:
+    """Return a function that makes a key over this test's folder, where the command is not what is tested."""
+
+    def create() -> str:
+        folder = tmp_path / "data"
+        if not (folder / DATABASE_FILE).exists():
+            copy_migrated(folder)
+        services = build(Settings(data_dir=folder, database_url=""))
+        _, secret = services.access.create(Scope.ADMIN)
+        services.database.engine.dispose()
+        return secret
+
+    return create
 
 
 @pytest.fixture

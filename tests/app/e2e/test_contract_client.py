@@ -35,12 +35,12 @@ def items_of(arrays: Any, split: str) -> Iterator[dict[str, Any]]:
 
 
 def test_a_client_of_the_contract_alone_reaches_the_wanted_map(
-    test_data: Path, start_server: Callable[..., Any], run_lrbs: Callable[..., str]
+    test_data: Path, start_server: Callable[..., Any], create_admin_key: Callable[[], str]
 ) -> None:
     with np.load(test_data / "audio_digits" / "audio_digits.npz") as archive:
         arrays = {name: archive[name] for name in archive.files}
     server = start_server()
-    client = Client(server.url, run_lrbs("keys", "create", "--scope", "admin").strip())
+    client = Client(server.url, create_admin_key())
     client.create(NAME, list(SIDES))
     n_train, n_test = len(arrays["y_tr"]), len(arrays["y_te"])
     told = client.import_items(NAME, items_of(arrays, "train"))

@@ -64,11 +64,11 @@ class Writer:
 
 
 def test_what_was_acknowledged_survives_kills(
-    start_server: Callable[..., Server], run_lrbs: Callable[..., str]
+    start_server: Callable[..., Server], create_admin_key: Callable[[], str]
 ) -> None:
     chance = random.Random(5)
     server = start_server()
-    key = run_lrbs("keys", "create", "--scope", "admin").strip()
+    key = create_admin_key()
     with server.client(key) as client:
         query = fill(client)
     expected = {f"{name}{n}" for name in ("x", "z") for n in range(60)}

@@ -45,10 +45,10 @@ def store_and_delete_a_picture(client: Client, folder: Path) -> None:
 
 
 def test_pictures_are_swept_and_galleries_saved_and_still_after_a_move(
-    run_lrbs: Callable[..., str], serve: Callable[[Path], Server], tmp_path: Path
+    create_admin_key: Callable[[], str], serve: Callable[[Path], Server], tmp_path: Path
 ) -> None:
     folder = tmp_path / "data"
-    key = run_lrbs("keys", "create", "--scope", "admin").strip()
+    key = create_admin_key()
     server = serve(folder)
     with server.client(key) as client:
         client.create_collection("album", {"image": {"type": "hog-color"}, "text": {"type": "tfidf"}})

@@ -248,9 +248,9 @@ def connect(url: str) -> socket.socket:
 
 
 def test_who_stops_sending_is_sent_away(
-    run_lrbs: Callable[..., str], start_server: Callable[..., Any]
+    create_admin_key: Callable[[], str], start_server: Callable[..., Any]
 ) -> None:
-    key = run_lrbs("keys", "create", "--scope", "admin").strip()
+    key = create_admin_key()
     url = start_server("--no-worker", LRBS_BODY_PAUSE_SECONDS="0.5").url
     head = "POST /v1/collections HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     for authorization, framing, status in (
@@ -270,9 +270,9 @@ def test_who_stops_sending_is_sent_away(
 
 
 def test_a_slow_body_of_good_size_is_taken(
-    run_lrbs: Callable[..., str], start_server: Callable[..., Any]
+    create_admin_key: Callable[[], str], start_server: Callable[..., Any]
 ) -> None:
-    key = run_lrbs("keys", "create", "--scope", "admin").strip()
+    key = create_admin_key()
     url = start_server("--no-worker", LRBS_BODY_PAUSE_SECONDS="2").url
     body = json.dumps({"scope": "search"}).encode()
 
@@ -287,9 +287,9 @@ def test_a_slow_body_of_good_size_is_taken(
 
 
 def test_who_breaks_off_is_no_error_of_ours(
-    run_lrbs: Callable[..., str], start_server: Callable[..., Any]
+    create_admin_key: Callable[[], str], start_server: Callable[..., Any]
 ) -> None:
-    key = run_lrbs("keys", "create", "--scope", "admin").strip()
+    key = create_admin_key()
     server = start_server("--no-worker")
     client = httpx.Client(
         base_url=server.url, headers={"Authorization": f"Bearer {key}"}, trust_env=False, timeout=60

@@ -10,8 +10,8 @@ LIMIT = 1 << 20
 N_TEXTS, LENGTH = 80, 15_000
 
 
-def test_answers_are_bounded(run_lrbs: Callable[..., str], start_server: Callable[..., Any]) -> None:
-    key = run_lrbs("keys", "create", "--scope", "admin").strip()
+def test_answers_are_bounded(create_admin_key: Callable[[], str], start_server: Callable[..., Any]) -> None:
+    key = create_admin_key()
     url = start_server(LRBS_MAX_ANSWER_BYTES=str(LIMIT), LRBS_MAX_TEXT_CHARS=str(2 * LIMIT)).url
     headers = {"Authorization": f"Bearer {key}"}
     with httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=60.0) as client:

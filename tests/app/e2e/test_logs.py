@@ -17,9 +17,9 @@ ID = "request-id-of-the-test"
 
 
 def test_every_line_is_json_and_none_holds_a_key_or_content(
-    run_lrbs: Callable[..., str], start_server: Callable[..., Any], tmp_path: Path
+    create_admin_key: Callable[[], str], start_server: Callable[..., Any], tmp_path: Path
 ) -> None:
-    admin = run_lrbs("keys", "create", "--scope", "admin").strip()
+    admin = create_admin_key()
     server = start_server("--no-worker", LRBS_LOG_FORMAT="json", LRBS_LOCK_WAIT_SECONDS="0.1")
     picture = png(40, 40)
     encoded = base64.b64encode(picture).decode()

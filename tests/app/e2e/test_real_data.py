@@ -30,14 +30,14 @@ TRAINING_SECONDS = 900.0
 
 @pytest.fixture
 def serve_trained(
-    start_server: Callable[..., Any], run_lrbs: Callable[..., str]
+    start_server: Callable[..., Any], run_lrbs: Callable[..., str], create_admin_key: Callable[[], str]
 ) -> Callable[..., contextmanager]:
     """Return a function that brings a set in by command, serves it and retrains it over HTTP."""
 
     @contextmanager
     def serve(*ingest: str, method: str = "auto") -> Iterator[Client]:
         run_lrbs("ingest", *ingest, "-c", "set")
-        key = run_lrbs("keys", "create", "--scope", "admin").strip()
+        key = create_admin_key()
         with start_server().client(key) as client:
             job = client.wait_for_job(client.retrain("set", method=method).id, timeout=TRAINING_SECONDS)
             assert job.state == "succeeded", job

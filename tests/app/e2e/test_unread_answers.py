@@ -13,9 +13,9 @@ import httpx
 
 
 def test_unread_answers_are_refused_then_dropped_and_others_go_on(
-    run_lrbs: Callable[..., str], start_server: Callable[..., Any]
+    create_admin_key: Callable[[], str], start_server: Callable[..., Any]
 ) -> None:
-    key = run_lrbs("keys", "create", "--scope", "admin").strip()
+    key = create_admin_key()
     url = start_server("--no-worker", LRBS_MAX_BODY_BYTES=str(6 << 20), LRBS_BODY_PAUSE_SECONDS="3").url
     texts = "text " * 3999
     with httpx.Client(
